@@ -32,7 +32,7 @@ MORE_MISTAKES = [
     ('analysis_tools/calibrate {root}/annotations/val.json {root}/annotations/val.json', 'Fix'),
     (
         'analysis_tools/draw_detections {root}/val {root}/annotations/val.json a.json',
-        'Is a directory: shapes/val',
+        'annotation file shapes/val is a folder',
     ),
     (
         'analysis_tools/nearest_images good.pth mini.py photo.png --gallery shapes',

@@ -192,7 +192,11 @@ def test_converter_of_classes(tmp_path):
 def test_converter_of_coco(folder):
     document = json.loads((folder / 'coco.json').read_text())
     document['categories'] = [dict(id=5, name='dog')]
-    document['annotations'] = [dict(image_id=i, category_id=5) for i in (0, 0, 1, 2)]
+    for image in document['images']:
+        image.update(width=8, height=8)
+    box = dict(category_id=5, bbox=[1, 1, 4, 4], area=16, iscrowd=0)
+    images = (0, 0, 1, 2)
+    document['annotations'] = [dict(box, id=i, image_id=x) for i, x in enumerate(images, 1)]
     source = folder / 'boxes.json'
     source.write_text(json.dumps(document))
     done = convert(source, folder / 'out', '--images', folder)

@@ -168,7 +168,7 @@ def edit(path, old, new):
             'Data_Entry_2017.csv',
             '00000000_001.png',
             '00000000_001.png\n',
-            'Data_Entry_2017.csv:3 has 1 columns',
+            r"Data_Entry_2017.csv:3: 'Finding Labels' is ''",
         ),
         (
             'train_val_list.txt',

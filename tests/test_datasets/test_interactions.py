@@ -130,7 +130,7 @@ def test_xmc(tmp_path):
 
 def test_xmc_test_file(tmp_path):
     train = read_xmc(write(tmp_path, XMC, 'train.txt'))
-    text = '2,7 0:1 9:1 3:2\n9 0:1\n0 2:1\n'
+    text = '2,7 0:1 3:2 9:1\n9 0:1\n0 2:1\n'
     test = read_xmc(write(tmp_path, text, 'test.txt'), train)
     assert named(test) == {('1', '2'), ('3', '0')}
     assert test.num_unknown == 2
@@ -142,9 +142,11 @@ def test_xmc_test_file(tmp_path):
     ('text', 'message'),
     [
         ('', 'no line'),
-        ('a,b 0:1\n', "line 1: label 'a'"),
-        ('1 0:1\n2 0\n', "line 2: '0' is not feature:value"),
-        ('1 -1:1\n', 'feature >= 0'),
+        ('a,b 0:1\n', "line 1: 'a,b 0:1.*could not convert"),
+        ('1 0:1\n2 0\n', "line 2: '2 0.*feature:value"),
+        ('1 -1:1\n', 'Invalid index -1'),
+        ('1 3:1 2:1\n', 'should be sorted'),
+        ('1.5 0:1\n', 'label 1.5'),
         ('1 0:x\n', 'feature:value'),
         ('2 3 4\n1 3:1\n', 'first line declares 3 features'),
         ('1,1 0:1\n', 'more than once'),
@@ -153,6 +155,13 @@ def test_xmc_test_file(tmp_path):
 def test_bad_xmc(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
         read_xmc(write(tmp_path, text))
+
+
+def test_features_that_count_from_1(tmp_path):
+    path = write(tmp_path, '1 1:1\n')
+    assert read_xmc(path, one_based=True).row_features.indices.tolist() == [0]
+    with pytest.raises(ValueError, match='Invalid index 0'):
+        read_xmc(write(tmp_path, '1 0:1\n'), one_based=True)
 
 
 def test_is_positive_equals_the_matrix():

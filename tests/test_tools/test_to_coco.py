@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from coco_document import coco_document
 from PIL import Image
 
 TOOL = 'dataset_converters/to_coco'
@@ -176,20 +177,10 @@ def test_the_source_is_not_written_and_a_repeated_box_is_reported(place, run):
     assert 'same box twice' in run(TOOL, *words, place / 'out.json')
 
 
-DOCUMENT = dict(
-    images=[
-        dict(id=7, file_name='a.jpg'),
-        dict(id=3, file_name='b.jpg'),
-        dict(id=5, file_name='c, d.jpg'),
-    ],
-    categories=[dict(id=9, name='cat'), dict(id=2, name='dog')],
-    annotations=[
-        dict(image_id=7, category_id=2),
-        dict(image_id=7, category_id=2),
-        dict(image_id=5, category_id=9),
-        dict(image_id=5, category_id=2),
-    ],
-)
+BOX = [1, 1, 5, 5]
+DOCUMENT = coco_document([(1, 2, BOX), (1, 2, BOX), (3, 1, BOX), (3, 2, BOX), (4, 1, BOX)], 4)
+for image, name in zip(DOCUMENT['images'], ('a.jpg', 'b.jpg', 'c, d.jpg', 'b.jpg')):
+    image['file_name'] = name
 
 
 def write_document(folder, **changes):
@@ -200,20 +191,13 @@ def write_document(folder, **changes):
 def test_boxes_become_a_table_of_labels(tmp_path, run):
     source, out = write_document(tmp_path)
     run('dataset_converters/coco_to_labels', source, out)
-    assert out.read_text() == 'image,cat,dog\na.jpg,0,1\nb.jpg,0,0\n"c, d.jpg",1,1\n'
+    assert out.read_text() == 'image,cat,dog\na.jpg,0,1\nb.jpg,1,0\n"c, d.jpg",1,1\n'
 
 
-@pytest.mark.parametrize(
-    'change',
-    [
-        dict(categories=None),
-        dict(annotations=[dict(image_id=8, category_id=2)]),
-        dict(images=[dict(id=7)]),
-    ],
-)
-def test_what_is_not_coco_is_one_message(change, tmp_path, run):
-    source, out = write_document(tmp_path, **change)
+def test_a_table_is_not_made_of_a_bad_file(tmp_path, run):
+    bad = {**DOCUMENT['annotations'][0], 'category_id': '2'}
+    source, out = write_document(tmp_path, annotations=[bad])
     error = run('dataset_converters/coco_to_labels', source, out, status=2)
     assert not out.exists()
-    assert error.startswith('error: the file lacks a part or an id of COCO')
+    assert "category_id is '2'; the file has 1, 2" in error
     assert 'check_coco.py' in error

@@ -12,8 +12,8 @@ import sys
 
 from rich.console import Console
 
-from mmrank.datasets.checks.coco_reading import read_coco_json
-from mmrank.errors import UserError, show_user_errors
+from mmrank.datasets.checks.coco_inspect import read_checked
+from mmrank.errors import show_user_errors
 from mmrank.files import check_output, write_csv_atomically
 
 
@@ -27,20 +27,13 @@ def parse_args() -> argparse.Namespace:
 
 
 def label_table(document: dict) -> tuple[list[str], list[list]]:
-    """Header and rows of the table of a COCO document."""
-    try:
-        names = {x['id']: x['name'] for x in document['categories']}
-        shown = {x['id']: set() for x in document['images']}
-        for box in document['annotations']:
-            shown[box['image_id']].add(box['category_id'])
-        rows = [
-            [x['file_name'], *(int(c in shown[x['id']]) for c in names)] for x in document['images']
-        ]
-    except (KeyError, TypeError) as error:
-        raise UserError(
-            f'the file lacks a part or an id of COCO ({type(error).__name__}: {error}). Fix: see '
-            'what tools/dataset_converters/check_coco.py finds'
-        ) from error
+    """Header and rows of the table of a checked COCO document, one row a picture."""
+    names = {x['id']: x['name'] for x in document['categories']}
+    files = {x['id']: x['file_name'] for x in document['images']}
+    classes = {file: set() for file in files.values()}
+    for box in document['annotations']:
+        classes[files[box['image_id']]].add(box['category_id'])
+    rows = [[file, *(int(x in found) for x in names)] for file, found in classes.items()]
     return ['image', *names.values()], rows
 
 
@@ -48,7 +41,8 @@ def label_table(document: dict) -> tuple[list[str], list[list]]:
 def main() -> None:
     args = parse_args()
     check_output(args.out, args.ann_file)
-    header, rows = label_table(read_coco_json(args.ann_file))
+    document, _ = read_checked(args.ann_file)
+    header, rows = label_table(document)
     write_csv_atomically([header, *rows], args.out)
     counts = {name: sum(row[k] for row in rows) for k, name in enumerate(header[1:], 1)}
     Console().print(

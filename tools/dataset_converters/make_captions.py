@@ -26,7 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.checks.coco_inspect import read_checked
 from mmrank.datasets.image_header import IMAGE_SUFFIXES, decode_image
 from mmrank.datasets.long_tail.class_subset import exponential_sizes, shuffled_classes
 from mmrank.errors import UserError, show_user_errors
@@ -135,18 +135,11 @@ def class_items(found: dict, args: argparse.Namespace) -> Iterator[Item]:
 
 def object_items(path: Path, folder: Path) -> Iterator[Item]:
     """Split the images of a COCO file that have a box."""
-    document = read_coco_json(path)
+    document, report = read_checked(path)
     objects: dict[object, Counter] = defaultdict(Counter)
-    try:
-        names = {x['id']: x['name'] for x in document['categories']}
-        for box in document['annotations']:
-            objects[box['image_id']][names[box['category_id']]] += 1
-        images = [(x['id'], x['file_name']) for x in document['images'] if x['id'] in objects]
-    except (KeyError, TypeError) as error:
-        raise UserError(
-            f'{path} lacks a part or an id of COCO ({type(error).__name__}: {error}). Fix: see '
-            'what tools/dataset_converters/check_coco.py finds'
-        ) from error
+    for box in document['annotations']:
+        objects[box['image_id']][report.names[box['category_id']]] += 1
+    images = [(x['id'], x['file_name']) for x in document['images'] if x['id'] in objects]
     for image_id, name in images:
         if fault := path_fault(name):
             raise UserError(

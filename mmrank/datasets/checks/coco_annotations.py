@@ -1,10 +1,10 @@
-"""The rules for annotations of a COCO file.
+"""The annotations of a COCO file as columns, and the table of what can be wrong with them.
 
-A thousand annotations at a time become arrays, so ``instances_train2017.json`` (860,001
-annotations) takes less than a second.
+``instances_train2017.json`` (860,001 annotations) takes about a second.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain, compress, repeat
 from math import inf
 from typing import NamedTuple
@@ -24,10 +24,8 @@ _FRACTIONS = 0.1
 # A box that reaches further than this beyond the image is suspicious.
 _OVERHANG_PIXELS = 2
 _OVERHANG_FRACTION = 0.2
-#: Annotations that become arrays at a time; they stay in the cache.
+#: Annotations that are read at a time; they stay in the cache.
 _CHUNK = 1 << 10
-_EMPTY = 'box of zero size'
-_IMPOSSIBLE = 'box of impossible size'
 #: By which image, class and box become one number; odd, so that no bit is lost.
 _FACTORS = (
     -7046029254386353131,
@@ -39,6 +37,7 @@ _FACTORS = (
 )
 #: Of 64 bits with a sign.
 _LEAST_ID = -(1 << 63)
+_NUMBERS = frozenset((int, float))
 
 
 def is_number_id(value: object) -> bool:
@@ -46,45 +45,30 @@ def is_number_id(value: object) -> bool:
     return type(value) is int and _LEAST_ID <= value < -_LEAST_ID
 
 
-def _are_number_ids(values: list) -> bool:
-    return set(map(type, values)) <= {int} and all(map(is_number_id, (min(values), max(values))))
+def _are_references(values: list) -> list[bool]:
+    return [type(x) is int or type(x) is str for x in values]
 
 
-def _are_ids(values: list) -> bool:
-    return set(map(type, values)) <= {int, str}
-
-
-def _are_numbers(values: Iterable) -> bool:
-    return set(map(type, values)) <= {int, float}
-
-
-def _are_boxes(values: list) -> bool:
-    return (
-        set(map(type, values)) <= {list}
-        and set(map(len, values)) <= {4}
-        and _are_numbers(chain.from_iterable(values))
-    )
-
-
-def _are_flags(values: list) -> bool:
-    return set(map(type, values)) <= {int, float, bool} and set(values) <= {0, 1}
-
-
-#: Whether the values of a key have the form that COCO requires.
-_FORMS = {
-    'id': _are_number_ids,
-    'image_id': _are_ids,
-    'category_id': _are_ids,
-    'bbox': _are_boxes,
-    'area': _are_numbers,
-    'iscrowd': _are_flags,
+#: Which values of a key have the form that COCO requires.
+_FORMS: dict[str, Callable[[list], list[bool]]] = {
+    'id': lambda values: [type(x) is int and _LEAST_ID <= x < -_LEAST_ID for x in values],
+    'image_id': _are_references,
+    'category_id': _are_references,
+    'bbox': lambda values: [
+        type(x) is list and len(x) == 4 and _NUMBERS.issuperset(map(type, x)) for x in values
+    ],
+    'area': lambda values: [type(x) in _NUMBERS for x in values],
+    'iscrowd': lambda values: [
+        (type(x) in _NUMBERS or type(x) is bool) and x in (0, 1) for x in values
+    ],
 }
 
 
-class _Values(NamedTuple):
+class Columns(NamedTuple):
     """Values of n annotations."""
 
     place: np.ndarray  # (n,) position in the file
+    id: np.ndarray  # (n,)
     image: np.ndarray  # (n,) position of the image, -1 for an unknown one
     label: np.ndarray  # (n,) position of the category, -1 for an unknown one
     size: np.ndarray  # (n, 2) width and height of the image, infinite for an unknown one
@@ -92,180 +76,58 @@ class _Values(NamedTuple):
     area: np.ndarray  # (n,)
     crowd: np.ndarray  # (n,) 0 or 1
 
-
-def scan_annotations(
-    annotations: list,
-    images: dict,
-    names: dict,
-    wanted: set | None,
-    report: CocoReport,
-    found: Findings,
-) -> dict[str, set]:
-    """Check and count annotations.
-
-    ``images`` are (width, height) by image id, ``names`` class names by category id, ``wanted`` the
-    class names that are trained on (None: all). ``report`` gets counts and bad annotations. Returns
-    the image ids with any annotation (``'any'``), and with one of a wanted class (``'wanted'``).
-    """
-    scan = _Scan(images, names, report, found)
-    for start in range(0, len(annotations), _CHUNK):
-        scan.add(start, annotations[start : start + _CHUNK])
-    if scan.empty and len(scan.empty) <= _TOLERATED_EMPTY_BOXES * len(annotations):
-        found.by_kind[_EMPTY].is_error = False
-    report.bad_annotations.update(scan.empty)
-    good = _Values(*map(np.concatenate, zip(*scan.good)))
-    _find_other_units(good, len(annotations), found)
-    _find_repeated(good, found)
-    _find_turned(annotations, found)
-    if 0 in scan.seen_ids:
-        reason = 'pycocotools never counts this object as found'
-        found.add('annotation id 0', reason, is_error=False)
-    if not annotations:
-        found.add('no annotation at all', "'annotations' is empty", is_error=False)
-    _count(good, names, len(images), report)
-    for name, count in report.counts.items():
-        if count.crowd and not count.total and (wanted is None or name in wanted):
-            text = f'class {name!r} has {count.crowd} annotations, each with iscrowd=1'
-            found.add('class of crowds alone', text, is_error=False)
-    is_wanted = np.array([wanted is None or x in wanted for x in names.values()], dtype=bool)
-    ids = list(images)
-    used = {'any': good.image, 'wanted': good.image[is_wanted[good.label]]}
-    return {key: {ids[i] for i in np.unique(x).tolist()} for key, x in used.items()}
+    def taken(self, mask: np.ndarray) -> 'Columns':
+        """The annotations where a (n,) mask is true."""
+        return Columns(*(column[mask] for column in self))
 
 
-class _Scan:
-    """Checks chunks of annotations and keeps the values of the good ones."""
+@dataclass
+class CocoFile:
+    """What annotations refer to: (width, height) by image id, class names by category id."""
 
-    def __init__(self, images: dict, names: dict, report: CocoReport, found: Findings) -> None:
-        self.images = images
-        self.names = names
-        self.report = report
-        self.found = found
-        self.image_index = {key: i for i, key in enumerate(images)}
-        self.class_index = {key: i for i, key in enumerate(names)}
-        self.sizes = np.array([*images.values(), (inf, inf)], dtype=float)
-        self.seen_ids: set = set()
-        self.empty: list[int] = []  # positions of the boxes of zero size
-        self.good = [self._values(np.arange(0), {key: [] for key in _FORMS})]
+    sizes: dict
+    names: dict
 
-    def add(self, start: int, chunk: list) -> None:
-        """Check some annotations, the first at position ``start``."""
-        places = np.arange(start, start + len(chunk))
-        columns = _columns(chunk)
-        if columns is None:
-            has_form = [self._check_form(start + i, ann) for i, ann in enumerate(chunk)]
-            chunk = list(compress(chunk, has_form))
-            places = places[has_form]
-            columns = _columns(chunk)
-        if not columns:
-            return
-        values = self._values(places, columns)
-        id_faults = {
-            'duplicate annotation id': self._occur_again(columns['id']),
-            'unknown image id': values.image < 0,
-            'unknown category id': values.label < 0,
-        }
-        corner = values.box[:, :2]
-        sides = values.box[:, 2:]
-        box_faults = {
-            'box with NaN or infinity': ~np.isfinite(values.box).all(1),
-            _IMPOSSIBLE: (np.abs(values.box) > LARGEST_PIXEL).any(1)
-            | (values.area > LARGEST_PIXEL**2),
-            'box of negative size': (sides < 0).any(1),
-            _EMPTY: (sides == 0).any(1),
-            'box outside the image': ((corner <= -sides) | (corner >= values.size)).any(1),
-            'area not positive': ~(values.area > 0),
-        }
-        bad = np.logical_or.reduce([*id_faults.values(), *box_faults.values()])
-        for i in np.flatnonzero(bad).tolist():
-            kinds = [kind for kind, mask in id_faults.items() if mask[i]]
-            # The first fault of a box is enough.
-            kinds += [kind for kind, mask in box_faults.items() if mask[i]][:1]
-            for kind in kinds:
-                self.found.add(kind, f'{_where(places[i], chunk[i])}: {self._text(kind, chunk[i])}')
-            if kinds == [_EMPTY]:
-                self.empty.append(int(places[i]))
-            else:
-                self.report.bad_annotations.add(int(places[i]))
-        self.good.append(_Values(*(x[~bad] for x in values)))
-
-    def _check_form(self, index: int, ann: object) -> bool:
-        """Whether an annotation has all keys, and values of their forms; if not, it is reported."""
-        if not self.found.lacks_keys(ann, f'annotations[{index}]', tuple(_FORMS)):
-            wrong = [key for key, has_form in _FORMS.items() if not has_form([ann[key]])]
-            if not wrong:
-                return True
-            for key in wrong:
-                text = f'{_where(index, ann)}: {key} is {shown(ann[key])}'
-                self.found.add('malformed value', text)
-        self.report.bad_annotations.add(index)
-        return False
-
-    def _values(self, places: np.ndarray, columns: dict[str, list]) -> _Values:
-        count = len(places)
-        image = map(self.image_index.get, columns['image_id'], repeat(-1))
-        image = np.fromiter(image, np.int64, count)
-        label = map(self.class_index.get, columns['category_id'], repeat(-1))
-        return _Values(
-            places,
-            image,
-            np.fromiter(label, np.int64, count),
-            self.sizes[image],
-            _floats(list(chain.from_iterable(columns['bbox']))).reshape(count, 4),
-            _floats(columns['area']),
-            np.array(columns['iscrowd'], dtype=np.int64),
-        )
-
-    def _occur_again(self, ids: list[int]) -> np.ndarray:
-        """Whether each id occurs earlier in the file, (n,) bool."""
-        again = np.zeros(len(ids), dtype=bool)
-        fresh = set(ids)
-        if len(fresh) < len(ids) or not fresh.isdisjoint(self.seen_ids):
-            for i, key in enumerate(ids):
-                again[i] = key in self.seen_ids
-                self.seen_ids.add(key)
-        self.seen_ids |= fresh
-        return again
-
-    def _text(self, kind: str, ann: dict) -> str:
-        """What a finding says of an annotation."""
-        if kind == 'duplicate annotation id':
-            return 'this id occurs again'
-        if kind == 'unknown image id':
-            return f'no image has the id {shown(ann["image_id"])}'
-        if kind == 'unknown category id':
-            known = ', '.join(map(shown, list(self.names)[:10]))
-            more = ', ...' if len(self.names) > 10 else ''
-            return f'category_id is {shown(ann["category_id"])}; the file has {known}{more}'
-        _, _, width, height = ann['bbox']
-        is_of_area = kind == _IMPOSSIBLE and all(abs(x) <= LARGEST_PIXEL for x in ann['bbox'])
-        if is_of_area or kind == 'area not positive':
-            return f'area is {shown(ann["area"])}'
-        box = f'bbox is {shown(ann["bbox"])}'
-        if kind == 'box of negative size':
-            side = 'width' if width < 0 else 'height'
-            return f'{box}, its {side} is {min(width, height):g}'
-        if kind == _EMPTY:
-            return f'{box}, {width:g} x {height:g} pixels'
-        if kind == 'box outside the image':
-            columns, rows = self.images.get(ann['image_id'], (inf, inf))
-            return f'{box}, the image is {columns} x {rows}'
-        return box
+    def columns(self, annotations: list) -> tuple[Columns, np.ndarray]:
+        """The annotations whose values have the form of COCO, and (n,) bool, which ones have."""
+        image_index = {key: i for i, key in enumerate(self.sizes)}
+        class_index = {key: i for i, key in enumerate(self.names)}
+        sizes = np.array([*self.sizes.values(), (inf, inf)], dtype=float)
+        parts = []
+        forms = []
+        for start in range(0, max(len(annotations), 1), _CHUNK):
+            values, has_form = _well_formed(annotations[start : start + _CHUNK])
+            forms.append(has_form)
+            image = _positions(values['image_id'], image_index)
+            part = Columns(
+                place=start + np.flatnonzero(has_form),
+                id=np.array(values['id'], dtype=np.int64),
+                image=image,
+                label=_positions(values['category_id'], class_index),
+                size=sizes[image],
+                box=_floats(list(chain.from_iterable(values['bbox']))).reshape(-1, 4),
+                area=_floats(values['area']),
+                crowd=np.array(values['iscrowd'], dtype=np.int64),
+            )
+            parts.append(part)
+        return Columns(*map(np.concatenate, zip(*parts))), np.concatenate(forms)
 
 
-def _where(index: int, ann: dict) -> str:
-    return f'annotations[{index}] (id {shown(ann["id"])}, image_id {shown(ann["image_id"])})'
+def _well_formed(annotations: list) -> tuple[dict[str, list], np.ndarray]:
+    """Values by key of the annotations that have all of them in their forms, and which have."""
+    entries = [ann if type(ann) is dict else {} for ann in annotations]
+    values = {key: [ann.get(key) for ann in entries] for key in _FORMS}
+    has_form = np.ones(len(entries), dtype=bool)
+    for key, fits in _FORMS.items():
+        has_form &= np.array(fits(values[key]), dtype=bool)
+    if not has_form.all():
+        values = {key: list(compress(column, has_form)) for key, column in values.items()}
+    return values, has_form
 
 
-def _columns(annotations: list) -> dict[str, list] | None:
-    """Values by key, {} without annotations; None where a key lacks or a form is another."""
-    if not annotations:
-        return {}
-    try:
-        columns = {key: [ann[key] for ann in annotations] for key in _FORMS}
-    except (KeyError, TypeError):
-        return None
-    return columns if all(has_form(columns[key]) for key, has_form in _FORMS.items()) else None
+def _positions(ids: list, index: dict) -> np.ndarray:
+    """(n,) position by id, -1 for an unknown one."""
+    return np.fromiter(map(index.get, ids, repeat(-1)), np.int64, len(ids))
 
 
 def _floats(values: list) -> np.ndarray:
@@ -276,7 +138,186 @@ def _floats(values: list) -> np.ndarray:
         return np.array([x if type(x) is float else max(-1e300, min(x, 1e300)) for x in values])
 
 
-def _find_other_units(good: _Values, num_annotations: int, found: Findings) -> None:
+class Rule(NamedTuple):
+    """A kind of problem.
+
+    ``where`` says in which annotations, (n,) bool; ``text`` is what a finding says of one, with the
+    names of :func:`_words` in braces.
+    """
+
+    kind: str
+    where: Callable[[Columns], np.ndarray]
+    text: str
+    fix: str
+
+
+def _occurs_again(columns: Columns) -> np.ndarray:
+    """Whether each id occurs earlier in the file."""
+    again = np.ones(len(columns.id), dtype=bool)
+    again[np.unique(columns.id, return_index=True)[1]] = False
+    return again
+
+
+def _is_impossible(columns: Columns) -> np.ndarray:
+    is_far = (np.abs(columns.box) > LARGEST_PIXEL).any(1)
+    return is_far | (columns.area > LARGEST_PIXEL**2)
+
+
+def _is_outside(columns: Columns) -> np.ndarray:
+    corner = columns.box[:, :2]
+    return ((corner <= -columns.box[:, 2:]) | (corner >= columns.size)).any(1)
+
+
+_ID_RULES = (
+    Rule(
+        'duplicate annotation id',
+        _occurs_again,
+        'this id occurs again',
+        'number the annotations 1, 2, 3, ...; merged files are the usual cause.',
+    ),
+    Rule(
+        'unknown image id',
+        lambda columns: columns.image < 0,
+        'no image has the id {image_id}',
+        "add the image to 'images' or remove the annotation.",
+    ),
+    Rule(
+        'unknown category id',
+        lambda columns: columns.label < 0,
+        'category_id is {category_id}; the file has {known}',
+        "add the category to 'categories' or remove the annotation; it would "
+        'silently be left out of training.',
+    ),
+)
+#: The first fault of a box is enough.
+_BOX_RULES = (
+    Rule(
+        'box with NaN or infinity',
+        lambda columns: ~np.isfinite(columns.box).all(1),
+        'bbox is {bbox}',
+        'remove the annotation or write its real box; NaN makes the loss NaN.',
+    ),
+    Rule(
+        'box of impossible size',
+        _is_impossible,
+        'bbox is {bbox}, area is {area}',
+        'remove the annotation or write its real box, in pixels; coordinates end at 10^9.',
+    ),
+    Rule(
+        'box of negative size',
+        lambda columns: (columns.box[:, 2:] < 0).any(1),
+        'bbox is {bbox}, its {shorter_side} is {shorter}',
+        'bbox is [x, y, width, height]; corners [x1, y1, x2, y2] must be turned into it.',
+    ),
+    Rule(
+        'box of zero size',
+        lambda columns: (columns.box[:, 2:] == 0).any(1),
+        'bbox is {bbox}, {width} x {height} pixels',
+        'remove the annotation or write its real box.',
+    ),
+    Rule(
+        'box outside the image',
+        _is_outside,
+        'bbox is {bbox}, the image is {image_size}',
+        "correct the box or the image's width and height: the box covers no pixel of the image.",
+    ),
+    Rule(
+        'area not positive',
+        lambda columns: ~(columns.area > 0),
+        'area is {area}',
+        'set area to the pixels of the object, or width * height of the box; '
+        'mmdet drops objects without area.',
+    ),
+)
+ANNOTATION_FIXES = {rule.kind: rule.fix for rule in _ID_RULES + _BOX_RULES}
+
+
+def _words(ann: dict, file: CocoFile) -> dict[str, str]:
+    """What the texts of the rules name of an annotation."""
+    _, _, width, height = ann['bbox']
+    known = ', '.join(map(shown, list(file.names)[:10]))
+    return {
+        **{key: shown(ann[key]) for key in _FORMS},
+        'known': known + (', ...' if len(file.names) > 10 else ''),
+        'width': shown(width),
+        'height': shown(height),
+        'shorter': shown(min(width, height)),
+        'shorter_side': 'width' if width < height else 'height',
+        'image_size': '{} x {}'.format(*file.sizes.get(ann['image_id'], (inf, inf))),
+    }
+
+
+def scan_annotations(
+    annotations: list, file: CocoFile, wanted: set | None, report: CocoReport, found: Findings
+) -> dict[str, set]:
+    """Check and count annotations.
+
+    ``wanted`` are the class names that are trained on (None: all). ``report`` gets counts and bad
+    annotations. Returns the image ids with any annotation (``'any'``), and with one of a wanted
+    class (``'wanted'``).
+    """
+    columns, has_form = file.columns(annotations)
+    for index in np.flatnonzero(~has_form).tolist():
+        _report_form(index, annotations[index], found)
+        report.bad_annotations.add(index)
+    is_bad_id = np.zeros(len(columns.place), dtype=bool)
+    is_bad_box = is_bad_id.copy()
+    for rule in _ID_RULES:
+        mask = rule.where(columns)
+        is_bad_id |= mask
+        _report(rule, columns.place[mask], annotations, file, found)
+    for rule in _BOX_RULES:
+        mask = rule.where(columns) & ~is_bad_box
+        is_bad_box |= mask
+        _report(rule, columns.place[mask], annotations, file, found)
+    is_bad = is_bad_id | is_bad_box
+    report.bad_annotations.update(columns.place[is_bad].tolist())
+    empty = found.by_kind.get('box of zero size')
+    if empty and empty.count <= _TOLERATED_EMPTY_BOXES * len(annotations):
+        empty.is_error = False
+    good = columns.taken(~is_bad)
+    _find_other_units(good, len(annotations), found)
+    _find_repeated(good, found)
+    _find_turned(annotations, found)
+    if not columns.id.all():
+        reason = 'pycocotools never counts this object as found'
+        found.add('annotation id 0', reason, is_error=False)
+    if not annotations:
+        found.add('no annotation at all', "'annotations' is empty", is_error=False)
+    _count(good, file, report)
+    for name, count in report.counts.items():
+        if count.crowd and not count.total and (wanted is None or name in wanted):
+            text = f'class {name!r} has {count.crowd} annotations, each with iscrowd=1'
+            found.add('class of crowds alone', text, is_error=False)
+    is_wanted = np.array([wanted is None or x in wanted for x in file.names.values()], dtype=bool)
+    ids = list(file.sizes)
+    used = {'any': good.image, 'wanted': good.image[is_wanted[good.label]]}
+    return {key: {ids[i] for i in np.unique(x).tolist()} for key, x in used.items()}
+
+
+def _report(
+    rule: Rule, places: np.ndarray, annotations: list, file: CocoFile, found: Findings
+) -> None:
+    for index in places[: max(found.max_examples, 1)].tolist():
+        ann = annotations[index]
+        found.add(rule.kind, f'{_where(index, ann)}: {rule.text.format(**_words(ann, file))}')
+    if len(places):
+        found.by_kind[rule.kind].count = len(places)
+
+
+def _report_form(index: int, ann: object, found: Findings) -> None:
+    if found.lacks_keys(ann, f'annotations[{index}]', tuple(_FORMS)):
+        return
+    for key, has_form in _FORMS.items():
+        if not has_form([ann[key]])[0]:
+            found.add('malformed value', f'{_where(index, ann)}: {key} is {shown(ann[key])}')
+
+
+def _where(index: int, ann: dict) -> str:
+    return f'annotations[{index}] (id {shown(ann["id"])}, image_id {shown(ann["image_id"])})'
+
+
+def _find_other_units(good: Columns, num_annotations: int, found: Findings) -> None:
     """Report boxes that are corners, or fractions of the sides of their images."""
     first = good.box[:, :2]
     second = good.box[:, 2:]
@@ -300,7 +341,7 @@ def _find_other_units(good: _Values, num_annotations: int, found: Findings) -> N
         )
 
 
-def _find_repeated(good: _Values, found: Findings) -> None:
+def _find_repeated(good: Columns, found: Findings) -> None:
     """Report annotations of the same class and box in one image."""
     # Wraps around in 64 bits: two different boxes hardly ever have the same number.
     keys = np.column_stack([good.image, good.label, (good.box + 0.0).view(np.int64)]) @ _FACTORS
@@ -315,20 +356,23 @@ def _find_repeated(good: _Values, found: Findings) -> None:
 def _find_turned(annotations: list, found: Findings) -> None:
     """Report boxes with a rotation in addition, as CVAT exports them."""
     for index, ann in enumerate(annotations):
-        extra = ann.get('attributes') if isinstance(ann, dict) else None
+        if type(ann) is not dict or 'attributes' not in ann:
+            continue
+        extra = ann['attributes']
         turn = extra.get('rotation') if isinstance(extra, dict) else None
         if is_number(turn) and turn % 360:
             text = f'annotations[{index}]: attributes.rotation is {turn:g}'
             found.add('rotated box', text, is_error=False)
 
 
-def _count(good: _Values, names: dict, num_images: int, report: CocoReport) -> None:
+def _count(good: Columns, file: CocoFile, report: CocoReport) -> None:
     """Write the counts of classes and images to the report."""
     size = (good.area >= SMALL_AREA).astype(np.int64) + (good.area >= LARGE_AREA)
     size[good.crowd == 1] = 3
-    counts = np.bincount(good.label * 4 + size, minlength=4 * len(names)).reshape(-1, 4)
-    for name, own in zip(names.values(), counts.tolist()):
+    counts = np.bincount(good.label * 4 + size, minlength=4 * len(file.names)).reshape(-1, 4)
+    for name, own in zip(file.names.values(), counts.tolist()):
         report.counts[name] = ClassCount(*own)
     sums = good.label + good.box @ (1, 3, 7, 13)
+    num_images = len(file.sizes)
     objects = np.bincount(good.image, minlength=num_images)
     report.objects = np.stack([objects, np.bincount(good.image, sums, num_images)], axis=1)

@@ -5,13 +5,21 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from math import inf
 
-from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL, is_number_id, scan_annotations
+from mmrank.datasets.checks.coco_annotations import (
+    ANNOTATION_FIXES,
+    LARGEST_PIXEL,
+    CocoFile,
+    is_number_id,
+    scan_annotations,
+)
 from mmrank.datasets.checks.coco_images import find_image_problems
 from mmrank.datasets.checks.coco_reading import collector_paused, read_coco_json
 from mmrank.datasets.checks.coco_report import FIXES, ClassCount, CocoReport
 from mmrank.datasets.checks.data_report import Findings, is_id, is_number, shown
 from mmrank.datasets.lvis_annotations import complete_lvis, is_lvis, scan_federated
 from mmrank.files import path_fault
+
+_ALL_FIXES = ANNOTATION_FIXES | FIXES
 
 
 @collector_paused()
@@ -39,7 +47,7 @@ def inspect_coco(
     classes it lacks; otherwise a missing field is a warning in LVIS files, and nothing in others.
     ``require_masks``: every object must have a segmentation.
     """
-    found = Findings(max_examples, FIXES)
+    found = Findings(max_examples, _ALL_FIXES)
     report = CocoReport(str(ann_file))
     federated_file = is_lvis(document)
     if federated_file:
@@ -65,7 +73,8 @@ def inspect_coco(
         for key, ids in (('image', images), ('category', names)):
             _check_kind(key, [*ids], found)
         wanted = None if classes is None else set(classes)
-        used = scan_annotations(parts['annotations'], images, names, wanted, report, found)
+        file = CocoFile(images, names)
+        used = scan_annotations(parts['annotations'], file, wanted, report, found)
         report.num_empty_images = len(images) - len(used['any'])
         if require_masks:
             _find_missing_masks(parts['annotations'], names, wanted, found)
@@ -75,21 +84,27 @@ def inspect_coco(
             filters = used['wanted'], skip_empty_images, min_size
             entries = [entry for entry in parts['images'] if _is_needed(entry, *filters)]
             find_image_problems(entries, image_dir, verify_images, found)
-    problems = [found.by_kind[kind] for kind in FIXES if kind in found.by_kind]
+    problems = [found.by_kind[kind] for kind in _ALL_FIXES if kind in found.by_kind]
     report.problems = sorted(problems, key=lambda problem: not problem.is_error)
     return report
 
 
-def check_coco_file(
+def read_checked(
     ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
-) -> CocoReport:
+) -> tuple[dict, CocoReport]:
     """Read and check a file, and refuse a bad one; see :func:`inspect_coco` for the arguments.
 
     Images without objects, one class only and crowds are fine. The report may have warnings.
     """
-    report = inspect_coco(read_coco_json(ann_file), ann_file, image_dir, **options)
+    document = read_coco_json(ann_file)
+    report = inspect_coco(document, ann_file, image_dir, **options)
     report.raise_if_bad()
-    return report
+    return document, report
+
+
+def check_coco_file(ann_file: str | os.PathLike, *args: object, **options: object) -> CocoReport:
+    """The report of :func:`read_checked`."""
+    return read_checked(ann_file, *args, **options)[1]
 
 
 def _is_needed(entry: object, used: Collection, skip_empty: bool, min_size: int) -> bool:
@@ -202,7 +217,7 @@ def _scan_images(images: list, found: Findings, report: CocoReport) -> dict:
             found.add(kind, f'{where} (id {shown(image_id)}) {text}')
         name = image.get('file_name') or image.get('coco_url')
         report.images.setdefault(image_id, (name, *size))
-        sizes.setdefault(image_id, size if _is_size(size) else (inf, inf))
+        sizes.setdefault(image_id, size if _is_size(*size) else (inf, inf))
     if len({name for name, *_ in report.images.values() if isinstance(name, str)}) < len(sizes):
         _find_repeated_pictures(report.images, found)
     return sizes
@@ -225,14 +240,18 @@ def _image_findings(image: dict) -> list[tuple[str, str]]:
             findings = [('unusable file name', f'has file_name {shown(name)}, which {fault}')]
     elif 'coco_url' not in image:
         findings = [('missing key', "has no 'file_name'")]
-    if not _is_size((image['width'], image['height'])):
+    if not _is_size(image['width'], image['height']):
         text = f'has width {shown(image["width"])}, height {shown(image["height"])}'
         findings.append(('malformed value', text))
     return findings
 
 
-def _is_size(sides: tuple) -> bool:
-    return all(is_number(side) and 0 < side <= LARGEST_PIXEL for side in sides)
+def _is_size(width: object, height: object) -> bool:
+    return _is_side(width) and _is_side(height)
+
+
+def _is_side(value: object) -> bool:
+    return is_number(value) and 0 < value <= LARGEST_PIXEL
 
 
 def _is_unicode(text: str) -> bool:

@@ -19,33 +19,12 @@ _MISSING = (
 FIXES = {
     'missing key': 'add the key, or export the file again as COCO.',
     'duplicate image id': 'give every image its own id.',
-    'duplicate annotation id': (
-        'number the annotations 1, 2, 3, ...; merged files are the usual cause.'
-    ),
     'annotation id 0': 'number the annotations 1, 2, 3, ...',
     'duplicate category id': 'give every category its own id.',
     'duplicate category name': 'merge the categories or rename one.',
-    'unknown image id': "add the image to 'images' or remove the annotation.",
-    'unknown category id': (
-        "add the category to 'categories' or remove the annotation; it would "
-        'silently be left out of training.'
-    ),
     'malformed value': (
         'write the value in the form COCO requires: id an integer, bbox four numbers [x, y, width, '
         'height], width and height of an image positive integers.'
-    ),
-    'box with NaN or infinity': (
-        'remove the annotation or write its real box; NaN makes the loss NaN.'
-    ),
-    'box of impossible size': (
-        'remove the annotation or write its real box, in pixels; coordinates end at 10^9.'
-    ),
-    'box of negative size': (
-        'bbox is [x, y, width, height]; corners [x1, y1, x2, y2] must be turned into it.'
-    ),
-    'box of zero size': 'remove the annotation or write its real box.',
-    'box outside the image': (
-        "correct the box or the image's width and height: the box covers no pixel of the image."
     ),
     'boxes reach beyond the image': (
         'if bbox holds corners [x1, y1, x2, y2], turn it into [x, y, width, '
@@ -54,10 +33,6 @@ FIXES = {
     'boxes in fractions': (
         'COCO has pixels: multiply x and width by the width of the image, y and height by its '
         'height.'
-    ),
-    'area not positive': (
-        'set area to the pixels of the object, or width * height of the box; '
-        'mmdet drops objects without area.'
     ),
     'unusable file name': (
         "make file_name the path of the image within its folder, without a leading '/' and '..'; "

@@ -100,15 +100,14 @@ def join(reports: Sequence[CocoReport]) -> CocoReport:
 
 def difference(one: CocoReport, other: CocoReport) -> str | None:
     """What two files do not have in common that should be of the same images and objects."""
-    for first, second in ((one, other), (other, one)):
-        for image_id in first.images.keys() - second.images.keys():
-            return f'image id {image_id!r} is in {first.ann_file} alone'
-    for image_id, (name, *size) in one.images.items():
-        name, (other_name, *other_size) = os.path.basename(name), other.images[image_id]
-        if name != os.path.basename(other_name):
-            return f'image id {image_id!r} is {name!r} in one and {other_name!r} in the other'
-        if size != other_size:
-            return f'image id {image_id!r} is {size} pixels in one and {other_size} in the other'
+    for image_id in {**one.images, **other.images}:
+        first = _entry(one, image_id)
+        second = _entry(other, image_id)
+        if first != second:
+            return (
+                f'image id {image_id!r} is {first} in {one.ann_file} and {second} in '
+                f'{other.ann_file}'
+            )
     if one.num_annotations and other.num_annotations:
         place = {image_id: i for i, image_id in enumerate(other.images)}
         gaps = np.abs(one.objects - other.objects[[place[x] for x in one.images]])
@@ -121,3 +120,11 @@ def difference(one: CocoReport, other: CocoReport) -> str | None:
                 'the other, of other boxes or classes'
             )
     return None
+
+
+def _entry(report: CocoReport, image_id: object) -> tuple | str:
+    """File name without folders, width and height of an image."""
+    if image_id not in report.images:
+        return 'absent'
+    name, *size = report.images[image_id]
+    return os.path.basename(name), *size

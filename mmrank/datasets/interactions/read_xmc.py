@@ -1,6 +1,9 @@
-"""Reads multi-label texts with sparse features."""
+"""Reads multi-label text with sparse features."""
 
+import re
 from array import array
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -8,20 +11,22 @@ import numpy as np
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.interactions.read_csv import text_lines
 from mmrank.errors import UserError
+from mmrank.imports import required_package
 
-#: Features are numbered by int32.
-_MOST_DIGITS = 10
+#: ``lines features labels``.
+_HEADER = re.compile(r'\d{1,10} (\d{1,10}) \d{1,10}\s*')
 
 
 def read_xmc(
     path: str | Path, vocabulary: Interactions | None = None, one_based: bool = False
 ) -> Interactions:
-    """Read LIBSVM's multi-label form: ``label,label feature:value ...``.
+    """Read LIBSVM's multi-label form, ``label,label feature:value ...``, by scikit-learn.
 
-    Left entities are the lines, named by their numbers, right ones the labels, numbered as they
-    first occur. The files of the extreme classification repository begin with a line ``lines
-    features labels``, which is then checked. Lines without a label, which begin with a blank, have
-    no positive pair and are left out.
+    Left entities are the lines, named by their numbers, right ones the labels, whole numbers, in
+    the order in which the lines first have them. The features of a line rise. The files of the
+    extreme classification repository begin with a line ``lines features labels``, which is then
+    checked. Lines without a label, which begin with a blank, have no positive pair and are left
+    out.
 
     Args:
         path: The file, also ``.gz``.
@@ -34,115 +39,104 @@ def read_xmc(
         FileNotFoundError: If there is no such file.
         ValueError: On a line that cannot be read, naming it, or if there is no pair.
     """
-    fixed = vocabulary is not None
-    names = vocabulary.col_names if fixed else ()
-    labels = {name: i for i, name in enumerate(names)}
-    rows, cols, unknown = array('q'), array('q'), 0
-    row_names = []
-    starts, indices, values = array('q', [0]), array('i'), array('f')
-    header = None
-    for number, line in enumerate(text_lines(path), 1):
-        line = line.rstrip('\r\n')
-        if number == 1:
-            header = _header(line, path)
-            if header:
-                continue
-        if not line.strip():
-            continue
-        own, _, features = line.partition(' ')
-        if ':' in own:
-            own, features = '', line
-        if not own:
-            continue
-        row = len(row_names)
-        before = len(cols)
-        for label in own.split(','):
-            try:
-                float(label)
-            except ValueError:
-                raise ValueError(
-                    f'{path}, line {number}: label {label!r:.40} is not a number; '
-                    'expected `label,label feature:value feature:value ...`'
-                ) from None
-            if not fixed:
-                col = labels.setdefault(label, len(labels))
-            elif (col := labels.get(label)) is None:
-                unknown += 1
-                continue
-            rows.append(row)
-            cols.append(col)
-        if len(cols) == before:
-            continue
-        row_names.append(str(number))
-        _append(features, indices, values, one_based, path, number)
-        starts.append(len(indices))
-    if not row_names:
-        raise ValueError(f'{path} has no line with a known label')
-    _check_finite(values, starts, row_names, path)
-    features = _features(starts, indices, values, vocabulary, header, path)
+    with required_package('sklearn', "file_format='xmc'", 'pip install scikit-learn'):
+        from sklearn.datasets import load_svmlight_file
+
+    lines = _Lines(path)
+    try:
+        features, labels = load_svmlight_file(
+            lines, dtype=np.float32, multilabel=True, zero_based=not one_based
+        )
+    except UserError:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise UserError(
+            f'{path}, line {lines.number}: {lines.line!r:.80} cannot be read: {error}. Fix: write '
+            'it as `label,label feature:value feature:value ...`, labels as numbers, features from '
+            f'{int(one_based)} on, rising'
+        ) from error
+    counts = [len(x) for x in labels]
+    own = list(chain.from_iterable(labels))
+    fractions = [x for x in own if not x.is_integer()]
+    if fractions:
+        raise UserError(f'{path} has the label {fractions[0]}. Fix: number labels by whole numbers')
+    own = [str(int(x)) for x in own]
+    names = dict.fromkeys(own) if vocabulary is None else vocabulary.col_names
+    index = {name: i for i, name in enumerate(names)}
+    cols = np.array([index.get(x, -1) for x in own], dtype=np.int64)
+    is_known = cols >= 0
+    lines_of_pairs = np.repeat(np.arange(len(counts)), counts)[is_known]
+    chosen, rows = np.unique(lines_of_pairs, return_inverse=True)
+    if not len(chosen):
+        raise UserError(f'{path} has no line with a known label. Fix: check ann_file')
+    features = features[chosen]
+    row_names = [str(lines.numbers[i]) for i in chosen.tolist()]
+    _check_finite(features, row_names, path)
+    _set_width(features, vocabulary, lines.num_features, path)
     try:
         return Interactions.of_pairs(
-            np.asarray(rows),
-            np.asarray(cols),
+            rows,
+            cols[is_known],
             row_names,
-            list(labels),
+            list(index),
             row_features=features,
-            num_unknown=unknown,
+            num_unknown=int((~is_known).sum()),
         )
     except ValueError as error:
         raise ValueError(f'{path}, by line: {error}') from None
 
 
-def _header(line: str, path) -> list[int] | None:
-    parts = line.split()
-    if len(parts) != 3 or not all(x.isdecimal() for x in parts):
-        return None
-    if max(map(len, parts)) > _MOST_DIGITS:
-        raise ValueError(
-            f'{path}, line 1: {line!r:.80} declares more entries than there '
-            'can be; expected `lines features labels`'
-        )
-    return [int(x) for x in parts]
+class _Lines:
+    """Lines of a file for ``load_svmlight_file``; knows where it is when it stops.
+
+    Attributes:
+        line: The last line.
+        numbers: Numbers of the lines with an entry.
+        num_features: Declared by the first line, or None.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        self.line = ''
+        self.number = 0
+        self.numbers = array('q')
+        self.num_features: int | None = None
+
+    def read(self) -> bytes:
+        """Mark a file for scikit-learn, which goes through its lines."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in text_lines(self.path):
+            self.line = line
+            self.number += 1
+            header = _HEADER.fullmatch(line) if self.number == 1 else None
+            if header:
+                self.num_features = int(header[1])
+            elif line.partition('#')[0].strip():
+                self.numbers.append(self.number)
+                yield line.encode()
 
 
-def _append(features, indices, values, one_based, path, number) -> None:
-    try:
-        for entry in features.split():
-            index, value = entry.split(':')
-            indices.append(int(index) - one_based)
-            values.append(float(value))
-            if indices[-1] < 0:
-                raise ValueError
-    except (ValueError, OverflowError):
-        raise ValueError(
-            f'{path}, line {number}: {entry!r:.40} is not feature:value with '
-            f'an integer feature >= {int(one_based)}'
-        ) from None
-
-
-def _check_finite(values, starts, row_names, path) -> None:
-    bad = np.flatnonzero(~np.isfinite(np.asarray(values)))
+def _check_finite(features, row_names: list[str], path: str | Path) -> None:
+    bad = np.flatnonzero(~np.isfinite(features.data))
     if len(bad):
-        row = int(np.searchsorted(starts, bad[0], side='right')) - 1
+        row = int(np.searchsorted(features.indptr, bad[0], side='right')) - 1
         raise UserError(
-            f'{path}, line {row_names[row]}: a value is {values[bad[0]]}, as '
+            f'{path}, line {row_names[row]}: a value is {features.data[bad[0]]}, as '
             'float32. Fix: write a finite number'
         )
 
 
-def _features(starts, indices, values, vocabulary, header, path):
-    """Sparse matrix of the features, (lines, number of features) float32."""
-    from scipy.sparse import csr_array
-
-    size = int(np.asarray(indices).max(initial=-1)) + 1
-    if vocabulary is None:
-        if header and size > header[1]:
-            raise ValueError(
-                f'{path} has feature {size - 1}, but its first line declares {header[1]} features; '
-                'if they count from 1, set one_based=True'
-            )
-        width = header[1] if header else size
-        return csr_array((values, indices, starts), (len(starts) - 1, width), np.float32)
-    width = vocabulary.row_features.shape[1]
-    found = csr_array((values, indices, starts), (len(starts) - 1, max(size, width)), np.float32)
-    return found[:, :width]
+def _set_width(features, vocabulary: Interactions | None, declared: int | None, path) -> None:
+    """Give a matrix the features of the training set, or the declared ones, in place."""
+    size = int(features.indices.max(initial=-1)) + 1
+    width = size if declared is None else declared
+    if vocabulary is not None:
+        width = vocabulary.row_features.shape[1]
+    elif size > width:
+        raise UserError(
+            f'{path} has feature {size - 1}, but its first line declares {declared} features. Fix: '
+            'if they count from 1, set one_based=True'
+        )
+    features.resize((features.shape[0], width))

@@ -1,7 +1,6 @@
 """A table of images and their classes. Imports mmpretrain."""
 
 import os
-from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -56,8 +55,7 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         return multi_label_items(paths, targets)
 
     def _read(self) -> tuple[list[str], np.ndarray]:
-        header, lines = read_table(self.ann_file, 'ann_file')
-        rows = [(line, defaultdict(str, zip(header, cells))) for line, cells in lines]
+        header, rows = read_table(self.ann_file, 'ann_file')
         if self.CLASSES is None:
             names = [name for name in header if name != self.image_column]
             self._metainfo['classes'] = tuple(names)
@@ -72,7 +70,7 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         targets = np.zeros((len(rows), len(self.CLASSES)), dtype=np.int64)
         for target, (line, row) in zip(targets, rows):
             for column, name in enumerate(self.CLASSES):
-                cell = row[name].strip()
+                cell = row[name]
                 if cell not in _BITS:
                     raise UserError(
                         f'{self.ann_file}:{line}: {name!r:.80} is {cell!r:.80}, not 0 or 1. Fix: '
@@ -81,7 +79,7 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
                 target[column] = _BITS[cell]
         if not rows:
             raise UserError(f'{self.ann_file} lists no image. Fix: check ann_file')
-        images = [row[self.image_column].strip() for _, row in rows]
+        images = [row[self.image_column] for _, row in rows]
         for (line, _), image in zip(rows, images):
             if fault := path_fault(image):
                 raise UserError(

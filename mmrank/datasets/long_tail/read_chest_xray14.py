@@ -25,17 +25,21 @@ class Entry(NamedTuple):
     patient: str
 
 
-def read_table(path: str | os.PathLike, fix: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """First line of a CSV file, and number and cells of each other line that is not empty."""
+def read_table(path: str | os.PathLike, fix: str) -> tuple[list[str], list[tuple[int, dict]]]:
+    """Column names of a CSV file, and number and cells of each other line that is not empty.
+
+    A cell that a line lacks is empty; blanks around cells do not count.
+    """
     try:
         with Path(path).open(encoding='utf-8-sig', newline='') as file:
-            reader = csv.reader(file)
-            header = next(reader, [])
-            return header, [(reader.line_num, row) for row in reader if row]
+            reader = csv.DictReader(file, restval='')
+            names = reader.fieldnames or ()
+            rows = [(reader.line_num, {x.strip(): row[x].strip() for x in names}) for row in reader]
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(
             f'table {path!s:.300} cannot be read: {error}. Fix: check data_root and {fix}'
         ) from error
+    return [x.strip() for x in names], [(n, row) for n, row in rows if any(row.values())]
 
 
 def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
@@ -45,7 +49,6 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
     Finding``) and ``Patient ID``.
     """
     header, rows = read_table(path, 'ann_file, or fetch Data_Entry_2017.csv again')
-    header = [name.strip() for name in header]
     missing = [name for name in COLUMNS if name not in header]
     if missing:
         raise UserError(
@@ -53,17 +56,9 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
             f'line is {",".join(header)[:200]!r}. Fix: download '
             'Data_Entry_2017.csv again, or rename the columns'
         )
-    places = [header.index(name) for name in COLUMNS]
     entries: dict[str, Entry] = {}
     for number, row in rows:
-        if not any(cell.strip() for cell in row):
-            continue
-        if len(row) <= max(places):
-            raise UserError(
-                f'{path}:{number} has {len(row)} columns, its first line '
-                f'{len(header)}. Fix: correct or remove this line'
-            )
-        image, labels, patient = (row[place].strip() for place in places)
+        image, labels, patient = (row[name] for name in COLUMNS)
         if image in entries:
             raise UserError(
                 f'{path}:{number} lists {image:.200} a second time. Fix: remove one of the lines'

@@ -17,6 +17,7 @@ import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from mmrank.datasets.checks.coco_inspect import read_checked
 from mmrank.errors import MissingFileError, UserError
 
 #: Up to here doubles hold every whole number.
@@ -132,11 +133,14 @@ def number_objects(truth: COCO) -> COCO:
 
 
 def load_ground_truth(ann_file: str | os.PathLike | COCO) -> COCO:
-    """Index an annotation file, quietly; pass an index through."""
+    """Check and index an annotation file, quietly; pass an index through."""
     if not isinstance(ann_file, str | os.PathLike):
         return ann_file
+    truth = COCO()
+    truth.dataset, _ = read_checked(ann_file)
     with contextlib.redirect_stdout(io.StringIO()):
-        return COCO(str(ann_file))
+        truth.createIndex()
+    return truth
 
 
 def evaluate_boxes(

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.datasets.checks.coco_inspect import inspect_coco
-from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.checks.coco_inspect import read_checked
 from mmrank.datasets.checks.coco_report import CocoReport
 from mmrank.errors import UserError
 
@@ -109,9 +108,7 @@ def _split_of(path: Path) -> str | None:
 
 def read_split(path: Path, folder: Path, name: str) -> Split:
     """Read an annotation file and find its images below the folder."""
-    document = read_coco_json(path)
-    report = inspect_coco(document, path, require_annotations=name != 'test')
-    report.raise_if_bad()
+    document, report = read_checked(path, require_annotations=name != 'test')
     if not report.images:
         raise UserError(f'{path} has no image.\n  Fix: the annotation file of the {name} split')
     entries = [
