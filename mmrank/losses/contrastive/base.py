@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmrank.checks import one_of
 from mmrank.distributed import all_gather_rows, join, mean_over_ranks, rows_and_dtype, world_group
@@ -129,6 +129,14 @@ class ContrastiveLoss(NamedSettings):
         self.diagnostics: dict[str, Tensor] = {}
         self._lone_batches = 0
 
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+        # Earlier versions saved parameters of shape (), which fully_shard refuses.
+        for name, parameter in self.named_parameters(recurse=False):
+            saved = state_dict.get(prefix + name)
+            if saved is not None and saved.shape == () and parameter.shape == (1,):
+                state_dict[prefix + name] = saved.view(1)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
     def forward(self, view1: Tensor, view2: Tensor, sample_idx: Tensor | None = None) -> Tensor:
         """Compute the loss of a batch.
 
@@ -201,6 +209,11 @@ class ContrastiveLoss(NamedSettings):
             view1 = at_least_float32(batch.view1)
             view2 = at_least_float32(batch.view2)
             self.diagnostics['pos_score'] = (view1 * view2).sum(1).mean()
+
+
+def scalar_parameter(value: float) -> nn.Parameter:
+    """(1,) float32 parameter, whatever the default dtype; fully_shard refuses one of shape ()."""
+    return nn.Parameter(torch.full((1,), value, dtype=torch.float32))
 
 
 def check_views(view1: Tensor, view2: Tensor) -> None:

@@ -4,7 +4,7 @@ import math
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.checks import check_ascending, check_not_negative, check_positive
 from mmrank.losses.options import ScopeOptions, TemperatureOptions, Unpack
@@ -16,7 +16,7 @@ from mmrank.state.sample_averages import (
 )
 from mmrank.state.sample_state import check_sample_ids
 
-from .base import ContrastedBatch, ContrastiveLoss
+from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
 from .clip import bounded_exp
 
 
@@ -173,7 +173,7 @@ class SogCLRLoss(MovingAverageLoss):
             check_ascending(tau_min=tau_min, tau=tau, largest_tau=1.0)
             self.rho = float(rho)
             self.bounds = (math.log(tau_min), 0.0)
-            self.log_tau = nn.Parameter(torch.tensor(math.log(tau)))
+            self.log_tau = scalar_parameter(math.log(tau))
         if bimodal:
             self.prefixes = ('image_', 'text_')
         for prefix in self.prefixes:
