@@ -87,14 +87,11 @@ class ContrastedBatch:
         if bimodal and is_whole:
             return negative_terms(self.view1, self.view2, self.view2, tau, ids, ids)
         if bimodal:
-            all_ids = self.all_ids
-            sides = [
-                negative_terms(self.view1, self.view2, self.all_view2, tau[0], ids, all_ids),
-                negative_terms(self.view2, self.view1, self.all_view1, tau[1], ids, all_ids),
-            ]
-            log_mean = torch.stack([x.log_mean for x in sides])
-            mean_h = torch.stack([x.mean_h for x in sides])
-            return NegativeTerms(log_mean, mean_h, torch.stack([x.count for x in sides]))
+            views = self.view1, self.view2
+            first = negative_terms(*views, self.all_view2, tau[0], ids, self.all_ids)
+            second = negative_terms(*views[::-1], self.all_view1, tau[1], ids, self.all_ids)
+            pairs = zip(vars(first).values(), vars(second).values())
+            return NegativeTerms(*(torch.stack(pair) for pair in pairs))
         anchors = torch.cat([self.view1, self.view2])
         positives = torch.cat([self.view2, self.view1])
         ids = ids.repeat(2)
@@ -159,7 +156,7 @@ class ContrastiveLoss(NamedSettings):
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None
         batch = ContrastedBatch.of_views(view1, view2, sample_idx, group, together)
-        total = sum(batch.counts) if together else len(batch.ids)
+        total = len(batch.all_ids)
         self._check_batch_size(total)
         losses = self.row_losses(batch)
         self._note(batch)
