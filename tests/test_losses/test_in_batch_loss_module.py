@@ -52,14 +52,10 @@ def value_and_gradients(model, loss):
 
 
 class SquaredHinge(Pointwise):
-    largest_block = 0
-
     def positive(self, scores):
         return (1 - scores).clamp(min=0).square()
 
     def negative(self, scores):
-        if scores.dim() == 2:
-            self.largest_block = max(self.largest_block, scores.numel())
         return (1 + scores).clamp(min=0).square()
 
     def negative_slope(self, scores):
@@ -86,16 +82,6 @@ def test_equals_the_function(monkeypatch, mode, pointwise, block_size):
     for loss in (model(rows, cols), model.loss(model.left, model.right, rows, cols, rows, cols)):
         found = value_and_gradients(model, loss)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-
-
-def test_no_block_is_larger_than_the_block_size(monkeypatch):
-    monkeypatch.setattr(sums, 'BLOCK_SIZE', 8)
-    pairs, pointwise = torch.arange(50), SquaredHinge()
-    loss = InBatchLoss(pointwise=pointwise)
-    loss.set_pairs(pairs, pairs, (50, 50))
-    embeddings = torch.randn(50, 3).requires_grad_()
-    loss(embeddings, embeddings, pairs, pairs).backward()
-    assert pointwise.largest_block == 64
 
 
 @pytest.mark.parametrize(
