@@ -38,6 +38,7 @@ SETTINGS = {
         "leave it out: the paper's value is a constant",
     ),
     'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
+    'InBatchLoss.block_size': 'leave it out: blocks fit the cache',
     'InBatchSoftmaxLoss.num_buckets': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'InBatchSoftmaxLoss.num_hashes': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'InBatchSoftmaxLoss.alpha': 'leave it out: PairCountsHook or set_pairs counts the pairs',

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import inside_backward
-from mmrank.checks import check_count, check_positive
+from mmrank.checks import check_count
 from mmrank.distributed import all_reduce_sum, world_group
 from mmrank.errors import UserError
 
@@ -201,19 +201,18 @@ class SelfBalance(SavedState):
 
     Early in training the box part of aLRP is small compared with the classification part;
     multiplied by this ratio its gradient keeps up. The ratio of a period is the ratio of the means
-    over the period before, at first ``initial``. Source: aLRP (NeurIPS 2020), section 4.
+    over the period before, at first 50. Source: aLRP (NeurIPS 2020), section 4.
     """
 
     ratio: Tensor
     sums: Tensor
     steps: Tensor
 
-    def __init__(self, initial: float = 50.0, period: int = 3665) -> None:
+    def __init__(self, period: int = 3665) -> None:
         super().__init__()
-        check_positive(initial=initial)
         check_count('period', period)
         self.period = period
-        self.add_state('ratio', (), initial)
+        self.add_state('ratio', (), 50.0)
         self.add_state('sums', (2,), dtype=torch.float64)
         self.add_state('steps', (), dtype=torch.long)
         self._used = self.ratio

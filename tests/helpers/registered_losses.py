@@ -92,7 +92,7 @@ SETTINGS = {
     ],
     'QualityFocalLoss': [{}, dict(use_iou=False, alpha=0.25)],
     'RankSortLoss': BOTH_MODES,
-    'RecallAtKLoss': [dict(ks=(1, 3), tau=0.3), dict(ks='R', tau=0.3, mode='per_class')],
+    'RecallAtKLoss': [dict(ks=(1, 3), tau=0.3, mode='per_class')],
     'SOAPLoss': [dict(PER_SAMPLE, num_classes=CLASSES)],
     'SOPRCLoss': [
         {},

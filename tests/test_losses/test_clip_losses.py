@@ -7,7 +7,7 @@ import torch
 from random_batches import assert_same_gradients, two_views
 from torch.nn.functional import cross_entropy, normalize
 
-from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, InfoNCELoss, SogCLRLoss
+from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, InfoNCELoss, SigLIPLoss, SogCLRLoss
 from mmrank.losses.contrastive.cyclip import cyclic_consistency
 from mmrank.registry import MODELS
 
@@ -49,7 +49,7 @@ def loops(images, texts):
 def test_clip_and_the_gradient_of_its_temperature():
     loss = CLIPLoss(tau=0.3, loss_weight=2.0).double()
     views = [x.requires_grad_() for x in two_views(7)]
-    log_tau = torch.tensor(math.log(0.3)).double().requires_grad_()
+    log_tau = torch.tensor([math.log(0.3)]).double().requires_grad_()
     got, expected = loss(*views), 2 * clip(*views, log_tau)
     torch.testing.assert_close(got, expected)
     torch.testing.assert_close(
@@ -59,11 +59,9 @@ def test_clip_and_the_gradient_of_its_temperature():
 
 
 def test_fixed_temperature_is_info_nce_of_two_modalities():
-    views, loss = two_views(5), build('fixed')
+    views = two_views(5)
     expected = InfoNCELoss(tau=0.3, bimodal=True)(*views)
-    torch.testing.assert_close(loss(*views), expected)
-    assert not list(loss.parameters())
-    assert not loss.state_dict()
+    torch.testing.assert_close(build('fixed')(*views), expected)
 
 
 def test_temperature_is_learned_within_its_bounds():
@@ -88,17 +86,17 @@ def test_temperature_is_learned_within_its_bounds():
 
 
 @pytest.mark.parametrize('dim', [1, 5])  # without the matrix of all pairs, and with it
-@pytest.mark.parametrize('columns', [None, 13])
+@pytest.mark.parametrize('columns', [0, 13])  # other pairs than those of the batch
 def test_gradient_of_cyclic_consistency(dim, columns):
     inputs = [x.requires_grad_() for x in two_views(9, dim=dim)]
-    if columns is not None:
+    if columns:
         inputs += [x.requires_grad_() for x in two_views(columns, 1, dim=dim)]
     images, texts = inputs[:2]
     all_images, all_texts = inputs[-2:]
     cross = images @ all_texts.t() - texts @ all_images.t()
     within = images @ all_images.t() - texts @ all_texts.t()
     expected = [x.square().sum(1) for x in (cross, within)]
-    got = cyclic_consistency(*inputs)
+    got = cyclic_consistency(images, texts, all_images, all_texts)
     assert_same_gradients(torch.stack([*got]), torch.stack(expected), inputs)
 
 
@@ -106,10 +104,9 @@ def test_small_inconsistencies_are_not_rounded_away():
     images = normalize(two_views(30, dim=8)[0], dim=1)
     texts = normalize(images + 1e-4 * two_views(30, 1, dim=8)[0], dim=1)
     views = images.float(), texts.float()
-    for got, exact in zip(
-        cyclic_consistency(*views), cyclic_consistency(*(x.double() for x in views))
-    ):
-        torch.testing.assert_close(got.double(), exact, rtol=1e-4, atol=0)
+    exact = [x.double() for x in views]
+    for got, want in zip(cyclic_consistency(*views, *views), cyclic_consistency(*exact, *exact)):
+        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=0)
 
 
 def test_cyclip_is_clip_and_consistency():
@@ -173,7 +170,40 @@ def test_one_learned_temperature_is_that_of_the_robust_loss(bimodal):
             keys = [other[others[i]]] + ([] if bimodal else [own[others[i]]])
             h = torch.cat(keys) @ own[i] - own[i] @ other[i]
             total = total + tau * ((h / tau).exp().mean().log() + 0.5)
-    total = total / 7 / (1 if bimodal else 2)
+    total = total.squeeze() / 7 / (1 if bimodal else 2)
     torch.testing.assert_close(value, total, rtol=1e-6, atol=1e-7)
     (expected,) = torch.autograd.grad(total, tau)
     torch.testing.assert_close(got, expected * tau.detach(), rtol=1e-6, atol=1e-7)
+
+
+LEARNED = [CLIPLoss(), SigLIPLoss(), SogCLRLoss(9, rho=7.0)]
+
+
+@pytest.mark.parametrize('loss', LEARNED, ids=lambda x: type(x).__name__)
+def test_learned_scalars_are_float32_of_shape_1_and_earlier_checkpoints_load(loss):
+    learned = dict(loss.named_parameters())
+    try:
+        torch.set_default_dtype(torch.bfloat16)
+        again = type(loss)(**({'num_samples': 9, 'rho': 7.0} if loss.keeps_samples else {}))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for name, value in again.named_parameters():
+        assert value.dtype == torch.float32
+        assert value.shape == (1,)  # fully_shard takes no parameter of shape ()
+        assert torch.equal(value, learned[name])
+    saved = loss.state_dict()
+    earlier = {k: x.view(()) + 0.5 if k in learned else x for k, x in saved.items()}
+    again.load_state_dict(earlier)
+    for name, value in again.named_parameters():
+        assert torch.equal(value, learned[name] + 0.5)
+
+
+@pytest.mark.parametrize('kind', [CLIPLoss, SigLIPLoss])
+def test_a_fixed_temperature_is_no_tensor(kind):
+    views = two_views(5)
+    loss = kind(tau=0.3, learnable=False)
+    expected = loss(*views)
+    moved = kind(tau=0.3, learnable=False).to('meta').to_empty(device='cpu').half()
+    assert not moved.state_dict()
+    assert not [*moved.parameters(), *moved.buffers()]
+    assert torch.equal(moved(*views), expected)

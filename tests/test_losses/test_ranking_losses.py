@@ -124,14 +124,14 @@ def test_sorting_can_be_weighted():
 
 class TestSelfBalance:
     def test_ratio_of_the_period_before(self):
-        state = SelfBalance(initial=50.0, period=2)
+        state = SelfBalance(period=2)
         pairs = [(0.8, 0.1), (0.6, 0.3), (1.0, 1.0), (3.0, 1.0), (0.0, 1.0)]
         got = [float(state.update(torch.tensor(c), torch.tensor(b))) for c, b in pairs]
         first, second = (0.8 + 0.6 + 0.4) / 0.4, (4.0 + 2.0) / 2.0
         assert got == pytest.approx([50, 50, first, first, second])
 
     def test_no_boxes_and_bad_numbers_do_not_count(self):
-        state = SelfBalance(50.0, 1)
+        state = SelfBalance(period=1)
         one, zero = torch.tensor(1.0), torch.tensor(0.0)
         state.update(one, zero)
         state.update(torch.tensor(float('nan')), one)

@@ -38,7 +38,6 @@ VALUES = [
     ('InBatchLoss', dict(mode='in_batch', omega=0.5), 'has no effect'),
     ('InBatchLoss', dict(mode='unbiased_omega', omega=0), 'omega must be > 0'),
     ('InBatchLoss', dict(scope='world'), "scope='world'"),
-    ('InBatchLoss', dict(block_size=0), 'block_size'),
     ('InBatchSoftmaxLoss', dict(tau=0), 'tau must be > 0'),
     ('InBatchSoftmaxLoss', dict(frequency='none', refined=True), "Fix: frequency='counts'"),
     ('InBatchSoftmaxLoss', dict(frequency='exact'), "frequency='exact' is unknown"),

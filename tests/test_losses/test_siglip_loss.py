@@ -60,8 +60,6 @@ def test_start_of_the_paper():
     assert loss.logit_bias.item() == -10
     assert {x for x, _ in loss.named_parameters()} == {'log_scale', 'logit_bias'}
     fixed = SigLIPLoss(learnable=False)
-    assert not list(fixed.parameters())
-    assert not fixed.state_dict()
     torch.testing.assert_close(fixed(*two_views(5)), loss(*two_views(5)).detach())
 
 
@@ -105,8 +103,3 @@ def test_learns_pairs():
         optimizer.step()
     cosines = normalize(rows[0], dim=1) @ normalize(rows[1], dim=1).t()
     assert torch.equal(cosines.argmax(1), torch.arange(6))
-
-
-def test_bad_input_is_refused():
-    with pytest.raises(ValueError, match='must be embeddings'):
-        SigLIPLoss()(two_views(3)[0], two_views(4)[0])

@@ -44,7 +44,7 @@ RIVALS = [
     dict(type='mmrank.BlackBoxAPLoss', lam=2.0, margin=0.1),
     dict(type='mmrank.AUCLoss', tau=0.3),
     dict(type='mmrank.AUCLoss', surrogate='one_sided_huber', tau=0.5),
-    dict(type='mmrank.RecallAtKLoss', ks='R', tau=0.2),
+    dict(type='mmrank.RecallAtKLoss', ks=(1, 3), tau=0.2),
     dict(type='mmrank.HAPLoss', tau=0.2),
     dict(type='mmrank.NDCGLoss', tau=0.2),
     # The first rank draws the mixtures.

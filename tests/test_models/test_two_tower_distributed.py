@@ -20,7 +20,7 @@ CASES = [
         'in_batch',
         InBatchPairSampler,
         dict(batch_size=10),
-        dict(type='mmrank.InBatchLoss', pointwise='logistic', block_size=4),
+        dict(type='mmrank.InBatchLoss', pointwise='logistic'),
     ),
     (
         'in_batch',

@@ -30,8 +30,7 @@ VALUES = [
     ('ScoreVector', dict(momentum=0.0), 'momentum must be'),
     ('ScoreVector', dict(mode='plain'), "mode='plain' is unknown"),
     ('ScoreVector', dict(score_range=(1.0, -1.0)), 'score_range must be'),
-    ('SelfBalance', dict(initial=0.0, period=1), 'initial'),
-    ('SelfBalance', dict(initial=1.0, period=0), 'period'),
+    ('SelfBalance', dict(period=0), 'period'),
 ]
 
 

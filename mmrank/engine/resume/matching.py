@@ -70,7 +70,9 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
 
 
 def _shapes(state: Mapping) -> list[tuple[str, tuple[int, ...]]]:
-    return [(key, tuple(value.shape)) for key, value in state.items() if hasattr(value, 'shape')]
+    # A loss loads the scalars of earlier versions, of shape (), as shape (1,).
+    shapes = ((key, value.shape) for key, value in state.items() if hasattr(value, 'shape'))
+    return [(key, tuple(shape) or (1,)) for key, shape in shapes]
 
 
 def compare_training(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmrank.checks import one_of
 from mmrank.distributed import all_gather_rows, join, mean_over_ranks, rows_and_dtype, world_group
@@ -87,14 +87,11 @@ class ContrastedBatch:
         if bimodal and is_whole:
             return negative_terms(self.view1, self.view2, self.view2, tau, ids, ids)
         if bimodal:
-            all_ids = self.all_ids
-            sides = [
-                negative_terms(self.view1, self.view2, self.all_view2, tau[0], ids, all_ids),
-                negative_terms(self.view2, self.view1, self.all_view1, tau[1], ids, all_ids),
-            ]
-            log_mean = torch.stack([x.log_mean for x in sides])
-            mean_h = torch.stack([x.mean_h for x in sides])
-            return NegativeTerms(log_mean, mean_h, torch.stack([x.count for x in sides]))
+            views = self.view1, self.view2
+            first = negative_terms(*views, self.all_view2, tau[0], ids, self.all_ids)
+            second = negative_terms(*views[::-1], self.all_view1, tau[1], ids, self.all_ids)
+            pairs = zip(vars(first).values(), vars(second).values())
+            return NegativeTerms(*(torch.stack(pair) for pair in pairs))
         anchors = torch.cat([self.view1, self.view2])
         positives = torch.cat([self.view2, self.view1])
         ids = ids.repeat(2)
@@ -129,6 +126,14 @@ class ContrastiveLoss(NamedSettings):
         self.diagnostics: dict[str, Tensor] = {}
         self._lone_batches = 0
 
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+        # Earlier versions saved parameters of shape (), which fully_shard refuses.
+        for name, parameter in self.named_parameters(recurse=False):
+            saved = state_dict.get(prefix + name)
+            if saved is not None and saved.shape == () and parameter.shape == (1,):
+                state_dict[prefix + name] = saved.view(1)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
     def forward(self, view1: Tensor, view2: Tensor, sample_idx: Tensor | None = None) -> Tensor:
         """Compute the loss of a batch.
 
@@ -151,7 +156,7 @@ class ContrastiveLoss(NamedSettings):
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None
         batch = ContrastedBatch.of_views(view1, view2, sample_idx, group, together)
-        total = sum(batch.counts) if together else len(batch.ids)
+        total = len(batch.all_ids)
         self._check_batch_size(total)
         losses = self.row_losses(batch)
         self._note(batch)
@@ -201,6 +206,11 @@ class ContrastiveLoss(NamedSettings):
             view1 = at_least_float32(batch.view1)
             view2 = at_least_float32(batch.view2)
             self.diagnostics['pos_score'] = (view1 * view2).sum(1).mean()
+
+
+def scalar_parameter(value: float) -> nn.Parameter:
+    """(1,) float32 parameter, whatever the default dtype; fully_shard refuses one of shape ()."""
+    return nn.Parameter(torch.full((1,), value, dtype=torch.float32))
 
 
 def check_views(view1: Tensor, view2: Tensor) -> None:

@@ -10,14 +10,14 @@ from mmrank.losses.options import ScopeOptions, Unpack
 from mmrank.state.sample_state import check_sample_ids
 from mmrank.tensors import at_least_float32
 
-from .base import ContrastedBatch, ContrastiveLoss
+from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
 from .info_nce import info_nce_losses
 
 
 def bounded_exp(logarithm: Tensor, low: float, high: float) -> Tensor:
-    """() exponential of a parameter that is kept in ``[low, high]``, at least float32."""
+    """() exponential of a (1,) parameter that is kept in ``[low, high]``, at least float32."""
     clamp_parameter(logarithm, low, high)
-    return at_least_float32(logarithm).exp()
+    return at_least_float32(logarithm).exp().view(())
 
 
 @torch.no_grad()
@@ -35,8 +35,8 @@ class CLIPLoss(ContrastiveLoss):
 
     Args:
         tau: Temperature, at the start if it is learned. CLIP takes 0.07.
-        learnable: Learn the temperature: its logarithm is the parameter ``log_tau`` (else a buffer
-            that is not saved), to be spared by weight decay
+        learnable: Learn the temperature: its logarithm is the (1,) parameter ``log_tau``, to be
+            spared by weight decay
             (``paramwise_cfg=dict(custom_keys={'log_tau': dict(decay_mult=0)})``).
         tau_min: The learned temperature stays above; CLIP takes 0.01.
         tau_max: And below.
@@ -58,24 +58,24 @@ class CLIPLoss(ContrastiveLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
-        self.bounds = (-math.inf, math.inf)
-        log_tau = torch.tensor(math.log(tau))
+        self.tau = float(tau)
+        self.register_parameter('log_tau', None)
         if learnable:
             check_ascending(tau_min=tau_min, tau=tau, tau_max=tau_max)
             self.bounds = (math.log(tau_min), math.log(tau_max))
-            self.log_tau = nn.Parameter(log_tau)
-        else:
-            self.register_buffer('log_tau', log_tau, persistent=False)
+            self.log_tau = scalar_parameter(math.log(tau))
 
-    def temperature(self) -> Tensor:
-        """() temperature, at least float32."""
-        return bounded_exp(self.log_tau, *self.bounds)
+    def temperature(self) -> Tensor | float:
+        """The temperature, a () tensor of at least float32 if it is learned."""
+        if self.log_tau is None:
+            return self.tau
+        tau = bounded_exp(self.log_tau, *self.bounds)
+        self.diagnostics['tau'] = tau.detach()
+        return tau
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Mean over image and text of each sample."""
-        tau = self.temperature()
-        self.diagnostics['tau'] = tau.detach()
-        return info_nce_losses(self.terms(batch, tau, bimodal=True)).mean(0)
+        return info_nce_losses(self.terms(batch, self.temperature(), bimodal=True)).mean(0)
 
 
 class IndividualCLIPLoss(ContrastiveLoss):
@@ -105,8 +105,9 @@ class IndividualCLIPLoss(ContrastiveLoss):
         check_count('num_samples', num_samples, fix=fix)
         check_ascending(tau_min=self.tau_min, tau=tau)
         self.num_samples = num_samples
-        self.image_tau = nn.Parameter(torch.full((num_samples,), float(tau)))
-        self.text_tau = nn.Parameter(torch.full((num_samples,), float(tau)))
+        start = torch.full((num_samples,), tau, dtype=torch.float32)
+        self.image_tau = nn.Parameter(start)
+        self.text_tau = nn.Parameter(start.clone())
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Mean over image and text of each sample."""

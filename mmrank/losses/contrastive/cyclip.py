@@ -17,20 +17,20 @@ def gap_and_total(view1: Tensor, view2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cyclic_consistency(
-    view1: Tensor, view2: Tensor, all_view1: Tensor | None = None, all_view2: Tensor | None = None
+    view1: Tensor, view2: Tensor, all_view1: Tensor, all_view2: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Two (n,) squared differences of similarities, at least float32: across and within.
 
     For pair j of images I and texts T, summed over the pairs k: ``(<I_j, T_k> - <I_k, T_j>)^2``
     across and ``(<I_j, I_k> - <T_j, T_k>)^2`` within the modalities. Source: Goel et al., CyCLIP,
     NeurIPS 2022, eq. 3 and 4; the mean over j is the paper's loss. The pairs k are the (M, D) of
-    all ranks; None: the batch.
+    all ranks.
 
     With ``x_jk = <I_j - T_j, I_k + T_k>`` and ``y_jk = <I_j + T_j, I_k - T_k>`` the difference
     across is ``(y - x) / 2`` and the one within ``(x + y) / 2``: one product serves both, and a
     small difference is not one of large numbers.
     """
-    is_whole = all_view1 is None or all_view1 is view1
+    is_whole = all_view1 is view1
     with torch.autocast(view1.device.type, enabled=False):
         gap, total = gap_and_total(view1, view2)
         all_gap, all_total = (gap, total) if is_whole else gap_and_total(all_view1, all_view2)

@@ -50,72 +50,43 @@ class DecorrelationLoss(ContrastiveLoss):
         raise NotImplementedError
 
 
-def cross_correlation_terms(
-    view1: Tensor, view2: Tensor, eps: float = 1e-5
-) -> tuple[Tensor, Tensor]:
-    """How far the cross-correlation matrix of two (B, D) views is from the identity, B >= 2.
-
-    Columns are standardised over the batch, as batch norm does it, with ``eps`` added to the
-    variance. Source: Zbontar et al., Barlow Twins, ICML 2021, eq. 1 and 2.
-
-    Returns:
-        ``sum_a (1 - C_aa)^2`` and ``sum_{a != b} C_ab^2``.
-    """
-    x, y = [
-        (view - view.mean(0)) / (view.var(0, correction=0) + eps).sqrt() for view in (view1, view2)
-    ]
-    n = len(x)
-    diagonal = (x * y).sum(0) / n
-    return (1 - diagonal).square().sum(), off_diagonal_square_sum(x, y) / n**2
-
-
 class BarlowTwinsLoss(DecorrelationLoss):
-    """Cross-correlation of two views, drawn to the identity.
+    """Cross-correlation matrix C of two views, drawn to the identity.
+
+    ``sum_a (1 - C_aa)^2`` and, weighted by :attr:`off_diagonal`, ``sum_{a != b} C_ab^2``. Columns
+    are standardised over the batch, as batch norm does it. Source: Zbontar et al., Barlow Twins,
+    ICML 2021, eq. 1 and 2. See :class:`ContrastiveLoss` for the arguments.
 
     In one process it is mmpretrain's ``LatentCrossCorrelationHead`` with ``CrossCorrelationLoss``.
     That one standardises each rank by itself and sends no gradient through its sum over ranks; here
-    the batch is the batch of all ranks. Source: Zbontar et al., Barlow Twins, ICML 2021, whose
-    weight of the correlation of different columns is :attr:`off_diagonal`. See
-    :class:`ContrastiveLoss` for the arguments.
+    the batch is the batch of all ranks.
     """
 
     off_diagonal = 0.0051
+    eps = 1e-5  # is added to the variance
 
     def batch_loss(self, view1: Tensor, view2: Tensor) -> Tensor:
         """Both parts of the distance from the identity, weighted."""
-        on_diagonal, off_diagonal = cross_correlation_terms(view1, view2)
+        x, y = [
+            (view - view.mean(0)) / (view.var(0, correction=0) + self.eps).sqrt()
+            for view in (view1, view2)
+        ]
+        n = len(x)
+        on_diagonal = (1 - (x * y).sum(0) / n).square().sum()
+        off_diagonal = off_diagonal_square_sum(x, y) / n**2
         self.diagnostics['on_diagonal'] = on_diagonal.detach()
         self.diagnostics['off_diagonal'] = off_diagonal.detach()
         return on_diagonal + self.off_diagonal * off_diagonal
 
 
-def vicreg_terms(view1: Tensor, view2: Tensor, eps: float = 1e-4) -> dict[str, Tensor]:
-    """Invariance, variance and covariance of two (B, D) views, B >= 2, scalars.
-
-    Source: Bardes et al., VICReg, ICLR 2022, eq. 1 to 5, with the mean over the two views in the
-    variance and ``eps`` added to it before the root, as in the authors' code.
-
-    Returns:
-        ``invariance``: mean squared difference of the views. ``variance``: mean of ``max(0, 1 -
-        standard deviation)`` over the columns of both. ``covariance``: squares of the covariances
-        of different columns over their number, of both views added.
-    """
-    n, d = view1.shape
-    variance = covariance = view1.new_zeros(())
-    for view in (view1, view2):
-        std = (view.var(0) + eps).sqrt()
-        variance = variance + (1 - std).relu().mean() / 2
-        centred = view - view.mean(0)
-        squares = off_diagonal_square_sum(centred, centred)
-        covariance = covariance + squares / (n - 1) ** 2 / d
-    invariance = (view1 - view2).square().mean()
-    return dict(invariance=invariance, variance=variance, covariance=covariance)
-
-
 class VICRegLoss(DecorrelationLoss):
     """Variance, invariance and covariance of two views, with the weights of the paper.
 
-    Source: Bardes et al., VICReg, ICLR 2022, eq. 6. See :class:`ContrastiveLoss` for the arguments.
+    ``invariance`` is the mean squared difference of the views, ``variance`` the mean of ``max(0, 1
+    - standard deviation)`` over the columns of both, and ``covariance`` the sum over both of the
+    squared covariances of different columns over the number of columns. Source: Bardes et al.,
+    VICReg, ICLR 2022, eq. 1 to 6, with the mean over the views in the variance and ``eps`` added to
+    it before the root, as in the authors' code. See :class:`ContrastiveLoss` for the arguments.
 
     **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
     float16, so that a ``GradScaler`` skips the step.
@@ -124,13 +95,19 @@ class VICRegLoss(DecorrelationLoss):
     invariance = 25.0
     variance = 25.0
     covariance = 1.0
+    eps = 1e-4
 
     def batch_loss(self, view1: Tensor, view2: Tensor) -> Tensor:
         """The weighted sum of the terms."""
-        terms = vicreg_terms(view1, view2)
+        n, d = view1.shape
+        variance = covariance = view1.new_zeros(())
+        for view in (view1, view2):
+            std = (view.var(0) + self.eps).sqrt()
+            variance = variance + (1 - std).relu().mean() / 2
+            centred = view - view.mean(0)
+            squares = off_diagonal_square_sum(centred, centred)
+            covariance = covariance + squares / (n - 1) ** 2 / d
+        invariance = (view1 - view2).square().mean()
+        terms = dict(invariance=invariance, variance=variance, covariance=covariance)
         self.diagnostics |= {name: term.detach() for name, term in terms.items()}
-        return (
-            self.invariance * terms['invariance']
-            + self.variance * terms['variance']
-            + self.covariance * terms['covariance']
-        )
+        return sum(getattr(self, name) * term for name, term in terms.items())

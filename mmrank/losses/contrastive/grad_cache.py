@@ -1,7 +1,7 @@
 """Embeddings of a large batch, with the activations of a part of it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from typing import cast
 
@@ -67,35 +67,27 @@ def _checkpointed(encode: Callable, part, modules) -> Tensor:
         part,
         weight.detach()[:0],
         use_reentrant=False,
-        context_fn=lambda: _both_passes(modules),
+        context_fn=lambda: (nullcontext(), _BuffersOfFirstPass(modules)),
     )
     return cast(Tensor, found)
 
 
-def _both_passes(modules: Sequence[nn.Module]) -> tuple:
-    buffers = list(chain(*(m.buffers() for m in modules)))
-    before = []
-    return _first_pass(buffers, before), _second_pass(buffers, before)
+class _BuffersOfFirstPass:
+    """A context with the buffers of modules as they are when it is made, before the first pass."""
 
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self._buffers = list(chain(*(m.buffers() for m in modules)))
+        self._before = [x.clone() for x in self._buffers]
 
-@contextmanager
-def _first_pass(buffers: list[Tensor], before: list[Tensor]) -> Iterator[None]:
-    before += [x.clone() for x in buffers]
-    yield
+    def __enter__(self) -> None:
+        self._after = [x.clone() for x in self._buffers]
+        self._write(self._before)
 
+    def __exit__(self, *_) -> None:
+        self._write(self._after)
 
-@contextmanager
-def _second_pass(buffers: list[Tensor], before: list[Tensor]) -> Iterator[None]:
-    after = [x.clone() for x in buffers]
-    _write(buffers, before)
-    try:
-        yield
-    finally:
-        _write(buffers, after)
-
-
-def _write(buffers: list[Tensor], values: list[Tensor]) -> None:
-    for buffer, value in zip(buffers, values):
-        # Not the buffer itself: autograd would take what the last chunk saved of it for changed,
-        # although it is as before in the end.
-        buffer.data.copy_(value)
+    def _write(self, values: list[Tensor]) -> None:
+        for buffer, value in zip(self._buffers, values):
+            # Not the buffer itself: autograd would take what the last chunk saved of it for
+            # changed, although it is as before in the end.
+            buffer.data.copy_(value)

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from mmrank.autograd import Function, once_differentiable
@@ -11,7 +11,7 @@ from mmrank.checks import check_positive
 from mmrank.losses.options import ScopeOptions, Unpack
 from mmrank.tensors import at_least_float32
 
-from .base import ContrastedBatch, ContrastiveLoss
+from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
 from .terms import negative_strips, number_samples
 
 
@@ -72,10 +72,9 @@ class SigLIPLoss(ContrastiveLoss):
 
     Args:
         tau: Temperature ``1/t`` at the start; the paper takes 0.1.
-        learnable: Learn both: ``log_scale``, log t, and ``logit_bias`` are parameters (else buffers
-            that are not saved), to be spared by weight decay
-            (``paramwise_cfg=dict(custom_keys={'log_scale': dict(decay_mult=0), 'logit_bias':
-            dict(decay_mult=0)})``).
+        learnable: Learn both: ``log_scale``, log t, and ``logit_bias`` are (1,) parameters, to be
+            spared by weight decay (``paramwise_cfg=dict(custom_keys={'log_scale':
+            dict(decay_mult=0), 'logit_bias': dict(decay_mult=0)})``).
         **kwargs: See :class:`ContrastiveLoss`.
 
     Example:
@@ -85,24 +84,23 @@ class SigLIPLoss(ContrastiveLoss):
     """
 
     start_bias = -10.0
-    log_scale: Tensor  # parameters or buffers
-    logit_bias: Tensor
+    log_scale: Tensor | None
+    logit_bias: Tensor | None
 
     def __init__(
         self, tau: float = 0.1, learnable: bool = True, **kwargs: Unpack[ScopeOptions]
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
-        for name, value in (('log_scale', -math.log(tau)), ('logit_bias', self.start_bias)):
-            start = torch.tensor(value)
-            if learnable:
-                self.register_parameter(name, nn.Parameter(start))
-            else:
-                self.register_buffer(name, start, persistent=False)
+        self.tau = float(tau)
+        for name, start in (('log_scale', -math.log(tau)), ('logit_bias', self.start_bias)):
+            self.register_parameter(name, scalar_parameter(start) if learnable else None)
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Loss of the image of each sample with all texts."""
-        scale = at_least_float32(self.log_scale).exp()
-        bias = at_least_float32(self.logit_bias)
+        if self.log_scale is None or self.logit_bias is None:
+            return sigmoid_losses(batch, 1 / self.tau, self.start_bias)
+        scale = at_least_float32(self.log_scale).exp().view(())
+        bias = at_least_float32(self.logit_bias).view(())
         self.diagnostics |= {'tau': 1 / scale.detach(), 'bias': bias.detach().clone()}
         return sigmoid_losses(batch, scale, bias)

@@ -4,7 +4,7 @@ import math
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.checks import check_ascending, check_not_negative, check_positive
 from mmrank.losses.options import ScopeOptions, TemperatureOptions, Unpack
@@ -16,7 +16,7 @@ from mmrank.state.sample_averages import (
 )
 from mmrank.state.sample_state import check_sample_ids
 
-from .base import ContrastedBatch, ContrastiveLoss
+from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
 from .clip import bounded_exp
 
 
@@ -61,9 +61,7 @@ class MovingAverageLoss(ContrastiveLoss):
 
     The mean of exp over the negatives of a small batch is a poor estimate of the mean over the data
     set, so it is averaged over the visits of a sample. The two views of a sample share one average
-    s. Each view takes its own step from it for the gradient, and their mean is kept; so with
-    ``beta0=1`` the gradient is tau times the gradient of InfoNCE without the positive in the
-    denominator. The state is the same on all ranks, and with ``scope='global'`` for any world size.
+    s. Each view takes its own step from it for the gradient, and their mean is kept.
     """
 
     keeps_samples = True
@@ -114,14 +112,13 @@ class MovingAverageLoss(ContrastiveLoss):
     def _note_state(self, prefix: str, state: SampleLogMean, log_s: Tensor, tau: Tensor) -> None:
         seen = log_s.isfinite()
         noted = {'log_s': torch.where(seen, log_s, 0).sum() / seen.sum().clamp(min=1)}
-        if not isinstance(state, SampleTemperature):
-            noted['tau'] = tau.mean()
-        else:
+        if isinstance(state, SampleTemperature):
             noted |= {'tau_mean': tau.mean(), 'tau_min': tau.min(), 'tau_max': tau.max()}
             # How far a visit moves a temperature.
             noted['tau_gain'] = (2 * state.step.eta * self.rho / tau).mean()
-        for name, value in noted.items():
-            self.diagnostics[prefix + name] = value
+        else:
+            noted['tau'] = tau.mean()
+        self.diagnostics |= {prefix + name: value for name, value in noted.items()}
 
 
 class SogCLRLoss(MovingAverageLoss):
@@ -173,7 +170,7 @@ class SogCLRLoss(MovingAverageLoss):
             check_ascending(tau_min=tau_min, tau=tau, largest_tau=1.0)
             self.rho = float(rho)
             self.bounds = (math.log(tau_min), 0.0)
-            self.log_tau = nn.Parameter(torch.tensor(math.log(tau)))
+            self.log_tau = scalar_parameter(math.log(tau))
         if bimodal:
             self.prefixes = ('image_', 'text_')
         for prefix in self.prefixes:

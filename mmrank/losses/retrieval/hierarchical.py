@@ -1,13 +1,13 @@
 """H-AP and NDCG of labels on several levels, by an upper bound of each rank."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from mmrank.autograd import violated
-from mmrank.checks import check_not_negative, check_positive
+from mmrank.checks import check_not_negative
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
@@ -18,7 +18,6 @@ from mmrank.losses.pairs_smooth import Surrogate
 from mmrank.tensors import check_tensors
 
 
-@dataclass(frozen=True)
 class SupRankStep(Surrogate):
     """``sigmoid(z/tau)`` for ``z = -x <= 0``, ``1/2`` more up to ``delta``, then a line.
 
@@ -26,13 +25,16 @@ class SupRankStep(Surrogate):
     below. Source: HAPPIER (ECCV 2022), eq. 6, continuous at ``delta`` as in the code of SupRank.
     """
 
-    delta: float = 0.05
-    slope: float = 100.0
     in_float32 = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(delta=self.delta, slope=self.slope)
+    # Properties: of a class attribute the compiler makes a number that may change.
+    @property
+    def delta(self) -> float:
+        return 0.05
+
+    @property
+    def slope(self) -> float:
+        return 100.0
 
     @property
     def slope_factor(self) -> float:
@@ -60,8 +62,6 @@ def hap_loss(
     mask: Tensor | None = None,
     alpha: float = 1.0,
     tau: float = 0.01,
-    delta: float = 0.05,
-    slope: float = 100.0,
 ) -> Tensor:
     """Upper bound of 1 - H-AP of each list.
 
@@ -88,18 +88,11 @@ def hap_loss(
     """
     check_not_negative(alpha=alpha)
     lists = _levelled(scores, levels, mask)
-    step = SupRankStep(tau, delta, slope)
-    return like_scores(_hap(lists, step, alpha), scores)
+    return like_scores(_hap(lists, SupRankStep(tau), alpha), scores)
 
 
 def ndcg_loss(
-    scores: Tensor,
-    levels: Tensor,
-    *,
-    mask: Tensor | None = None,
-    tau: float = 0.01,
-    delta: float = 0.05,
-    slope: float = 100.0,
+    scores: Tensor, levels: Tensor, *, mask: Tensor | None = None, tau: float = 0.01
 ) -> Tensor:
     """Upper bound of 1 - NDCG of each list.
 
@@ -112,8 +105,7 @@ def ndcg_loss(
         tensor(0.1174)
     """
     lists = _levelled(scores, levels, mask)
-    step = SupRankStep(tau, delta, slope)
-    return like_scores(_ndcg(lists, step), scores)
+    return like_scores(_ndcg(lists, SupRankStep(tau)), scores)
 
 
 def _levelled(scores: Tensor, levels: Tensor, mask: Tensor | None) -> RankedLists:

@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.checks import check_positive
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
@@ -17,7 +16,7 @@ from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import Sigmoid
 
-#: Temperature of the cut-off in units of ranks.
+#: Temperature of the cut-off in ranks: a positive more than a few beyond k has no gradient.
 RANK_TAU = 1.0
 
 
@@ -26,13 +25,12 @@ def recall_at_k_loss(
     is_positive: Tensor,
     *,
     mask: Tensor | None = None,
-    ks: Sequence[int] | str = (1, 2, 4, 8, 16),
+    ks: Sequence[int] = (1, 2, 4, 8, 16),
     tau: float = 0.01,
-    rank_tau: float = RANK_TAU,
 ) -> Tensor:
     """Recall@k surrogate of each list, the mean over several k.
 
-    ``1 - mean_k min(k, sum_i G((k - r_i) / rank_tau)) / min(k, n+)`` with the rank of a positive
+    ``1 - mean_k min(k, sum_i G(k - r_i)) / min(k, n+)`` with the rank of a positive
     ``r_i = 1 + sum_{j != i} G((s_j - s_i) / tau)`` among all scores and G the sigmoid. Source:
     Patel et al., Recall@k Surrogate Loss with Large Batches and Similarity Mixup, CVPR 2022, with
     the limit k on the sum and in the normaliser that the authors' code has.
@@ -45,25 +43,20 @@ def recall_at_k_loss(
 
     Example:
         >>> scores, is_positive = torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([1, 0, 1, 0])
-        >>> recall_at_k_loss(scores, is_positive, ks=(1, 2), rank_tau=0.1)
-        tensor(0.5000)
+        >>> recall_at_k_loss(scores, is_positive, ks=(1, 2))
+        tensor(0.4404)
     """
-    _check(ks, rank_tau)
+    _check(ks)
     lists = split_lists(scores, is_positive, mask)
-    return like_scores(_recall_at_k(lists, Sigmoid(tau), ks, rank_tau), scores)
+    return like_scores(_recall_at_k(lists, Sigmoid(tau), ks), scores)
 
 
-def _check(ks: Sequence[int] | str, rank_tau: float) -> None:
-    check_positive(rank_tau=rank_tau)
-    if ks != 'R' and (isinstance(ks, str) or not ks or any(k < 1 for k in ks)):
-        raise UserError(
-            f"ks must be numbers of at least 1, or 'R', got {ks!r}. Fix: ks=(1, 2, 4, 8, 16)"
-        )
+def _check(ks: Sequence[int]) -> None:
+    if isinstance(ks, str) or not ks or any(k < 1 for k in ks):
+        raise UserError(f'ks must be numbers of at least 1, got {ks!r}. Fix: ks=(1, 2, 4, 8, 16)')
 
 
-def _recall_at_k(
-    lists: RankedLists, sigmoid: Sigmoid, ks: Sequence[int] | str, rank_tau: float
-) -> Tensor:
+def _recall_at_k(lists: RankedLists, sigmoid: Sigmoid, ks: Sequence[int]) -> Tensor:
     mask = lists.pos_mask
     number = lists.pos_mask.sum(1).double()
     everything = lists.is_positive | lists.is_negative
@@ -72,9 +65,9 @@ def _recall_at_k(
         lists.pos, lists.scores, sigmoid, pos_mask=mask, neg_mask=everything, group=lists.group
     )
     recalls = []
-    for k in [number] if isinstance(ks, str) else [torch.full_like(number, k) for k in ks]:
-        found = torch.where(mask, ((k[:, None] - rank) / rank_tau).sigmoid(), 0).sum(1)
-        recalls.append(torch.minimum(found, k) / torch.minimum(k, number).clamp(min=1))
+    for k in ks:
+        found = torch.where(mask, ((k - rank) / RANK_TAU).sigmoid(), 0).sum(1)
+        recalls.append(found.clamp(max=k) / number.clamp(1, k))
     loss = 1 - sum(recalls) / len(recalls)
     return torch.where(lists.has_positive, loss, 0)
 
@@ -90,11 +83,8 @@ class RecallAtKLoss(StatelessRankingLoss):
     are mixtures of scores. 28 classes of 4 images have 168 such, and the loss 6 times the pairs.
     In training alone; the host waits for the number of pairs.
 
-    The temperature of the cut-off is 1 rank: a positive more than a few beyond k has no gradient.
-
     Args:
-        ks: The k, each at least 1. ``'R'``: the number of positives of each list, hence
-            R-Precision.
+        ks: The k, each at least 1.
         tau: Temperature of the ranks in units of the (activated) scores, > 0; 0.01 is for cosines.
         mixup: Whether to mix embeddings of a class, in retrieval.
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
@@ -104,19 +94,19 @@ class RecallAtKLoss(StatelessRankingLoss):
 
     def __init__(
         self,
-        ks: Sequence[int] | str = (1, 2, 4, 8, 16),
+        ks: Sequence[int] = (1, 2, 4, 8, 16),
         tau: float = 0.01,
         mixup: bool = False,
         **kwargs: Unpack[RankingOptions],
     ) -> None:
         super().__init__(**kwargs)
-        _check(ks, RANK_TAU)
+        _check(ks)
         self.ks = ks
         self.mixup = mixup
         self.surrogate = Sigmoid(tau)
 
     def losses(self, lists: RankedLists) -> Tensor:
-        return _recall_at_k(lists, self.surrogate, self.ks, RANK_TAU)
+        return _recall_at_k(lists, self.surrogate, self.ks)
 
     def called_lists(self, *args, **kwargs):
         if self.mixup:
@@ -143,14 +133,11 @@ def with_mixtures(batch: EmbeddingBatch, group=None) -> EmbeddingBatch:
     itself = batch.is_itself
     first, second = (labels[:, None] == labels).triu(1).nonzero().unbind(1)
     share = torch.rand(len(first), 1, dtype=queries.dtype, device=queries.device)
-    rank = 0
-    ranks = 1
+    of_rank = slice(None)
     if group is not None:
         dist.broadcast(share, dist.get_global_rank(group, 0), group)
-        rank = dist.get_rank(group)
-        ranks = dist.get_world_size(group)
+        of_rank = slice(dist.get_rank(group), None, dist.get_world_size(group))
     mixed = share * queries[first] + (1 - share) * queries[second]
-    of_rank = slice(rank, None, ranks)
     # An entry that neither of two images searches for is an empty slot of a memory.
     rows = torch.cat([itself, itself[first] & itself[second]])
     place = torch.arange(len(mixed), device=queries.device)

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.checks import check_at_least, check_positive, one_of
+from mmrank.checks import check_positive, one_of
 from mmrank.distributed import all_gather_rows, scale_gradient, sizes_and_dtype, world_group
 from mmrank.errors import UserError
 from mmrank.losses.options import NamedSettings
@@ -26,7 +26,7 @@ from mmrank.tensors import at_least_float32, check_tensors
 
 from .pair_embeddings import check_widths, common_dtype, embedding_index
 from .pointwise import Pointwise, build_pointwise
-from .sums import BLOCK_SIZE, pair_scores, weighted_cross_sum
+from .sums import pair_scores, weighted_cross_sum
 
 #: Names that ``mode`` of the in-batch losses takes.
 IN_BATCH_MODES = (
@@ -144,9 +144,8 @@ def in_batch_loss(
 
     Raises:
         TypeError: If indices are not integers.
-        ValueError: On shapes that do not fit, an unknown mode or pointwise loss, an index out of
-            range, an entity without positives, a pair that occurs twice in one sample, fewer than
-            two pairs where the mode needs two, or more than ``num_positives``.
+        ValueError: On shapes, a mode, an index or counts that do not fit, a pair that occurs twice
+            in one sample, and too few or too many pairs.
     """
     first, start = _first_sample(mode, len(rows), len(cols))
     if scores.shape != (len(rows), len(cols)):
@@ -182,7 +181,6 @@ def in_batch_embedding_loss(
     shape: tuple[int, int],
     left_index: Tensor | None = None,
     right_index: Tensor | None = None,
-    block_size: int = BLOCK_SIZE,
     group=None,
 ) -> Tensor:
     """:func:`in_batch_loss` on ``left @ right.t()``, without the matrix of all scores.
@@ -238,7 +236,7 @@ def in_batch_embedding_loss(
             joined = all_gather_rows(joined, entities, group)
             right = joined[:, :-1]
             y = joined[:, -1].detach()
-        cross = weighted_cross_sum(left, right, x, y, pointwise, block_size)
+        cross = weighted_cross_sum(left, right, x, y, pointwise)
     loss = form.scale * (diagonal + form.cross * cross)
     if group is None:
         return loss
@@ -311,8 +309,6 @@ class InBatchLoss(NamedSettings):
         scope: ``global``: the pairs of all ranks are one batch, sampled together; value and
             gradient are the same as in a single process. ``local``: each rank's pairs are a batch
             of their own.
-        block_size: Rows and columns of a block of the matrix of scores, which no loss but the
-            square one needs.
         loss_weight: Factor of the loss.
 
     Example:
@@ -332,7 +328,6 @@ class InBatchLoss(NamedSettings):
         pointwise: str | Pointwise = 'square',
         omega: float = 1.0,
         scope: str = 'global',
-        block_size: int = BLOCK_SIZE,
         loss_weight: float = 1.0,
     ) -> None:
         super().__init__()
@@ -344,12 +339,10 @@ class InBatchLoss(NamedSettings):
                 f'omega={omega!r} has no effect with mode={mode!r}; use '
                 "mode='unbiased_omega', or remove omega"
             )
-        check_at_least(1, block_size=block_size)
         self.mode = mode
         self.omega = omega
         self.scope = scope
         self.pointwise = build_pointwise(pointwise)
-        self.block_size = block_size
         self.loss_weight = loss_weight
         self.counts = PairCounts()
 
@@ -373,8 +366,8 @@ class InBatchLoss(NamedSettings):
             right: Likewise, with ``right_index``.
             rows: (B,) left entities of the pairs; (B1,) for ``sogram``.
             cols: (B,) right entities of the pairs; (B1 + B2,) for ``sogram``.
-            left_index: (B,) integers in ``[0, U)``.
-            right_index: (B,) integers likewise.
+            left_index: (B,) integers in ``[0, U)``: the embedding of each pair.
+            right_index: Likewise.
 
         Raises:
             RuntimeError: If the training pairs are not set.
@@ -382,20 +375,15 @@ class InBatchLoss(NamedSettings):
         """
         self.counts.require()
         check_tensors(left=left, right=right, rows=rows, cols=cols)
+        counts = self.counts
         return self.loss_weight * in_batch_embedding_loss(
-            left,
-            right,
-            rows,
-            cols,
-            self.counts.row_counts,
-            self.counts.col_counts,
-            self.counts.num_positives,
+            *(left, right, rows, cols),
+            *(counts.row_counts, counts.col_counts, counts.num_positives),
             mode=self.mode,
             omega=self.omega,
             pointwise=self.pointwise,
-            shape=self.counts.shape,
+            shape=counts.shape,
             left_index=left_index,
             right_index=right_index,
-            block_size=self.block_size,
             group=world_group() if self.scope == 'global' else None,
         )

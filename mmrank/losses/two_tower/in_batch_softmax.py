@@ -59,23 +59,19 @@ def in_batch_softmax_losses(
     right entities with (B + C,) ``log_share`` log q. ``all_keys`` are (M, D') right rows of all
     ranks, see :func:`corrected_rows`, of (M,) ``all_cols``.
     """
-    check_positive(tau=tau)
     anchors, keys = corrected_rows(left, right, log_share, tau)
-    if all_keys is None or all_cols is None:
+    if all_keys is None:
         all_keys = keys
         all_cols = cols
     # The same tensor, if it can be: its entities are compared faster.
     ids = cols if len(cols) == len(left) else cols[: len(left)]
     positives = keys[: len(left)]
-    rest = None
     if refined:
-        if log_share is None:
-            raise UserError('refined=True corrects by shares. Fix: pass log_share')
         width = left.size(1)
         positives = pad(positives[:, :width], (0, positives.size(1) - width))
-        rest = torch.log1p(-log_share[: len(left)].to(keys.dtype).exp())
     terms = negative_terms(anchors, positives, all_keys, 1.0, ids, all_cols)
-    if rest is not None:
+    if refined:
+        rest = torch.log1p(-log_share[: len(left)].to(keys.dtype).exp())
         # A mean over the negatives, where InfoNCE takes the sum.
         terms.log_mean = terms.log_mean + rest - terms.log_count
     return info_nce_losses(terms)
@@ -176,11 +172,13 @@ class InBatchSoftmaxLoss(NamedSettings):
             right = right.to(dtype)
         pairs, counts = zip(*sizes)
         log_share = self._log_share(cols, sum(pairs), counts)
-        group = world if self.scope == 'global' else None
+        group = None
         keys = None
         ids = None
-        total = len(left) if group is None else sum(pairs)
-        if group is not None:
+        total = len(left)
+        if world is not None and self.scope == 'global':
+            group = world
+            total = sum(pairs)
             _, keys = corrected_rows(left, right, log_share, self.tau)
             ids = all_gather_rows(cols[:, None], counts, group)[:, 0]
             keys = all_gather_rows(keys, counts, group)

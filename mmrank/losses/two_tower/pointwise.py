@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from mmrank.errors import UserTypeError
+
 # Beyond it softplus is the identity, to the last bit of float64.
 _THRESHOLD = 40
 
@@ -12,7 +14,7 @@ class Pointwise:
     """A loss ``l(y, s)`` of one score s: ``l+ = l(1, s)``, ``l- = l(0, s)``.
 
     Subclasses define ``positive`` (``l+``), ``negative`` (``l-``) and ``negative_slope`` (the
-    derivative of ``l-``) elementwise, on tensors of any shape and without a loop.
+    derivative of ``l-``, or ``negative_and_slope``) elementwise, on tensors of any shape.
     """
 
     def positive(self, scores: Tensor) -> Tensor:
@@ -25,7 +27,7 @@ class Pointwise:
         raise NotImplementedError
 
     def negative_and_slope(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Both; a subclass may define it to compute once what the two share."""
+        """Both, which may share a computation."""
         return self.negative(scores), self.negative_slope(scores)
 
 
@@ -38,9 +40,6 @@ class SquarePointwise(Pointwise):
     def negative(self, scores: Tensor) -> Tensor:
         return 0.5 * scores.square()
 
-    def negative_slope(self, scores: Tensor) -> Tensor:
-        return scores
-
 
 class LogisticPointwise(Pointwise):
     """``log(1 + exp(-y s))`` with y = 1 or -1."""
@@ -51,17 +50,11 @@ class LogisticPointwise(Pointwise):
     def negative(self, scores: Tensor) -> Tensor:
         return softplus(scores, threshold=_THRESHOLD)
 
-    def negative_slope(self, scores: Tensor) -> Tensor:
-        return torch.sigmoid(scores)
-
     def negative_and_slope(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Both from one exponential, to the rounding of the larger part.
 
         ``log(1 + exp(s)) = max(s, 0) - log(1 - min(p, 1 - p))`` with ``p = sigmoid(s)``.
         """
-        if type(self) is not LogisticPointwise:
-            # A subclass may override either of them.
-            return super().negative_and_slope(scores)
         slope = torch.sigmoid(scores)
         rest = torch.minimum(slope, 1 - slope).neg_().log1p_()
         return scores.relu().sub_(rest), slope
@@ -72,16 +65,11 @@ POINTWISE = {'square': SquarePointwise, 'logistic': LogisticPointwise}
 
 
 def build_pointwise(pointwise: str | Pointwise) -> Pointwise:
-    """The loss itself, or the loss of a key of ``POINTWISE``, else ValueError or TypeError."""
+    """The loss itself, or the loss of a key of ``POINTWISE``, else UserTypeError."""
     if isinstance(pointwise, Pointwise):
         return pointwise
-    if not isinstance(pointwise, str):
-        raise TypeError(
-            f'pointwise must be a name or a Pointwise, got {type(pointwise).__name__}; derive from '
-            'mmrank.functional.Pointwise'
-        )
-    if pointwise not in POINTWISE:
-        raise ValueError(
+    if not isinstance(pointwise, str) or pointwise not in POINTWISE:
+        raise UserTypeError(
             f'pointwise={pointwise!r} is unknown; use one of {tuple(POINTWISE)}, or an object '
             'derived from mmrank.functional.Pointwise'
         )

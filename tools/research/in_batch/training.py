@@ -107,7 +107,6 @@ class ExpectedObjective(nn.Module):
             *(model.left(pairs['left']), model.right(pairs['right'])),
             *(pairs['rows'], pairs['cols'], *numbers),
             pointwise=self._loss.pointwise,
-            block_size=self._loss.block_size,
             **options,
         )
 
