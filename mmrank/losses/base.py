@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.distributed import world_group
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.groups import check_groups, entries_of_groups
 from mmrank.losses.heads import BoxHeadHooks, box_values, refuse_stock_head
@@ -88,6 +88,7 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
         *,
         quality: Tensor | None = None,
         box_loss: Tensor | None = None,
+        sample_idx: Tensor | None = None,
         group: Tensor | None = None,
     ) -> Tensor | dict[str, Tensor]:
         """Loss of all scores of a batch.
@@ -106,6 +107,8 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
             reduction_override: Only None is supported.
             quality: (n_pos,) of the rows with a class, in row order, if that is ``box_input``.
             box_loss: Likewise with ``box_input='loss'``.
+            sample_idx: (n,) places of the rows in the training set, of a loss that
+                ``keeps_samples``.
             group: (n,) integers: scores with the same number, such as the documents of a query,
                 are one list. Of (n, C) scores and (n, C) labels of 0 and 1 the number is the number
                 of a row: ``group=torch.arange(n)`` makes each row a list. In one process, or with
@@ -123,30 +126,6 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
                     f"Fix: {type(self).__name__}(scope='local')"
                 )
             avg_factor = None
-        cls_score, target, entries = self.called_lists(
-            cls_score, target, weight, avg_factor, reduction_override
-        )
-        values = None
-        needs_boxes = self.box_input is not None and self.requires_boxes
-        if needs_boxes or quality is not None or box_loss is not None:
-            values = box_values(self, cls_score, target, quality, box_loss)
-        if group is None:
-            losses = self.loss_of_lists(*entries, values)
-        else:
-            losses = self.loss_of_groups(entries, group, values)
-        if isinstance(losses, dict):
-            return {name: self.loss_weight * loss for name, loss in losses.items()}
-        return self.loss_weight * losses
-
-    def called_lists(
-        self,
-        cls_score: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        avg_factor: float | None = None,
-        reduction_override: str | None = None,
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """(n, C) scores and labels, and (L, N) scores, positives and negatives of their lists."""
         if reduction_override is not None:
             raise ValueError(f'there is no reduction to override, got {reduction_override!r}')
         by_head = avg_factor is not None
@@ -157,8 +136,30 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
         is_positive, is_negative = labelled_entries(
             cls_score, target, weight, self.num_columns, soft=by_head
         )
-        lists = self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
-        return cls_score, target, lists
+        values = self.row_values(cls_score, target, quality, box_loss, sample_idx)
+        entries = self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
+        if group is None:
+            losses = self.loss_of_lists(*entries, values)
+        else:
+            losses = self.loss_of_groups(entries, group, values)
+        if isinstance(losses, dict):
+            return {name: self.loss_weight * loss for name, loss in losses.items()}
+        return self.loss_weight * losses
+
+    def row_values(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        quality: Tensor | None,
+        box_loss: Tensor | None,
+        sample_idx: Tensor | None,
+    ) -> Tensor | None:
+        """(L, n) numbers of the rows of each list, of what :meth:`forward` got, or None."""
+        if sample_idx is not None:
+            raise UserTypeError(
+                f'{type(self).__name__} does not take sample_idx. Fix: leave it out'
+            )
+        return box_values(self, cls_score, target, quality, box_loss)
 
     def lists_of(self, entries: Tensor) -> Tensor:
         """(n, C) entries as lists: (C, n), or (1, n * C) in one ranking."""

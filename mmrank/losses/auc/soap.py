@@ -1,7 +1,5 @@
 """SOAP: average precision from moving averages of each positive."""
 
-from typing import cast
-
 import torch
 from torch import Tensor
 
@@ -101,26 +99,10 @@ class SOAPLoss(RankingLoss):
     def num_samples(self) -> int:
         return self.ranks.num_samples
 
-    def forward(
-        self,
-        cls_score: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        avg_factor: float | None = None,
-        reduction_override: str | None = None,
-        *,
-        sample_idx: Tensor | None = None,
-        **others: Tensor | None,
-    ) -> Tensor:
-        """See :meth:`HeadLoss.forward`; (n,) ``sample_idx`` are places in the training set."""
-        if others:
-            raise UserTypeError(
-                f'{type(self).__name__} does not take {", ".join(others)}. Fix: leave it out'
-            )
+    def row_values(self, cls_score, target, quality, box_loss, sample_idx) -> Tensor:
+        """Places of the entries in the state, from the (n,) places of the rows."""
+        super().row_values(cls_score, target, quality, box_loss, None)
         check_tensors(sample_idx=sample_idx)
-        cls_score, target, lists = self.called_lists(
-            cls_score, target, weight, avg_factor, reduction_override
-        )
         if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
             found = None if sample_idx is None else tuple(sample_idx.shape)
             raise ValueError(
@@ -130,8 +112,10 @@ class SOAPLoss(RankingLoss):
             )
         index = self.ranks.index_of(sample_idx, cls_score.device)
         # float64 holds every index.
-        losses = self.loss_of_lists(*lists, self.lists_of(index).double())
-        return self.loss_weight * cast(Tensor, losses)
+        return self.lists_of(index).double()
+
+    def loss_of_groups(self, *_) -> Tensor:
+        raise UserTypeError(f'{type(self).__name__} does not take group. Fix: leave it out')
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """SOAP of the lists; their values are places in the state."""
