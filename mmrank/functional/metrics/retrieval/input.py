@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.errors import UserError
-from mmrank.tensors import check_tensors
+from mmrank.tensors import check_floats, check_tensors
 
 SIMILARITIES = ('cosine', 'dot')
 # Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
@@ -149,14 +149,12 @@ def check_labels_of_itself(query_labels: Tensor, gallery_labels: Tensor) -> None
 
 
 def _check_embeddings(x: Tensor, name: str) -> None:
-    check_tensors(**{name: x})
+    check_floats(**{name: x})
     if len(x.shape) != 2 or x.shape[1] == 0:
         raise ValueError(
             f'{name} must be of shape (samples, dimensions) with at least '
             f'one dimension, got {tuple(x.shape)}'
         )
-    if not x.dtype.is_floating_point:
-        raise TypeError(f'{name} must be of a float dtype, got {x.dtype}; call {name}.float()')
 
 
 def _check_gallery(x: Tensor, queries: Tensor) -> None:
