@@ -12,7 +12,7 @@ from mmrank.distributed import world_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.groups import check_groups, entries_of_groups
-from mmrank.losses.heads import BoxHeadHooks, box_values, refuse_stock_head
+from mmrank.losses.heads import BoxHeadHooks, box_values
 from mmrank.losses.lists import (
     RankedLists,
     columns_of,
@@ -126,12 +126,7 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
                     f"Fix: {type(self).__name__}(scope='local')"
                 )
             avg_factor = None
-        if reduction_override is not None:
-            raise ValueError(f'there is no reduction to override, got {reduction_override!r}')
-        by_head = avg_factor is not None
-        if by_head and not self._knows_its_head:
-            refuse_stock_head(self)
-            self._knows_its_head = True
+        by_head = self.is_called_by_head(avg_factor, reduction_override)
         cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
         is_positive, is_negative = labelled_entries(
             cls_score, target, weight, self.num_columns, soft=by_head
@@ -275,23 +270,14 @@ class RankingLoss(HeadLoss):
     def loss_of_lists(self, *entries, **options) -> Tensor | dict[str, Tensor]:
         return self._loss([self.ranked_lists(*entries, **options)])
 
-    def loss_of_groups(
-        self, entries: tuple[Tensor, Tensor, Tensor], group: Tensor, row_values: Tensor | None
-    ) -> Tensor | dict[str, Tensor]:
+    def loss_of_groups(self, entries, group, row_values) -> Tensor | dict[str, Tensor]:
         takes_parts = type(self).part_losses is not RankingLoss.part_losses
         grouped = entries_of_groups(entries, group, row_values, takes_parts)
         return self._loss([self.ranked_lists(*one) for one in grouped])
 
     def ranked_lists(self, *entries, **options) -> RankedLists:
         """Lists of (L, N) raw scores, positives and negatives; see :meth:`loss_of_lists`."""
-        return ranked_lists(
-            *entries,
-            **options,
-            scope=self.scope,
-            activation=self.activation,
-            zero_without_positives=self.zero_without_positives,
-            compares_pairs=self.cost == 'pairs',
-        )
+        return ranked_lists(self, *entries, **options)
 
     def _loss(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
         """Loss of all lists, at least float32."""

@@ -77,6 +77,17 @@ class BoxHeadHooks(nn.Module):
             )
         self.use_sigmoid = use_sigmoid
 
+    def is_called_by_head(self, avg_factor: float | None, reduction_override: str | None) -> bool:
+        """Whether a head calls, which gives an ``avg_factor``; UserError if it is a stock one."""
+        if reduction_override is not None:
+            raise ValueError(f'there is no reduction to override, got {reduction_override!r}')
+        if avg_factor is None:
+            return False
+        if not self._knows_its_head:
+            refuse_stock_head(self)
+            self._knows_its_head = True
+        return True
+
     def get_cls_channels(self, num_classes: int) -> int:
         """Number of score channels of a box head with C classes: C, else ValueError.
 
@@ -211,17 +222,17 @@ def box_values(
     None if the head passed none and the loss does not require them. ValueError if they are not what
     ``box_input`` of the loss asks for.
     """
-    given = {'quality': quality, 'box_loss': box_loss}
-    argument = {'quality': 'quality', 'loss': 'box_loss'}
-    values = given.pop(argument.get(loss.box_input, ''), None)
-    for name, other in given.items():
-        if other is not None:
+    values = None
+    for box_input, name, given in (('quality', 'quality', quality), ('loss', 'box_loss', box_loss)):
+        if loss.box_input == box_input:
+            values = given
+        elif given is not None:
             raise ValueError(
-                f'{type(loss).__name__} does not take {name}, got shape {tuple(other.shape)}'
+                f'{type(loss).__name__} does not take {name}, got shape {tuple(given.shape)}'
             )
-    if values is None and not (loss.box_input and loss.requires_boxes):
-        return None
     if values is None:
+        if loss.box_input is None or not loss.requires_boxes:
+            return None
         raise ValueError(
             f'{type(loss).__name__} requires the boxes of the positives '
             f'({loss.box_input!r}), which this head does not pass; use '
