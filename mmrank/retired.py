@@ -28,6 +28,7 @@ NAMES = {
     'Prefetches': 'leave prefetch out: the state is where the model is',
     'localisation_aware_calibration_error': 'expected_calibration_error, by the precision',
     'StoredEmbeddings': 'tensors, or a faiss index of your own, see docs/pages/users/retrieval.md',
+    'Logistic': 'Sigmoid, or a Surrogate of your own with its terms',
     'GradCacheMixin': 'grad_cache of mmrank.functional in the forward pass of the model',
 }
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.
