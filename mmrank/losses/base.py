@@ -126,7 +126,9 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
                     f"Fix: {type(self).__name__}(scope='local')"
                 )
             avg_factor = None
-        by_head = self.is_called_by_head(avg_factor, reduction_override)
+        by_head = avg_factor is not None
+        if by_head or reduction_override is not None:
+            self.check_head_call(reduction_override)
         cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
         is_positive, is_negative = labelled_entries(
             cls_score, target, weight, self.num_columns, soft=by_head
@@ -154,6 +156,9 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
             raise UserTypeError(
                 f'{type(self).__name__} does not take sample_idx. Fix: leave it out'
             )
+        needs_boxes = self.box_input is not None and self.requires_boxes
+        if quality is None and box_loss is None and not needs_boxes:
+            return None
         return box_values(self, cls_score, target, quality, box_loss)
 
     def lists_of(self, entries: Tensor) -> Tensor:

@@ -77,16 +77,13 @@ class BoxHeadHooks(nn.Module):
             )
         self.use_sigmoid = use_sigmoid
 
-    def is_called_by_head(self, avg_factor: float | None, reduction_override: str | None) -> bool:
-        """Whether a head calls, which gives an ``avg_factor``; UserError if it is a stock one."""
+    def check_head_call(self, reduction_override: str | None) -> None:
+        """Raise ValueError for what no ranking loss does, UserError in a stock dense head."""
         if reduction_override is not None:
             raise ValueError(f'there is no reduction to override, got {reduction_override!r}')
-        if avg_factor is None:
-            return False
         if not self._knows_its_head:
             refuse_stock_head(self)
             self._knows_its_head = True
-        return True
 
     def get_cls_channels(self, num_classes: int) -> int:
         """Number of score channels of a box head with C classes: C, else ValueError.
@@ -216,11 +213,10 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
 
 def box_values(
     loss, cls_score: Tensor, target: Tensor, quality: Tensor | None, box_loss: Tensor | None
-) -> Tensor | None:
+) -> Tensor:
     """(L, n) values of the rows of each list, from the (n_pos,) values that a head passed.
 
-    None if the head passed none and the loss does not require them. ValueError if they are not what
-    ``box_input`` of the loss asks for.
+    ValueError if they are not what ``box_input`` of the loss asks for.
     """
     values = None
     for box_input, name, given in (('quality', 'quality', quality), ('loss', 'box_loss', box_loss)):
@@ -231,8 +227,6 @@ def box_values(
                 f'{type(loss).__name__} does not take {name}, got shape {tuple(given.shape)}'
             )
     if values is None:
-        if loss.box_input is None or not loss.requires_boxes:
-            return None
         raise ValueError(
             f'{type(loss).__name__} requires the boxes of the positives '
             f'({loss.box_input!r}), which this head does not pass; use '

@@ -73,8 +73,7 @@ def test_graded_average_precision(seed):
     """Against its definition, with ties; of 0 and 1 it is AP."""
     g = torch.Generator().manual_seed(seed)
     scores = torch.randn(40, generator=g, dtype=torch.float64)
-    if seed % 2:
-        scores = scores.round()
+    scores = scores.round() if seed % 2 else scores
     relevance = torch.rand(40, generator=g, dtype=torch.float64)
     relevance = torch.where(relevance > 0.6, relevance, 0)
     found = graded_average_precision(scores, relevance)
