@@ -28,6 +28,7 @@ NAMES = {
     **dict.fromkeys(
         ('load_model', 'released_models', 'find_weights'), 'trained_model of mmrank.apis.models'
     ),
+    'Logistic': 'Sigmoid, or a Surrogate of your own with its terms',
     'GradCacheMixin': 'grad_cache of mmrank.functional in the forward pass of the model',
 }
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.

@@ -44,7 +44,7 @@ def recommend(
     # A user's training pairs: the place in ``rows``, and the column.
     seen = pairs.of_rows(rows)
     seen = [torch.from_numpy(x).to(device) for x in seen]
-    best = top_k_inner_product(left_rows, right_rows, min(count, pairs.shape[1]), *seen)
+    _, best = top_k_inner_product(left_rows, right_rows, min(count, pairs.shape[1]), *seen)
     return [
         [
             Recommendation(str(user), str(pairs.col_names[col]), float(own @ right_rows[col]))

@@ -26,7 +26,6 @@ from mmrank.losses.contrastive.info_nce import info_nce_loss as info_nce_loss
 from mmrank.losses.contrastive.sogclr import global_contrastive_loss as global_contrastive_loss
 from mmrank.losses.lists import split_lists as split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum as pairwise_surrogate_sum
-from mmrank.losses.pairs_smooth import Logistic as Logistic
 from mmrank.losses.pairs_smooth import OneSidedHuber as OneSidedHuber
 from mmrank.losses.pairs_smooth import Sigmoid as Sigmoid
 from mmrank.losses.pairs_smooth import SquaredHinge as SquaredHinge

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.distributed import world_group
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.groups import check_groups, entries_of_groups
-from mmrank.losses.heads import BoxHeadHooks, box_values, refuse_stock_head
+from mmrank.losses.heads import BoxHeadHooks, box_values
 from mmrank.losses.lists import (
     RankedLists,
     columns_of,
@@ -88,6 +88,7 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
         *,
         quality: Tensor | None = None,
         box_loss: Tensor | None = None,
+        sample_idx: Tensor | None = None,
         group: Tensor | None = None,
     ) -> Tensor | dict[str, Tensor]:
         """Loss of all scores of a batch.
@@ -106,6 +107,8 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
             reduction_override: Only None is supported.
             quality: (n_pos,) of the rows with a class, in row order, if that is ``box_input``.
             box_loss: Likewise with ``box_input='loss'``.
+            sample_idx: (n,) places of the rows in the training set, of a loss that
+                ``keeps_samples``.
             group: (n,) integers: scores with the same number, such as the documents of a query,
                 are one list. Of (n, C) scores and (n, C) labels of 0 and 1 the number is the number
                 of a row: ``group=torch.arange(n)`` makes each row a list. In one process, or with
@@ -123,13 +126,15 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
                     f"Fix: {type(self).__name__}(scope='local')"
                 )
             avg_factor = None
-        cls_score, target, entries = self.called_lists(
-            cls_score, target, weight, avg_factor, reduction_override
+        by_head = avg_factor is not None
+        if by_head or reduction_override is not None:
+            self.check_head_call(reduction_override)
+        cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
+        is_positive, is_negative = labelled_entries(
+            cls_score, target, weight, self.num_columns, soft=by_head
         )
-        values = None
-        needs_boxes = self.box_input is not None and self.requires_boxes
-        if needs_boxes or quality is not None or box_loss is not None:
-            values = box_values(self, cls_score, target, quality, box_loss)
+        values = self.row_values(cls_score, target, quality, box_loss, sample_idx)
+        entries = self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
         if group is None:
             losses = self.loss_of_lists(*entries, values)
         else:
@@ -138,27 +143,23 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
             return {name: self.loss_weight * loss for name, loss in losses.items()}
         return self.loss_weight * losses
 
-    def called_lists(
+    def row_values(
         self,
         cls_score: Tensor,
         target: Tensor,
-        weight: Tensor | None = None,
-        avg_factor: float | None = None,
-        reduction_override: str | None = None,
-    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """(n, C) scores and labels, and (L, N) scores, positives and negatives of their lists."""
-        if reduction_override is not None:
-            raise ValueError(f'there is no reduction to override, got {reduction_override!r}')
-        by_head = avg_factor is not None
-        if by_head and not self._knows_its_head:
-            refuse_stock_head(self)
-            self._knows_its_head = True
-        cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
-        is_positive, is_negative = labelled_entries(
-            cls_score, target, weight, self.num_columns, soft=by_head
-        )
-        lists = self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
-        return cls_score, target, lists
+        quality: Tensor | None,
+        box_loss: Tensor | None,
+        sample_idx: Tensor | None,
+    ) -> Tensor | None:
+        """(L, n) numbers of the rows of each list, of what :meth:`forward` got, or None."""
+        if sample_idx is not None:
+            raise UserTypeError(
+                f'{type(self).__name__} does not take sample_idx. Fix: leave it out'
+            )
+        needs_boxes = self.box_input is not None and self.requires_boxes
+        if quality is None and box_loss is None and not needs_boxes:
+            return None
+        return box_values(self, cls_score, target, quality, box_loss)
 
     def lists_of(self, entries: Tensor) -> Tensor:
         """(n, C) entries as lists: (C, n), or (1, n * C) in one ranking."""
@@ -274,23 +275,14 @@ class RankingLoss(HeadLoss):
     def loss_of_lists(self, *entries, **options) -> Tensor | dict[str, Tensor]:
         return self._loss([self.ranked_lists(*entries, **options)])
 
-    def loss_of_groups(
-        self, entries: tuple[Tensor, Tensor, Tensor], group: Tensor, row_values: Tensor | None
-    ) -> Tensor | dict[str, Tensor]:
+    def loss_of_groups(self, entries, group, row_values) -> Tensor | dict[str, Tensor]:
         takes_parts = type(self).part_losses is not RankingLoss.part_losses
         grouped = entries_of_groups(entries, group, row_values, takes_parts)
         return self._loss([self.ranked_lists(*one) for one in grouped])
 
     def ranked_lists(self, *entries, **options) -> RankedLists:
         """Lists of (L, N) raw scores, positives and negatives; see :meth:`loss_of_lists`."""
-        return ranked_lists(
-            *entries,
-            **options,
-            scope=self.scope,
-            activation=self.activation,
-            zero_without_positives=self.zero_without_positives,
-            compares_pairs=self.cost == 'pairs',
-        )
+        return ranked_lists(self, *entries, **options)
 
     def _loss(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
         """Loss of all lists, at least float32."""

@@ -77,6 +77,14 @@ class BoxHeadHooks(nn.Module):
             )
         self.use_sigmoid = use_sigmoid
 
+    def check_head_call(self, reduction_override: str | None) -> None:
+        """Raise ValueError for what no ranking loss does, UserError in a stock dense head."""
+        if reduction_override is not None:
+            raise ValueError(f'there is no reduction to override, got {reduction_override!r}')
+        if not self._knows_its_head:
+            refuse_stock_head(self)
+            self._knows_its_head = True
+
     def get_cls_channels(self, num_classes: int) -> int:
         """Number of score channels of a box head with C classes: C, else ValueError.
 
@@ -214,22 +222,19 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
 
 def box_values(
     loss, cls_score: Tensor, target: Tensor, quality: Tensor | None, box_loss: Tensor | None
-) -> Tensor | None:
+) -> Tensor:
     """(L, n) values of the rows of each list, from the (n_pos,) values that a head passed.
 
-    None if the head passed none and the loss does not require them. ValueError if they are not what
-    ``box_input`` of the loss asks for.
+    ValueError if they are not what ``box_input`` of the loss asks for.
     """
-    given = {'quality': quality, 'box_loss': box_loss}
-    argument = {'quality': 'quality', 'loss': 'box_loss'}
-    values = given.pop(argument.get(loss.box_input, ''), None)
-    for name, other in given.items():
-        if other is not None:
+    values = None
+    for box_input, name, given in (('quality', 'quality', quality), ('loss', 'box_loss', box_loss)):
+        if loss.box_input == box_input:
+            values = given
+        elif given is not None:
             raise ValueError(
-                f'{type(loss).__name__} does not take {name}, got shape {tuple(other.shape)}'
+                f'{type(loss).__name__} does not take {name}, got shape {tuple(given.shape)}'
             )
-    if values is None and not (loss.box_input and loss.requires_boxes):
-        return None
     if values is None:
         raise ValueError(
             f'{type(loss).__name__} requires the boxes of the positives '

@@ -8,7 +8,7 @@ included. A function of the public API has lists already, :func:`split_lists`.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -291,32 +291,27 @@ def probabilities(scores: Tensor) -> Tensor:
 
 
 def ranked_lists(
+    loss: Any,
     scores: Tensor,
     is_positive: Tensor,
     is_negative: Tensor,
     values: Tensor | None = None,
     list_classes: Tensor | None = None,
-    *,
-    scope: str = 'global',
-    activation: str = 'none',
-    zero_without_positives: bool = False,
-    compares_pairs: bool = True,
 ) -> RankedLists:
     """Activate (L, N) raw scores and gather their positives, with ``scope='global'`` of all ranks.
 
     ``values`` are (L, M) floats of the boxes of a list, each of which has N / M scores in a row.
-    See :class:`mmrank.losses.RankingLoss` for the options. ``compares_pairs``: whether the loss
-    takes time for each pair of a positive and a score.
+    ``loss`` is a :class:`mmrank.losses.RankingLoss`, which has the settings.
     """
     on_host = can_sync(is_positive)
     world = world_group() if dist.is_available() and dist.is_initialized() else None
-    group = world if scope == 'global' else None
+    group = world if loss.scope == 'global' else None
     if group is not None:
         scores = scale_gradient(scores, dist.get_world_size(group))
-    if activation == 'sigmoid':
+    if loss.activation == 'sigmoid':
         scores = probabilities(scores)
     # Values of boxes are compared in pairs of positives.
-    most_pairs = MOST_PAIRS if compares_pairs or values is not None else math.inf
+    most_pairs = MOST_PAIRS if loss.cost == 'pairs' or values is not None else math.inf
     if group is not None:
         # To join the positives of all ranks, the host waits for their number in any case.
         most_pairs = 0
@@ -328,7 +323,7 @@ def ranked_lists(
         pos, values, pos_mask = _of_all_ranks(pos, values, pos_mask, group)
         # Another rank may have wider scores.
         scores = scores.to(torch.promote_types(pos.dtype, scores.dtype))
-    if zero_without_positives:
+    if loss.zero_without_positives:
         has_positive = pos_mask.any(1, keepdim=True)
         # On a device the host would wait for the answer.
         if not (on_host and has_positive.all()):

@@ -94,11 +94,11 @@ class NamedSettings(nn.Module):
     def __new__(cls, *args, **settings):
         # Not in __init__: a base gets what its subclass passes, which no config has written.
         names = settings_of(cls)
-        shown = {k: v for k, v in settings.items() if k not in cls.hidden_settings}
-        refuse_unknown(cls, {k: v for k, v in shown.items() if k not in names})
+        known = {*names, *cls.hidden_settings}
+        refuse_unknown(cls, {k: v for k, v in settings.items() if k not in known})
         loss = super().__new__(cls)
         # A text, which keeps no tensor alive; nn.Module takes no attributes before its __init__.
-        loss.__dict__['_settings_given'] = _as_text({**dict(zip(names, args)), **shown})
+        loss.__dict__['_settings_given'] = _as_text({**dict(zip(names, args)), **settings})
         return loss
 
     def extra_repr(self) -> str:

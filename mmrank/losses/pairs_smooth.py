@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import can_sync, is_compiling
-from mmrank.checks import check_score_range, one_of
+from mmrank.checks import check_score_range
 from mmrank.tensors import clamp_infinite, column_blocks, size_levels
 
 # Pairs of a block of the matrix on a device, and bytes of one that a CPU's cache holds.
@@ -114,22 +114,6 @@ class SquaredHinge(Surrogate):
         return z.square_() if values else None
 
 
-class Logistic(Surrogate):
-    """``log2(1 + exp(-x/tau))``: 1 at the tie, bounds ``l01``."""
-
-    in_float32 = True
-
-    @property
-    def slope_factor(self) -> float:
-        return 1.0
-
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
-        z = x.neg_().div_(self.tau)
-        if slopes is not None:
-            torch.sigmoid(z, out=slopes).mul_(-1 / (self.tau * math.log(2)))
-        return torch.nn.functional.softplus(z).div_(math.log(2)) if values else None
-
-
 class OneSidedSigmoid(Surrogate):
     """``tanh(-x / (2 tau))`` for ``x < 0``, else 0: a lower bound of ``l01``, for denominators.
 
@@ -149,21 +133,6 @@ class OneSidedSigmoid(Surrogate):
             # The square of NaN is NaN, also where it counts as not steep.
             torch.addcmul(x.new_ones(()), value, value, value=-1, out=slopes).mul_(steep)
         return value if values else None
-
-
-#: Surrogates that bound ``l01``, by the name that ``surrogate`` takes.
-SURROGATES: dict[str, type[Surrogate]] = {
-    'one_sided_huber': OneSidedHuber,
-    'squared_hinge': SquaredHinge,
-    'logistic': Logistic,
-    'sigmoid': Sigmoid,
-}
-
-
-def build_surrogate(name: str, tau: float) -> Surrogate:
-    """Make one of :data:`SURROGATES`; ValueError if the name is unknown or ``tau`` not > 0."""
-    one_of('surrogate', name, SURROGATES)
-    return SURROGATES[name](tau)
 
 
 #: (L, P) float64 sums, their slopes by the positives, and tensors that the gradient needs.

@@ -12,7 +12,6 @@ from torch.func import functional_call
 
 from mmrank.distributed import join
 
-from .heads import box_values
 from .lists import RankedLists, labelled_entries
 from .ranking.stable_ap import StableAPLoss
 
@@ -60,7 +59,7 @@ def separate_rankings(
     target = join(targets)
     weight = None if weights[0] is None else join(weights)
     joined_quality = None if quality is None else join(quality)
-    values = box_values(first, scores, target, joined_quality, None)
+    values = first.row_values(scores, target, joined_quality, None, None)
     entries = [scores, *labelled_entries(scores, target, weight, first.num_columns)]
     if values is not None:
         entries.append(values)

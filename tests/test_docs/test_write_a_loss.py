@@ -16,6 +16,7 @@ from mmengine.registry import DefaultScope
 from mmrank.engine.hooks import ClassCountsHook
 from mmrank.functional import Sigmoid, split_lists
 from mmrank.registry import MODELS
+from mmrank.testing import check_loss
 
 PAGE = docs_blocks.PAGES / 'write_a_loss.md'
 
@@ -62,6 +63,11 @@ def test_use_by_hand(folder):
     torch.testing.assert_close(
         module.lists.mean().float(), module.loss(module.scores, module.labels)
     )
+
+
+def test_a_loss_of_few_lines_passes_the_checks(folder):
+    assert len(blocks()['my_losses'].splitlines()) == 37
+    assert not check_loss(load(folder, 'my_losses').MissedAtKLoss(tau=1.0)).failures
 
 
 def test_the_tests_of_the_page_pass(folder):

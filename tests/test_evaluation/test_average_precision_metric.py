@@ -102,9 +102,6 @@ def test_partial_auroc_of_any_list(entries, max_fpr, min_tpr):
     middles = (np.arange(20000) + 0.5) / 20000 * max_fpr
     heights = np.maximum(np.interp(middles, fpr, tpr) - min_tpr, 0)
     assert got.item() == pytest.approx(heights.mean() / (1 - min_tpr), abs=2e-3)
-    standard = partial_auroc(*lists, max_fpr=max_fpr, standardize=True)
-    limit = max_fpr if max_fpr < 1 else None
-    assert standard.item() == pytest.approx(roc_auc_score(labels, scores, max_fpr=limit))
 
 
 def test_partial_auroc_is_that_of_the_hard_ones():
@@ -115,7 +112,7 @@ def test_partial_auroc_is_that_of_the_hard_ones():
     wins = (pos[:, None] > neg).double().mean()
     assert got['ranking/pAUROC'] == pytest.approx(100 * wins.item())
     for wrong in (dict(max_fpr=0.0), dict(max_fpr=0.1, min_tpr=1.0)):
-        with pytest.raises(ValueError, match='max_fpr must be in'):
+        with pytest.raises(ValueError, match='must be in'):
             AveragePrecisionMetric(**wrong)
 
 

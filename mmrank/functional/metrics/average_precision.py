@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import violated
+from mmrank.checks import check_within
 from mmrank.errors import UserError
 from mmrank.tensors import at_least_float32, check_floats, check_tensors, zeros_and_ones
 
@@ -92,12 +93,7 @@ def auroc(scores: Tensor, is_positive: Tensor) -> Tensor:
 
 
 def partial_auroc(
-    scores: Tensor,
-    is_positive: Tensor,
-    *,
-    max_fpr: float = 1.0,
-    min_tpr: float = 0.0,
-    standardize: bool = False,
+    scores: Tensor, is_positive: Tensor, *, max_fpr: float = 1.0, min_tpr: float = 0.0
 ) -> Tensor:
     """Exact area under the ROC curve left of a false positive rate and above a true positive rate.
 
@@ -111,8 +107,6 @@ def partial_auroc(
         is_positive: (n,) bool, or 0 and 1.
         max_fpr: In (0, 1].
         min_tpr: In [0, 1); above 0 this is two-way partial AUC.
-        standardize: One-way alone: 1/2 is chance and 1 the best (McClish, 1989), as in
-            ``sklearn.metrics.roc_auc_score(max_fpr=...)``.
 
     Example:
         >>> partial_auroc(torch.tensor([0.9, 0.8, 0.7, 0.6]),
@@ -120,11 +114,8 @@ def partial_auroc(
         tensor(0.5000)
     """
     scores, is_positive = _checked(scores, is_positive)
-    if not (0 < max_fpr <= 1 and 0 <= min_tpr < 1) or (standardize and min_tpr > 0):
-        raise ValueError(
-            f'max_fpr must be in (0, 1] and min_tpr in [0, 1), 0 with standardize, got {max_fpr!r} '
-            f'and {min_tpr!r}'
-        )
+    check_within('(0, 1]', max_fpr=max_fpr)
+    check_within('[0, 1)', min_tpr=min_tpr)
     steps = scores.unique().flip(0)
     pos = scores[is_positive]
     neg = scores[~is_positive]
@@ -140,8 +131,6 @@ def partial_auroc(
     inside = (tpr[1:] > min_tpr) & (begin < end)
     height = tpr[:-1] + rise * (begin + end) / 2 - min_tpr
     area = (inside * height * run * (end - begin)).sum() / (max_fpr * (1 - min_tpr))
-    if standardize:
-        area = (1 + (area - max_fpr / 2) / (1 - max_fpr / 2)) / 2
     broken = scores.isnan().any() | fpr.isnan().any() | tpr.isnan().any()
     return torch.where(broken, torch.nan, area).to(scores.dtype)
 
@@ -190,7 +179,7 @@ def ndcg(scores: Tensor, gain: Tensor, k: int | None = None) -> Tensor:
 
 
 def graded_average_precision(
-    scores: Tensor, relevance: Tensor, *, num_objects: float | Tensor | None = None
+    scores: Tensor, relevance: Tensor, *, num_objects: float | None = None
 ) -> Tensor:
     """Exact average precision with a relevance u of each score.
 
@@ -203,30 +192,22 @@ def graded_average_precision(
     The time is a sort's and, for the P scores with u > 0, P times the number of distinct u.
 
     Args:
-        scores: (n,) scores of one list, or (L, n) of L lists, any float dtype.
-        relevance: Same shape, >= 0; usually in [0, 1].
-        num_objects: G, a number or (L,), such as the number of objects with those that have no
-            detection. None: the number of scores with u > 0.
+        scores: (n,) float scores.
+        relevance: (n,) numbers >= 0; usually in [0, 1].
+        num_objects: G, such as the number of objects with those that have no detection. None: the
+            number of scores with u > 0.
 
     Returns:
-        Scalar, or (L,), float64 for float64 scores and float32 otherwise; NaN where G is 0 or a
-        score or a relevance is NaN.
+        Scalar, float64 for float64 scores and float32 otherwise; NaN where G is 0 or a score or a
+        relevance is NaN.
 
     Raises:
-        ValueError, TypeError: As :func:`average_precision`, but for lists as well.
+        ValueError, TypeError: As :func:`average_precision`.
 
     Example:
         >>> graded_average_precision(torch.tensor([0.9, 0.8, 0.7]), torch.tensor([0.5, 0.0, 1.0]))
         tensor(0.5000)
     """
-    if scores.dim() == 2 and scores.shape == relevance.shape:
-        number = torch.as_tensor(float('nan') if num_objects is None else num_objects)
-        rows = zip(scores, relevance, number.expand(len(scores)))
-        found = [
-            graded_average_precision(*row, num_objects=None if num_objects is None else one)
-            for *row, one in rows
-        ]
-        return torch.stack(found) if found else scores.new_zeros(0)
     check_list(scores, relevance)
     _check_gains('relevance', relevance)
     scores = at_least_float32(scores.detach())

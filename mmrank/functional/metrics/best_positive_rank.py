@@ -12,9 +12,7 @@ _MAX_SCORES = 1 << 22
 
 
 @torch.no_grad()
-def best_positive_rank(
-    queries: Tensor, gallery: Tensor, rows: Tensor, cols: Tensor, max_scores: int = _MAX_SCORES
-) -> Tensor:
+def best_positive_rank(queries: Tensor, gallery: Tensor, rows: Tensor, cols: Tensor) -> Tensor:
     """(Q,) int64 place, from 1, of the first positive in the ranking of each query.
 
     ``1 + #{negatives whose score >= the best positive's}``: among ties the negatives come
@@ -24,8 +22,8 @@ def best_positive_rank(
     images, an image with several captions.
 
     The score is the inner product of (Q, D) queries and the (N, D) gallery. The (P,) ``rows``,
-    ascending, each there at least once, and ``cols`` are the positive pairs. ``max_scores`` held at
-    a time bound the memory; at least the N of one query are.
+    ascending, each there at least once, and ``cols`` are the positive pairs. A block of scores
+    is in memory at a time.
     """
     for name, x in (('queries', queries), ('gallery', gallery)):
         if not bool(x.isfinite().all()):
@@ -42,7 +40,7 @@ def best_positive_rank(
         )
     queries = at_least_float32(queries)
     gallery = gallery.to(queries.dtype).t()
-    block = max(1, max_scores // max(1, gallery.size(1)))
+    block = max(1, _MAX_SCORES // max(1, gallery.size(1)))
     begins = range(0, len(queries), block)
     bounds = torch.tensor([*begins, len(queries)], device=rows.device)
     bounds = torch.searchsorted(rows, bounds).tolist()

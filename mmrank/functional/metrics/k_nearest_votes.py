@@ -6,7 +6,7 @@ from torch import Tensor
 from mmrank.checks import check_positive
 from mmrank.tensors import at_least_float32, check_index, check_tensors
 
-from .top_k_inner_product import top_k_with_scores
+from .top_k_inner_product import top_k_inner_product
 
 
 def k_nearest_votes(
@@ -55,7 +55,7 @@ def k_nearest_votes(
     votes = queries.new_zeros(queries.size(0), num_classes)
     if bank.size(0) == 0:
         return votes
-    found = top_k_with_scores(queries, bank, k, excluded, excluded)
+    found = top_k_inner_product(queries, bank, k, excluded, excluded)
     # Columns beyond a small bank, and of the query itself, are -1 and have no vote.
     scores, nearest = (x[:, : bank.size(0)] for x in found)
     weights = (scores / tau).softmax(1).masked_fill(nearest < 0, 0)

@@ -16,34 +16,14 @@ _SELECT_FROM = 8
 
 
 def top_k_inner_product(
-    left: Tensor,
-    right: Tensor,
-    k: int,
-    excluded_rows: Tensor,
-    excluded_cols: Tensor,
-    max_scores: int = _MAX_SCORES,
-) -> Tensor:
+    left: Tensor, right: Tensor, k: int, excluded_rows: Tensor, excluded_cols: Tensor
+) -> tuple[Tensor, Tensor]:
     """Find the k best of (n, D) right entities of each of (B, D) left ones, some left out.
 
-    The (E,) ``excluded_rows``, ascending, and ``excluded_cols`` are the pairs to leave out.
-    ``max_scores`` held at a time bound the memory; at least the n of one left entity are. Returns
-    (B, k) int64, best first; -1 where there are fewer than k to choose from. Ties come in any
-    order, NaN first.
-    """
-    return top_k_with_scores(left, right, k, excluded_rows, excluded_cols, max_scores)[1]
-
-
-def top_k_with_scores(
-    left: Tensor,
-    right: Tensor,
-    k: int,
-    excluded_rows: Tensor,
-    excluded_cols: Tensor,
-    max_scores: int = _MAX_SCORES,
-) -> tuple[Tensor, Tensor]:
-    """(B, k) inner products, at least float32, and entities of :func:`top_k_inner_product`.
-
-    -inf where there are fewer than k to choose from.
+    The (E,) ``excluded_rows``, ascending, and ``excluded_cols`` are the pairs to leave out. A block
+    of scores is in memory at a time. Returns (B, k) inner products, at least float32, and (B, k)
+    int64 entities, best first; -inf and -1 where there are fewer than k to choose from. Ties come
+    in any order, NaN first.
     """
     check_at_least(1, k=k)
     num_right = len(right)
@@ -53,7 +33,7 @@ def top_k_with_scores(
     right = right.to(left.dtype)
     # The loop masks the scores of the padding.
     right = pad(right.t(), (0, _padding(num_right, k))).contiguous()
-    block = max(1, max_scores // max(1, right.size(1)))
+    block = max(1, _MAX_SCORES // max(1, right.size(1)))
     begins = list(range(0, len(left), block))
     bounds = torch.tensor([*begins, len(left)], device=excluded_rows.device)
     bounds = torch.searchsorted(excluded_rows, bounds).tolist()

@@ -92,10 +92,9 @@ class SOAPLoss(RankingLoss):
         self.hinge = SquaredHinge(margin)
         self.ranks = SampleRanks(num_samples, num_classes, gamma)
 
-    def forward(
-        self, cls_score: Tensor, target: Tensor, *args, sample_idx=None, **kwargs
-    ) -> Tensor:
-        """See :meth:`HeadLoss.forward`; (n,) ``sample_idx`` are places in the training set."""
+    def row_values(self, cls_score, target, quality, box_loss, sample_idx) -> Tensor:
+        """Places of the entries in the state, from the (n,) places of the rows."""
+        super().row_values(cls_score, target, quality, box_loss, None)
         check_tensors(sample_idx=sample_idx)
         if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
             found = None if sample_idx is None else tuple(sample_idx.shape)
@@ -104,16 +103,11 @@ class SOAPLoss(RankingLoss):
                 f'index of each row in the training set, got {found}; use '
                 "mmrank.OneVsRestHead and keep 'sample_idx' in meta_keys of PackInputs"
             )
-        self._index = self.ranks.index_of(sample_idx, cls_score.device)
-        return super().forward(cls_score, target, *args, **kwargs)
-
-    def loss_of_lists(self, *entries, **options) -> Tensor:
-        scores, is_positive, is_negative, *_ = entries
+        index = self.ranks.index_of(sample_idx, cls_score.device)
         # float64 holds every index.
-        index = self.lists_of(self._index).double()
-        return super().loss_of_lists(scores, is_positive, is_negative, index)
+        return self.lists_of(index).double()
 
-    def loss_of_groups(self, *given) -> Tensor:
+    def loss_of_groups(self, *_) -> Tensor:
         raise UserTypeError(f'{type(self).__name__} does not take group. Fix: leave it out')
 
     def list_losses(self, lists: RankedLists) -> Tensor:

@@ -108,13 +108,13 @@ class RecallAtKLoss(StatelessRankingLoss):
     def losses(self, lists: RankedLists) -> Tensor:
         return _recall_at_k(lists, self.surrogate, self.ks)
 
-    def called_lists(self, *args, **kwargs):
+    def forward(self, *args, **kwargs) -> Tensor:
         if self.mixup:
             raise UserError(
                 'mixup=True mixes embeddings, but RecallAtKLoss was called with scores. Fix: '
                 'mixup=False, or embeddings into mmrank.EmbeddingLoss'
             )
-        return super().called_lists(*args, **kwargs)
+        return super().forward(*args, **kwargs)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         if self.mixup and self.training:

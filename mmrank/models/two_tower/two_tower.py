@@ -101,7 +101,7 @@ class TwoTower(BaseModel):
         The ``seen`` pairs of the training are left out; the held-out pairs ``true`` matter to the
         metric only.
         """
-        best = top_k_inner_product(
+        _, best = top_k_inner_product(
             self.left(left), self._embed_right(num_right), self.top_k, seen['rows'], seen['cols']
         )
         return [dict(top_k=x) for x in best]

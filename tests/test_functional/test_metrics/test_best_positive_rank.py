@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from mmrank.functional.metrics import best_positive_rank as place
 from mmrank.functional.metrics.best_positive_rank import best_positive_rank
 
 
@@ -24,13 +25,14 @@ def random_pairs(g, queries, gallery):
 
 @pytest.mark.parametrize('max_scores', [1, 20, 1 << 20])
 @pytest.mark.parametrize('ties', [False, True])
-def test_equals_loops(ties, max_scores):
+def test_equals_loops(monkeypatch, ties, max_scores):
     g = torch.Generator().manual_seed(0)
     queries, gallery = (torch.randn(n, 3, generator=g, dtype=torch.float64) for n in (13, 9))
     if ties:
         queries, gallery = queries.round(), gallery.round()
     pairs = random_pairs(g, 13, 9)
-    got = best_positive_rank(queries, gallery, *pairs.t(), max_scores)
+    monkeypatch.setattr(place, '_MAX_SCORES', max_scores)
+    got = best_positive_rank(queries, gallery, *pairs.t())
     assert got.tolist() == loops(queries, gallery, pairs)
 
 

@@ -118,7 +118,7 @@ def test_recall_curve_equals_the_summary():
     assert recall_curve(figures, at) == pytest.approx([expected[f'recall@{k}'] for k in at])
     nothing = retrieval_metrics(x[:1], labels[:1])
     assert np.isnan(recall_curve(nothing, [1])).all()
-    with pytest.raises(ValueError, match='at least 1, got 0'):
+    with pytest.raises(ValueError, match='recall_at must be an int >= 1, got 0'):
         recall_curve(figures, [0])
 
 
@@ -148,7 +148,7 @@ def test_nearest_of_ties_few_samples_and_bad_input():
     assert found.tolist() == [[0, 1, 2, 3]]
     _, found = nearest_in_gallery(x[:1], x[:0], 9)
     assert found.shape == (1, 0)
-    with pytest.raises(ValueError, match='count must be at least 1'):
+    with pytest.raises(ValueError, match='count must be an int >= 1'):
         nearest_in_gallery(x, x, 0)
     with pytest.raises(ValueError, match='2 dimensions and the gallery 1'):
         nearest_in_gallery(x, x[:, :1], 1)

@@ -276,7 +276,7 @@ def test_bad_input_is_named():
             retrieval_metrics(broken, y)
         with pytest.raises(ValueError, match=r'gallery\[1\]'):
             retrieval_metrics(x, y, broken, y)
-    with pytest.raises(ValueError, match='at least 1, got 0'):
+    with pytest.raises(ValueError, match='recall_at must be an int >= 1, got 0'):
         retrieval_metrics(x, y).summary([0])
     with pytest.raises(TypeError, match='list of integers'):
         retrieval_metrics(x, y).summary(1)

@@ -1,10 +1,13 @@
 """The best right entities against a full sort."""
 
+from unittest import mock
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mmrank.functional.metrics import top_k_inner_product as place
 from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product
 
 
@@ -30,21 +33,25 @@ def test_equals_a_full_sort(rows, cols, k, excluded, max_scores, seed):
     left = torch.randn(rows, 3, generator=g)
     right = torch.randn(cols, 3, generator=g)
     seen = (torch.rand(rows, cols, generator=g) < excluded).nonzero()
-    best = top_k_inner_product(left, right, k, *seen.unbind(1), max_scores)
+    with mock.patch.object(place, '_MAX_SCORES', max_scores):
+        found, best = top_k_inner_product(left, right, k, *seen.unbind(1))
+    expected = (left @ right.t()).gather(1, best.clamp(min=0))[best >= 0]
+    torch.testing.assert_close(found[best >= 0], expected)
     pairs = {tuple(x) for x in seen.tolist()}
     assert best.tolist() == brute_force(left, right, k, pairs)
 
 
 @pytest.mark.parametrize('cols', [95, 96, 97, 500])
 @pytest.mark.parametrize('k', [1, 3, 11])
-def test_many_columns_are_searched_by_groups(cols, k):
+def test_many_columns_are_searched_by_groups(monkeypatch, cols, k):
     g = torch.Generator().manual_seed(cols + k)
     left = torch.randn(20, 4, generator=g)
     right = torch.randn(cols, 4, generator=g)
     # Whole groups are left out in some rows, all but a few in others.
     share = torch.linspace(0, 1, 20)[:, None]
     seen = (torch.rand(20, cols, generator=g) < share).nonzero()
-    best = top_k_inner_product(left, right, k, *seen.unbind(1), 7 * cols)
+    monkeypatch.setattr(place, '_MAX_SCORES', 7 * cols)
+    _, best = top_k_inner_product(left, right, k, *seen.unbind(1))
     pairs = {tuple(x) for x in seen.tolist()}
     assert best.tolist() == brute_force(left, right, k, pairs)
 
@@ -53,7 +60,7 @@ def test_nan_comes_first_among_many():
     right = torch.arange(300.0)[:, None]
     right[123] = torch.nan
     none = torch.zeros(0, dtype=torch.long)
-    best = top_k_inner_product(torch.ones(1, 1), right, 3, none, none)
+    _, best = top_k_inner_product(torch.ones(1, 1), right, 3, none, none)
     assert best.tolist() == [[123, 299, 298]]
 
 

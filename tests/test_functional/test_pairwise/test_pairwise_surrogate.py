@@ -10,7 +10,7 @@ from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.losses import pairs, pairs_fast, pairs_smooth
 from mmrank.losses.pairs import DENSE_PAIRS, interval_sums
 from mmrank.losses.pairs_fast import Places
-from mmrank.losses.pairs_smooth import SURROGATES, OneSidedSigmoid, Sigmoid, build_surrogate
+from mmrank.losses.pairs_smooth import OneSidedSigmoid, Sigmoid, SquaredHinge
 from mmrank.losses.retrieval.hierarchical import SupRankStep
 from mmrank.tensors import SCORE_LIMIT
 
@@ -26,11 +26,10 @@ def brute_force_sum(pos, neg, tau):
 
 #: Values of the surrogates, by operations that autograd derives.
 VALUES = {
-    'one_sided_huber': one_sided_huber,
-    'squared_hinge': lambda x, tau: (1 - x / tau).clamp(min=0).square(),
-    'logistic': lambda x, tau: torch.log2(1 + torch.exp(-x / tau)),
-    'sigmoid': lambda x, tau: 2 / (1 + torch.exp(x / tau)),
-    'one_sided_sigmoid': one_sided_sigmoid,
+    OneSidedHuber: one_sided_huber,
+    SquaredHinge: lambda x, tau: (1 - x / tau).clamp(min=0).square(),
+    Sigmoid: lambda x, tau: 2 / (1 + torch.exp(x / tau)),
+    OneSidedSigmoid: one_sided_sigmoid,
 }
 
 
@@ -134,14 +133,14 @@ def test_gradcheck(method):
         )
 
 
-@pytest.mark.parametrize('name', sorted(SURROGATES))
-def test_every_surrogate_in_blocks(name, monkeypatch):
+@pytest.mark.parametrize('kind', VALUES)
+def test_every_surrogate_in_blocks(kind, monkeypatch):
     monkeypatch.setattr(pairs_smooth, '_PAIRS_PER_BLOCK', 50)
-    surrogate = build_surrogate(name, 0.6)
+    surrogate = kind(0.6)
     pos = torch.randn(1, 7, dtype=torch.float64, requires_grad=True)
     neg = torch.randn(1, 33, dtype=torch.float64, requires_grad=True)
     got = pairwise_surrogate_sum(pos, neg, surrogate)
-    expected = VALUES[name](pos[..., None] - neg[:, None], 0.6).sum(2)
+    expected = VALUES[kind](pos[..., None] - neg[:, None], 0.6).sum(2)
     assert_same_gradients(got, expected, (pos, neg))
 
 
@@ -180,9 +179,9 @@ def _lists_of_many_lengths(lists, positives, negatives):
     return pos, neg, order < counts, torch.rand(neg.shape, generator=g) < 0.9
 
 
-@pytest.mark.parametrize('name', [*sorted(SURROGATES), 'one_sided_sigmoid'])
+@pytest.mark.parametrize('kind', VALUES)
 @pytest.mark.parametrize('kept', [True, False])
-def test_padding_is_left_out_of_the_pair_matrix(name, kept, monkeypatch):
+def test_padding_is_left_out_of_the_pair_matrix(kind, kept, monkeypatch):
     """Positives anywhere in a row, lists without any, NaN at what is out."""
     if not kept:
         monkeypatch.setattr(pairs_smooth, '_KEPT_BYTES', 0)
@@ -191,7 +190,7 @@ def test_padding_is_left_out_of_the_pair_matrix(name, kept, monkeypatch):
     assert len(groups) > 2
     work = sum(keep.numel() for _, _, keep in groups)
     assert work <= 2 * pos_mask.sum() < pos_mask.numel() / 4
-    surrogate = OneSidedSigmoid(0.6) if name == 'one_sided_sigmoid' else build_surrogate(name, 0.6)
+    surrogate = kind(0.6)
     leaves = [
         torch.where(mask, x, torch.nan).requires_grad_()
         for x, mask in ((pos, pos_mask), (neg, neg_mask))
@@ -202,7 +201,7 @@ def test_padding_is_left_out_of_the_pair_matrix(name, kept, monkeypatch):
     got_grads = torch.autograd.grad(got, leaves, up)
     pos.requires_grad_(), neg.requires_grad_()
     counted = pos_mask[..., None] & neg_mask[:, None]
-    value = VALUES[name](pos[..., None] - neg[:, None], 0.6)
+    value = VALUES[kind](pos[..., None] - neg[:, None], 0.6)
     expected = torch.where(counted, value, 0).sum(2)
     torch.testing.assert_close(got, expected)
     for a, b in zip(got_grads, torch.autograd.grad(expected, (pos, neg), up)):
@@ -387,7 +386,7 @@ def test_infinite_and_left_out_scores_of_long_lists(method, dtype):
 
 @pytest.mark.parametrize(
     'surrogate',
-    [Sigmoid(0.01), build_surrogate('logistic', 0.3), OneSidedSigmoid(0.01), SupRankStep(0.01)],
+    [Sigmoid(0.01), OneSidedSigmoid(0.01), SupRankStep(0.01)],
     ids=lambda x: type(x).__name__,
 )
 def test_pairs_of_float32_keep_its_digits(surrogate):

@@ -70,7 +70,7 @@ def _fit_isotonic(scores: np.ndarray, targets: np.ndarray) -> dict:
 
 
 def _fit_platt(scores: np.ndarray, targets: np.ndarray) -> dict | None:
-    """Logistic regression on the logit; None if the scores do not rise with the targets."""
+    """A logistic fit to the logit; None if the scores do not rise with the targets."""
     from sklearn.linear_model import LogisticRegression
 
     # The targets of Platt 1999, which a sigmoid can reach.

@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from mmrank.checks import one_of
 from mmrank.errors import UserError
-from mmrank.tensors import check_tensors
+from mmrank.tensors import check_floats, check_tensors
 
 # Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
 # the queries, 12, 16, 24, 32, 48 or 64 of the gallery.
@@ -157,14 +157,12 @@ def _check_ids(
 
 
 def _check_embeddings(x: Tensor, name: str) -> None:
-    check_tensors(**{name: x})
+    check_floats(**{name: x})
     if len(x.shape) != 2 or x.shape[1] == 0:
         raise ValueError(
             f'{name} must be of shape (samples, dimensions) with at least '
             f'one dimension, got {tuple(x.shape)}'
         )
-    if not x.dtype.is_floating_point:
-        raise TypeError(f'{name} must be of a float dtype, got {x.dtype}; call {name}.float()')
 
 
 def _check_gallery(x: Tensor, queries: Tensor) -> None:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.checks import check_at_least
+from mmrank.checks import check_count
 from mmrank.tensors import check_index, check_tensors
 
 from .input import prepare_sets, query_blocks
@@ -66,8 +66,7 @@ def check_recall_at(recall_at: Sequence[int]) -> None:
             f'recall_at must be a list of integers, got {recall_at!r}; write recall_at=(1, 10)'
         )
     for k in recall_at:
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ValueError(f'recall_at must hold integers of at least 1, got {k!r}')
+        check_count('each of recall_at', k)
 
 
 @torch.no_grad()
@@ -191,8 +190,7 @@ def retrieval_curves(
         >>> curves.mean_precision()
         tensor([0.8333, 0.8333, 0.8333], dtype=torch.float64)
     """
-    if isinstance(points, bool) or not isinstance(points, int) or points < 2:
-        raise ValueError(f'points must be an integer of at least 2, got {points!r}')
+    check_count('points', points, least=2)
     sets = prepare_sets(queries, query_labels, gallery, gallery_labels, similarity, leave_out)
     figures = _empty_figures(sets.query_labels)
     precision = figures.average_precision.new_zeros(len(queries), points)
@@ -255,7 +253,7 @@ def nearest_in_gallery(
         >>> nearest_in_gallery(x[:1], x, 2, own=torch.tensor([0]))
         (tensor([[0.8000, 0.0000]]), tensor([[1, 2]]))
     """
-    check_at_least(1, count=count)
+    check_count('count', count)
     if own is None and gallery is queries:
         own = torch.arange(len(queries), device=queries.device)
     check_tensors(own=own)
