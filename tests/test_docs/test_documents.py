@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from docs_blocks import PAGES, ROOT, all_blocks
 
-from lib.common.documents import BLOCK, documents
+from documents import BLOCK, documents
+from mmrank.apis.cli import COMMANDS
 
 NOTEBOOKS = sorted((ROOT / 'docs' / 'notebooks').glob('*.py'))
 SECTION = re.compile(r'^<!-- section: (\S+): (.*) -->$', re.MULTILINE)
@@ -155,7 +156,7 @@ def sources():
         path.relative_to(ROOT).as_posix(): path.read_text('utf-8')
         for path in [
             *(ROOT / 'tools').rglob('*.py'),
-            ROOT / 'mmrank/apis/entry_point.py',
+            *(ROOT / 'mmrank/apis').rglob('*.py'),
             *(ROOT / 'configs/tutorials').glob('*.py'),
         ]
     }
@@ -164,12 +165,13 @@ def sources():
 def options_of(tool):
     """Options that the tool's source, or what it imports, defines."""
     text = sources()[tool]
-    for module in re.findall(r'from ((?:mmrank|lib|research)[\w.]+) import', text):
-        path = f'{module.replace(".", "/")}.py'
-        path = path if path.startswith('mmrank') else f'tools/{path}'
-        text += sources().get(path, '')
+    if command := re.search(r"^    run\('([\w -]+)'\)", text, re.MULTILINE):
+        module, _ = COMMANDS[command[1]]
+        text = sources()[f'mmrank/apis/commands/{module.replace(".", "/")}.py']
+    for module in re.findall(r'from (mmrank[\w.]+) import', text):
+        text += sources().get(f'{module.replace(".", "/")}.py', '')
     if 'tool_parser' in text:  # it makes an option of each keyword
-        text += sources()['tools/lib/common/command_line.py']
+        text += sources()['mmrank/apis/common/command_line.py']
     found = set(re.findall(r"'(--[a-z][\w-]+)'", text))
     # Options that are made in a loop: f'--num-{split}', f'--{name}'.
     starts = re.findall(r"f'(--[a-z-]*)\{", text)

@@ -7,11 +7,11 @@ import pytest
 import torch
 import yaml
 
-from lib.publishing import publish_model
 from mmrank.apis import models
 from mmrank.apis.models import find_weights, load_model, read_model_index, released_models
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
+from publishing import publish_model
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
