@@ -193,6 +193,9 @@ def test_commands_name_files_tools_and_options_that_are_there(path):
                 # argparse.BooleanOptionalAction makes --no-x of --x.
                 names = {word, word.replace('--no-', '--')}
                 assert names & options or (starts and word.startswith(starts))
+    for line in re.findall(r'`mmrank ([a-z][^`\n]*)`', text):
+        words = line.split()
+        assert any(name.split()[: len(words)] == words[: len(name.split())] for name in COMMANDS)
     for target in re.findall(r'\bmake ((?:test|docs|demo|env)[\w-]*)', text):
         makefile = (ROOT / 'Makefile').read_text('utf-8')
         assert re.search(rf'^{target}:', makefile, re.MULTILINE), target
