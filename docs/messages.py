@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-TOOLS = [ROOT / 'tools/lib', ROOT / 'tools/research']
+TOOLS = [ROOT / 'tools/research']
 ERRORS = {'UserError', 'ValueError', 'TypeError', 'RuntimeError', 'KeyError'}
 ERRORS |= {'UserTypeError', 'UserKeyError', 'UserImportError', 'UserNotImplementedError'}
 ERRORS |= {'MissingFileError', 'CheckpointError'}

@@ -25,11 +25,10 @@ _WORKER_SECONDS = 10
 
 #: What a tool says that goes on where it was.
 AGAIN = 'Interrupted. Run the same command again to continue.'
-_RESUME = (
-    'Interrupted. Pass --resume to tools/train.py to continue from the last complete checkpoint.'
-)
+#: What a training says.
+RESUME = 'Interrupted. Pass --resume to mmrank train to continue from the last complete checkpoint.'
 
-_message = _RESUME
+_message = RESUME
 _before: dict[int, object] = {}  # handlers to put back
 _owner = 0
 _is_deferred = False
@@ -41,7 +40,7 @@ class Interrupted(KeyboardInterrupt):
     """A training loop ended because a signal asked for it."""
 
 
-def end_on_signals(message: str = _RESUME) -> None:
+def end_on_signals(message: str = RESUME) -> None:
     """Handle SIGINT and SIGTERM of this process from here on; the message says how to go on."""
     global _owner, _message
     _message = message

@@ -145,6 +145,13 @@ def _missing_package(name: str) -> UserError:
     )
 
 
+def config_folder() -> Path:
+    """The folder ``configs`` of the checkout, or of an installed wheel."""
+    package = Path(__file__).parents[1]
+    checkout = package.parent / 'configs'
+    return checkout if checkout.is_dir() else package / '.mim' / 'configs'
+
+
 def read_config(path: str) -> Config:
     """Read a config file and what it inherits from; a UserError says why it cannot be read."""
     if not Path(path).is_file():
@@ -164,7 +171,7 @@ def read_config(path: str) -> Config:
             raise UserError(
                 f"{path}: mmengine does not resolve _base_ = 'mmrank::...' (it has a fixed list of "
                 'packages).\n  Fix: inherit by path; an installed mmrank has its configs in '
-                f'{Path(__file__).parents[1] / ".mim" / "configs"}'
+                f'{config_folder()}'
             ) from error
         raise UserError(
             f'{path} cannot be read as a config: {type(error).__name__}: {error}\n  Fix: correct '

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lib.common.documents import blocks_of
+from documents import blocks_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / 'docs' / 'pages'

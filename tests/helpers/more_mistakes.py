@@ -25,9 +25,9 @@ MORE_MISTAKES = [
     ('train photo.png', 'photo.png', 'is not text'),
     ('test tested.py .', 'checkpoint . is a folder', 'Fix'),
     ('test mini.py tested.py', 'Fix'),
-    ('misc/publish_model a.pth good.pth', 'a.pth', 'does not exist'),
-    ('misc/publish_model mini.py a.pth', 'mini.py', 'Fix: copy or download it again'),
-    ('misc/publish_model good.pth a.onnx', "'a.onnx'", 'must end in .pth'),
+    ('model_converters/publish_model a.pth good.pth', 'a.pth', 'does not exist'),
+    ('model_converters/publish_model mini.py a.pth', 'mini.py', 'Fix: copy or download it again'),
+    ('model_converters/publish_model good.pth a.onnx', "'a.onnx'", 'must end in .pth'),
     ('model_converters/to_stock good.pth mini.py a', 'good.pth', 'is a checkpoint'),
     ('analysis_tools/calibrate {root}/annotations/val.json {root}/annotations/val.json', 'Fix'),
     (

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 from mmengine.config import Config, DictAction, utils
 
-from lib.seeds.plan import read_plan
+from mmrank.apis.seeds.plan import read_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ROOT / 'configs'

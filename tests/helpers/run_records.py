@@ -1,6 +1,6 @@
 """A record of a detector's test run, with made-up figures."""
 
-from lib.coco.runs import RunRecord
+from mmrank.apis.coco.runs import RunRecord
 
 
 def run_record(**changes) -> RunRecord:

@@ -74,9 +74,11 @@ def run(monkeypatch, capsys):
         monkeypatch.syspath_prepend(path.parent)
         monkeypatch.setattr(sys, 'argv', [str(path), *' '.join(map(str, arguments)).split()])
         try:
-            code = runpy.run_path(str(path), run_name='tool')['main']() or 0
+            code = runpy.run_path(str(path), run_name='__main__') and 0
         except SystemExit as stop:
-            code = stop.code
+            code = stop.code or 0
+        finally:
+            interruption.restore_signals()
         texts = capsys.readouterr()
         assert code == status, texts.err
         return texts.out + texts.err

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from lib.synthetic.captions import class_captions, describe_image, object_captions
+from captions import class_captions, describe_image, object_captions
 from mmrank.datasets.captions.caption_files import (
     read_caption_table,
     read_coco_captions,

@@ -10,8 +10,8 @@ from coco_document import make_document
 from PIL import Image
 from retrieval_trees import write_images
 
-from lib.coco import detections
-from lib.coco.cleaning import clean_coco
+from mmrank.apis.coco import detections
+from mmrank.apis.coco.cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import check_coco_file, inspect_coco
 from mmrank.datasets.image_header import image_fault
 from mmrank.errors import UserError

@@ -12,7 +12,7 @@ from mmengine.runner import Runner
 from torch import nn
 
 pytest.importorskip('mmpretrain')
-from lib.synthetic.glyphs import GlyphsSpec, write_glyphs
+from glyphs import GlyphsSpec, write_glyphs
 
 
 @MODELS.register_module(force=True)

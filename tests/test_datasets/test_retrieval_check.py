@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from dataset_converters.check_retrieval import histogram, summary
-from lib.synthetic.glyphs import GlyphsSpec, write_glyphs
+from glyphs import GlyphsSpec, write_glyphs
+from mmrank.apis.commands.check.retrieval import histogram, summary
 from mmrank.datasets.checks.retrieval_check import check_config, inspect_config
 from mmrank.errors import UserError
 

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from docs_blocks import PAGES, ROOT, all_blocks
 
-from lib.common.documents import BLOCK, documents
+from documents import BLOCK, documents
+from mmrank.apis.cli import COMMANDS
 
 NOTEBOOKS = sorted((ROOT / 'docs' / 'notebooks').glob('*.py'))
 SECTION = re.compile(r'^<!-- section: (\S+): (.*) -->$', re.MULTILINE)
@@ -155,7 +156,7 @@ def sources():
         path.relative_to(ROOT).as_posix(): path.read_text('utf-8')
         for path in [
             *(ROOT / 'tools').rglob('*.py'),
-            ROOT / 'mmrank/apis/entry_point.py',
+            *(ROOT / 'mmrank/apis').rglob('*.py'),
             *(ROOT / 'configs/tutorials').glob('*.py'),
         ]
     }
@@ -164,12 +165,13 @@ def sources():
 def options_of(tool):
     """Options that the tool's source, or what it imports, defines."""
     text = sources()[tool]
-    for module in re.findall(r'from ((?:mmrank|lib|research)[\w.]+) import', text):
-        path = f'{module.replace(".", "/")}.py'
-        path = path if path.startswith('mmrank') else f'tools/{path}'
-        text += sources().get(path, '')
+    if command := re.search(r"^    run\('([\w -]+)'\)", text, re.MULTILINE):
+        module, _ = COMMANDS[command[1]]
+        text = sources()[f'mmrank/apis/commands/{module.replace(".", "/")}.py']
+    for module in re.findall(r'from (mmrank[\w.]+) import', text):
+        text += sources().get(f'{module.replace(".", "/")}.py', '')
     if 'tool_parser' in text:  # it makes an option of each keyword
-        text += sources()['tools/lib/common/command_line.py']
+        text += sources()['mmrank/apis/common/command_line.py']
     found = set(re.findall(r"'(--[a-z][\w-]+)'", text))
     # Options that are made in a loop: f'--num-{split}', f'--{name}'.
     starts = re.findall(r"f'(--[a-z-]*)\{", text)
@@ -191,6 +193,9 @@ def test_commands_name_files_tools_and_options_that_are_there(path):
                 # argparse.BooleanOptionalAction makes --no-x of --x.
                 names = {word, word.replace('--no-', '--')}
                 assert names & options or (starts and word.startswith(starts))
+    for line in re.findall(r'`mmrank ([a-z][^`\n]*)`', text):
+        words = line.split()
+        assert any(name.split()[: len(words)] == words[: len(name.split())] for name in COMMANDS)
     for target in re.findall(r'\bmake ((?:test|docs|demo|env)[\w-]*)', text):
         makefile = (ROOT / 'Makefile').read_text('utf-8')
         assert re.search(rf'^{target}:', makefile, re.MULTILINE), target

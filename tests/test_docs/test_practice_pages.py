@@ -8,7 +8,7 @@ import pytest
 import torch
 from docs_blocks import PAGES, ROOT, block, blocks, values_of
 
-from analysis_tools import plot_pr_curves
+from mmrank.apis.commands.draw import pr_curves as plot_pr_curves
 
 SCALING = PAGES / 'scaling.md'
 CALIBRATION = PAGES / 'calibration_and_deployment.md'

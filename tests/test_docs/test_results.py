@@ -2,9 +2,9 @@
 
 import pytest
 
-from lib.common.records import read_curve_rows, read_final_rows
+import results
+from mmrank.apis.common.records import read_curve_rows, read_final_rows
 from mmrank.errors import UserError
-from research import results
 
 RECORD = """method,seed,step,commit,seconds,mAP
 focal,0,10,abc,1800,0.10

@@ -14,7 +14,7 @@ import pytest
 from cifar_trees import CIFAR10_NAMES
 from image_archives import encoded, png_that_claims, write_zip
 
-from lib.common.archive import unpacked
+from archive import unpacked
 from mmrank.errors import UserError
 from mmrank.files import path_fault, whole_folder
 
@@ -94,13 +94,13 @@ def test_lying_headers_do_not_help(tmp_path):
 def test_a_killed_run_leaves_nothing(tmp_path):
     path = write_zip(tmp_path / 'a.zip', [(f'{i}.txt', os.urandom(9)) for i in range(500)])
     script = (
-        'import sys, time\nfrom lib.common.archive import unpacked\n'
+        'import sys, time\nfrom archive import unpacked\n'
         'with unpacked(*sys.argv[1:], str.strip):\n    print(1, flush=True); time.sleep(60)\n'
     )
     process = subprocess.Popen(
         [sys.executable, '-c', script, path, tmp_path / 'out'],
         stdout=subprocess.PIPE,
-        env={**os.environ, 'PYTHONPATH': f'{ROOT}:{ROOT / "tools"}'},
+        env={**os.environ, 'PYTHONPATH': f'{ROOT}:{ROOT / "tools/dataset_converters"}'},
     )
     process.stdout.readline()
     process.send_signal(signal.SIGKILL)

@@ -13,10 +13,10 @@ from coco_document import coco_document
 from image_archives import png_that_claims
 from retrieval_trees import write_images
 
-from dataset_converters.check_coco import clean_coco
-from dataset_converters.split_interactions import split_file
+from mmrank.apis.coco.cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import check_coco_file, inspect_coco
 from mmrank.datasets.interactions import InteractionDataset, TopKDataset, read_csv, read_xmc
+from mmrank.datasets.interactions.splitting import split_file
 from mmrank.datasets.retrieval.image_lists import PATH_LIST
 from mmrank.errors import UserError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tiny_tool_run import TRAIN, environment, start_tool, write_config
 
-from lib.common.folder_lock import lock_folder
+from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.errors import UserError
 from mmrank.files import process_lives
 
@@ -18,7 +18,7 @@ NAME = '.training.lock'
 HOLD = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
-from lib.common.folder_lock import lock_folder
+from mmrank.apis.common.folder_lock import lock_folder
 with lock_folder(sys.argv[1], '.training.lock'):
     print('held', flush=True)
     time.sleep(60)

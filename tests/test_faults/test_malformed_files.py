@@ -10,9 +10,8 @@ import pytest
 from cifar_trees import CIFAR10_NAMES
 from malformed_files import good_files, malformed
 
-from dataset_converters.check_coco import clean_coco
-from dataset_converters.split_interactions import split_file
-from lib.common.archive import unpacked
+from archive import unpacked
+from mmrank.apis.coco.cleaning import clean_coco
 from mmrank.datasets.captions.caption_files import (
     read_caption_table,
     read_coco_captions,
@@ -21,6 +20,7 @@ from mmrank.datasets.captions.caption_files import (
 from mmrank.datasets.checks.coco_inspect import check_coco_file, inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.interactions import read_csv, read_xmc
+from mmrank.datasets.interactions.splitting import split_file
 from mmrank.datasets.long_tail.read_chest_xray14 import read_entries, read_image_list
 from mmrank.datasets.retrieval.image_lists import (
     INATURALIST_LIST,

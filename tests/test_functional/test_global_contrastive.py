@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from random_batches import assert_same_gradients
 from torch.nn.functional import normalize
 
-from lib.common.timing import peak_extra_memory
 from mmrank.functional import global_contrastive_loss, info_nce_loss, unit_rows
 from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.losses.contrastive.base import ContrastedBatch
@@ -17,6 +16,7 @@ from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.sogclr import temperature_gradient
 from mmrank.losses.contrastive.terms import NegativeTerms, negative_terms
 from mmrank.state.sample_averages import TemperatureStep, moving_log_mean
+from timing import peak_extra_memory
 
 
 def views(n, dim=5, seed=0, dtype=torch.float64):

@@ -10,8 +10,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.parametrizations import spectral_norm
 
-from lib.common.timing import peak_extra_memory
 from mmrank.functional import grad_cache
+from timing import peak_extra_memory
 
 
 def images(n=10):

@@ -10,7 +10,7 @@ import torch
 from mmcv import ops
 from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction
 
-from lib.common.mmcv_operators import compiled_extension
+from mmrank.apis.common.mmcv_operators import compiled_extension
 
 needs_compiled = pytest.mark.skipif(
     compiled_extension() is None, reason='mmcv is not compiled here: nothing to compare with'

@@ -8,7 +8,7 @@ pytest.importorskip('mmcv', reason='the operators of mmcv need mmcv')
 import operator_cases as cases
 from mmcv import ops
 
-from lib.common.mmcv_operators import compiled_extension
+from mmrank.apis.common.mmcv_operators import compiled_extension
 from mmrank.mmcv_ops import extension
 
 TOLERANCES = {torch.float32: 1e-6, torch.float64: 1e-12}

@@ -8,7 +8,7 @@ pytest.importorskip('mmcv', reason='the operators of mmcv need mmcv')
 from mmcv import ops
 from operator_cases import boxes, needs_compiled, operators_of
 
-from lib.common.mmcv_operators import compiled_extension
+from mmrank.apis.common.mmcv_operators import compiled_extension
 from mmrank.mmcv_ops import extension
 
 

@@ -18,7 +18,7 @@ from shown_boxes import (
 from small_heads import FOCAL, STABLE_AP, build_head, head_losses
 from small_rcnn import detector_config
 
-from lib.centre_folding import fold_centres
+from centre_folding import fold_centres
 from mmrank.losses import StableAPLoss
 from mmrank.registry import MODELS
 

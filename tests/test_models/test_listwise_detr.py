@@ -24,7 +24,7 @@ from query_heads import (
 from small_heads import FOCAL, objective, watch
 from torch import nn
 
-from lib.centre_folding import fold_centres
+from centre_folding import fold_centres
 from mmrank.checkpoint_loading import CheckpointError
 from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.errors import UserError

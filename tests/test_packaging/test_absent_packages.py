@@ -60,9 +60,9 @@ assert metric.recall_at == (1, 10, 100, 1000)
 """
 DATA = """
 import mmrank.datasets.checks.coco_check
-import lib.synthetic.shapes_coco
-import lib.coco.detections
-import lib.coco.pr_curves
+import mmrank.apis.synthetic.shapes_coco
+import mmrank.apis.coco.detections
+import mmrank.apis.coco.pr_curves
 from mmrank.datasets.registered import RETRIEVAL_DATASETS
 
 

@@ -88,7 +88,7 @@ def test_imports_point_downward(name):
     for path in (path for path in FILES if unit(module_of(path)) == name):
         for module, line in imports(path):
             other = unit(module) if module.partition('.')[0] == 'mmrank' else name
-            if module.partition('.')[0] in ('lib', 'research') or (
+            if module.partition('.')[0] in ('theory', 'in_batch') or (
                 other != name and FLOOR_OF.get(other, -1) >= FLOOR_OF[name]
             ):
                 wrong.append(f'{path.relative_to(ROOT)}:{line}: {module}')

@@ -11,9 +11,9 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.runner import Runner
 from random_weights import without_downloads
 
-from lib.common.documents import blocks_of, documents
-from lib.synthetic.glyphs import GlyphsSpec, draw_glyph
-from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from documents import blocks_of, documents
+from glyphs import GlyphsSpec, draw_glyph
+from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
 @cache

@@ -11,9 +11,10 @@ import torch
 from noisy_boxes import as_lvis, make_predictions, write_json
 from rich.console import Console
 
-from benchmarks import coco_table, measure_detector
-from lib.coco.runs import RECORD_NAME, read_record
-from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+import coco_table
+import measure_detector
+from mmrank.apis.coco.runs import RECORD_NAME, read_record
+from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,7 +150,7 @@ def test_configs_are_run_once(call, data, tmp_path, monkeypatch):
     script = tmp_path / 'measure_detector.py'
     script.write_text(FAKE.format(root=str(data)))
     monkeypatch.setattr(coco_table, 'HERE', tmp_path)
-    monkeypatch.setattr('lib.coco.runs._POLL_SECONDS', 0.01)
+    monkeypatch.setattr('mmrank.apis.coco.runs._POLL_SECONDS', 0.01)
     for name in ('good', 'poor'):
         (tmp_path / f'{name}.py').write_text('model = dict()')
     (tmp_path / 'x.pth').write_text('weights')

@@ -10,10 +10,10 @@ import pytest
 import torch
 from mmengine.config import Config
 
-import compare_losses
-from compare_losses import fits, make_plan, seconds_of, size_of, try_out
-from lib.own_data.answer import answer
-from lib.own_data.head_losses import (
+from mmrank.apis.commands import compare as compare_losses
+from mmrank.apis.commands.compare import fits, make_plan, seconds_of, size_of, try_out
+from mmrank.apis.own_data.answer import answer
+from mmrank.apis.own_data.head_losses import (
     frozen_parts,
     has_pretrained,
     loss_changes,
@@ -22,9 +22,9 @@ from lib.own_data.head_losses import (
     usual_name,
     winner_text,
 )
-from lib.own_data.stored_features import StackStoredMaps, StoredSamples, write_samples
-from lib.seeds.plan import Method, SeedPlan
-from lib.seeds.runs import Outcome
+from mmrank.apis.own_data.stored_features import StackStoredMaps, StoredSamples, write_samples
+from mmrank.apis.seeds.plan import Method, SeedPlan
+from mmrank.apis.seeds.runs import Outcome
 from mmrank.errors import UserError
 
 ROOT = Path(__file__).parents[2]

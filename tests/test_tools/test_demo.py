@@ -10,8 +10,8 @@ from forked_processes import run_script
 from mmengine.config import Config
 from PIL import Image
 
-import demo
-from lib.synthetic.shapes_coco import ShapesSpec
+from mmrank.apis.commands import demo
+from mmrank.apis.synthetic.shapes_coco import ShapesSpec
 from mmrank.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -119,7 +119,10 @@ def test_demo_leaves_a_strange_folder_alone(tmp_path):
 
 def test_demo_leaves_weights_of_others_alone(tmp_path, monkeypatch):
     pytest.importorskip('mmdet')
-    monkeypatch.setattr('demo.load_config', lambda *_: Config(dict(work_dir=str(tmp_path / 'w'))))
+    monkeypatch.setattr(
+        'mmrank.apis.commands.demo.load_config',
+        lambda *_: Config(dict(work_dir=str(tmp_path / 'w'))),
+    )
     for name in ('w/mine.pth', 'd/shapes_spec.json'):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()

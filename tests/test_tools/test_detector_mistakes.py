@@ -12,7 +12,7 @@ from mmdet.registry import TASK_UTILS
 from mmengine.config import Config
 from noisy_boxes import as_lvis, make_document, write_json
 
-from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.calibration.calibration_file import Calibration, ClassMap
 
 STABLE_AP = ROOT / 'configs' / 'stable_ap'

@@ -4,10 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import first_result
 import pytest
 import torch
-
-import first_result
 
 ROOT = Path(__file__).parents[2]
 #: What is not in the environment of `make try`; a module that is None cannot be imported.

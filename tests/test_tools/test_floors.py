@@ -9,7 +9,7 @@ import pytest
 from registered_losses import loss_names
 
 import mmrank.losses
-from lib.common import timing
+import timing
 from mmrank.errors import UserError
 from mmrank.registry import METRICS, MODELS
 

@@ -12,8 +12,7 @@ from mmengine.config import Config
 from PIL import Image
 from small_retriever import write_image_config
 
-from lib.common.training_curves import chosen_keys, read_training_logs
-from lib.publishing import publish_model
+from mmrank.apis.common.training_curves import chosen_keys, read_training_logs
 from mmrank.apis.models import trained_model
 from mmrank.apis.recommendation import recommend
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
@@ -22,6 +21,7 @@ from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.engine.resume.matching import compare_states, missing_centre
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
+from publishing import publish_model
 
 ROOT = Path(__file__).resolve().parents[2]
 ANALYSIS = ROOT / 'tools' / 'analysis_tools'
@@ -91,7 +91,7 @@ def test_recommendations_need_towers(shop):
 
 def test_published_weights_are_data(shop, run_script, tmp_path):
     out = tmp_path / 'out' / 'shop.pth'
-    tool = ROOT / 'tools' / 'misc' / 'publish_model.py'
+    tool = ROOT / 'tools' / 'model_converters' / 'publish_model.py'
     status, _, errors = run_script(tool, shop[1], out)
     assert status == 2
     assert 'checkpoint may hold data only' in errors
@@ -287,7 +287,7 @@ def test_a_published_detector_shows_the_same(detector, run_script):
     checkpoint, cfg = detector
     expected = boxes_of(trained_model(cfg, str(checkpoint)))
     assert len(expected) == 100
-    tool = ROOT / 'tools' / 'misc' / 'publish_model.py'
+    tool = ROOT / 'tools' / 'model_converters' / 'publish_model.py'
     out = checkpoint.with_name('out.pth')
     status, _, errors = run_script(tool, checkpoint, out)
     assert status == 0, errors
@@ -338,7 +338,7 @@ def shapes(tmp_path_factory):
     pytest.importorskip('mmdet')
     from mmengine.registry import DefaultScope
 
-    from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+    from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
     folder = tmp_path_factory.mktemp('shapes')
     write_shapes_coco(folder / 'data', ShapesSpec(1, 1, 2))

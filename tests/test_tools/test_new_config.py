@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tiny_tool_run import ROOT, TRAIN
 
-from lib.own_data.choices import choose_anchors, choose_scale
-from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.apis.own_data.choices import choose_anchors, choose_scale
+from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 TOOL = 'new_config'
 MODELS = [f'{name}-r{depth}' for name in ('atss', 'retinanet', 'faster-rcnn') for depth in (18, 50)]
@@ -44,7 +44,7 @@ def test_config_builds_and_is_short(model, small, shapes, run, tmp_path):
 
     out = tmp_path / 'mine.py'
     printed = run(TOOL, '--coco', shapes, '--model', model, '--out', out, small)
-    assert 'python tools/train.py' in printed
+    assert 'mmrank train' in printed
     lines = out.read_text().splitlines()
     assert len(lines) <= 40
     cfg = Config.fromfile(out)
@@ -77,12 +77,12 @@ def test_three_commands_lead_from_a_folder_to_drawn_boxes(
     status, out, err = run_script(TRAIN, 'mine.py', '--cfg-options', *workers)
     assert status == 0, err
     (best,) = re.findall(r'^Best checkpoint: (\S+) \(score [\d.-]+\)$', out, re.MULTILINE)
-    assert f'python tools/test.py mine.py {best}' in out
+    assert f'mmrank test mine.py {best}' in out
     assert (tmp_path / best).is_file()
     assert (tmp_path / 'work_dirs/mine/val.bbox.json').is_file()
     assert list((tmp_path / 'work_dirs/mine').glob('best_*.pth'))
-    (draw,) = [line for line in printed.splitlines() if 'draw_detections' in line]
-    run('analysis_tools/draw_detections', draw.partition('.py ')[2])
+    (draw,) = [line for line in printed.splitlines() if 'mmrank draw detections' in line]
+    run('analysis_tools/draw_detections', draw.partition('detections ')[2])
     assert (tmp_path / 'work_dirs/mine/detections.png').stat().st_size > 1000
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import paper_table
 from mmrank.errors import UserError
-from research import paper_table
-from research.paper_tables import PAGE, RUN, RUNNABLE, STATES, TABLES
+from paper_tables import PAGE, RUN, RUNNABLE, STATES, TABLES
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / 'tools/research/paper_table.py'

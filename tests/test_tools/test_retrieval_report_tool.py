@@ -13,7 +13,7 @@ from PIL import Image
 from rich.console import Console
 from small_retriever import write_image_config
 
-from analysis_tools import retrieval_report
+from mmrank.apis.commands.draw import retrieval as retrieval_report
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features, save_features
 

@@ -7,8 +7,8 @@ import sys
 import pytest
 from docs_blocks import ROOT
 
-from lib.common.documents import documents
-from misc import run_pages
+import run_pages
+from documents import documents
 
 TOOL = ROOT / 'tools' / 'misc' / 'run_pages.py'
 README = """

@@ -40,8 +40,8 @@ from mmrank.apis.entry_point import read_config
 from mmrank.errors import UserError
 from mmrank.models import ListwiseHead
 from mmrank.registry import MODELS
-from model_converters.stock_config import STOCK_SETTINGS, stock_config
-from model_converters.to_stock import stock_paths, write_stock_model
+from stock_config import STOCK_SETTINGS, stock_config
+from to_stock import stock_paths, write_stock_model
 
 TOOL = ROOT / 'tools' / 'model_converters' / 'to_stock.py'
 PER_CLASS = dict(STABLE_AP, mode='per_class')

@@ -13,7 +13,7 @@ from data_mistakes import DATA_MISTAKES, write_data_mistakes
 from more_mistakes import MORE_MISTAKES, write_files
 from noisy_boxes import make_predictions
 
-from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).parents[2]
 MINI = """\
@@ -225,7 +225,7 @@ MISTAKES = [
         'Fix: correct the path',
     ),
     ('dataset_converters/split_interactions mini.py out --share 2', 'share', '2'),
-    ('misc/publish_model no.pth a.pth', 'no.pth'),
+    ('model_converters/publish_model no.pth a.pth', 'no.pth'),
 ]
 
 #: A detector is built, and what is refused has been refused above.

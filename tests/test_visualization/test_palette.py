@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from mmengine.fileio import load
 
-from lib.common.names import loss_name, metric_name
+from mmrank.apis.common.names import loss_name, metric_name
 from mmrank.visualization.palette import LOSS_STYLES, colours_of
 
 PLANS = sorted(Path(__file__).parents[2].glob('configs/*/*.yaml'))

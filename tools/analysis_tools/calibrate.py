@@ -20,20 +20,17 @@ from pathlib import Path
 
 from rich.console import Console
 
+from calibration.fitting import METHODS, fit_calibration
+from calibration.prediction_dump import read_dump
+from calibration.report import CalibrationReport
+from calibration.splits import SampleSplit
+from mmrank.apis.common.command_line import parse_at_least, tool_parser
+from mmrank.apis.common.tables import console_table
 from mmrank.apis.entry_point import add_trust_option
 from mmrank.apis.models import read_weights
 from mmrank.calibration.calibration_file import weights_digest
 from mmrank.engine.resume.matching import model_state
 from mmrank.errors import UserError, show_user_errors
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.calibration.fitting import METHODS, fit_calibration
-from lib.calibration.prediction_dump import read_dump
-from lib.calibration.report import CalibrationReport
-from lib.calibration.splits import SampleSplit
-from lib.common.command_line import parse_at_least, tool_parser
-from lib.common.tables import console_table
 
 FILE = 'calibration.json'
 
@@ -94,7 +91,7 @@ def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
             f'Fix: pass the COCO file after it: {predictions} val.json'
         )
     # pycocotools is for boxes only.
-    from lib.calibration.box_split import BoxSplit
+    from calibration.box_split import BoxSplit
 
     return BoxSplit.read(content, rest[0], classes, iou)
 

@@ -11,19 +11,15 @@ a zip archive, and counts the 100 best boxes of an image.
 
 import argparse
 import json
-import sys
 import zipfile
 from collections import Counter
 from pathlib import Path
 
+from mmrank.apis.coco.box_evaluation import check_predictions, load_predictions, shown_box
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.errors import UserError, show_user_errors
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.coco.box_evaluation import check_predictions, load_predictions, shown_box
-from lib.common.command_line import tool_parser
 
 #: Boxes of an image that count.
 COUNTED = 100

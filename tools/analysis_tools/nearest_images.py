@@ -22,6 +22,7 @@ from PIL import Image, ImageOps
 from rich.console import Console
 from torch import Tensor, nn
 
+from mmrank.apis.common.command_line import check_outputs, parse_at_least, tool_parser
 from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
 from mmrank.apis.models import trained_model
 from mmrank.datasets.image_header import IMAGE_SUFFIXES, image_fault
@@ -29,10 +30,6 @@ from mmrank.errors import UserError, show_user_errors
 from mmrank.evaluation.retrieval_features import load_features
 from mmrank.functional import nearest_in_gallery
 from mmrank.visualization.figures import fit_text, new_panels, save
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import check_outputs, parse_at_least, tool_parser
 
 
 @dataclass(frozen=True)

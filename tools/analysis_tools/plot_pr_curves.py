@@ -1,58 +1,6 @@
-"""Plot precision-recall curves of one or more detectors.
+"""Draw precision-recall curves: ``mmrank draw pr-curves``."""
 
-    python tools/analysis_tools/plot_pr_curves.py data/x/val.json \
-        "stable AP=work_dirs/a/val.bbox.json" \
-        "focal=work_dirs/b/val.bbox.json" --out pr_curves.png
-
-The prediction files are what mmdet's CocoMetric writes when a config sets
-val_evaluator.outfile_prefix (PREFIX writes PREFIX.bbox.json). The figure has
-the mean over classes at IoU 0.5, 0.75 and 0.50:0.95, then a panel a class. The
-score at which each class has its best F1, a threshold to act on, is printed.
-"""
-
-import argparse
-import sys
-from pathlib import Path
-
-from rich.console import Console
-
-from mmrank.errors import show_user_errors
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.coco.box_evaluation import best_f1_thresholds, load_ground_truth
-from lib.coco.pr_curves import PRCurves, plot_pr_curves
-from lib.coco.tables import comparison_rows, named_evaluations, rich_table
-from lib.common.command_line import check_outputs, tool_parser
-
-
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__,
-        out=('pr_curves.png', 'PNG to write'),
-        max_classes=(12, 'class panels, most frequent first'),
-    )
-    add = parser.add_argument
-    add('ann_file', help='COCO annotation file')
-    add('predictions', nargs='+', metavar='[NAME=]FILE', help='*.bbox.json of a model')
-    return parser.parse_args()
-
-
-@show_user_errors(OSError, ValueError)
-def main() -> None:
-    args = parse_args()
-    check_outputs(args, 'out')
-    truth = load_ground_truth(args.ann_file)
-    evaluations = named_evaluations(truth, args.predictions)
-    header, rows = comparison_rows(evaluations)
-    Console().print(rich_table(header, rows, args.ann_file))
-    for name, evaluation in evaluations.items():
-        print(f'Scores with the best F1 at IoU 0.5, {name}:')
-        for cat_id, score in best_f1_thresholds(evaluation).items():
-            print(f'  {truth.cats[cat_id]["name"]} {score:.3g}')
-    curves = {n: PRCurves.from_coco_eval(e) for n, e in evaluations.items()}
-    print(f'Wrote {plot_pr_curves(curves, args.out, args.max_classes)}')
-
+from mmrank.apis.cli import run
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run('draw pr-curves')

@@ -11,12 +11,12 @@ import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
 from matplotlib.lines import Line2D
 from rich.console import Console
 from rich.table import Table
 
+from mmrank.apis.common.command_line import check_outputs, parse_at_least, tool_parser
 from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
 from mmrank.apis.models import trained_model
 from mmrank.apis.recommendation import Recommendation, recommend
@@ -26,10 +26,6 @@ from mmrank.files import write_csv_atomically
 from mmrank.registry import DATASETS
 from mmrank.visualization.figures import fit_text, new_grid, save
 from mmrank.visualization.palette import colour
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import check_outputs, parse_at_least, tool_parser
 
 _COLUMNS = 3
 # Inches, and dots an inch: 800 pixels of a page at two dots a pixel.

@@ -18,12 +18,9 @@ from pathlib import Path
 from mmengine.registry import DATASETS, init_default_scope
 from rich.console import Console
 
+from mmrank.apis.common.command_line import parse_at_least, tool_parser
 from mmrank.apis.entry_point import add_config_option, add_trust_option
 from mmrank.errors import UserError, show_user_errors
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import parse_at_least, tool_parser
 
 
 def parse_args() -> argparse.Namespace:

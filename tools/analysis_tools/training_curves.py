@@ -1,55 +1,6 @@
-r"""Draw losses, rates and metrics of trainings over their steps.
+"""Draw curves of trainings: ``mmrank draw training``."""
 
-# the losses of a training, with all its resumes; one that was started over is a line of its own
-python tools/analysis_tools/training_curves.py work_dirs/NAME
-# two trainings, and what a loss of mmrank says of itself
-python tools/analysis_tools/training_curves.py "stable AP=work_dirs/a" "focal=work_dirs/b" \
-      --keys loss risk rho 'coco/bbox_mAP*' --out curves.png
-# which scalars there are
-python tools/analysis_tools/training_curves.py work_dirs/NAME --list
-"""
-
-import argparse
-import sys
-from pathlib import Path
-
-from mmrank.errors import show_user_errors
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import check_outputs, tool_parser
-from lib.common.training_curves import plot_training_curves, read_training_logs
-
-
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__,
-        keys=(['*loss*'], 'scalars to draw, with * and ?'),
-        out=('training_curves.png', 'image file'),
-        list=(False, 'only list the scalars'),
-    )
-    parser.add_argument(
-        'trainings', nargs='+', metavar='[NAME=]FOLDER', help='work folder, or scalars.json file'
-    )
-    args = parser.parse_args()
-    return args
-
-
-@show_user_errors(OSError)
-def main() -> None:
-    args = parse_args()
-    logs = []
-    for given in args.trainings:
-        name, equals, path = given.partition('=')
-        logs += read_training_logs(path, name) if equals else read_training_logs(given)
-    if args.list:
-        for log in logs:
-            print(f'{log.name}: {", ".join(log.curves)}')
-        return
-    check_outputs(args, 'out')
-    path = plot_training_curves(logs, args.out, args.keys)
-    print(f'Wrote {path}')
-
+from mmrank.apis.cli import run
 
 if __name__ == '__main__':
-    sys.exit(main())
+    run('draw training')

@@ -28,15 +28,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from mmrank.apis.entry_point import add_checkpoint_options, checkpoint_words
-from mmrank.errors import UserError, show_user_errors
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.coco.benchmark import CocoBenchmark, run_benchmark
-from lib.coco.detections import draw_side_by_side
-from lib.coco.pr_curves import draw_benchmark
-from lib.coco.runs import (
+from mmrank.apis.coco.benchmark import CocoBenchmark, run_benchmark
+from mmrank.apis.coco.detections import draw_side_by_side
+from mmrank.apis.coco.pr_curves import draw_benchmark
+from mmrank.apis.coco.runs import (
     ModelResult,
     check_pair,
     find_annotations,
@@ -46,8 +41,10 @@ from lib.coco.runs import (
     plan_run,
     read_result,
 )
-from lib.coco.tables import describe_runs, rich_benchmark, write_benchmark
-from lib.common.command_line import Entry, foreign_pictures, parse_at_least, tool_parser
+from mmrank.apis.coco.tables import describe_runs, rich_benchmark, write_benchmark
+from mmrank.apis.common.command_line import Entry, foreign_pictures, parse_at_least, tool_parser
+from mmrank.apis.entry_point import add_checkpoint_options, checkpoint_words
+from mmrank.errors import UserError, show_user_errors
 
 HERE = Path(__file__).resolve().parent
 

@@ -19,25 +19,21 @@ import argparse
 import statistics
 import sys
 from dataclasses import fields, replace
-from pathlib import Path
 
 import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
 from lower_bounds.metrics import metric_rows
 from lower_bounds.queries import query_rows
 from lower_bounds.row import QUICK, Row, Sizes
 from lower_bounds.scores import score_rows
 from lower_bounds.views import pair_rows, view_rows
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-
+from mmrank.apis.common.command_line import parse_at_least, tool_parser
+from mmrank.apis.common.tables import write_table
 from mmrank.errors import UserError, show_user_errors
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import parse_at_least, tool_parser
-from lib.common.tables import write_table
-from lib.common.timing import Times, both_times_in_turn, machine, median_ratio, peak_extra_memory
+from timing import Times, both_times_in_turn, machine, median_ratio, peak_extra_memory
 
 HEADER = (
     *('loss or metric', 'work', 'floor'),

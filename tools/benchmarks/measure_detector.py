@@ -16,11 +16,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.errors import UserError
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import tool_parser
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
@@ -41,15 +38,15 @@ def get_checkpoint(args: argparse.Namespace) -> str:
     """The checkpoint given, or the last one of a training."""
     if args.checkpoint:
         return args.checkpoint
-    from train_and_test import training_command
-
-    from mmrank.apis.entry_point import checkpoint_words
+    from mmrank.apis.seeds.train_and_test import training_words
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     folder = str(Path(args.out) / 'train')
-    words = training_command(args.config, folder, args.cfg_options, checkpoint_words(args))
+    words = training_words(args, folder)
     # Its memory is not the test's.
-    status = subprocess.run([sys.executable, *words], check=False).returncode
+    status = subprocess.run(
+        [sys.executable, '-m', 'mmrank.apis.cli', *words], check=False
+    ).returncode
     if status:
         sys.exit(f'The training ended with status {status}: see above.')
     checkpoint = find_last_whole_checkpoint(folder)
@@ -85,12 +82,12 @@ def prepare_evaluator(cfg, args: argparse.Namespace) -> str:
 
 def main(args: argparse.Namespace) -> None:
     import torch
-    from train_and_test import load_config
 
-    from lib.coco import inference_meter as meters
-    from lib.coco.runs import RunRecord, write_record
-    from lib.common.folder_lock import lock_folder
+    from mmrank.apis.coco import inference_meter as meters
+    from mmrank.apis.coco.runs import RunRecord, write_record
+    from mmrank.apis.common.folder_lock import lock_folder
     from mmrank.apis.entry_point import build_runner, check_data
+    from mmrank.apis.seeds.train_and_test import load_config
 
     with ExitStack() as stack:
         stack.enter_context(lock_folder(args.out))
@@ -130,6 +127,6 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == '__main__':
-    from lib.common.error_door import run
+    from mmrank.apis.common.error_door import run
 
     sys.exit(run(main, parse_args()))

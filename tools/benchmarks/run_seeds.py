@@ -55,21 +55,17 @@ import argparse
 import math
 import signal
 import sys
-from pathlib import Path
 
 from rich.console import Console
 
+from mmrank.apis.common.folder_lock import lock_folder
+from mmrank.apis.seeds.arguments import make_executor, make_parser
+from mmrank.apis.seeds.executors import LocalExecutor, SlurmExecutor
+from mmrank.apis.seeds.plan import SeedPlan, read_plan
+from mmrank.apis.seeds.report import report, work_off
+from mmrank.apis.seeds.runs import RunQueue
+from mmrank.apis.seeds.statistics import check_splits, choose
 from mmrank.errors import show_user_errors
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.folder_lock import lock_folder
-from lib.seeds.arguments import make_executor, make_parser
-from lib.seeds.executors import LocalExecutor, SlurmExecutor
-from lib.seeds.plan import SeedPlan, read_plan
-from lib.seeds.report import report, work_off
-from lib.seeds.runs import RunQueue
-from lib.seeds.statistics import check_splits, choose
 
 
 def parse_args(arguments=None) -> argparse.Namespace:

@@ -13,11 +13,9 @@ with balance_gradients of its bbox_head: a step that measures, one that does not
 
 import copy
 import statistics
-import sys
 import time
 from collections import defaultdict
 from itertools import pairwise
-from pathlib import Path
 
 import torch
 from mmengine.config import Config
@@ -28,13 +26,10 @@ from mmengine.structures import InstanceData
 from rich.console import Console
 from rich.table import Table
 
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.registry import MODELS
 from mmrank.state import GradientBalance
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import tool_parser
-from lib.common.timing import cpu_in_turn, in_turn
+from timing import cpu_in_turn, in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
 OURS = 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'

@@ -9,19 +9,14 @@ all-reduced tensor, `W - 1` times its own part of a gathered one.
 """
 
 import collections
-import sys
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from rich.console import Console
 from rich.table import Table
 
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.testing.processes import run_on_ranks
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import tool_parser
 
 LOSSES = ('StableAPLoss', 'APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss')
 

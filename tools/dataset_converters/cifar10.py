@@ -19,14 +19,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from archive import unpacked
+from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.tables import console_table
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.archive import unpacked
-from lib.common.command_line import tool_parser
-from lib.common.tables import console_table
 
 
 def parse_args() -> argparse.Namespace:

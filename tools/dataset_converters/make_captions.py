@@ -26,18 +26,15 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from archive import unpacked
+from captions import class_captions, object_captions
+from mmrank.apis.common.command_line import parse_at_least, tool_parser
+from mmrank.apis.common.tables import console_table
 from mmrank.datasets.checks.coco_inspect import read_checked
 from mmrank.datasets.image_header import IMAGE_SUFFIXES, decode_image
 from mmrank.datasets.long_tail.class_subset import exponential_sizes, shuffled_classes
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import path_fault, whole_folder
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.archive import unpacked
-from lib.common.command_line import parse_at_least, tool_parser
-from lib.common.tables import console_table
-from lib.synthetic.captions import class_captions, object_captions
 
 
 def parse_args() -> argparse.Namespace:

@@ -12,17 +12,13 @@ configs/_base_/datasets/class_folder_glyphs.py reads.
 
 import argparse
 import sys
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
+from glyphs import GlyphsSpec, write_glyphs
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.errors import show_user_errors
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import tool_parser
-from lib.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 
 def parse_args() -> argparse.Namespace:

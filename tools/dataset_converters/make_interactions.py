@@ -10,16 +10,12 @@ reads.
 
 import argparse
 import sys
-from pathlib import Path
 
 from rich.console import Console
 
+from interactions import InteractionsSpec, write_interactions
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.errors import show_user_errors
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import tool_parser
-from lib.synthetic.interactions import InteractionsSpec, write_interactions
 
 
 def parse_args() -> argparse.Namespace:

@@ -12,20 +12,16 @@ configs/_base_/datasets/shapes_coco.py reads.
 import argparse
 import sys
 import time
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.tables import console_table
+from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.datasets.checks.coco_inspect import check_coco_file
 from mmrank.errors import show_user_errors
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import tool_parser
-from lib.common.tables import console_table
-from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
 def parse_args() -> argparse.Namespace:

@@ -17,15 +17,12 @@ import cv2
 from rich.console import Console
 from rich.progress import track
 
+from archive import unpacked
+from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.tables import console_table
 from mmrank.datasets.image_header import decode_image
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import whole_folder
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.archive import unpacked
-from lib.common.command_line import tool_parser
-from lib.common.tables import console_table
 
 
 def parse_args() -> argparse.Namespace:

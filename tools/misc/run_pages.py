@@ -26,8 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from lib.common.documents import Block, blocks_of, documents
+from documents import Block, blocks_of, documents
 
 #: Of Linux' <sys/prctl.h>.
 PR_SET_CHILD_SUBREAPER = 36

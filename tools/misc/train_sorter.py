@@ -16,14 +16,11 @@ import torch
 import yaml
 from rich.console import Console
 
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import check_output
 from mmrank.losses.ranking.sodeep import RankSorter
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import tool_parser
-from lib.synthetic.rankings import train_sorter
+from rankings import train_sorter
 
 SETTINGS = ('kind', 'length', 'hidden', 'layers', 'steps', 'batch_size', 'learning_rate')
 

@@ -24,11 +24,8 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.centre_folding import HeadCentre, fold_centres
-from lib.common.command_line import tool_parser
-from lib.publishing import saved_weights
+from centre_folding import HeadCentre, fold_centres
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
 from mmrank.apis.models import load_all, read_weights
 from mmrank.checkpoint_loading import guard_checkpoints
@@ -36,7 +33,8 @@ from mmrank.engine.resume.matching import Difference, compare_states, model_stat
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import check_output, write_atomically
 from mmrank.registry import MODELS
-from model_converters.stock_config import NAME, stock_config
+from publishing import saved_weights
+from stock_config import NAME, stock_config
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ weights on the maps of an EfficientNet-Lite0 that stays as it is (ImageNet weigh
 loss. ``DATA.csv`` in the folder gets a row for each training, in the form of
 ``tools/research/records``; a plan that was stopped goes on where it was.
 
-The plan is one of ``tools/lib/common/training_plan.py``. Data: COCO files of ``train`` and ``val``
+The plan is one of ``tools/research/training_plan.py``. Data: COCO files of ``train`` and ``val``
 and their ``images``, ``size`` (width, height) to which images are fitted, ``anchor`` (side over
 stride), ``epochs`` and ``width`` (channels). ``fastestdet`` is a file of weights that FastestDet
 learnt on COCO: its backbone then takes the place of the EfficientNet. Methods: ``loss`` (a
@@ -29,16 +29,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.ops import box_iou, generalized_box_iou_loss, nms
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import tool_parser
-from lib.common.training_plan import Record, TrainingPlan
+from fastestdet import FastestDetBackbone
 from mmrank import losses
 from mmrank.adapters.detectors import aligned_iou
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.errors import show_user_errors
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.state import GradientBalance
-from research.fastestdet import FastestDetBackbone
+from training_plan import Record, TrainingPlan
 
 STRIDES = (8, 16, 32, 64)
 BATCH, RATE, WARMUP, BOX_WEIGHT = 8, 3e-3, 20, 2.0

@@ -33,12 +33,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import tool_parser
-from lib.common.training_plan import Record, TrainingPlan
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.errors import show_user_errors
-from research.small_detrs import build
+from small_detrs import build
+from training_plan import Record, TrainingPlan
 
 HEADS = (
     'class_embed',
@@ -234,7 +232,7 @@ def main() -> None:
                 flush=True,
             )
     if record.rows:
-        from research.results import draw_curves, table_of  # mmengine, which adapters lack
+        from results import draw_curves, table_of  # mmengine, which adapters lack
 
         print(table_of(record.path, ['mAP', 'AP75', *SHOWN]))
         draw_curves(record.rows, 'mAP', 100, record.path.with_suffix('.png'))

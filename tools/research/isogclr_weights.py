@@ -17,12 +17,9 @@ from pathlib import Path
 import numpy as np
 from scipy.special import softmax
 
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.errors import UserError, show_user_errors
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import tool_parser
-from research.theory.robust_contrastive import (
+from theory.robust_contrastive import (
     optimal_temperature,
     optimal_weights,
     plot_anchor_weights,

@@ -22,12 +22,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.errors import UserError, show_user_errors
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import tool_parser
-from research.paper_tables import GPU, RUNNABLE, STATES, TABLES, PaperTable, table_named
+from paper_tables import GPU, RUNNABLE, STATES, TABLES, PaperTable, table_named
 
 ROOT = Path(__file__).resolve().parents[2]
 

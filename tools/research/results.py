@@ -39,18 +39,16 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import tool_parser
-from lib.common.names import loss_name, metric_name
-from lib.common.records import FACTS, read_curve_rows, read_final_rows, read_rows, values_of
-from lib.common.tables import markdown_table
-from lib.seeds.plots import draw_box_plot, draw_curves
-from lib.seeds.statistics import compare_paired, difference_text
+import fast_and_slow
+from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.names import loss_name, metric_name
+from mmrank.apis.common.records import FACTS, read_curve_rows, read_final_rows, read_rows, values_of
+from mmrank.apis.common.tables import markdown_table
+from mmrank.apis.seeds.plots import draw_box_plot, draw_curves
+from mmrank.apis.seeds.statistics import compare_paired, difference_text
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.visualization.palette import loss_key
-from research import fast_and_slow
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'

@@ -13,24 +13,21 @@ Scores come from pairs of distributions whose AUPRC is known. Written are, as PN
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 import torch
 from rich.progress import Progress
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import parse_at_least, tool_parser
-from lib.common.tables import write_table
-from research.theory.soprc import BIBETA, DISTRIBUTIONS, ESTIMATORS, BiasSetting, bias_rows
-from research.theory.soprc_plots import (
+from mmrank.apis.common.command_line import parse_at_least, tool_parser
+from mmrank.apis.common.tables import write_table
+from theory.soprc import BIBETA, DISTRIBUTIONS, ESTIMATORS, BiasSetting, bias_rows
+from theory.soprc_plots import (
     plot_densities,
     plot_interpolation_error,
     plot_sampling_rate_bias,
     plot_score_vector_noise,
 )
-from research.theory.soprc_scores import interpolation_errors, score_vector_noise
+from theory.soprc_scores import interpolation_errors, score_vector_noise
 
 RATES = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
 SIZE = 1000

@@ -17,11 +17,9 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import parse_at_least, tool_parser
-from lib.common.tables import write_table
-from research.theory.stable_ap import (
+from mmrank.apis.common.command_line import parse_at_least, tool_parser
+from mmrank.apis.common.tables import write_table
+from theory.stable_ap import (
     DifferenceSetting,
     bound_row,
     difference_rows,
@@ -30,11 +28,7 @@ from research.theory.stable_ap import (
     theorem1_sides,
     weight_sum_row,
 )
-from research.theory.stable_ap_plots import (
-    plot_bounded_difference,
-    plot_mean_score_tracking,
-    plot_theorem1,
-)
+from theory.stable_ap_plots import plot_bounded_difference, plot_mean_score_tracking, plot_theorem1
 
 RHOS = (0.5, 1.0, 10.0, 100.0)
 NUMS_POS = (2, 8, 32)

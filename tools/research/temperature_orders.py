@@ -12,13 +12,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.errors import show_user_errors
 from mmrank.files import write_csv_atomically
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from lib.common.command_line import tool_parser
-from research.theory.temperature_orders import order_test, plot_orders, read_order_runs
+from theory.temperature_orders import order_test, plot_orders, read_order_runs
 
 
 def parse_args() -> argparse.Namespace:

@@ -2,7 +2,7 @@ r"""The losses of two towers on MovieLens-1M, tuned alike.
 
     python tools/research/two_towers.py tools/research/two_towers.yaml tools/research/records
 
-The plan is one of ``tools/lib/common/training_plan.py``; its ``data`` is a folder with
+The plan is one of ``tools/research/training_plan.py``; its ``data`` is a folder with
 ``train.csv.gz`` and ``test.csv.gz``. A trial is trained on nine tenths of the training pairs and
 measured on the rest; the others are trained on all of them, and measured once on the test pairs:
 all items of each user, training pairs left out. Methods: ``loss``, ``lr`` and ``uniform``
@@ -17,14 +17,12 @@ from pathlib import Path
 import torch
 from mmengine.config import Config
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from dataset_converters.split_interactions import split_file
-from lib.common.command_line import tool_parser
-from lib.common.records import FACTS, FINAL, TUNE
-from lib.common.training_plan import Record, TrainingPlan
+from in_batch.training import StepwiseTraining, TwoTowerData
+from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.records import FACTS, FINAL, TUNE
+from mmrank.datasets.interactions.splitting import split_file
 from mmrank.errors import show_user_errors
-from research.in_batch.training import StepwiseTraining, TwoTowerData
+from training_plan import Record, TrainingPlan
 
 CONFIG = Path(__file__).resolve().parents[2] / (
     'configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py'

@@ -1,4 +1,4 @@
-# AdaGrad. The search of tools/research/in_batch/in_batch_table.py finds rates of
+# AdaGrad. The search of tools/research/in_batch_table.py finds rates of
 # 2^-4 to 2^-3 for the square loss and of 2^-2 to 2^-1 for the logistic one;
 # this one is between them.
 default_scope = 'mmengine'

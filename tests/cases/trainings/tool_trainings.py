@@ -18,7 +18,7 @@ def detector(folder: Path) -> Config:
 
     It has an average of the weights, a data loading worker and a best checkpoint.
     """
-    from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+    from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
     size = (96, 96)
     # No image without an object, which the config would leave out.
@@ -81,7 +81,7 @@ def isogclr(folder: Path) -> Config:
 
 def two_tower(folder: Path) -> Config:
     """Two embedding tables with the in-batch loss: 12 epochs of 7."""
-    from lib.synthetic.interactions import InteractionsSpec, write_interactions
+    from interactions import InteractionsSpec, write_interactions
 
     write_interactions(folder / 'pairs', InteractionsSpec())
     cfg = Config.fromfile(CONFIGS / 'in_batch' / 'two-tower8_unbiased-logistic_synthetic.py')

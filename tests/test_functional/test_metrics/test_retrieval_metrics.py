@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from retrieval_brute_force import brute_force, similarity_matrix
 
-from lib.common.timing import peak_extra_memory
 from mmrank.functional import retrieval_metrics
+from timing import peak_extra_memory
 
 RECALL_AT = (1, 2, 10, 100)
 

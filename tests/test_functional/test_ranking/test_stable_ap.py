@@ -15,7 +15,7 @@ from mmrank.losses.ranking.stable_ap import (
     smoothed_rank,
     stable_ap_outer,
 )
-from research.theory.stable_ap import theorem1_weight
+from theory.stable_ap import theorem1_weight
 
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)
 

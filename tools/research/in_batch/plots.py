@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.common.names import loss_name
-from lib.common.tables import write_table
+from in_batch.training import StepwiseTraining, TwoTowerData
+from mmrank.apis.common.names import loss_name
+from mmrank.apis.common.tables import write_table
 from mmrank.visualization.figures import label_panels, legend_above, new_panels, save
 from mmrank.visualization.palette import LOSS_STYLES, colours_of, dash
-from research.in_batch.training import StepwiseTraining, TwoTowerData
 
 NAMES = {
     'unbiased': 'Unbiased',

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
+from in_batch.search import SearchRule, minimise_by_lbfgs, search_learning_rate
+from in_batch.training import StepwiseTraining, TwoTowerData, emulated_omega
 from mmrank.errors import UserError
-from research.in_batch.search import SearchRule, minimise_by_lbfgs, search_learning_rate
-from research.in_batch.training import StepwiseTraining, TwoTowerData, emulated_omega
 
 #: Metric by which the best batch ratio of pos_neg is chosen.
 CHOICE = 'top_k/precision@5'

@@ -11,7 +11,7 @@ from forked_processes import run_script
 pytest.importorskip('transformers')
 pytest.importorskip('mmdet')
 
-from research.detr_losses import _kinds
+from detr_losses import _kinds
 
 ROOT = Path(__file__).parents[3]
 

@@ -5,7 +5,7 @@ import csv
 import torch
 import yaml
 
-from research.retrieval import embedding_losses as study
+import embedding_losses as study
 
 STABLE_AP = dict(type='mmrank.StableAPLoss')
 TRIPLET = dict(type='mmrank.PMLLoss', loss=dict(type='TripletMarginLoss', margin=0.1))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from research import fast_and_slow
-from research.fast_and_slow import Compared, chance_of
+import fast_and_slow
+from fast_and_slow import Compared, chance_of
 
 
 def test_correlation_and_what_following_costs():

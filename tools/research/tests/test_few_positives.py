@@ -6,8 +6,8 @@ import pytest
 import torch
 import yaml
 
-from research import few_positives
-from research.results import FACTS
+import few_positives
+from results import FACTS
 
 PLAN = dict(
     data=dict(

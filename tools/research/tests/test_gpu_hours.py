@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from research.paper_tables import NETWORKS, PUBLISHED_RATE, RESNET50, Training
+from paper_tables import NETWORKS, PUBLISHED_RATE, RESNET50, Training
 
 
 def gmac(run, *inputs):

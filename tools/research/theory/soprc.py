@@ -23,7 +23,7 @@ from mmrank.functional import (
 )
 from mmrank.losses.pairs_smooth import OneSidedSigmoid
 from mmrank.losses.ranking.soprc import soprc_terms
-from research.theory.stable_ap import ap_risk, scores_of
+from theory.stable_ap import ap_risk, scores_of
 
 AVERAGE_PRECISION = 'average precision'
 SOPRC = 'SOPRC'

@@ -8,7 +8,7 @@ import numpy as np
 
 from mmrank.visualization.figures import label_panels, legend_above, new_panels, save
 from mmrank.visualization.palette import LOSS_STYLES, colour
-from research.theory.soprc import (
+from theory.soprc import (
     AVERAGE_PRECISION,
     DISTRIBUTIONS,
     SOPRC,
@@ -17,7 +17,7 @@ from research.theory.soprc import (
     BiasRow,
     population_auprc,
 )
-from research.theory.soprc_scores import (
+from theory.soprc_scores import (
     INNER,
     InterpolationErrorRow,
     ScoreVectorNoise,

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from mmrank.state.score_vector import ScoreVector
-from research.theory.soprc import ScoreDistribution, midpoints
+from theory.soprc import ScoreDistribution, midpoints
 
 # Quantiles between which p'' is bounded for all distributions.
 INNER = (0.1, 0.9)

@@ -8,7 +8,7 @@ import numpy as np
 
 from mmrank.visualization.figures import label_panels, legend_above, new_panels, save
 from mmrank.visualization.palette import colour
-from research.theory.stable_ap import (
+from theory.stable_ap import (
     BoundRow,
     DifferenceRow,
     DifferenceSetting,

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from mmengine.config import Config
 
-from lib.synthetic.interactions import InteractionsSpec, write_interactions
-from research import two_towers
-from research.in_batch.plots import train_in_turn
-from research.in_batch.training import TwoTowerData
+import two_towers
+from in_batch.plots import train_in_turn
+from in_batch.training import TwoTowerData
+from interactions import InteractionsSpec, write_interactions
 
 ROOT = Path(__file__).parents[4]
 
@@ -54,7 +54,7 @@ def test_table_is_written_and_goes_on(run, config, tmp_path):
 
     def make(*cells):
         path.write_text(yaml.safe_dump(plan | dict(methods=[*cells])), 'utf-8')
-        return run('research/in_batch/in_batch_table', *(path, '--out', tmp_path, '--threads', 1))
+        return run('research/in_batch_table', *(path, '--out', tmp_path, '--threads', 1))
 
     sampled = [x for x in plan['methods'] if 'sampled' in x['name']]
     out = make(*sampled)
@@ -91,7 +91,7 @@ def test_table_is_written_and_goes_on(run, config, tmp_path):
 def test_objective_curves_are_those_of_the_trainings(run, config, tmp_path):
     """Both losses estimate one objective, from the same weights."""
     out = run(
-        'research/in_batch/in_batch_objective',
+        'research/in_batch_objective',
         *(config, '--ratio', 0.1, '--steps', 4, '--every', 2),
         *('--lr', 0.05, 0.5, '--out-dir', tmp_path),
     )
@@ -121,7 +121,7 @@ def test_trainings_in_turn_are_those_alone(config):
 
 
 def test_sizes_of_the_data(run, config, tmp_path):
-    out = run('research/in_batch/in_batch_objective', config, '--sizes')
+    out = run('research/in_batch_objective', config, '--sizes')
     row = re.search(r'│ ([\d,]+) +│ ([\d,]+) +│ ([\d,]+) +│ ([\d,.]+)', out)
     m, n, pairs, popularity = (float(x.replace(',', '')) for x in row.groups())
     assert (m, n) == (40, 30)

@@ -3,8 +3,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from research.theory.soprc import BIBETA, BINORMAL, DISTRIBUTIONS, OFFSET_UNIFORM
-from research.theory.soprc_scores import (
+from theory.soprc import BIBETA, BINORMAL, DISTRIBUTIONS, OFFSET_UNIFORM
+from theory.soprc_scores import (
     expected_order_statistics,
     interpolation_errors,
     mean_interpolated_scores,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
 
-from research.theory.robust_contrastive import (
+from theory.robust_contrastive import (
     divergence_from_uniform,
     optimal_temperature,
     optimal_weights,

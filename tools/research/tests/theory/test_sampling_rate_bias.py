@@ -4,7 +4,7 @@ import torch
 
 from mmrank.functional import average_precision
 from mmrank.state import ScoreVector
-from research.theory.soprc import (
+from theory.soprc import (
     AVERAGE_PRECISION,
     BIBETA,
     DISTRIBUTIONS,
@@ -17,7 +17,7 @@ from research.theory.soprc import (
     moving_score_vector,
     population_auprc,
 )
-from research.theory.stable_ap import ap_risk
+from theory.stable_ap import ap_risk
 
 PRIOR = 0.1
 SIZE, TRIALS = 600, 60

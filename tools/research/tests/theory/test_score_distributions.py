@@ -6,7 +6,7 @@ import torch
 from scipy import integrate
 
 from mmrank.functional import average_precision
-from research.theory.soprc import (
+from theory.soprc import (
     BIBETA,
     BINORMAL,
     DISTRIBUTIONS,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mmrank.functional import stable_ap_loss
-from research.theory.stable_ap import (
+from theory.stable_ap import (
     DifferenceSetting,
     ap_risk,
     bound_row,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from research.theory.temperature_orders import OrderRuns, order_test
+from theory.temperature_orders import OrderRuns, order_test
 
 TOOL = Path(__file__).resolve().parents[2] / 'temperature_orders.py'
 NAMES = ('cat', 'dog', 'frog', 'ship')

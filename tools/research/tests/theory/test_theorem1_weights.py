@@ -8,7 +8,7 @@ import torch
 from mmrank.functional import OneSidedHuber
 from mmrank.functional.metrics.average_precision import count_at_or_above
 from mmrank.losses.ranking.stable_ap import mean_one, practical_weight, smoothed_rank
-from research.theory.stable_ap import theorem1_weight
+from theory.stable_ap import theorem1_weight
 
 
 @pytest.mark.parametrize('rho', [0.5, 10.0, 1000.0])

@@ -1,0 +1,298 @@
+"""Ground truth and the boxes of several detectors, drawn side by side."""
+
+import os
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import Normal, Stroke
+from pycocotools import mask as box_overlap
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from mmrank.apis.coco.box_evaluation import best_f1_thresholds, evaluate_boxes
+from mmrank.datasets.image_header import decode_image
+from mmrank.errors import MissingFileError, UserError
+
+MATCH_IOU = 0.5
+# Inches of a panel's width; the height follows the images.
+_PANEL_WIDTH = 3.4
+# Points.
+_FONT_SIZE = 7
+# A box's line, and the dark line around it, which sets it apart from the image.
+_LINE, _CASING = 2.2, 3.8
+# A box this close to the upper edge, in pixels, has no room for text above.
+_TEXT_ROOM = 11
+# Classes in the legend at most; more are named at the boxes.
+_LONGEST_LEGEND = 12
+
+
+@dataclass(frozen=True)
+class DrawnBox:
+    """A box (x, y, width, height) in pixels; ``is_right``: it matches an object, or was found."""
+
+    box: Sequence[float]
+    cat_id: int
+    label: str = ''
+    is_right: bool = True
+
+
+def true_boxes(truth: COCO, image_id: int) -> list[DrawnBox]:
+    """The ground-truth boxes of one image, without crowds."""
+    anns = truth.imgToAnns.get(image_id, [])
+    return [DrawnBox(a['bbox'], a['category_id']) for a in anns if not a.get('iscrowd')]
+
+
+def matched_boxes(
+    truth: COCO, found: COCO, image_id: int, thresholds: Mapping[int, float] | None = None
+) -> list[DrawnBox]:
+    """The predicted boxes of one image, best first, right if they take an object of their class."""
+    boxes = sorted(found.imgToAnns.get(image_id, []), key=lambda box: -box['score'])
+    if thresholds is not None:
+        boxes = [b for b in boxes if b['score'] >= thresholds[b['category_id']]]
+    left = true_boxes(truth, image_id)
+    drawn = []
+    for box in boxes:
+        match = _best_match(box, left)
+        if match is not None:
+            left.remove(match)
+        label = f'{box["score"]:.2f}'
+        drawn.append(DrawnBox(box['bbox'], box['category_id'], label, match is not None))
+    return drawn
+
+
+def _best_match(box: dict, objects: list[DrawnBox]) -> DrawnBox | None:
+    """The object of the box's class that overlaps it most, if enough."""
+    if not (same := [o for o in objects if o.cat_id == box['category_id']]):
+        return None
+    overlap = box_overlap.iou([box['bbox']], [list(o.box) for o in same], [0] * len(same))[0]
+    best = int(overlap.argmax())
+    return same[best] if overlap[best] >= MATCH_IOU else None
+
+
+def draw_detections(
+    models: Mapping[str, COCOeval],
+    image_dir: str | os.PathLike,
+    path: str | os.PathLike,
+    *,
+    image_ids: Sequence[int] | None = None,
+    num_images: int = 6,
+) -> Path:
+    """Draw a sheet: one row an image, ground truth first, then the models."""
+    if not models:
+        raise ValueError('draw_detections requires results of a model')
+    truth = next(iter(models.values())).cocoGt
+    image_ids = image_ids or _choose_images(truth, num_images)
+    pictures = [_read(truth, image_dir, i) for i in image_ids]
+    aspects = [p.shape[0] / p.shape[1] for p in pictures]
+    width = _PANEL_WIDTH * (1 + len(models))
+    height = (_PANEL_WIDTH + 0.05) * sum(aspects) + 0.25 * len(aspects) + 1.1
+    figure = Figure(figsize=(width, height), layout='constrained')
+    grid = figure.subplots(
+        len(image_ids), 1 + len(models), squeeze=False, gridspec_kw={'height_ratios': aspects}
+    )
+    for axis, name in zip(grid[0], ('ground truth', *models)):
+        axis.set_title(name, fontsize=14)
+    thresholds = {name: best_f1_thresholds(e) for name, e in models.items()}
+    sheet = []
+    for image_id in image_ids:
+        found = [(e.cocoDt, image_id, thresholds[name]) for name, e in models.items()]
+        sheet.append([true_boxes(truth, image_id), *(matched_boxes(truth, *x) for x in found)])
+    used = {box.cat_id for row in sheet for boxes in row for box in boxes}
+    colours = class_colours(truth, used)
+    if len(used) > _LONGEST_LEGEND:
+        # No legend: the labels have the class.
+        for row in sheet:
+            for boxes in row:
+                names = [truth.cats[box.cat_id]['name'] for box in boxes]
+                labels = [f'{name} {box.label}'.strip() for name, box in zip(names, boxes)]
+                boxes[:] = [replace(box, label=label) for box, label in zip(boxes, labels)]
+    for axes, picture, row in zip(grid, pictures, sheet):
+        for axis, boxes in zip(axes, row):
+            _draw(axis, picture, boxes, colours)
+            right = sum(box.is_right for box in boxes)
+            axis.set_xlabel(f'{right} right, {len(boxes) - right} wrong', fontsize=12)
+        axes[0].set_xlabel(f'{len(row[0])} objects', fontsize=12)
+    _add_legend(figure, truth, colours, 'boxes above the best-F1 score of each class')
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A legend of several lines pushes the titles beyond the edge.
+    figure.savefig(path, dpi=110, bbox_inches='tight')
+    return path
+
+
+def class_colours(truth: COCO, used: Collection[int] | None = None) -> dict[int, tuple]:
+    """A distinct colour by category id; with ten or fewer, whichever are used."""
+    cat_ids = sorted(truth.cats)
+    used = set(cat_ids if used is None else used)
+    if len(cat_ids) > 10:
+        cat_ids = sorted(used)
+    if len(cat_ids) <= 10:
+        colours = colormaps['tab10'].colors
+    else:
+        colours = map(tuple, colormaps['gist_rainbow'](np.linspace(0, 1, len(cat_ids))))
+    return {i: colour for i, colour in zip(cat_ids, colours) if i in used}
+
+
+def _choose_images(truth: COCO, num_images: int) -> list[int]:
+    """Ids spread over the images with objects."""
+    candidates = [i for i in sorted(truth.imgs) if truth.imgToAnns.get(i)] or sorted(truth.imgs)
+    if not candidates or num_images < 1:
+        raise ValueError(
+            f'nothing to draw: {len(candidates)} images with objects, num_images is {num_images}'
+        )
+    count = min(num_images, len(candidates))
+    picks = np.linspace(0, len(candidates) - 1, count).round().astype(int)
+    return [candidates[i] for i in picks]
+
+
+def _read(truth: COCO, image_dir: str | os.PathLike, image_id: int) -> np.ndarray:
+    """RGB image, uint8 of shape (H, W, 3)."""
+    path = Path(image_dir) / truth.imgs[image_id]['file_name']
+    if not path.is_file():
+        raise MissingFileError(
+            f'image file {path} of image id {image_id} does not exist. Fix: pass the folder that '
+            'file_name is relative to.'
+        )
+    try:
+        return decode_image(path.read_bytes())[..., ::-1]
+    except ValueError as error:
+        raise UserError(f'image file {path}: {error}. Fix: fetch or convert it again') from error
+
+
+def _draw(
+    axis: Axes, picture: np.ndarray, boxes: list[DrawnBox], colours: Mapping[int, tuple]
+) -> None:
+    """Show one picture with boxes over it; labels never overlap."""
+    axis.imshow(picture)
+    axis.set(xticks=[], yticks=[])
+    corners = [(max(b.box[0], 0), max(b.box[1], 0)) for b in boxes]
+    # Above the box, but inside it where the picture ends.
+    is_below = [b.box[1] <= _TEXT_ROOM for b in boxes]
+    # Points to pixels of the picture.
+    text_height = _FONT_SIZE / 72 * picture.shape[1] / _PANEL_WIDTH
+    shown = fitting_labels(corners, [box.label for box in boxes], text_height, is_below=is_below)
+    # Best boxes last, on top.
+    for item, corner, below, has_label in reversed(list(zip(boxes, corners, is_below, shown))):
+        x, y, width, height = item.box
+        colour = colours[item.cat_id]
+        style = dict(fill=False, edgecolor=colour, linewidth=_LINE)
+        style['linestyle'] = '-' if item.is_right else (0, (2, 1.5))
+        casing = [Stroke(linewidth=_CASING, foreground='0.1', alpha=0.75), Normal()]
+        axis.add_patch(Rectangle((x, y), width, height, path_effects=casing, **style))
+        if has_label:
+            place = dict(verticalalignment='top' if below else 'bottom', clip_on=True)
+            ground = {'facecolor': colour, 'edgecolor': 'none', 'pad': 0.4, 'alpha': 0.85}
+            text = dict(fontsize=_FONT_SIZE, color='white', bbox=ground)
+            axis.text(*corner, item.label, **text, **place)
+
+
+def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, tuple], rule: str) -> None:
+    """Classes by colour unless they are many, what dashes mean, the rule."""
+    handles = []
+    if len(colours) <= _LONGEST_LEGEND:
+        handles = [
+            Line2D([], [], color=colour, linewidth=3, label=truth.cats[i]['name'])
+            for i, colour in colours.items()
+        ]
+    columns = max(2, min(int(figure.get_figwidth() / 1.6), len(handles)))
+    title = f'dashed: no object of that class there; shown: {rule}'
+    # Eleven letters take an inch.
+    title = textwrap.fill(title, int(11 * figure.get_figwidth()))
+    style = dict(loc='outside lower center', title_fontsize=11, fontsize=11, frameon=False)
+    legend = figure.legend(handles=handles, ncols=columns, title=title, **style)
+    legend.get_title().set_multialignment('center')
+
+
+@dataclass(frozen=True)
+class ImageDifference:
+    """How many boxes of two models match an object of an image, and how many match none."""
+
+    image_id: int
+    right: tuple[int, int]
+    wrong: tuple[int, int]
+
+    @property
+    def size(self) -> int:
+        """Difference in right boxes plus difference in wrong ones."""
+        return sum(abs(one - two) for one, two in (self.right, self.wrong))
+
+
+def most_differing_images(
+    first: Any, second: Any, thresholds: tuple[Mapping[int, float], Mapping[int, float]], count: int
+) -> list[ImageDifference]:
+    """Choose the ``count`` images on which the counts of two models differ most."""
+    if count < 1:
+        raise ValueError(f'number of images is {count}; it must be at least 1')
+    truth = first.cocoGt
+    differences = []
+    for image_id in sorted(truth.imgs):
+        counts = []
+        for evaluation, least in zip((first, second), thresholds):
+            boxes = matched_boxes(truth, evaluation.cocoDt, image_id, least)
+            right = sum(box.is_right for box in boxes)
+            counts.append((right, len(boxes) - right))
+        differences.append(ImageDifference(image_id, *zip(*counts)))
+    return sorted(differences, key=lambda d: -d.size)[:count]
+
+
+def draw_side_by_side(
+    predictions: Mapping[str, Path],
+    ann_file: str | os.PathLike,
+    image_dir: str | os.PathLike,
+    path: str | os.PathLike,
+    *,
+    num_images: int = 6,
+) -> tuple[Path, list[ImageDifference]]:
+    """Draw truth and two models, by name, on the images where they differ most."""
+    if len(predictions) != 2:
+        raise ValueError(f'a side by side needs two models, not {list(predictions)}')
+    # pycocotools' own evaluation, which keeps the matches per image.
+    models: dict[str, COCOeval] = {}
+    for name, file in predictions.items():
+        truth = models[next(iter(models))].cocoGt if models else ann_file
+        models[name] = evaluate_boxes(truth, file)
+    first, second = models.values()
+    thresholds = tuple(map(best_f1_thresholds, models.values()))
+    chosen = most_differing_images(first, second, thresholds, num_images)
+    ids = [difference.image_id for difference in chosen]
+    drawn = draw_detections(models, image_dir, path, image_ids=ids)
+    return drawn, chosen
+
+
+# Measures of DejaVu Sans, the labels' font, as shares of its size.
+_CHARACTER_WIDTH = 0.68
+_LINE_HEIGHT = 1.5
+
+
+def fitting_labels(
+    corners: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    font_size: float,
+    *,
+    is_below: Sequence[bool],
+) -> list[bool]:
+    """Choose labels so that no two overlap, the first ones before others."""
+    placed, chosen = [], []
+    height = _LINE_HEIGHT * font_size
+    for (x, y), label, below in zip(corners, labels, is_below):
+        top, right = y if below else y - height, x + _CHARACTER_WIDTH * font_size * len(label)
+        fits = bool(label) and not any(
+            x < other_right
+            and left < right
+            and top < other_top + height
+            and other_top < top + height
+            for left, other_top, other_right in placed
+        )
+        if fits:
+            placed.append((x, top, right))
+        chosen.append(fits)
+    return chosen

@@ -1,0 +1,1 @@
+"""The commands of ``mmrank``; each module has a ``main``."""

@@ -1,0 +1,173 @@
+"""Check COCO annotation files before they are trained on.
+
+    mmrank check coco data/x/train.json --images data/x/train
+
+shows objects per class and size, and every kind of problem with its count, first places and fix.
+--config checks all data sets of a config, and num_classes against them. --fix OUT.json writes a
+copy without bad annotations, ids renumbered, area and iscrowd filled in, names and masks tidied;
+with --images also missing widths and heights. Several files are also compared: other labels are an
+error, images that two of them have a warning. --merge OUT.json writes them as one.
+
+exit status: 0 no error, 1 an error in the data, 2 nothing was checked or written.
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from mmrank.apis.coco.cleaning import clean_coco
+from mmrank.apis.coco.merging import merge_coco
+from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.tables import console_table, problem_table
+from mmrank.datasets.checks.coco_inspect import inspect_coco
+from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.checks.coco_report import CocoReport
+from mmrank.datasets.checks.coco_splits import Split, compare_labels, find_shared_images
+from mmrank.errors import UserError, show_user_errors
+from mmrank.files import check_output, write_atomically
+
+
+def parse_args() -> argparse.Namespace:
+    parser = tool_parser(__doc__)
+    add = parser.add_argument
+    add('ann_file', nargs='?', help='COCO JSON file')
+    add('others', nargs='*', help='more files, which are compared with it and with each other')
+    add('--config', help='check the data sets of this config instead')
+    images = 'folder of the images; without it no image file is looked for'
+    add('--images', metavar='DIR', help=images)
+    verify = 'also decode every image, which finds those that are cut off, and compare their size'
+    add('--verify-images', action='store_true', help=verify)
+    examples = 'findings shown per kind (default: %(default)s)'
+    add('--examples', type=int, default=5, help=examples)
+    add('--fix', metavar='OUT.json', help='write a cleaned copy')
+    merge = 'write all files as one, renumbered, with classes of one name as one class'
+    add('--merge', metavar='OUT.json', help=merge)
+    args = parser.parse_args()
+    if (args.ann_file is None) == (args.config is None):
+        parser.error('pass an annotation file or --config CONFIG')
+    if args.config and args.fix:
+        parser.error('--fix takes one annotation file, not --config')
+    if args.others and args.fix:
+        parser.error('--fix takes one annotation file; clean each, then --merge them')
+    if args.merge and not args.others:
+        parser.error('--merge takes two annotation files or more')
+    return args
+
+
+def show(report: CocoReport, console: Console) -> None:
+    """Print the tables of one report."""
+    columns = ('total', 'small', 'medium', 'large', 'crowd')
+    rows = [
+        [name, *(getattr(count, column) for column in columns)]
+        for name, count in report.counts.items()
+    ]
+    text = f'{report.num_images} images, {report.num_empty_images} of them without objects; '
+    text += f'{report.num_annotations} annotations'
+    console.print(console_table(('class', *columns), rows, title=report.ann_file, caption=text))
+    if report.problems:
+        console.print(problem_table({report.ann_file: report.problems}))
+    else:
+        console.print('[green]No problem found.[/]')
+
+
+def check_whole_config(args: argparse.Namespace, console: Console) -> int:
+    """Check and show the data sets of a config; returns the exit status."""
+    # Imported late: a file alone needs no torch.
+    from mmrank.apis.entry_point import read_config
+    from mmrank.datasets.checks.coco_check import check_config
+
+    cfg = read_config(args.config)
+    try:
+        reports = check_config(cfg, verify_images=args.verify_images)
+    except UserError as error:
+        return bad_data(error)
+    if not reports:
+        raise UserError(
+            f'{args.config} names no COCO data set with local files. Fix: '
+            'pass a config of a detector, or the annotation file itself'
+        )
+    for report in reports:
+        show(report, console)
+    return 0
+
+
+def check_others(
+    args: argparse.Namespace, document: dict, report: CocoReport, console: Console
+) -> int:
+    """Check more files and compare all of them; returns the exit status."""
+    documents, reports = {args.ann_file: document}, [report]
+    for path in args.others:
+        documents[path] = read_coco_json(path)
+        reports.append(inspect_coco(documents[path], path, max_examples=args.examples))
+        show(reports[-1], console)
+    if not all(x.ok for x in reports):
+        return 1
+    parts = [Split(x.ann_file, '', None, x, is_trained=False) for x in reports]
+    for index, part in enumerate(parts):
+        for other in find_shared_images([part._replace(is_trained=True), *parts[index + 1 :]]):
+            console.print(f'[yellow]warning[/]: {escape(str(other.report.problems[-1]))}')
+    if args.merge:
+        write_atomically(json.dumps(merge_coco(documents)).encode(), args.merge)
+        console.print(f'Wrote {args.merge}')
+        return 0
+    try:
+        compare_labels(parts)
+    except UserError as error:
+        return bad_data(error)
+    return 0
+
+
+def bad_data(error: UserError) -> int:
+    """Show an error of the data; returns the exit status."""
+    print(f'error: {error}', file=sys.stderr)
+    return 1
+
+
+@show_user_errors(OSError)
+def main() -> int:
+    args = parse_args()
+    console = Console()
+    if args.config:
+        return check_whole_config(args, console)
+    files = [args.ann_file, *args.others]
+    for out in filter(None, (args.fix, args.merge)):
+        check_output(out, *files)
+    real = [os.path.realpath(x) for x in files]
+    twice = next((x for x, path in zip(files, real) if real.count(path) > 1), None)
+    if args.merge and twice:
+        raise UserError(f'{twice} is named twice, and its images would be. Fix: each file once')
+    try:
+        document = read_coco_json(args.ann_file)
+    except UserError as error:
+        if not Path(args.ann_file).is_file():
+            raise
+        return bad_data(error)
+    report = inspect_coco(
+        document,
+        args.ann_file,
+        args.images,
+        verify_images=args.verify_images,
+        max_examples=args.examples,
+    )
+    show(report, console)
+    if args.others:
+        return check_others(args, document, report, console)
+    if args.fix:
+        cleaned, changes = clean_coco(document, args.images)
+        try:
+            text = json.dumps(cleaned)
+        except RecursionError as error:
+            raise UserError(
+                f'{args.ann_file} nests lists or objects too deep to be written again. Fix: export '
+                'it again as COCO; no part of it needs that'
+            ) from error
+        write_atomically(text.encode(), args.fix)
+        console.print(f'Wrote {args.fix}:')
+        for change in changes or ['nothing had to be changed']:
+            console.print(f'  {escape(change)}')
+    return 0 if report.ok else 1

@@ -1,0 +1,310 @@
+r"""Which loss for my data: measured on your own detector and images, in minutes.
+
+    mmrank compare my_config.py --checkpoint detector.pth --budget 20m \
+        --losses own GradedAPLoss RankSortLoss
+
+stores what the backbone makes of your images once (with --checkpoint also the neck), trains the
+head of your config with each loss and several seeds, and compares them on its validation data by
+its own metric. A short trial first tells how many steps and seeds the budget gives. The same
+command goes on after an interruption, and gives the same table.
+
+A loss is a name of docs/pages/losses.md, with settings as in GradedAPLoss:loss_weight=0.3, or own:
+the loss of the config as it is. Of losses that are level, GradedAPLoss is recommended for a
+detector and StableAPLoss for other models, if it is one of them. --out gets winner.py, which
+inherits your config and trains the whole network on the recommended loss, and trainings/ with
+report.md, CSV files and boxplot.png.
+"""
+
+import argparse
+import copy
+import json
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from mmengine.config import Config
+from rich.console import Console
+from rich.progress import track
+
+from mmrank.apis.common.command_line import digest_run, tool_parser
+from mmrank.apis.common.folder_lock import lock_folder
+from mmrank.apis.entry_point import add_trust_option, load, train_or_test_parser
+from mmrank.apis.own_data.answer import answer
+from mmrank.apis.own_data.head_losses import (
+    OWN,
+    frozen_parts,
+    has_pretrained,
+    loss_changes,
+    parse_loss,
+    stored_config,
+    usual_name,
+    winner_text,
+)
+from mmrank.apis.seeds.plan import Method, SeedPlan
+from mmrank.apis.seeds.report import report, work_off
+from mmrank.apis.seeds.runs import RunQueue, read_result
+from mmrank.apis.seeds.statistics import collect_values
+from mmrank.errors import UserError, show_user_errors
+from mmrank.files import remove_path, write_atomically
+from mmrank.interruption import AGAIN
+
+# Steps of the trial, of which the last ones are timed; of a comparison; and seeds.
+TRIAL = 12
+FEWEST_STEPS, MOST_STEPS = 50, 500
+FEWEST_SEEDS, MOST_SEEDS = 3, 10
+
+
+def parse_args() -> argparse.Namespace:
+    parser = tool_parser(__doc__)
+    add = parser.add_argument
+    add('config', help='your config, of mmdet or mmpretrain')
+    add('--losses', nargs='+', default=[OWN, 'GradedAPLoss', 'RankSortLoss'], metavar='LOSS')
+    add('--checkpoint', help='weights of backbone and neck, such as those of a model of COCO')
+    add('--budget', default='20m', help='time of the trainings: 90s, 20m or 2h (default: 20m)')
+    add('--out', help='folder (default: work_dirs/compare_<name of the config>)')
+    add('--images', type=int, help='this many training images at random (default: all)')
+    add('--views', type=int, default=2, help='random views of each image (default: %(default)s)')
+    add('--disk', type=float, default=8.0, help='GB that stored features may take (default: 8)')
+    add('--metric', help='key of the metric (default: the first mAP of the evaluator)')
+    add_trust_option(parser)
+    return parser.parse_args()
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of ``90s``, ``20m`` or ``2h``."""
+    found = re.fullmatch(r'(\d+(?:\.\d+)?)([smh])', text)
+    if found is None or float(found[1]) == 0:
+        raise UserError(f'--budget {text} is not a time. Fix: 90s, 20m or 2h')
+    return float(found[1]) * {'s': 1, 'm': 60, 'h': 3600}[found[2]]
+
+
+def read_user_config(args: argparse.Namespace) -> Config:
+    """The user's config, as mmrank train reads it."""
+    words = [args.config, '--work-dir', str(args.out)]
+    if args.trust_checkpoint:
+        words.append('--trust-checkpoint')
+    cfg = load(train_or_test_parser().parse_args(words))
+    for name in ('train_dataloader', 'val_dataloader', 'val_evaluator'):
+        if cfg.get(name) is None:
+            raise UserError(f'{args.config} has no {name}. Fix: training and validation data')
+    return cfg
+
+
+def store_features(cfg: Config, args: argparse.Namespace, parts: list[str]) -> Path:
+    """Store the outputs of the frozen parts for both splits; what is stored already stays."""
+    import torch
+    from mmengine.registry import DATASETS, MODELS, init_default_scope
+    from mmengine.runner import Runner, load_checkpoint, set_random_seed
+
+    from mmrank.apis.own_data.stored_features import write_samples
+
+    folder = args.out / 'features'
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [x for x in ('train', 'val') if not (folder / f'{x}.index').is_file()]
+    if not missing:
+        return folder
+    init_default_scope(cfg.get('default_scope', 'mmengine'))
+    set_random_seed(0)
+    # A detector writes into its config, on which the folders of the trainings depend.
+    model = MODELS.build(copy.deepcopy(cfg.model))
+    model.init_weights()
+    if args.checkpoint:
+        load_checkpoint(model, args.checkpoint, map_location='cpu', revise_keys=[])
+    model.eval()
+    model.to('cuda' if torch.cuda.is_available() else 'cpu')
+
+    @torch.no_grad()
+    def frozen(batch: dict):
+        data = model.data_preprocessor(batch, False)
+        maps = data['inputs']
+        for part in parts:
+            maps = model.get_submodule(part)(maps)
+        maps = (maps,) if isinstance(maps, torch.Tensor) else tuple(maps)
+        return maps, data['data_samples'][0].cpu()
+
+    for split in missing:
+        loader = cfg[f'{split}_dataloader']
+        dataset = DATASETS.build(loader.dataset)
+        passes = args.views if split == 'train' else 1
+        if split == 'train' and args.images is not None and args.images < len(dataset):
+            chosen = torch.randperm(len(dataset)).tolist()[: args.images]
+            dataset = dataset.get_subset(chosen)
+        found = Runner.build_dataloader(
+            dict(
+                batch_size=1,
+                num_workers=loader.get('num_workers', 0),
+                sampler=dict(type='DefaultSampler', shuffle=False),
+                dataset=dataset,
+                collate_fn=dict(type='pseudo_collate'),
+            ),
+            seed=0,
+        )
+        batches = (batch for _ in range(passes) for batch in found)
+        title = f'storing {split} features'
+        batches = track(batches, title, total=passes * len(found), transient=True)
+        write_samples(folder / split, batches, frozen, dataset.metainfo, args.disk)
+    return folder
+
+
+def method_names(losses: list[str]) -> dict[str, str]:
+    """A name that can be a folder for each loss."""
+    return {re.sub(r'[^\w.+-]+', '_', text): text for text in losses}
+
+
+def make_plan(
+    cfg: Config, args: argparse.Namespace, folder: Path, parts: list[str], steps: int, seeds: int
+) -> SeedPlan:
+    """A config for each loss, and the plan that trains them."""
+    methods = []
+    for name, text in method_names(args.losses).items():
+        path = args.out / 'configs' / f'{name}_{steps}.py'
+        path.parent.mkdir(exist_ok=True)
+        made = stored_config(cfg, text, folder, parts, steps)
+        write_atomically(made.pretty_text.encode(), path)
+        methods.append(Method(name, str(path)))
+    return SeedPlan(
+        out_dir=args.out / ('trial' if steps == TRIAL else 'trainings'),
+        methods=tuple(methods),
+        seeds=tuple(range(100, 100 + seeds)),
+        metrics=(args.metric,) if args.metric else (),
+        baseline=methods[0].name,
+        # mmdet measures fractions, mmpretrain and mmrank percent.
+        scale=100.0 if cfg.get('default_scope') == 'mmdet' else 1.0,
+    )
+
+
+def try_out(
+    console: Console, plan: SeedPlan, timed: dict[str, list[float]], keep: Callable[[], None]
+) -> tuple[float, float, list[str]]:
+    """Seconds of all losses together for a start with its evaluation, and a step; the metrics.
+
+    ``timed`` has both for the losses that were tried before an interruption. ``keep`` is called
+    when it has one more.
+    """
+    queue = RunQueue(plan)
+    runs = plan.final_runs()
+    for run in runs:
+        if run.method in timed and run.result_file.is_file():
+            continue
+        # Of what ended, or was killed, before its seconds were kept.
+        remove_path(run.folder)
+        (outcome,) = work_off(console, queue, [run], 'trial')
+        if outcome.error:
+            raise UserError(
+                f'{run.method} does not train:\n{outcome.error}\nFix: what the log of {run.folder} '
+                'says, or leave that loss out'
+            )
+        # A trial that died was started once more.
+        log = max(run.folder.glob('*/vis_data/scalars.json'), key=lambda x: x.stat().st_mtime)
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        times = [line['time'] for line in lines if 'time' in line][TRIAL // 2 :]
+        one = sum(times) / len(times)
+        timed[run.method] = [max(outcome.seconds - TRIAL * one, 0.0), one]
+        keep()
+    fixed, steps = zip(*(timed[run.method] for run in runs))
+    return sum(fixed), sum(steps), [*read_result(runs[-1])]
+
+
+def size_of(budget: float, fixed: float, step: float) -> tuple[int, int]:
+    """Steps and seeds that the seconds of a budget give."""
+    steps = int((budget / FEWEST_SEEDS - fixed) / step)
+    if steps < FEWEST_STEPS:
+        least = FEWEST_SEEDS * (fixed + FEWEST_STEPS * step) / 60
+        raise UserError(
+            f'--budget is too small for {FEWEST_SEEDS} seeds of {FEWEST_STEPS} steps. Fix: '
+            f'--budget {least + 1:.0f}m, or fewer --losses'
+        )
+    steps = min(steps, MOST_STEPS)
+    seeds = int(budget / (fixed + steps * step))
+    return steps, max(min(seeds, MOST_SEEDS), FEWEST_SEEDS)
+
+
+def choose_metric(found: list[str], wanted: str | None) -> str:
+    """The metric that is compared."""
+    if wanted is not None and wanted not in found:
+        raise UserError(f'--metric {wanted} is not measured. Fix: one of {", ".join(found)}')
+    means = [name for name in found if name.endswith('mAP')]
+    return wanted or (means or found)[0]
+
+
+def fits(known: dict, asked: dict) -> bool:
+    """Whether what is stored serves another question: nothing was compared, the features are its.
+
+    A budget that was too small is raised so.
+    """
+    features = ('images', 'views', 'digest')
+    return 'steps' not in known and all(known['asked'][x] == asked[x] for x in features)
+
+
+def compare(args: argparse.Namespace, console: Console) -> int:
+    """Store, try, train and answer; return the exit status."""
+    cfg = read_user_config(args)
+    parts = frozen_parts(cfg.model, keeps_neck=bool(args.checkpoint))
+    for text in args.losses:
+        loss_changes(cfg.model, text)
+    given = ('losses', 'budget', 'images', 'views', 'metric')
+    asked = {name: getattr(args, name) for name in given}
+    # Features of an edited config or of other weights are not those that are stored.
+    asked['digest'] = digest_run(cfg.to_dict(), args.checkpoint, 'cpu')
+    state = args.out / 'comparison.json'
+    known = json.loads(state.read_text()) if state.is_file() else {'asked': asked}
+    if known['asked'] != asked:
+        if not fits(known, asked) and any((args.out / 'features').glob('*.index')):
+            raise UserError(f'{args.out} holds another comparison. Fix: another --out')
+        known = {'asked': asked, 'timed': known.get('timed', {})}
+    write_atomically(json.dumps(known, indent=1).encode(), state)
+    if not args.checkpoint and not has_pretrained(cfg.model):
+        console.print(
+            'warning: the backbone has random weights, so its features tell little. Fix: '
+            '--checkpoint FILE, such as one of your own training',
+            style='yellow',
+        )
+    folder = store_features(cfg, args, parts)
+    if 'steps' not in known:
+
+        def keep() -> None:
+            write_atomically(json.dumps(known, indent=1).encode(), state)
+
+        trial = make_plan(cfg, args, folder, parts, TRIAL, 1)
+        timed = known.setdefault('timed', {})
+        fixed, step, metrics = try_out(console, trial, timed, keep)
+        known['steps'], known['seeds'] = size_of(seconds_of(args.budget), fixed, step)
+        known['metric'] = choose_metric(metrics, args.metric)
+        known['minutes'] = known['seeds'] * (fixed + known['steps'] * step) / 60
+        keep()
+    console.print(
+        f'{" and ".join(parts)} stored; {len(args.losses)} losses x {known["seeds"]} seeds x '
+        f'{known["steps"]} steps, about {known["minutes"]:.0f} minutes.'
+    )
+    args.metric = known['metric']
+    plan = make_plan(cfg, args, folder, parts, known['steps'], known['seeds'])
+    queue = RunQueue(plan)
+    outcomes = work_off(console, queue, plan.final_runs(), 'trainings')
+    report(console, plan, outcomes, [], [])
+    if any(outcome.error for outcome in outcomes):
+        return 1
+    texts = method_names(args.losses)
+    usual = usual_name(cfg.model, texts)
+    found = answer(collect_values(plan, outcomes), args.metric, usual=usual)
+    console.print(found.sentence, style='bold', markup=False, highlight=False)
+    text = texts[found.best]
+    changes = loss_changes(cfg.model, text)
+    winner = args.out / 'winner.py'
+    base = Path(args.config).resolve()
+    write_atomically(winner_text(base, changes, text, found.sentence).encode(), winner)
+    print(f'Next: mmrank train {winner}')
+    return 0
+
+
+@show_user_errors(OSError, on_interrupt=AGAIN)
+def main() -> int:
+    args = parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    args.out = Path(args.out or f'work_dirs/compare_{Path(args.config).stem}')
+    seconds_of(args.budget)
+    for text in args.losses:
+        parse_loss(text)
+    args.out.mkdir(parents=True, exist_ok=True)
+    with lock_folder(args.out):
+        return compare(args, Console())

@@ -1,0 +1,41 @@
+"""Draw ground truth and the boxes of one or more detectors side by side.
+
+    mmrank draw detections data/x/val.json \
+        data/x/val "stable AP=work_dirs/a/val.bbox.json" \
+        "focal=work_dirs/b/val.bbox.json" --out detections.png
+
+Each model shows the boxes above its own best-F1 score per class, since scores of a ranking loss are
+ordered but not calibrated. Solid boxes match an object of their class at IoU 0.5, dashed ones do
+not.
+"""
+
+import argparse
+
+from mmrank.apis.coco.box_evaluation import load_ground_truth
+from mmrank.apis.coco.detections import draw_detections
+from mmrank.apis.coco.tables import named_evaluations
+from mmrank.apis.common.command_line import check_outputs, tool_parser
+from mmrank.errors import show_user_errors
+
+
+def parse_args() -> argparse.Namespace:
+    parser = tool_parser(
+        __doc__,
+        out=('detections.png', 'PNG to write'),
+        num_images=(6, 'images, spread over the file'),
+    )
+    add = parser.add_argument
+    add('ann_file', help='COCO annotation file')
+    add('image_dir', help='folder of its images')
+    add('predictions', nargs='+', metavar='[NAME=]FILE', help='*.bbox.json of a model')
+    return parser.parse_args()
+
+
+@show_user_errors(OSError, ValueError)
+def main() -> None:
+    args = parse_args()
+    check_outputs(args, 'out')
+    truth = load_ground_truth(args.ann_file)
+    evaluations = named_evaluations(truth, args.predictions)
+    drawn = draw_detections(evaluations, args.image_dir, args.out, num_images=args.num_images)
+    print(f'Wrote {drawn}')

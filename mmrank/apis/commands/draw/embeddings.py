@@ -1,0 +1,45 @@
+r"""Draw the test embeddings of one or more models on a plane, by t-SNE.
+
+    mmrank draw embeddings \
+        "stable AP=stable.py,work_dirs/stable/epoch_50.pth" "SmoothAP=features.npz" \
+        --classes 10 --out work_dirs/map.png
+
+NAME=PATH is a config with its checkpoint, which is tested once, or the features that a test has
+written (RetrievalMetric(out_file='features.npz')). All models show the same samples, some of the
+largest classes. Near points of the map were near before; distances between groups mean little.
+Above each panel: how many samples have one of their own class nearest by cosine.
+"""
+
+import argparse
+from pathlib import Path
+
+from mmrank.apis.common.command_line import check_outputs, parse_at_least, tool_parser
+from mmrank.apis.retrieval.maps import choose_samples, make_map, plot_maps
+from mmrank.apis.retrieval.models import add_model_options, features_by_name
+from mmrank.errors import show_user_errors
+
+
+def parse_args() -> argparse.Namespace:
+    parser = tool_parser(__doc__, classes=(10, 'classes to show, the largest ones'))
+    add_model_options(parser)
+    out = Path('work_dirs/embedding_map/map.png')
+    parser.add_argument('--out', type=Path, default=out, help='image file')
+    return parse_at_least(parser, classes=1)
+
+
+@show_user_errors(OSError, ValueError, TypeError)
+def main() -> int:
+    args = parse_args()
+    check_outputs(args, 'out')
+    models = features_by_name(args, args.out.parent)
+    first = next(iter(models.values()))
+    rows = choose_samples(first.labels.numpy(), args.classes)
+    maps = []
+    for name, features in models.items():
+        maps.append(make_map(name, features, rows))
+        print(
+            f'{name}: of {len(rows)} samples {maps[-1].purity:.1f} % have one of their class '
+            f'nearest, on the map {maps[-1].map_purity:.1f} %'
+        )
+    print(f'Wrote {plot_maps(maps, args.out, first.classes)}')
+    return 0

@@ -1,0 +1,88 @@
+"""Write a config for boxes of your own: from a COCO folder to a detector in three commands.
+
+    mmrank new-config --coco data/mine --model atss-r18 --out mine.py
+    mmrank train mine.py
+
+reads classes, sizes and counts of the annotation files, chooses anchors, scale, batch size,
+learning rate, warm-up and epochs for them, shows what it chose and why, and says how to go on. The
+files are DIR/annotations/{train,val,test}.json, as in COCO and Roboflow, or given.
+
+exit status: 0 written, 2 nothing was written.
+"""
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.own_data.choices import Choices, choose
+from mmrank.apis.own_data.config_text import BASES, config_text
+from mmrank.apis.own_data.folder import Split, find_splits
+from mmrank.errors import UserError, show_user_errors
+from mmrank.files import check_output, write_atomically
+
+MODELS = [f'{name}-r{depth}' for name in BASES for depth in (18, 50)]
+
+
+def parse_args() -> argparse.Namespace:
+    parser = tool_parser(__doc__)
+    add = parser.add_argument
+    add('--coco', required=True, metavar='DIR', help='folder with annotations and images')
+    add('--model', choices=MODELS, default='atss-r50', help='detector (default: %(default)s)')
+    add('--out', required=True, metavar='FILE.py', help='config to write')
+    for split in ('train', 'val', 'test'):
+        add(f'--{split}', metavar='FILE', help=f'annotation file (default: {split} of DIR)')
+    small = 'half the width, from scratch, small images: for a CPU, and without a download'
+    add('--small', action='store_true', help=small)
+    add('--batch-size', type=int, help='images a step (default: by the number of images)')
+    add('--epochs', type=int, help='(default: by the number of images)')
+    return parser.parse_args()
+
+
+def check_args(args: argparse.Namespace) -> None:
+    """Refuse what would lose a file or make no config."""
+    for name in ('batch_size', 'epochs'):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise UserError(f'--{name.replace("_", "-")} {value} is below 1.\n  Fix: 1 or more')
+    if Path(args.out).suffix != '.py':
+        raise UserError(f'--out {args.out} is not a config.\n  Fix: --out {args.out}.py')
+    if Path(args.out).exists():
+        raise UserError(f'--out {args.out} is there already.\n  Fix: another name, or remove it')
+
+
+def show(chosen: Choices, splits: dict[str, Split], args: argparse.Namespace) -> None:
+    """Print what was chosen and why, the warnings and the next commands."""
+    console = Console()
+    table = Table(title=escape(f'{args.out}: {args.model} for {args.coco}'))
+    for column in ('setting', 'chosen', 'why'):
+        table.add_column(column, overflow='fold')
+    for row in chosen.rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+    for text in chosen.warnings:
+        console.print(f'[yellow]warning[/]: {escape(text)}')
+    work_dir = f'work_dirs/{Path(args.out).stem}'
+    val = splits['val']
+    print(f'Wrote {args.out}. Next:')
+    print(f'  mmrank train {args.out}')
+    print(
+        f'  mmrank draw detections {val.ann_file} {val.image_dir} '
+        f'{work_dir}/val.bbox.json --out {work_dir}/detections.png'
+    )
+
+
+@show_user_errors(OSError)
+def main() -> None:
+    args = parse_args()
+    check_args(args)
+    splits = find_splits(args.coco, train=args.train, val=args.val, test=args.test)
+    check_output(args.out)
+    detector, _, depth = args.model.rpartition('-r')
+    chosen = choose(splits, detector, int(depth), args.small, args.batch_size, args.epochs)
+    text = config_text(chosen, splits, args.coco, f'work_dirs/{Path(args.out).stem}')
+    write_atomically(text.encode(), args.out)
+    show(chosen, splits, args)

@@ -1,0 +1,1 @@
+"""A config for a data set of one's own, for mmrank new-config."""

@@ -1,0 +1,134 @@
+"""Features of a model on its test set: read, or made by its config."""
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mmrank.apis.common.command_line import Entry, digest_run, find_checkpoint, split_entry
+from mmrank.apis.entry_point import add_checkpoint_options, add_config_option, build_runner, load
+from mmrank.apis.retrieval.report import check_same_test_set
+from mmrank.errors import UserError
+from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features
+
+_METRIC = 'mmrank.RetrievalMetric'
+
+
+def parse_entries(words: Sequence[str]) -> list[Entry]:
+    """Read ``[NAME=]FEATURES.npz`` and ``[NAME=]CONFIG.py,CHECKPOINT``."""
+    entries = [_parse(word) for word in words]
+    names = [entry.file_name for entry in entries]
+    twice = [e.name for e in entries if names.count(e.file_name) > 1]
+    if twice:
+        raise UserError(
+            f'the names {sorted(set(twice))} map to one file name. Fix: name '
+            'each model differently, NAME=PATH.'
+        )
+    return entries
+
+
+def _parse(word: str) -> Entry:
+    name, text, checkpoint = split_entry(word)
+    path = Path(text)
+    if not path.is_file() or path.suffix not in ('.py', '.npz'):
+        raise UserError(
+            f'{word!r}: {text!r} is not an existing .npz or .py file. Fix: pass NAME=FEATURES.npz '
+            f'or NAME=CONFIG.py,CHECKPOINT (paths start at {Path.cwd()}).'
+        )
+    if (path.suffix == '.py') != (checkpoint is not None):
+        raise UserError(
+            f'{word!r}: a config requires a checkpoint, and features take '
+            'none. Fix: pass NAME=CONFIG.py,CHECKPOINT or NAME=FEATURES.npz.'
+        )
+    return Entry(name or path.stem, path, find_checkpoint(word, checkpoint))
+
+
+def use_retrieval_metric(cfg: Any, out_file: str, name: str) -> list[str]:
+    """Let the test of a config write features, and do nothing else."""
+    if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
+        raise UserError(
+            f'{name}: the config has no test_dataloader or no test_cfg. Fix: '
+            'add both, or pass features.'
+        )
+    metrics = cfg.get('test_evaluator') or []
+    metrics = [metrics] if isinstance(metrics, dict) else metrics
+    own = [m for m in metrics if m.get('type') in (_METRIC, 'RetrievalMetric')]
+    metric = own[0] if own else dict(type=_METRIC)
+    metric['out_file'] = out_file
+    cfg.test_evaluator = metric
+    per_class = metric.pop('gallery_per_class', None)
+    if per_class is None:
+        return []
+    return [
+        f'{name}: gallery_per_class={per_class} is left out; in the report '
+        'every image searches all others.'
+    ]
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the models of a command line and how their configs are run."""
+    parser.add_argument(
+        'models',
+        nargs='+',
+        metavar='[NAME=]PATH[,CHECKPOINT]',
+        help="config with checkpoint, or .npz file of features; the name defaults to the path's",
+    )
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        default=[],
+        metavar='KEY=VALUE',
+        help='overrides of all configs that are run',
+    )
+    add_checkpoint_options(parser)
+
+
+def features_by_name(
+    args: argparse.Namespace, out_dir: str | os.PathLike, say: Callable[[str], None] = print
+) -> dict[str, RetrievalFeatures]:
+    """Read or make the features of every model of a command line."""
+    models = {
+        entry.name: load_features(_features_of(entry, args, out_dir, say))
+        for entry in parse_entries(args.models)
+    }
+    check_same_test_set(models)
+    return models
+
+
+def _features_of(
+    entry: Entry, args: argparse.Namespace, out_dir: str | os.PathLike, say: Callable[[str], None]
+) -> Path:
+    """The file of a model's features; its config is tested, once."""
+    if not entry.is_config:
+        return entry.path
+    from mmengine.device import get_device
+
+    parser = argparse.ArgumentParser()
+    add_config_option(parser)
+    words = ['--cfg-options', *args.cfg_options] if args.cfg_options else []
+    options = parser.parse_args(words)
+    options.config, options.launcher, options.local_rank = str(entry.path), 'none', 0
+    options.work_dir = str(Path(out_dir) / 'runs' / entry.file_name)
+    options.trust_checkpoint = args.trust_checkpoint
+    try:
+        cfg = load(options)
+    except UserError as error:
+        raise UserError(f'{entry.name}: {error}') from error
+    content = cfg.to_dict()
+    if args.allow_partial:
+        content['allow_partial'] = list(args.allow_partial)
+    # A changed config, override, checkpoint or kind of device has a file of its own.
+    digest = digest_run(content, entry.checkpoint, get_device())
+    path = Path(out_dir) / 'features' / f'{entry.file_name}-{digest[:8]}.npz'
+    if path.is_file():
+        say(f'{entry.name}: tested before, features in {path}')
+        return path
+    say(f'{entry.name}: testing, log in {cfg.work_dir}')
+    for note in use_retrieval_metric(cfg, str(path), entry.name):
+        say(note)
+    cfg.load_from = str(entry.checkpoint)
+    # Two configs of one name within a second are one to mmengine.
+    cfg.experiment_name = path.stem
+    build_runner(cfg, allow_partial=args.allow_partial).test()
+    return path

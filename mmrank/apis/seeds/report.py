@@ -1,0 +1,228 @@
+"""Console output and tables of a comparison over seeds."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich import progress as bars
+from rich.console import Console
+
+from mmrank.apis.common.tables import markdown_table
+from mmrank.files import write_atomically, write_csv_atomically
+
+from ..common.records import CURVE, FACTS, FINAL, write_rows
+from ..common.tables import console_table
+from .plan import Run, SeedPlan, choice_label
+from .plots import draw_box_plot
+from .runs import Outcome, RunQueue
+from .statistics import Summary, collect_values, summarise
+
+
+def work_off(console: Console, queue: RunQueue, runs: Sequence[Run], title: str) -> list[Outcome]:
+    """Run a stage with a line per active training and one for all."""
+    columns = (
+        bars.SpinnerColumn(),
+        bars.TextColumn('{task.description}'),
+        bars.BarColumn(bar_width=20),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn('{task.fields[text]}'),
+    )
+    lines: dict[str, int] = {}
+    shown = time.monotonic()
+    with bars.Progress(*columns, console=console) as progress:
+        overall = progress.add_task(title, total=len(runs), text='')
+
+        def start(run) -> None:
+            lines[run.label] = progress.add_task(f'  {run.label}', total=1, text='starting')
+            console.print(f'started {run.label}: {run.folder}')
+
+        def again(run, fault) -> None:
+            progress.remove_task(lines.pop(run.label))
+            text = f'{run.label} died ({fault.splitlines()[0]}); it is started once more'
+            console.print(text, markup=False, highlight=False)
+
+        def update(run, text) -> None:
+            nonlocal shown
+            progress.update(lines[run.label], text=text)
+            # Without a terminal the lines above are not drawn.
+            if not console.is_terminal and time.monotonic() - shown > 30:
+                shown = time.monotonic()
+                console.print(f'{run.label}: {text}')
+
+        def end(outcome) -> None:
+            label = outcome.run.label
+            found = outcome.metrics
+            if label in lines:
+                progress.remove_task(lines.pop(label))
+            progress.advance(overall)
+            if outcome.error:
+                console.print(f'[red]failed[/red] {label}', highlight=False)
+                console.print(outcome.error, markup=False, highlight=False)
+                return
+            keys = [key for key in queue.plan.metrics if key in found]
+            took = f' in {outcome.seconds:.0f} s' if outcome.seconds else ''
+            values = ', '.join(f'{key} {found[key]:.4f}' for key in keys)
+            console.print(f'done{took} {label}: {values}')
+
+        queue.on_start, queue.on_again = start, again
+        queue.on_progress, queue.on_end = update, end
+        return queue.run(runs)
+
+
+def report(
+    console: Console,
+    plan: SeedPlan,
+    outcomes: Sequence[Outcome],
+    tuning_outcomes: Sequence[Outcome],
+    tuning: Sequence[Mapping],
+) -> None:
+    """Write the files of the report to the plan's folder and show its table."""
+    values = collect_values(plan, outcomes)
+    cells = summarise(plan, values)
+    every = [*tuning_outcomes, *outcomes]
+    failures = [item for item in every if item.error]
+    text = write_markdown(plan, cells, tuning=tuning, failures=failures)
+    folder = plan.out_dir
+    write_csv(cells, folder / 'summary.csv')
+    write_runs_csv(plan, every, folder / 'runs.csv')
+    write_atomically(text.encode(), folder / 'report.md')
+    draw_box_plot(
+        values,
+        plan.metrics,
+        folder / 'boxplot.png',
+        lower_better=plan.lower_better,
+        unit='fold' if plan.folds else 'seed',
+    )
+    rows = []
+    for cell in cells:
+        numbers = (cell.mean, cell.std, cell.difference, cell.p_value)
+        shown = ['' if math.isnan(value) else f'{value:.4g}' for value in numbers]
+        rows.append([cell.method, cell.metric, cell.n, *shown])
+    header = ('method', 'metric', 'n', 'mean', 'std', 'difference', 'p')
+    console.print(console_table(header, rows, title=f'test data, baseline {plan.baseline}'))
+    for name in ('report.md', 'summary.csv', 'runs.csv', 'boxplot.png'):
+        console.print(f'wrote {folder / name}')
+
+
+def write_csv(cells: Sequence[Summary], path: str | os.PathLike) -> Path:
+    """Write the cells as CSV, one line per method and metric."""
+    rows = [asdict(cell) for cell in cells]
+    return write_csv_atomically([rows[0], *(x.values() for x in rows)], path)
+
+
+def write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: str | os.PathLike) -> Path:
+    """Write a row for each run: a record, of which tools/research/results.py makes tables."""
+    done = [outcome for outcome in outcomes if outcome.metrics]
+    fields = [*FACTS, *sorted({key for outcome in done for key in outcome.metrics})]
+    rows = []
+    for outcome in done:
+        run = outcome.run
+        # Another train command may not write these.
+        facts = json.loads(run.result_file.read_text()) if run.result_file.is_file() else {}
+        row = dict.fromkeys(fields, '')
+        row.update({key: facts.get(key, '') for key in ('step', 'commit', 'seconds')})
+        row.update(stage=run.stage, method=run.method, seed=run.seed)
+        row.update(hash=run.folder.name[-8:], settings=json.dumps(dict(run.choice)))
+        rows.append({**row, **outcome.metrics})
+        # What it measured on its way; its seconds are the row above's.
+        for step, found in facts.get('curve', []) if run.stage == FINAL else []:
+            known = {key: value for key, value in found.items() if math.isfinite(value)}
+            rows.append({**row, **known, 'stage': CURVE, 'step': step, 'seconds': ''})
+    return write_rows(Path(path), rows, fields)
+
+
+def write_markdown(
+    plan: SeedPlan,
+    cells: Sequence[Summary],
+    *,
+    tuning: Sequence[Mapping] = (),
+    failures: Sequence[Outcome] = (),
+) -> str:
+    """Return the report: the table, how to read it, the tuning, the failures."""
+    digits = max(0, 4 - round(math.log10(plan.scale)))
+    header = ['method', 'metric', 'n', 'mean ± std']
+    header += [f'difference to {plan.baseline} [95 % CI]', 'p (paired t)']
+    rows, marks = [], []
+    for metric in plan.metrics:
+        lower = metric in plan.lower_better
+        own = [cell for cell in cells if cell.metric == metric]
+        means = [-cell.mean if lower else cell.mean for cell in own]
+        best = max((mean for mean in means if not math.isnan(mean)), default=None)
+        best = own[means.index(best)] if best is not None else None
+        for cell in own:
+            value = f'{_number(cell.mean, digits)} ± {_number(cell.std, digits)}'
+            name = f'{metric} {"↓" if lower else "↑"}'
+            difference = _difference(plan, cell, digits)
+            p_value = '' if math.isnan(cell.p_value) else f'{cell.p_value:.3f}'
+            p_value = '< 0.001' if cell.p_value < 0.001 else p_value
+            rows.append([cell.method, name, cell.n, value, difference, p_value])
+            marks.append([column == 3 and cell is best for column in range(6)])
+    seeds = ', '.join(map(str, plan.seeds))
+    unit = 'fold' if plan.folds else 'seed'
+    text = [
+        *markdown_table(header, rows, marks, 'llrrrr'),
+        '',
+        f'Test data; {unit}s {seeds}; std with ddof=1; the differences are paired by {unit}. No '
+        'p-value is corrected for the number of methods or metrics.',
+    ]
+    if plan.scale != 1:
+        text += ['', f'Metrics are multiplied by {plan.scale:g}.']
+    if any(cell.n < len(plan.seeds) for cell in cells):
+        text += ['', f'Some {unit}s are missing: see n, and the failures below.']
+    if tuning:
+        text += _tuning_section(plan, tuning, digits)
+    if failures:
+        text += ['', '## Failures', '']
+        for outcome in failures:
+            text += [f'- {outcome.run.label}:', '', '```', *outcome.error.splitlines(), '```']
+    return '\n'.join(text) + '\n'
+
+
+def _number(value: float, digits: int) -> str:
+    return 'n/a' if math.isnan(value) else f'{value:.{digits}f}'
+
+
+def _difference(plan: SeedPlan, cell: Summary, digits: int) -> str:
+    if cell.method == plan.baseline:
+        return 'baseline'
+    if math.isnan(cell.difference):
+        return 'n/a'
+    text = f'{cell.difference:+.{digits}f}'
+    if math.isnan(cell.ci_low):
+        return f'{text} [needs 2 pairs]'
+    return f'{text} [{cell.ci_low:+.{digits}f}, {cell.ci_high:+.{digits}f}]'
+
+
+def _tuning_section(plan: SeedPlan, tuning: Sequence[Mapping], digits: int) -> list[str]:
+    seeds = ', '.join(map(str, plan.tune_seeds))
+    if plan.tune_folds:
+        seeds += f', fold {", ".join(map(str, plan.tune_folds))} for all folds'
+    rows = []
+    for row in tuning:
+        note = 'chosen' if row['chosen'] else ''
+        if row['chosen'] and row['at_edge']:
+            note = 'chosen, at the edge of the grid: widen it'
+        mean = math.nan if row['mean'] is None else row['mean'] * plan.scale
+        fold = [] if row['fold'] is None else [row['fold']]
+        choice = choice_label(row['choice'])
+        rows.append([row['method'], *fold, choice, row['n'], _number(mean, digits), note])
+    fold = ['fold'] if plan.folds and not plan.tune_folds else []
+    header = ['method', *fold, 'values', 'n', 'mean', '']
+    text = [
+        *('', '## Tuning', ''),
+        f'{plan.decisive_metric} on the validation data, seeds {seeds}.',
+        '',
+        *markdown_table(header, rows, align=f'l{"r" * len(fold)}lrrl'),
+    ]
+    if plan.allow_shared_split:
+        text += [
+            '',
+            '**The test data may be the data that was tuned on** '
+            '(`allow_shared_split`): the values above may be too good.',
+        ]
+    return text

@@ -1,0 +1,152 @@
+"""Train a config, evaluate its last checkpoint, write the metrics as JSON.
+
+    python -m mmrank.apis.seeds.train_and_test CONFIG --work-dir work_dirs/x --split test
+
+The training is mmrank train with --resume, in this process; the evaluation reloads its last
+complete checkpoint. result.json in the work dir is written last and atomically:
+`{"metrics": {"coco/bbox_mAP": 0.388, ...}, "split": "test", ...}`.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Container
+from contextlib import ExitStack
+from pathlib import Path
+
+from mmrank.apis.cli import run
+from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.folder_lock import lock_folder
+from mmrank.apis.common.records import current_commit
+from mmrank.apis.common.training_curves import read_scalars
+from mmrank.apis.entry_point import (
+    add_checkpoint_options,
+    build_runner,
+    checkpoint_words,
+    load,
+    train_or_test_parser,
+)
+from mmrank.errors import show_user_errors
+from mmrank.files import write_atomically
+
+
+def parse_args(arguments=None) -> argparse.Namespace:
+    parser = tool_parser(__doc__)
+    add = parser.add_argument
+    add('config', help='config file')
+    add('--work-dir', required=True, help='folder of the run, its own')
+    add('--split', choices=['val', 'test'], default='test', help='data to evaluate (default: test)')
+    add(
+        '--cfg-options',
+        nargs='+',
+        default=[],
+        metavar='KEY=VALUE',
+        help='overrides of the config, for both training and evaluation, for example '
+        'randomness.seed=1 optim_wrapper.optimizer.lr=2e-4',
+    )
+    add_checkpoint_options(parser)
+    return parser.parse_args(arguments)
+
+
+def load_config(args: argparse.Namespace, work_dir: Path):
+    """Load the config as mmrank test does, with a work dir of its own for the logs."""
+    words = [args.config, '--work-dir', str(work_dir), *checkpoint_words(args)]
+    words += ['--cfg-options', *args.cfg_options] if args.cfg_options else []
+    return load(train_or_test_parser().parse_args(words))
+
+
+def training_words(args: argparse.Namespace, work_dir: str) -> list[str]:
+    """The words of ``mmrank`` that train a config to its end."""
+    words = ['train', args.config, '--work-dir', work_dir, '--resume', 'auto']
+    words += checkpoint_words(args)
+    return [*words, '--cfg-options', *args.cfg_options] if args.cfg_options else words
+
+
+def train(args: argparse.Namespace) -> None:
+    """Train to the end, in this process: a kill leaves none behind."""
+    before = sys.argv
+    sys.argv = training_words(args, args.work_dir)
+    try:
+        run('train')
+    except SystemExit as end:
+        if end.code:
+            sys.exit(f'The training ended with status {end.code}: see above.')
+    finally:
+        sys.argv = before
+
+
+def evaluate(args: argparse.Namespace) -> dict:
+    """Evaluate the last whole checkpoint of the work dir."""
+    from mmengine.hooks import Hook
+
+    class EndHook(Hook):
+        def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+            self.meta = checkpoint.get('meta', {})
+
+    from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
+
+    config = load_config(args, Path(args.work_dir) / args.split)
+    for name in (f'{args.split}_dataloader', f'{args.split}_evaluator'):
+        if config.get(name) is None:
+            sys.exit(f'{args.config} has no `{name}`, which --split {args.split} needs.')
+    checkpoint = find_last_whole_checkpoint(args.work_dir)
+    if checkpoint is None:
+        sys.exit(f'The training left no checkpoint in {args.work_dir}.')
+    config.load_from = checkpoint
+    config.resume = False
+    runner = build_runner(config, allow_partial=args.allow_partial)
+    runner.register_hook(end := EndHook())
+    metrics = _keep_numbers(runner.test() if args.split == 'test' else runner.val())
+    step = end.meta.get('iter')
+    epochs = end.meta.get('epoch')
+    scale = 1
+    if config.get('default_hooks', {}).get('logger', {}).get('log_metric_by_epoch', True):
+        # mmengine logs a validation at its epoch; a loop of iterations has none.
+        scale = step // epochs if epochs and 'max_epochs' in config.train_cfg else 0
+    curve = read_curve(Path(args.work_dir), metrics, scale) if scale else []
+    return {'checkpoint': checkpoint, 'step': step, 'metrics': metrics, 'curve': curve}
+
+
+def read_curve(work_dir: Path, metrics: Container[str], iterations: int) -> list[list]:
+    """``[step, metrics]`` of each validation in the logs of a training, the last one of a step.
+
+    ``iterations`` is the number of them in a step of the log.
+    """
+    points = {}
+    for path in sorted(work_dir.glob('*/vis_data/scalars.json')):
+        for values in read_scalars(path):
+            if found := {key: values[key] for key in values if key in metrics}:
+                points[values['step'] * iterations] = found
+    return [*map(list, sorted(points.items()))]
+
+
+def _keep_numbers(metrics: dict) -> dict[str, float]:
+    kept = {}
+    for key, value in metrics.items():
+        if hasattr(value, 'item') and getattr(value, 'size', 1) in (1, ()):
+            value = value.item()
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            kept[key] = value
+    return kept
+
+
+@show_user_errors()
+def main() -> None:
+    args = parse_args()
+
+    with ExitStack() as stack:
+        # A training may outlive the tool that started it.
+        stack.enter_context(lock_folder(args.work_dir))
+        train(args)
+        measured = evaluate(args)
+    measured['seconds'] = round(sum(os.times()[:4]), 1)  # of CPU, with its processes' seconds
+    measured['commit'] = current_commit()
+    result = Path(args.work_dir) / 'result.json'
+    content = measured | {key: getattr(args, key) for key in ('split', 'config', 'cfg_options')}
+    write_atomically(json.dumps(content, indent=1).encode(), result)
+    print(f'{args.split} metrics written to {result}')
+
+
+if __name__ == '__main__':
+    sys.exit(main())

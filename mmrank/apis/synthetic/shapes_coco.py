@@ -1,0 +1,223 @@
+"""A seeded, COCO-format data set of textured shapes on cluttered ground.
+
+It replaces a real detection set where none can be downloaded: class frequencies have a long tail,
+most objects are small, objects occlude each other, and some of the clutter resembles them without
+being annotated. Each image draws from a generator seeded by ``(seed, split, index)``, so image 7 of
+a split is the same whether 10 or 1,000 images are requested.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from mmrank.apis.synthetic.shape_painting import (
+    SHAPES,
+    paint_background,
+    paint_distractors,
+    paint_object,
+)
+from mmrank.errors import UserError
+
+SPLITS = ('train', 'val', 'test')
+_PLACEMENT_TRIES = 20
+
+
+@dataclass(frozen=True)
+class ShapesSpec:
+    """Settings of the data set; two equal specs give equal files."""
+
+    num_train: int = 300  # Training images, at least 1
+    num_val: int = 100  # Validation images, at least 1
+    num_test: int = 100  # Test images; 0 writes no test split
+    width: int = 256  # Image width in pixels, at least 64
+    height: int = 192  # Image height in pixels, at least 64
+    # Classes used, the first so many of :data:`~mmrank.apis.synthetic.shape_painting.SHAPES`
+    num_classes: int = 6
+    # How many times more frequent the first class is than the last; frequencies in between fall
+    # geometrically. At least 1.
+    imbalance: float = 12.0
+    mean_objects: float = 6.0  # Mean number of objects in an image that has any
+    empty_fraction: float = 0.04  # Share of images with clutter but no object, [0, 1)
+    min_size: float = 12.0  # Smallest object diameter in pixels, at least 6
+    # Largest object diameter in pixels; sizes are log-uniform in between, so most objects are small
+    max_size: float = 128.0
+    # An object of which less than this share is visible after occlusion is painted but not
+    # annotated, (0, 1]
+    min_visible: float = 0.35
+    seed: int = 0  # Non-negative seed of everything above
+    image_format: str = 'jpg'  # ``'jpg'`` or ``'png'``
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot make a data set."""
+        rules = (
+            ('num_train', self.num_train >= 1, 'at least 1'),
+            ('num_val', self.num_val >= 1, 'at least 1'),
+            ('num_test', self.num_test >= 0, '0 or more'),
+            ('width', self.width >= 64, 'at least 64 pixels'),
+            ('height', self.height >= 64, 'at least 64 pixels'),
+            (
+                'num_classes',
+                1 <= self.num_classes <= len(SHAPES),
+                f'1 to {len(SHAPES)}, the number of shapes',
+            ),
+            ('imbalance', self.imbalance >= 1, 'at least 1'),
+            ('mean_objects', self.mean_objects >= 1, 'at least 1'),
+            ('empty_fraction', 0 <= self.empty_fraction < 1, 'in [0, 1)'),
+            ('min_size', self.min_size >= 6, 'at least 6 pixels'),
+            (
+                'max_size',
+                self.min_size <= self.max_size <= 0.8 * min(self.width, self.height),
+                'from min_size to 0.8 of the shorter image side',
+            ),
+            ('min_visible', 0 < self.min_visible <= 1, 'in (0, 1]'),
+            ('seed', self.seed >= 0, '0 or more'),
+            ('image_format', self.image_format in ('jpg', 'png'), "'jpg' or 'png'"),
+        )
+        for field, good, allowed in rules:
+            if not good:
+                raise ValueError(
+                    f'ShapesSpec.{field} is {getattr(self, field)!r}; it must be {allowed}.'
+                )
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names, most frequent first."""
+        return SHAPES[: self.num_classes]
+
+    @property
+    def class_probabilities(self) -> np.ndarray:
+        """Long-tailed class probabilities, shape (num_classes,)."""
+        steps = np.arange(self.num_classes) / max(1, self.num_classes - 1)
+        weights = self.imbalance**-steps
+        return weights / weights.sum()
+
+    def split_sizes(self) -> dict[str, int]:
+        """Number of images of every split that is not empty."""
+        sizes = (self.num_train, self.num_val, self.num_test)
+        return {s: n for s, n in zip(SPLITS, sizes) if n > 0}
+
+
+def render_image(spec: ShapesSpec, split: str, index: int) -> tuple[np.ndarray, list[dict]]:
+    """Paint one image."""
+    rng = np.random.default_rng([spec.seed, SPLITS.index(split), index])
+    canvas = paint_background(rng, spec.width, spec.height)
+    paint_distractors(rng, canvas, spec.min_size, spec.max_size)
+    labels = _draw_labels(rng, spec)
+    # 0 is background, i is the i-th object: what is left of i at the end is what can be seen of it.
+    owner = np.zeros((spec.height, spec.width), np.uint8)
+    full_area = {}
+    for number, (label, x, y, size) in enumerate(_place(rng, spec, labels), start=1):
+        mask = paint_object(rng, canvas, spec.classes[label], x, y, size)
+        owner[mask] = number
+        full_area[number] = (label, int(mask.sum()))
+    noise = rng.normal(0.0, rng.uniform(2.0, 9.0), canvas.shape)
+    image = np.clip(canvas + noise, 0, 255).astype(np.uint8)
+    return image, _visible_objects(owner, full_area, spec.min_visible)
+
+
+def write_shapes_coco(
+    out_dir: str | os.PathLike,
+    spec: ShapesSpec,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Path]:
+    """Write images and annotation files."""
+    out_dir = Path(out_dir)
+    (out_dir / 'annotations').mkdir(parents=True, exist_ok=True)
+    files = {}
+    for split, total in spec.split_sizes().items():
+        (out_dir / split).mkdir(exist_ok=True)
+        document = _empty_document(spec, split)
+        for index in range(total):
+            image, objects = render_image(spec, split, index)
+            file_name = f'{index:06d}.{spec.image_format}'
+            path = out_dir / split / file_name
+            if not cv2.imwrite(str(path), image):
+                raise UserError(
+                    f'cannot write image {path}: the disk is full, or the folder is read-only. '
+                    'Fix: free some disk space, or write to another folder'
+                )
+            _append(document, file_name, image.shape, objects)
+            if progress is not None:
+                progress(split, index + 1, total)
+        files[split] = out_dir / 'annotations' / f'{split}.json'
+        # Through a temporary name: an interrupted run leaves no file that looks whole.
+        partial = files[split].with_suffix('.json.part')
+        partial.write_text(json.dumps(document), encoding='utf-8')
+        partial.replace(files[split])
+    return files
+
+
+def _draw_labels(rng: np.random.Generator, spec: ShapesSpec) -> np.ndarray:
+    """Draw the labels of one image's objects, shape (n,)."""
+    if rng.random() < spec.empty_fraction:
+        return np.zeros(0, int)
+    # At most 200 so that an object's number fits the uint8 owner map.
+    count = min(200, 1 + rng.poisson(spec.mean_objects - 1))
+    return rng.choice(spec.num_classes, size=count, p=spec.class_probabilities)
+
+
+def _place(
+    rng: np.random.Generator, spec: ShapesSpec, labels: np.ndarray
+) -> Iterator[tuple[int, float, float, float]]:
+    """Yield (label, centre x, centre y, diameter), large first, overlapping by 40 % at most."""
+    low, high = np.log(spec.min_size), np.log(spec.max_size)
+    sizes = np.sort(np.exp(rng.uniform(low, high, len(labels))))[::-1]
+    placed = np.zeros((0, 3))
+    for label, size in zip(labels, sizes):
+        for _ in range(_PLACEMENT_TRIES):
+            x = rng.uniform(0.35 * size, spec.width - 0.35 * size)
+            y = rng.uniform(0.35 * size, spec.height - 0.35 * size)
+            distance = np.hypot(placed[:, 0] - x, placed[:, 1] - y)
+            overlap = (placed[:, 2] + size) / 2 - distance
+            if not (overlap > 0.4 * np.minimum(placed[:, 2], size)).any():
+                placed = np.vstack([placed, [x, y, size]])
+                yield int(label), x, y, float(size)
+                break
+
+
+def _visible_objects(owner: np.ndarray, full_area: dict, min_visible: float) -> list[dict]:
+    """Boxes of what each object still shows in the ``owner`` map."""
+    objects = []
+    for number, (label, area) in full_area.items():
+        seen = owner == number
+        visible = int(seen.sum())
+        if visible < max(12, min_visible * area):
+            continue
+        rows = np.flatnonzero(seen.any(axis=1))
+        cols = np.flatnonzero(seen.any(axis=0))
+        width = int(cols[-1] - cols[0] + 1)
+        height = int(rows[-1] - rows[0] + 1)
+        box = [int(cols[0]), int(rows[0]), width, height]
+        objects.append({'label': label, 'bbox': box, 'area': visible})
+    return objects
+
+
+def _empty_document(spec: ShapesSpec, split: str) -> dict:
+    """A COCO document with categories 1..num_classes and no image."""
+    description = f'mmrank shapes, {split} split, seed {spec.seed}'
+    return {
+        'info': {'description': description, 'version': '1.0'},
+        'licenses': [],
+        'categories': [
+            {'id': i, 'name': name, 'supercategory': 'shape'}
+            for i, name in enumerate(spec.classes, start=1)
+        ],
+        'images': [],
+        'annotations': [],
+    }
+
+
+def _append(document: dict, file_name: str, shape: tuple, objects: list[dict]) -> None:
+    """Add one image and its objects to a COCO document."""
+    images = document['images']
+    annotations = document['annotations']
+    height, width = shape[:2]
+    images.append(dict(id=len(images) + 1, file_name=file_name, width=width, height=height))
+    for item in objects:
+        own = dict(id=len(annotations) + 1, image_id=len(images), category_id=item['label'] + 1)
+        annotations.append(own | dict(bbox=item['bbox'], area=item['area'], iscrowd=0))

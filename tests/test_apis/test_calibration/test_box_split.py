@@ -1,0 +1,220 @@
+"""Boxes of a split: judged as COCO does, AP equal to the last bit."""
+
+import json
+
+import numpy as np
+import pytest
+from noisy_boxes import iou_of
+
+pytest.importorskip('sklearn')
+pytest.importorskip('pycocotools')
+from noisy_boxes import make_document, make_predictions
+from pycocotools.coco import COCO
+
+from calibration.box_split import BoxSplit
+from calibration.fitting import METHODS, fit_calibration
+from mmrank.apis.coco.box_evaluation import match_boxes
+from mmrank.errors import UserError
+
+
+def brute_force(document, boxes, classes, iou=0.5):
+    """(score, class, whether it is right) of each box that counts, in plain loops."""
+    found = []
+    for image in document['images']:
+        for label, cat in enumerate(classes):
+            mine = [x for x in boxes if (x['image_id'], x['category_id']) == (image['id'], cat)]
+            objects = [
+                x
+                for x in document['annotations']
+                if (x['image_id'], x['category_id']) == (image['id'], cat)
+            ]
+            taken = set()
+            for box in sorted(mine, key=lambda x: -x['score'])[:100]:
+                best, match = iou, None
+                for x in objects:
+                    value = iou_of(box['bbox'], x['bbox'])
+                    if not x['iscrowd'] and x['id'] not in taken and (value >= best):
+                        best, match = value, x['id']
+                if match is not None:
+                    taken.add(match)
+                    found.append((box['score'], label, True))
+                elif not any(
+                    x['iscrowd'] and iou_of(box['bbox'], x['bbox'], True) >= iou for x in objects
+                ):
+                    found.append((box['score'], label, False))
+    return found
+
+
+@pytest.fixture(scope='module')
+def data():
+    document = make_document(images=14, classes=3, objects=5, seed=1)
+    for ann in document['annotations'][::7]:
+        ann['iscrowd'] = 1
+    for number, ann in enumerate(document['annotations'], -1):
+        ann['id'] = number  # also where an evaluator marks an unmatched box by the id 0
+    boxes = make_predictions(document, jitter=0.08, false=6, seed=1)
+    # A class of one image has more boxes than COCO counts.
+    rng = np.random.default_rng(0)
+    boxes += [
+        dict(
+            image_id=2,
+            category_id=3,
+            bbox=[*rng.uniform(0, 200, 2), 30, 30],
+            score=round(rng.uniform(0, 0.3), 2),
+        )
+        for _ in range(130)
+    ]
+    return document, boxes
+
+
+def truth_of(document):
+    truth = COCO()
+    truth.dataset = json.loads(json.dumps(document))
+    truth.createIndex()
+    return truth
+
+
+@pytest.fixture(scope='module')
+def split(data, tmp_path_factory):
+    document, boxes = data
+    folder = tmp_path_factory.mktemp('split')
+    (folder / 'boxes.json').write_text(json.dumps(boxes))
+    (folder / 'truth.json').write_text(json.dumps(document))
+    return BoxSplit.read(folder / 'boxes.json', folder / 'truth.json')
+
+
+def test_boxes_are_judged_as_by_the_definition(data, split):
+    document, boxes = data
+    expected = brute_force(document, boxes, [3, 6, 9])
+    judged = split.judged
+    got = zip(judged.scores.tolist(), judged.labels.tolist(), judged.is_right.tolist())
+    assert len(judged.scores) < len(boxes) - 20  # beyond 100, and on crowds
+    expected = [(float(np.float32(s)), c, right) for s, c, right in expected]
+    assert sorted(got) == sorted(expected)
+    assert judged.classes == ('class 1', 'class 2', 'class 3')
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_ap_is_equal_to_the_last_bit(method, split):
+    calibration = fit_calibration(split.judged, method, min_each=3)
+    before, after = split.figures(), split.figures(calibration)
+    assert before.equals(after)
+    assert np.array_equal(before.by_class, after.by_class)
+    assert before.mean == after.mean > 0
+    assert [x.shape for x in before.details] == [(12,), (10, 101, 3, 4, 3), (10, 3, 4, 3)]
+    # The scores themselves are others, also in their order over classes.
+    scores = np.array([x['score'] for x in split.calibrated(calibration)])
+    raw = np.array([x['score'] for x in split.boxes])
+    assert np.abs(scores - raw).max() > 0.05
+
+
+def test_ap_by_faster_coco_eval_is_equal_to_the_last_bit(data, split):
+    pytest.importorskip('faster_coco_eval')
+    from mmrank.apis.coco.evaluators import find_evaluator
+
+    fast = find_evaluator()
+    calibration = fit_calibration(split.judged, min_each=3)
+    figures = []
+    for boxes in (split.boxes, split.calibrated(calibration)):
+        truth = fast.coco_class()
+        truth.dataset = json.loads(json.dumps(data[0]))
+        truth.createIndex()
+        found = match_boxes(truth, [dict(x) for x in boxes], fast.eval_class)
+        figures.append(found.eval)
+    for key in ('precision', 'recall'):
+        one, two = (np.asarray(x[key]) for x in figures)
+        assert np.array_equal(one, two)
+
+
+def test_plain_isotonic_regression_changes_ap(split):
+    """What the strictly rising map is for."""
+    from sklearn.isotonic import IsotonicRegression
+
+    plain = [dict(x) for x in split.boxes]
+    for label in range(3):
+        mine = split.judged.of_class(label)
+        fitted = IsotonicRegression(out_of_bounds='clip').fit(
+            mine.scores.double().numpy(), mine.is_right.double().numpy()
+        )
+        for box, place in zip(plain, split.labels.tolist()):
+            if place == label:
+                box['score'] = float(fitted.predict([box['score']])[0])
+    after = match_boxes(split.truth, plain).eval['precision']
+    assert not np.array_equal(after, split.figures().details[1])
+
+
+def as_dump(boxes):
+    """The boxes by image, as corners with labels, as models predict them."""
+    by_image = {}
+    for box in boxes:
+        by_image.setdefault(box['image_id'], []).append(box)
+    dump = []
+    for image_id, mine in by_image.items():
+        corners = np.array([x['bbox'] for x in mine])
+        corners[:, 2:] += corners[:, :2]
+        found = dict(
+            bboxes=corners,
+            scores=np.array([x['score'] for x in mine]),
+            labels=np.array([x['category_id'] // 3 - 1 for x in mine]),
+        )
+        dump.append(dict(img_id=image_id, pred_instances=found))
+    return dump
+
+
+def test_a_dump_has_the_same_boxes(data, split):
+    document, boxes = data
+    again = BoxSplit.read(as_dump(boxes), truth_of(document))
+    both = [
+        sorted((x['image_id'], x['category_id'], x['score'], *x['bbox']) for x in one.boxes)
+        for one in (again, split)
+    ]
+    for one, two in zip(*both, strict=True):
+        assert one == pytest.approx(two)
+    assert np.array_equal(again.figures().by_class, split.figures().by_class)
+    dump = as_dump(boxes)
+    dump[0]['pred_instances']['labels'] += 3
+    with pytest.raises(UserError, match='there are 3 classes'):
+        BoxSplit.read(dump, truth_of(document))
+
+
+def test_images_of_both_splits_are_noticed(data, split):
+    document, boxes = data
+    other = make_document(images=14, classes=3, objects=5, seed=2)
+    strange = BoxSplit.read(as_dump(make_predictions(other)), truth_of(other))
+    assert not split.same_as(strange)
+    assert split.same_as(BoxSplit.read(as_dump(boxes), truth_of(document)))
+
+
+@pytest.mark.parametrize(
+    ('boxes', 'classes', 'text'),
+    [
+        ([], None, 'have no box: there is nothing to calibrate'),
+        (
+            None,
+            ['class 2', 'class 1', 'class 3'],
+            'the model has the classes class 2, class 1, class 3, the anno',
+        ),
+        (None, ['cow'], 'the annotations none of them'),
+        (None, ['class 1'], 'category_id of the predictions are not in'),
+    ],
+)
+def test_what_does_not_fit_is_one_message(boxes, classes, text, data, tmp_path):
+    document, own = data
+    path = tmp_path / 'boxes.json'
+    path.write_text(json.dumps(own if boxes is None else boxes))
+    with pytest.raises(UserError, match=text) as caught:
+        BoxSplit.read(path, truth_of(document), classes)
+    assert 'Fix: ' in str(caught.value)
+
+
+def test_federated_annotations_are_refused(data):
+    document, boxes = data
+    document = json.loads(json.dumps(document))
+    document['images'][3]['neg_category_ids'] = [3]
+    with pytest.raises(UserError, match='annotations are of LVIS'):
+        BoxSplit.read(as_dump(boxes), truth_of(document))
+
+
+def test_no_annotations():
+    with pytest.raises(UserError, match="file 'none.json' does not exist"):
+        BoxSplit.read([], 'none.json')

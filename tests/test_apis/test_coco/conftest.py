@@ -1,0 +1,44 @@
+"""A small generated split, and what two models find in it."""
+
+import json
+
+import numpy as np
+import pytest
+from noisy_boxes import make_predictions
+from PIL import Image
+
+from mmrank.apis.coco.box_evaluation import evaluate_boxes, load_ground_truth
+from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+
+
+@pytest.fixture(scope='module')
+def shapes(tmp_path_factory):
+    """Its folder, annotation file and truth, and files of the boxes of two models."""
+    root = tmp_path_factory.mktemp('shapes')
+    files = write_shapes_coco(root, ShapesSpec(1, 10, 0, num_classes=5))
+    truth = load_ground_truth(files['val'])
+    models = {}
+    for name, seed, jitter in (('good', 0, 0.02), ('poor', 1, 0.2)):
+        boxes = make_predictions(truth.dataset, jitter=jitter, seed=seed)
+        models[name] = root / f'{name}.bbox.json'
+        models[name].write_text(json.dumps(boxes))
+    return root, files['val'], truth, models
+
+
+@pytest.fixture(scope='module')
+def evaluations(shapes):
+    """COCO's evaluation of each of the two models."""
+    *_, truth, models = shapes
+    return {name: evaluate_boxes(truth, file) for name, file in models.items()}
+
+
+@pytest.fixture
+def is_drawn():
+    """Whether a picture is large and not of one colour."""
+
+    def look(path):
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert('L'))
+        return min(pixels.shape) > 80 and pixels.std() > 5
+
+    return look

@@ -1,0 +1,86 @@
+"""Times of functions that take turns, and live progress with and without a terminal."""
+
+import io
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+
+import timing
+from mmrank.apis.common.live_progress import LiveProgressHook
+
+
+def test_functions_take_turns_with_the_threads_of_torch(monkeypatch):
+    monkeypatch.setattr(timing, 'TURN', 0.002)
+    calls, threads = [], torch.get_num_threads()
+
+    def step(name, seconds):
+        assert torch.get_num_threads() == threads
+        calls.append(name)
+        time.sleep(seconds)
+
+    steps = {'short': (step, ('a', 0.004)), 'long': (step, ('b', 0.016))}
+    found = timing.in_turn(steps, 3)
+    # A warm-up of each, then three turns.
+    assert calls == ['a', 'b'] * 4
+    assert found['short'] == (pytest.approx(0.004, abs=0.003), 1)
+    assert found['long'][1] > 2
+
+
+def test_ratios_are_those_of_one_turn(monkeypatch):
+    times = {'a': [1.0, 10.0, 2.0], 'b': [3.0, 20.0, 5.0]}
+    times = {name: timing.Times(own, own) for name, own in times.items()}
+    monkeypatch.setattr(timing, 'both_times_in_turn', lambda *args: times)
+    found = timing.in_turn({}, 3)
+    assert found == {'a': (2.0, 1.0), 'b': (5.0, pytest.approx(2.5))}
+
+
+def test_wall_and_cpu_time_of_turns(monkeypatch):
+    monkeypatch.setattr(timing, 'TURN', 0.02)
+    monkeypatch.setattr(timing, 'LONG', 0.05)
+    calls = []
+
+    def sleep(name, seconds):
+        calls.append(name)
+        time.sleep(seconds)
+
+    def work(name):
+        calls.append(name)
+        end = time.process_time() + 0.03
+        while time.process_time() < end:
+            pass
+
+    steps = {'short': (sleep, ('a', 0.01)), 'long': (sleep, ('b', 0.06)), 'busy': (work, ('c',))}
+    times = timing.both_times_in_turn(steps, 3)
+    assert [len(x.wall) for x in times.values()] == [3, 3, 3]
+    assert [len(x.cpu) for x in times.values()] == [3, 3, 3]
+    # The long one has no warm-up.
+    assert calls.count('b') == 3
+    assert calls.count('a') >= 4
+    assert min(times['short'].wall) >= 0.01
+    assert max(times['long'].cpu) < 0.03 <= min(times['busy'].cpu)
+    found = timing.cpu_in_turn(dict(busy=steps['busy'], short=steps['short']), 1)
+    assert found['busy'][1] == 1
+    assert found['short'][1] < 0.5
+
+
+@pytest.mark.parametrize('is_terminal', [True, False])
+def test_progress_shows_iteration_and_loss(is_terminal):
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=is_terminal, width=100)
+    hook = LiveProgressHook('twin', console)
+    runner = SimpleNamespace(iter=2, max_iters=5)
+    hook.before_train(runner)
+    for runner.iter in (2, 3, 4):
+        hook.after_train_iter(runner, 0, None, {'loss': 0.25})
+    hook.before_val(runner)
+    hook.after_train(runner)
+    shown = text.getvalue()
+    assert 'continues at iteration 2 of 5' in shown
+    assert 'twin' in shown
+    assert '5/5' in shown
+    if not is_terminal:
+        assert 'loss 0.250' in shown
+        assert 'evaluating' in shown

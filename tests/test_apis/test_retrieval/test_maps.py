@@ -1,0 +1,91 @@
+"""Maps of embeddings and histograms of class sizes."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mmrank.apis.retrieval import maps
+from mmrank.apis.retrieval.maps import choose_samples, neighbour_purity, plot_class_counts
+from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
+
+TOOL = Path(__file__).resolve().parents[3] / 'tools/analysis_tools/embedding_map.py'
+
+
+def test_chosen_samples_are_those_of_the_largest_classes():
+    labels = np.repeat([4, 1, 7, 2], [5, 109, 2, 107])
+    rows = choose_samples(labels, 2)
+    assert (np.diff(rows) > 0).all()
+    found, counts = np.unique(labels[rows], return_counts=True)
+    assert found.tolist() == [1, 2]
+    assert counts.tolist() == [100, 100]
+    assert rows.tolist() == choose_samples(labels, 2).tolist()
+
+
+def test_purity_against_a_loop():
+    g = np.random.default_rng(0)
+    places, labels = g.normal(size=(30, 3)), g.integers(0, 3, 30)
+    distances = ((places[:, None] - places) ** 2).sum(-1)
+    hits = 0
+    for i in range(30):
+        others = [j for j in range(30) if j != i]
+        nearest = min(others, key=lambda j: distances[i, j])
+        hits += labels[nearest] == labels[i]
+    assert neighbour_purity(distances, labels) == pytest.approx(100 * hits / 30)
+    assert distances[0, 0] == 0  # not changed
+
+
+def write(path, noise, samples=120):
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(samples) % 3
+    centres = torch.eye(3)[labels].repeat(1, 2)
+    save_features(
+        RetrievalFeatures(
+            features=centres + noise * torch.randn(samples, 6, generator=g),
+            labels=labels,
+            classes=('ant', 'bee', 'cow'),
+        ),
+        path,
+    )
+    return path
+
+
+def test_tool(tmp_path, run_script):
+    pytest.importorskip('sklearn')
+    good = write(tmp_path / 'good.npz', 0.05)
+    noise = write(tmp_path / 'noise.npz', 5.0)
+    out = tmp_path / 'map.png'
+    status, text, _ = run_script(TOOL, f'stable AP={good}', f'SmoothAP={noise}', '--out', out)
+    assert status == 0
+    assert out.stat().st_size > 5_000
+    found = re.findall(r'(\w+): of 120 .* ([\d.]+) % have .* ([\d.]+) %', text)
+    purity = {name: (float(a), float(b)) for name, a, b in found}
+    assert purity['AP'][0] == 100
+    assert purity['AP'][1] > 95
+    assert purity['SmoothAP'][0] < 70
+    few = write(tmp_path / 'few.npz', 0.05, samples=60)
+    status, _, error = run_script(TOOL, few, '--out', out)
+    assert status == 2
+    assert '60 samples are too few' in error
+    assert 'Fix:' in error
+
+
+@pytest.mark.parametrize('largest', [1, 2, 7, 40, 41, 1000, 99_999])
+def test_every_number_falls_into_one_bar(largest):
+    edges = maps._edges(largest)
+    sizes = np.arange(1, largest + 1)
+    counted, _ = np.histogram(sizes, bins=edges)
+    assert counted.sum() == largest
+    assert (counted > 0).all()
+    assert len(edges) < 120
+
+
+@pytest.mark.parametrize(
+    'histograms',
+    [{'train': {2: 5, 3: 1}, 'test': {9: 4}}, {'train': {1: 3, 800: 1}}, {'train': {}}, {}],
+)
+def test_a_picture_is_written(tmp_path, histograms):
+    path = plot_class_counts(histograms, tmp_path / 'new' / 'counts.png')
+    assert path.read_bytes().startswith(b'\x89PNG')

@@ -1,0 +1,243 @@
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mmrank.apis.retrieval.report import (
+    check_same_test_set,
+    describe_test_set,
+    evaluate_features,
+    plot_precision_recall,
+    plot_recall_at_k,
+    rich_retrieval,
+    write_curves,
+    write_retrieval_table,
+)
+from mmrank.apis.retrieval.sheets import (
+    CHOICES,
+    draw_retrieval_sheet,
+    draw_sheets,
+    find_neighbours,
+    select_queries,
+    sheet_figure,
+)
+from mmrank.errors import UserError
+from mmrank.evaluation.retrieval_features import RetrievalFeatures
+from mmrank.functional import retrieval_metrics
+
+
+@pytest.fixture(scope='module')
+def images(tmp_path_factory):
+    """Folder of forty grey images, their shapes and modes mixed."""
+    root = tmp_path_factory.mktemp('images')
+    for i in range(40):
+        size = [(30, 20), (20, 30), (200, 400)][i % 3]
+        mode, colour = ('RGB', (5 * i,) * 3) if i % 2 else ('L', 5 * i)
+        image = Image.new(mode, size, colour)
+        image.save(root / f'{i}.png')
+    return root
+
+
+def make_features(seed=0, noise=1.0, with_gallery=False):
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.arange(40) % 5
+    labels[39] = 77  # without a positive, and without a name
+    means = torch.randn(78, 6, generator=torch.Generator().manual_seed(9))
+    return RetrievalFeatures(
+        features=means[labels] + noise * torch.randn(40, 6, generator=g),
+        labels=labels,
+        in_gallery=torch.arange(40) % 3 == 0 if with_gallery else None,
+        paths=[f'{i}.png' for i in range(40)],
+        classes=['zebra', 'ant', 'owl', 'fox', 'a rather long class name'],
+    )
+
+
+def results_of(models):
+    return [evaluate_features(name, f) for name, f in models.items()]
+
+
+@pytest.fixture
+def models():
+    return {'sharp | A': make_features(0, 0.5), 'blurred': make_features(1)}
+
+
+def test_result_holds_the_figures(models):
+    features = models['blurred']
+    got = evaluate_features('x', features, recall_at=(1, 3, 39, 40))
+    figures = retrieval_metrics(*features.sets())
+    expected = figures.summary([1, 3, 39])
+    assert got.queries == expected.pop('queries') == 39
+    assert got.queries_without_positive == 1
+    expected.pop('queries_without_positive')
+    assert got.metrics == pytest.approx(expected)
+    assert 'recall@40' not in got.metrics  # 39 others are all there are
+    np.testing.assert_array_equal(got.average_precision, figures.average_precision.numpy())
+    assert got.cutoffs[0] == 1
+    assert got.cutoffs[-1] == 39
+    assert got.cutoffs == sorted(set(got.cutoffs))
+    assert got.recall_at[0] == pytest.approx(expected['recall@1'])
+    assert got.recall_at[-1] == 1
+
+
+def test_other_test_sets_are_refused(models):
+    check_same_test_set(models)
+    first = models['blurred']
+    other = make_features(with_gallery=True)
+    with pytest.raises(UserError, match="'b' has another gallery"):
+        check_same_test_set({'a': first, 'b': other})
+    other.labels[0] = 3
+    with pytest.raises(UserError, match="'b' has 40 samples with other"):
+        check_same_test_set({'a': first, 'b': other})
+    with pytest.raises(UserError, match='no model'):
+        check_same_test_set({})
+    lonely = RetrievalFeatures(torch.eye(3), torch.arange(3))
+    with pytest.raises(UserError, match='none of 3 queries'):
+        evaluate_features('a', lonely)
+
+
+@pytest.mark.parametrize('with_gallery', [False, True])
+def test_neighbours_are_the_best_of_the_gallery(images, with_gallery):
+    features = make_features(with_gallery=with_gallery)
+    result = evaluate_features('m', features)
+    rows = features.rows_of_queries().tolist()
+    chosen = [0, 7, len(rows) - 1]
+    got = find_neighbours(features, result, chosen, 6, images)
+    unit = torch.nn.functional.normalize(features.features.double())
+    for position, found in zip(chosen, got):
+        row = rows[position]
+        assert found.path == images / f'{row}.png'
+        scores = {
+            i: float(unit[row] @ unit[i])
+            for i in range(40)
+            if i != row and (not with_gallery or i % 3 == 0)
+        }
+        best = sorted(scores, key=lambda i: -scores[i])[:6]
+        assert [n.path.name for n in found.found] == [f'{i}.png' for i in best]
+        assert [n.score for n in found.found] == pytest.approx([scores[i] for i in best], abs=1e-5)
+        assert [n.is_right for n in found.found] == [
+            bool(features.labels[i] == features.labels[row]) for i in best
+        ]
+        positives = sum(bool(features.labels[i] == features.labels[row]) for i in scores)
+        assert found.num_positives == positives
+        assert found.found[0].label == (
+            'class 77' if best[0] == 39 else features.classes[best[0] % 5]
+        )
+
+
+def test_queries_are_chosen_by_average_precision():
+    labels = np.array([0, 0, 0, 1, 1, 2, 2])
+    a = np.array([0.9, 0.8, 0.1, 0.5, 0.2, np.nan, 0.3])
+    b = np.array([0.9, 0.1, 0.2, 0.5, 0.9, 0.5, 0.2])
+    # One of each class before the second of any.
+    assert select_queries([a], labels, 'best', 3) == [0, 3, 6]
+    assert select_queries([a], labels, 'worst', 4) == [2, 4, 6, 3]
+    assert select_queries([a, b], labels, 'differing', 2) == [1, 4]
+    assert 5 not in select_queries([a, b], labels, 'random', 99)
+    with pytest.raises(ValueError, match="one of.*'median'"):
+        select_queries([a], labels, 'median', 1)
+
+
+@pytest.mark.parametrize('how', CHOICES)
+def test_equal_queries_are_chosen_at_random_by_the_seed(how):
+    ap, labels = np.ones(500), np.arange(500) // 5
+    first = select_queries([ap, ap], labels, how, 20, seed=1)
+    assert first == select_queries([ap, ap], labels, how, 20, seed=1)
+    assert first != select_queries([ap, ap], labels, how, 20, seed=2)
+    assert len(set(labels[first])) == 20
+    assert max(first) > 250
+
+
+def is_colour(pixels, colour):
+    wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return np.abs(pixels - wanted).max(1) < 40
+
+
+def test_right_is_framed_solid_and_wrong_dashed(images, models, tmp_path):
+    features = models['blurred']
+    result = evaluate_features('m', features)
+    rows = find_neighbours(features, result, [3, 11, 20], 7, images)
+    axes = np.reshape(sheet_figure(rows, 'title').axes, (3, 8))
+    seen = set()
+    for row, line in zip(rows, axes):
+        for neighbour, axis in zip(row.found, line[1:]):
+            (frame,) = axis.patches
+            mark = axis.texts[0].get_text()[0]
+            dashed = frame.get_linestyle() != '-' and frame.get_linestyle() != 'solid'
+            expected = (False, '✓') if neighbour.is_right else (True, '✗')
+            assert (dashed, mark) == expected
+            seen.add((neighbour.is_right, frame.get_edgecolor()))
+    assert len(seen) == 2
+    path = draw_retrieval_sheet(rows, tmp_path / 'new' / 'sheet.png', 'title')
+    pixels = np.asarray(Image.open(path).convert('RGB')).astype(int).reshape(-1, 3)
+    green, red = (is_colour(pixels, c).sum() for c in ('#009E73', '#D55E00'))
+    assert min(green, red) > 500
+
+
+def test_sheets_cannot_be_drawn_without_images(models, tmp_path):
+    features = models['blurred']
+    result = evaluate_features('m', features)
+    rows = find_neighbours(features, result, [0], 2, tmp_path)
+    with pytest.raises(FileNotFoundError, match='0.png.*--image-root'):
+        draw_retrieval_sheet(rows, tmp_path / 'sheet.png')
+    with pytest.raises(ValueError, match='at least one query'):
+        draw_retrieval_sheet([], tmp_path / 'sheet.png')
+    bare = RetrievalFeatures(features.features, features.labels)
+    with pytest.raises(UserError, match="'m' have no image paths"):
+        find_neighbours(bare, result, [0])
+
+
+@pytest.mark.slow
+def test_pages_of_several_models_and_of_one(images, models, tmp_path):
+    results = results_of(models)
+    (tmp_path / 'sheet_old.png').touch()
+    options = dict(num_queries=3, top_k=4, root=images)
+    paths = draw_sheets(models, results, tmp_path, **options)
+    assert {p.name for p in paths} == {
+        'sheet_random_sharp___A.png',
+        'sheet_random_blurred.png',
+        'sheet_worst_sharp___A.png',
+        'sheet_worst_blurred.png',
+        'sheet_differing.png',
+    }
+    assert {*paths, tmp_path / 'sheet_old.png'} == set(tmp_path.glob('sheet_*'))
+    one = {'blurred': models['blurred']}
+    paths = draw_sheets(one, results[1:], tmp_path, **options)
+    assert {p.name for p in paths} == {'sheet_random_blurred.png', 'sheet_worst_blurred.png'}
+
+
+def test_curves_are_drawn_and_written(models, tmp_path):
+    results = results_of(models)
+    for draw in (plot_precision_recall, plot_recall_at_k):
+        path = draw(results, tmp_path / 'new' / 'curves.png')
+        several = np.asarray(Image.open(path).convert('RGB')).astype(int)
+        one = draw(results[:1], tmp_path / 'one.png')
+        one = np.asarray(Image.open(one).convert('RGB')).astype(int)
+        blue = [is_colour(x.reshape(-1, 3), '#0072B2') for x in (several, one)]
+        assert blue[0].sum() > 200
+        assert blue[1].sum() == 0
+    content = json.loads(write_curves(results, tmp_path / 'curves.json').read_text())
+    assert list(content) == list(models)
+    got = content['blurred']
+    assert got['precision'] == results[1].precision.tolist()
+    assert got['recall'][-1] == 1
+    assert got['metrics'] == results[1].metrics
+    assert len(got['k']) == len(got['recall_at_k'])
+
+
+def test_table(models, tmp_path):
+    results = results_of(models)
+    markdown, table = write_retrieval_table(results, tmp_path / 'new')
+    lines = markdown.read_text().splitlines()
+    assert lines[2] == '| method | mAP | R-Precision | MAP@R | R@1 | R@10 |'
+    value = 100 * results[0].metrics['mAP']
+    assert lines[4].startswith(f'| sharp \\| A | **{value:.2f}** |')
+    assert '1 queries without a positive' in lines[-1]
+    with open(table, newline='') as file:
+        rows = list(csv.DictReader(file))
+    assert float(rows[1]['mAP']) == results[1].metrics['mAP']
+    assert rows[1]['gallery_size'] == '40'
+    assert describe_test_set(results[0]).startswith('39 queries')
+    assert len(rich_retrieval(results).rows) == 2

@@ -1,0 +1,256 @@
+"""Plans of comparisons: what is run, and what is refused."""
+
+import math
+
+import pytest
+import yaml
+
+from mmrank.apis.seeds.plan import parse_plan, read_plan
+from mmrank.apis.seeds.runs import Outcome
+from mmrank.apis.seeds.statistics import check_splits, choose
+from mmrank.errors import UserError
+
+LR = 'optim_wrapper.optimizer.lr'
+
+
+@pytest.fixture
+def config(tmp_path):
+    """A config with validation and test data of their own."""
+    path = tmp_path / 'base.py'
+    path.write_text(
+        "val_dataloader = dict(dataset=dict(ann_file='val.json'))\n"
+        "test_dataloader = dict(dataset=dict(ann_file='test.json'))\n"
+    )
+    return path
+
+
+@pytest.fixture
+def content(config, tmp_path):
+    """The content of a plan file: two methods, one grid."""
+    return {
+        'out_dir': str(tmp_path / 'out'),
+        'seeds': [0, 1, 2],
+        'metrics': ['acc', 'time'],
+        'lower_better': ['time'],
+        'methods': [
+            {'name': 'a', 'config': str(config)},
+            {
+                'name': 'b',
+                'config': str(config),
+                'cfg_options': {'model.sizes': [1, 2]},
+                'tune': {LR: ['1e-4', 0.1, 1]},
+            },
+        ],
+        'tune': {'seeds': [10, 11]},
+    }
+
+
+def test_runs_of_a_plan(content):
+    plan = parse_plan(content)
+    assert plan.baseline == 'a'
+    tuning = plan.tuning_runs()
+    assert len(tuning) == 6
+    assert {run.method for run in tuning} == {'b'}
+    assert {run.seed for run in tuning} == {10, 11}
+    assert {run.split for run in tuning} == {'val'}
+    assert {run.options[LR] for run in tuning} == {'1e-4', '0.1', '1'}
+    assert all(run.options['model.sizes'] == '[1,2]' for run in tuning)
+
+    assert [run.method for run in plan.final_runs()] == ['a'] * 3
+    final = plan.final_runs({('b', None): {LR: '0.1'}})
+    assert [(run.method, run.seed) for run in final] == [
+        (method, seed) for seed in (0, 1, 2) for method in ('a', 'b')
+    ]
+    assert {run.split for run in final} == {'test'}
+    assert final[1].options[LR] == '0.1'
+    folders = {run.folder for run in tuning + final}
+    assert len(folders) == 12
+
+
+def test_a_changed_config_or_option_changes_the_folder(content, config):
+    folder = parse_plan(content).final_runs()[0].folder
+    assert parse_plan(content).final_runs()[0].folder == folder
+    content['cfg_options'] = {'x': 1}
+    changed = parse_plan(content).final_runs()[0].folder
+    assert changed != folder
+    del content['cfg_options']
+    config.write_text(config.read_text() + 'epochs = 3\n')
+    import os
+
+    os.utime(config, (1, 1))  # a clock tick may be too coarse
+    assert parse_plan(content).final_runs()[0].folder not in (folder, changed)
+
+
+def test_a_plan_is_read(content, tmp_path):
+    (tmp_path / 'plan.yaml').write_text(yaml.safe_dump(content))
+    assert read_plan(tmp_path / 'plan.yaml') == parse_plan(content)
+    (tmp_path / 'plan.yaml').write_text('a: [')
+    with pytest.raises(UserError, match='plan.yaml cannot be read'):
+        read_plan(tmp_path / 'plan.yaml')
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'methods': []}, '`methods` is empty'),
+        ({'seeds': []}, '`seeds` is empty'),
+        ({'seeds': [1, 1]}, 'a seed twice'),
+        ({'seeds': ['x']}, 'a list of integers'),
+        ({'metrics': []}, '`metrics` is empty'),
+        ({'baseline': 'c'}, "`baseline` 'c' is not one of the methods"),
+        ({'lower_better': ['loss']}, "`lower_better` names \\['loss'\\]"),
+        ({'seeds': [9, 10]}, 'share \\[10\\].*Use other seeds'),
+        ({'tune': {}}, '`tune.seeds` is empty'),
+        ({'tune': {'grid': {LR: 0.1}, 'seeds': [9]}}, 'set a list'),
+        ({'folds': [{'fold': 0}]}, '`folds` has 1 entries and `seeds` 3'),
+        ({'folds': [3]}, r'`folds\[0\]` is 3: set key: value'),
+        ({'sedes': [1]}, "unknown fields \\['sedes'\\]"),
+        *(({'seeds': x}, 'integers from 0') for x in ('12', [1.5], [True], True, [-1], [2**32])),
+        *(({'metrics': x}, '`metrics` is .*names') for x in (5, None, [5], {'a': 1}, [''])),
+        *(({'scale': x}, '`scale` is ') for x in ('x', None, [1], math.nan, 0, -1, True)),
+        *(({'out_dir': x}, '`out_dir` is ') for x in (5, None, '', ['a'], 'a\0')),
+        *(({'tune': x}, '`tune` is ') for x in (5, [1], 'x')),
+        *(({'folds': x}, '`folds` is ') for x in (5, {'a': 1})),
+        ({'tune': {'metric': [1]}}, '`tune.metric` is '),
+        ({'tune': {'grid': {LR: {'b': 1}}, 'seeds': [9]}}, 'set a list of values'),
+        ({'lower_better': 5}, '`lower_better` is '),
+        ({'methods': {'a': 'b'}}, '`methods` is '),
+        ({'methods': [5]}, '`methods` has 5'),
+        ({'allow_shared_split': 'no'}, 'set true or false'),
+        ({'executor': 5}, '`executor` is 5'),
+    ],
+)
+def test_a_wrong_plan_is_refused(content, change, message):
+    with pytest.raises(ValueError, match=message):
+        parse_plan({**content, **change})
+
+
+@pytest.mark.parametrize(
+    ('method', 'message'),
+    [
+        ({'name': 'a'}, '`methods.config` is None'),
+        *(({'config': 'x.py', 'name': x}, 'letters, digits') for x in ('a/b', '.', '..', '')),
+        ({'config': 'x.py', 'seed': 1}, "unknown fields \\['seed'\\]"),
+        ({'config': 'x.py', 'cfg_options': 'lr=1'}, 'key: value'),
+    ],
+)
+def test_a_wrong_method_is_refused(content, method, message):
+    content['methods'] = [method]
+    with pytest.raises(ValueError, match=message):
+        parse_plan(content)
+
+
+def test_two_methods_of_a_name_are_refused(content):
+    content['methods'][1]['name'] = 'a'
+    with pytest.raises(ValueError, match='Name each differently'):
+        parse_plan(content)
+
+
+def test_a_missing_config_is_named(content):
+    content['methods'] = [{'config': 'absent.py'}]
+    with pytest.raises(ValueError, match=r"'absent\.py' does not exist"):
+        parse_plan(content).final_runs()
+
+
+def test_a_broken_config_is_named(content, config):
+    config.write_text('x = 1 +')
+    with pytest.raises(ValueError, match=r'base\.py cannot be read'):
+        parse_plan(content).final_runs()
+
+
+def test_tuning_on_the_test_data_is_refused(content, config):
+    check_splits(parse_plan(content))
+    config.write_text(
+        "val_dataloader = dict(dataset=dict(ann_file='val.json'))\n"
+        'test_dataloader = val_dataloader\n'
+    )
+    with pytest.raises(ValueError, match='tests on its validation data'):
+        check_splits(parse_plan(content))
+    check_splits(parse_plan({**content, 'allow_shared_split': True}))
+
+
+def make_outcomes(plan, values):
+    """Give the tuning's runs the ``values`` of their learning rates."""
+    return [Outcome(run, values(run.options[LR], run.seed)) for run in plan.tuning_runs()]
+
+
+def test_choice_by_the_mean_of_the_tuning_metric(content):
+    plan = parse_plan(content)
+    table = {'1e-4': 0.3, '0.1': 0.5, '1': 0.4}
+    chosen, rows = choose(
+        plan, make_outcomes(plan, lambda lr, seed: {'acc': table[lr] + seed / 100})
+    )
+    assert chosen == {('b', None): {LR: '0.1'}}
+    assert [row['chosen'] for row in rows] == [False, True, False]
+    assert [row['at_edge'] for row in rows] == [True, False, True]
+    assert rows[1]['mean'] == pytest.approx(0.605)
+
+
+def test_choice_where_less_is_better(content):
+    content['tune']['metric'] = 'time'
+    plan = parse_plan(content)
+    outcomes = make_outcomes(plan, lambda lr, seed: {'time': float(lr)})
+    assert choose(plan, outcomes)[0] == {('b', None): {LR: '1e-4'}}
+
+
+def test_failed_combination_is_not_chosen(content):
+    plan = parse_plan(content)
+
+    def values(lr, seed):
+        return None if (lr, seed) == ('1', 11) else {'acc': float(lr)}
+
+    chosen, rows = choose(plan, make_outcomes(plan, values))
+    assert chosen == {('b', None): {LR: '0.1'}}
+    assert rows[2]['n'] == 1
+    assert choose(plan, make_outcomes(plan, lambda lr, seed: None))[0] == {}
+
+
+@pytest.fixture
+def folded(content):
+    """The plan with two folds in place of its seeds."""
+    del content['seeds']
+    content['folds'] = [{'data.fold': 0}, {'data.fold': 1}]
+    content['tune']['cfg_options'] = {'data.part': 'inner'}
+    return parse_plan(content)
+
+
+def test_each_fold_is_trained_with_a_seed_of_its_own(folded):
+    final = folded.final_runs({('b', 0): {LR: '0.1'}, ('b', 1): {LR: '1'}})
+    assert [(r.method, r.fold, r.seed, r.options['data.fold']) for r in final] == [
+        (method, fold, fold, str(fold)) for fold in (0, 1) for method in ('a', 'b')
+    ]
+    assert [r.options[LR] for r in final if r.method == 'b'] == ['0.1', '1']
+    assert not any('data.part' in r.options for r in final)
+    assert len({r.folder for r in final}) == 4
+
+
+def test_each_fold_is_tuned_on_its_own_validation_data(folded):
+    tuning = folded.tuning_runs()
+    assert len(tuning) == 12
+    assert all(r.options['data.part'] == 'inner' for r in tuning)
+    assert {(r.fold, r.options['data.fold']) for r in tuning} == {(0, '0'), (1, '1')}
+    best = {0: '1e-4', 1: '1'}
+    outcomes = [Outcome(r, {'acc': float(r.options[LR] == best[r.fold])}) for r in tuning]
+    chosen, rows = choose(folded, outcomes)
+    assert chosen == {('b', 0): {LR: '1e-4'}, ('b', 1): {LR: '1'}}
+    assert [row['fold'] for row in rows] == [0, 0, 0, 1, 1, 1]
+    # A fold whose tuning failed has no final run.
+    lost = [Outcome(r, None) if r.fold else o for r, o in zip(tuning, outcomes)]
+    assert list(choose(folded, lost)[0]) == [('b', 0)]
+
+
+def test_some_folds_can_decide_for_all(content):
+    del content['seeds']
+    content['folds'] = [{'data.fold': x} for x in range(3)]
+    content['tune']['folds'] = [0, 2]
+    plan = parse_plan(content)
+    tuning = plan.tuning_runs()
+    assert {r.fold for r in tuning} == {0, 2}
+    values = {(0, '0.1'): 0.9, (2, '0.1'): 0.1, (0, '1'): 0.6, (2, '1'): 0.6}
+    outcomes = [Outcome(r, {'acc': values.get((r.fold, r.options[LR]), 0.0)}) for r in tuning]
+    chosen, rows = choose(plan, outcomes)
+    assert chosen == {('b', fold): {LR: '1'} for fold in range(3)}
+    assert [row['n'] for row in rows] == [4, 4, 4]
+    content['tune']['folds'] = [3]
+    with pytest.raises(ValueError, match=r'names \[3\].*has 3 folds'):
+        parse_plan(content)

@@ -1,0 +1,268 @@
+"""Statistics against scipy and by hand; the report and the pictures that state them."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from scipy import stats
+
+from mmrank.apis.common.records import read_final_rows
+from mmrank.apis.seeds.plan import parse_plan
+from mmrank.apis.seeds.plots import by_setting, draw_box_plot, plot_setting, read_values
+from mmrank.apis.seeds.report import write_csv, write_markdown, write_runs_csv
+from mmrank.apis.seeds.runs import Outcome
+from mmrank.apis.seeds.statistics import collect_values, compare_paired, summarise
+from mmrank.errors import UserError
+
+TOOL = Path(__file__).resolve().parents[3] / 'tools/analysis_tools/plot_seeds.py'
+A = {0: 0.30, 1: 0.32, 2: 0.31, 3: 0.35}
+B = {0: 0.38, 1: 0.37, 2: 0.36, 3: 0.41}
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Three methods, two metrics, four seeds."""
+    config = tmp_path / 'a.py'
+    config.write_text('x = 1\n')
+    return parse_plan(
+        {
+            'out_dir': str(tmp_path),
+            'seeds': [0, 1, 2, 3],
+            'metrics': ['acc', 'time'],
+            'lower_better': ['time'],
+            'methods': [{'name': name, 'config': str(config)} for name in 'abc'],
+        }
+    )
+
+
+def make_outcomes(plan, failed=()):
+    """Outcomes of the final runs with known values."""
+    table = {'a': A, 'b': B, 'c': dict.fromkeys(A, 0.1)}
+    return [
+        Outcome(run, None, error='exit status 1\nlast line')
+        if (run.method, run.seed) in failed
+        else Outcome(run, {'acc': table[run.method][run.seed], 'time': 1.0 + run.seed})
+        for run in plan.final_runs()
+    ]
+
+
+@settings(max_examples=15)  # scipy's tests take half a second
+@given(
+    st.lists(
+        st.tuples(st.floats(-1, 1, allow_subnormal=False), st.floats(-1, 1, allow_subnormal=False)),
+        min_size=2,
+        max_size=12,
+    )
+)
+def test_comparison_equals_scipy(pairs):
+    ours, theirs = np.array(pairs).T
+    assume(np.std(ours - theirs) > 1e-6)
+    made = compare_paired(dict(enumerate(ours)), dict(enumerate(theirs)))
+    test = stats.ttest_rel(ours, theirs)
+    interval = test.confidence_interval(0.95)
+    assert made['p_value'] == pytest.approx(test.pvalue, rel=1e-6, abs=1e-12)
+    assert made['ci_low'] == pytest.approx(interval.low, rel=1e-6, abs=1e-9)
+    assert made['ci_high'] == pytest.approx(interval.high, rel=1e-6, abs=1e-9)
+    assert made['difference'] == pytest.approx((ours - theirs).mean())
+
+
+def test_comparison_by_hand():
+    # Differences 8, 5, 5, 6 (in %): mean 6, sd sqrt(2), t(0.975, 3) = 3.1824.
+    made = compare_paired(B, A)
+    half = 3.182446 * math.sqrt(2) / 2 / 100
+    assert made['pairs'] == 4
+    assert made['difference'] == pytest.approx(0.06)
+    assert made['ci_low'] == pytest.approx(0.06 - half, rel=1e-5)
+    assert made['ci_high'] == pytest.approx(0.06 + half, rel=1e-5)
+
+
+def test_only_common_seeds_are_paired():
+    made = compare_paired({1: 1.0, 2: 2.0, 9: 100.0}, {1: 0.5, 2: 1.0, 3: 7.0})
+    assert made['pairs'] == 2
+    assert made['difference'] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ('ours', 'expected'),
+    [({}, {'pairs': 0}), ({0: 0.5}, {'pairs': 1, 'difference': pytest.approx(0.2)})],
+)
+def test_too_few_pairs_have_no_test(ours, expected):
+    assert compare_paired(ours, A) == expected
+
+
+@pytest.mark.parametrize(('shift', 'p_value'), [(0.0, 1.0), (0.25, 0.0)])
+def test_equal_differences(shift, p_value):
+    base = {0: 0.5, 1: 0.25, 2: 1.0}
+    made = compare_paired({s: v + shift for s, v in base.items()}, base)
+    assert made['p_value'] == p_value
+    assert made['ci_low'] == made['ci_high'] == shift
+
+
+def test_rounding_is_no_spread():
+    base = {0: 0.1, 1: 0.3, 2: 0.7}
+    made = compare_paired({s: v + 0.1 for s, v in base.items()}, base)
+    assert made['p_value'] == 0.0
+    assert made['ci_low'] == made['ci_high'] == pytest.approx(0.1)
+
+
+def test_summary(plan):
+    cells = summarise(plan, collect_values(plan, make_outcomes(plan)))
+    assert [(c.method, c.metric) for c in cells] == [
+        (method, metric) for method in 'abc' for metric in ('acc', 'time')
+    ]
+    assert cells[0].mean == pytest.approx(0.32)
+    assert cells[0].std == pytest.approx(math.sqrt(0.0014 / 3))
+    assert cells[0].pairs == 0
+    assert cells[2].difference == pytest.approx(0.06)
+
+
+def test_markdown(plan):
+    outcomes = make_outcomes(plan, failed=[('c', 2)])
+    cells = summarise(plan, collect_values(plan, outcomes))
+    failures = [outcome for outcome in outcomes if outcome.error]
+    tuning = [
+        {
+            'method': 'b',
+            'fold': None,
+            'choice': {'optim.lr': '1e-4'},
+            'n': 2,
+            'mean': 0.5,
+            'chosen': True,
+            'at_edge': True,
+        }
+    ]
+    text = write_markdown(plan, cells, tuning=tuning, failures=failures)
+    assert '| a | acc ↑ | 4 | 0.3200 ± 0.0216 | baseline |  |' in text
+    assert '| b | acc ↑ | 4 | **0.3800 ± 0.0216** | +0.0600 [+0.0375, +0.0825] | 0.003 |' in text
+    assert '| c | time ↓ | 3 | ' in text
+    assert '| b | lr=1e-4 | 2 | 0.5000 | chosen, at the edge' in text
+    assert 'last line' in text
+    assert 'Some seeds are missing' in text
+
+
+def test_scale(plan, tmp_path):
+    from dataclasses import replace
+
+    plan = replace(plan, scale=100.0)
+    cells = summarise(plan, collect_values(plan, make_outcomes(plan)))
+    assert '32.00 ± 2.16' in write_markdown(plan, cells)
+
+
+def test_csv(plan, tmp_path):
+    cells = summarise(plan, collect_values(plan, make_outcomes(plan)))
+    with write_csv(cells, tmp_path / 'summary.csv').open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 6
+    assert float(rows[2]['difference']) == pytest.approx(0.06)
+    assert math.isnan(float(rows[0]['p_value']))
+
+
+@pytest.mark.parametrize('failed', [(), [('c', s) for s in range(4)]])
+def test_box_plot(plan, tmp_path, failed):
+    values = collect_values(plan, make_outcomes(plan, failed))
+    path = draw_box_plot(values, plan.metrics, tmp_path / 'plot.png', lower_better=['time'])
+    with Image.open(path) as picture:
+        assert picture.width == 1600
+        assert np.asarray(picture.convert('L')).std() > 5  # not blank
+
+
+@pytest.mark.parametrize(('methods', 'metrics'), [(3, 1), (12, 4), (2, 7)])
+def test_box_plot_is_as_wide_as_a_page(tmp_path, methods, metrics):
+    """800 pixels at two dots each; each box keeps its height."""
+    keys = [f'retrieval/metric@{i}' for i in range(metrics)]
+    values = {f'm{i}': {k: dict(A) for k in keys} for i in range(methods)}
+    path = draw_box_plot(values, keys, tmp_path / 'plot.png')
+    with Image.open(path) as picture:
+        assert picture.width == 1600
+        assert picture.height > 50 * methods * math.ceil(metrics / 3)
+
+
+def test_boxes_are_sorted_by_the_median(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        'mmrank.apis.seeds.plots.colours_of',
+        lambda names: shown.extend(names) or ['k'] * len(names),
+    )
+    values = {
+        'low': {'x': {0: 1.0, 1: 2.0, 2: 9.0}},
+        'none': {'x': {}},
+        'high': {'x': {0: 3.0, 1: 3.0, 2: 3.0}},
+    }
+    draw_box_plot(values, ['x'], tmp_path / 'a.png')
+    draw_box_plot(values, ['x'], tmp_path / 'b.png', lower_better=['x'])
+    assert shown == ['high', 'low', 'none', 'low', 'high', 'none']
+
+
+def test_box_plot_of_a_file(plan, run_script, tmp_path):
+    outcomes = make_outcomes(plan, failed=[('c', 3)])
+    facts = {'step': 90, 'commit': 'abc', 'seconds': 1.5}
+    outcomes[0].run.folder.mkdir(parents=True)
+    outcomes[0].run.result_file.write_text(json.dumps(facts))
+    runs = write_runs_csv(plan, outcomes, tmp_path / 'runs.csv')
+    first, *others = read_final_rows(runs)
+    assert {key: first[key] for key in facts} == {key: str(x) for key, x in facts.items()}
+    assert len(others) == 10
+    values = read_values(runs, ['acc'], scale=100)
+    assert values['b'] == {'acc': pytest.approx({s: 100 * x for s, x in B.items()})}
+    out = tmp_path / 'boxplot.png'
+    status, printed, _ = run_script(TOOL, runs, '--out', out)
+    assert (status, printed) == (0, f'Wrote {out}\n')
+    assert out.is_file()
+    status, _, errors = run_script(TOOL, runs, '--metrics', 'AP')
+    assert status == 2
+    assert 'no final run with AP. Fix: pass some of: acc, time' in errors
+
+
+SETTING_RUNS = """stage,method,seed,settings,AP,AUROC
+tune,soprc-0.1,100,{},99,
+final,soprc-0.1,0,{},50.5,
+final,soprc-0.1,1,{},51.5,80
+final,soprc-0.25,0,{},52,
+final,smooth_ap-0.1,0,{},40,
+"""
+
+
+@pytest.fixture
+def setting_runs(tmp_path):
+    path = tmp_path / 'runs.csv'
+    path.write_text(SETTING_RUNS)
+    return path
+
+
+def test_runs_by_method_and_setting(setting_runs):
+    values = read_values(setting_runs, ['AP'])
+    assert by_setting(values, 'AP') == {
+        'soprc': {0.1: [50.5, 51.5], 0.25: [52]},
+        'smooth_ap': {0.1: [40]},
+    }
+    setting_runs.write_text(SETTING_RUNS.replace('soprc-0.25', 'soprc'))
+    with pytest.raises(UserError, match="'soprc' has no value. Fix"):
+        by_setting(read_values(setting_runs), 'AP')
+
+
+def test_the_lines_are_drawn(setting_runs, tmp_path):
+    found = by_setting(read_values(setting_runs, ['AP']), 'AP')
+    drawn = [
+        np.asarray(
+            Image.open(plot_setting(some, tmp_path / 'x.png', setting='rate', metric='AP')).convert(
+                'L'
+            )
+        )
+        for some in (found, {'soprc': found['soprc']})
+    ]
+    assert (drawn[0] != drawn[1]).any()
+    assert all(x.std() > 5 for x in drawn)
+
+
+def test_command_of_a_setting(setting_runs, tmp_path, run_script):
+    out = tmp_path / 'y.png'
+    words = ('--metrics', 'AP', '--setting', 'rate', '--mark', 0.14, '--out', out)
+    status, _, errors = run_script(TOOL, setting_runs, *words)
+    assert status == 0, errors
+    assert out.is_file()

@@ -1,0 +1,121 @@
+"""Made-up glyphs and interactions: reproducible, and what is promised of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glyphs import GlyphsSpec, draw_glyph, write_glyphs
+from interactions import InteractionsSpec, make_interactions
+
+TOOL = Path(__file__).resolve().parents[3] / 'tools/dataset_converters'
+
+
+def drawings(spec):
+    return np.stack(
+        [[draw_glyph(spec, c, i) for i in range(spec.per_class)] for c in range(spec.num_classes)]
+    )
+
+
+def test_drawings_follow_from_the_seed():
+    spec = GlyphsSpec(num_classes=3, per_class=3)
+    images = drawings(spec)
+    assert images.shape == (3, 3, 28, 28)
+    assert images.dtype == np.uint8
+    np.testing.assert_array_equal(images, drawings(spec))
+    # More classes or drawings leave those before them as they are.
+    more = drawings(GlyphsSpec(num_classes=4, per_class=5))
+    np.testing.assert_array_equal(images, more[:3, :3])
+    other = drawings(GlyphsSpec(num_classes=3, per_class=3, seed=1))
+    assert (images != other).any(axis=(2, 3)).all()
+    assert len({image.tobytes() for image in images.reshape(9, -1)}) == 9
+
+
+def test_every_drawing_has_ink_and_paper():
+    inked = (drawings(GlyphsSpec(num_classes=40)) > 127).mean(axis=(2, 3))
+    assert inked.min() > 0.03
+    assert inked.max() < 0.5
+
+
+def test_pixels_help_but_do_not_solve_it():
+    spec = GlyphsSpec(num_classes=30, per_class=4)
+    rows = drawings(spec).reshape(120, -1).astype(float)
+    rows -= rows.mean(axis=1, keepdims=True)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    scores = rows @ rows.T
+    np.fill_diagonal(scores, -2)
+    right = (scores.argmax(1) // 4 == np.arange(120) // 4).mean()
+    assert 0.2 < right < 0.97
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        (dict(num_classes=0), 'num_classes must be at least 1, got 0'),
+        (dict(size=4), 'size must be at least 8, got 4'),
+        (dict(jitter=-1.0), 'jitter must be at least 0'),
+    ],
+)
+def test_bad_numbers_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        GlyphsSpec(**options)
+
+
+def test_tool_writes_class_folders(tmp_path, run_script):
+    command = TOOL / 'make_glyphs.py', tmp_path
+    sizes = '--classes', 11, '--per-class', 2, '--size', 16
+    status, _, errors = run_script(*command, *sizes)
+    assert not status, errors
+    names = sorted(p.name for p in tmp_path.iterdir())
+    assert names == [f'glyph_{i:02d}' for i in range(11)]
+    assert len(list(tmp_path.rglob('*.png'))) == 22
+    status, _, errors = run_script(*command, '--classes', 0)
+    assert status == 2
+    assert 'num_classes must be at least 1' in errors
+
+
+def test_progress_counts_classes(tmp_path):
+    seen = []
+    write_glyphs(tmp_path, GlyphsSpec(3, 1), lambda *arguments: seen.append(arguments))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize('seed', [0, 1])
+@pytest.mark.parametrize('shape', [(50, 30), (9, 9)])
+def test_every_entity_is_in_training(shape, seed):
+    spec = InteractionsSpec(*shape, per_user=4, seed=seed)
+    train, held_out = make_interactions(spec)
+    for i, size in enumerate(shape):
+        assert np.unique(train[:, i]).tolist() == list(range(size))
+    both = {tuple(x) for x in np.concatenate([train, held_out])}
+    assert len(both) == len(train) + len(held_out)
+    assert 4 * shape[0] <= len(both) <= 5 * shape[0]
+    assert len(held_out)
+
+
+def test_the_seed_says_it_all():
+    one, same, other = (make_interactions(InteractionsSpec(seed=x))[0] for x in (3, 3, 4))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_popularity_has_a_long_tail():
+    train, _ = make_interactions(InteractionsSpec())
+    counts = np.sort(np.bincount(train[:, 1]))
+    # A tenth of the items has more than the lower half.
+    assert counts[-10:].sum() > 1.5 * counts[:50].sum()
+    assert counts[-1] > 5 * np.median(counts)
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (dict(num_users=1), 'num_users must be'),
+        (dict(per_user=60), 'at most half'),
+        (dict(held_out=1), 'held_out must be'),
+        (dict(num_items=300), 'must not exceed'),
+    ],
+)
+def test_bad_numbers(change, message):
+    with pytest.raises(ValueError, match=message):
+        InteractionsSpec(**change)

@@ -1,0 +1,163 @@
+"""Predicted boxes of a split, judged against its annotations."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+from torch import Tensor
+
+from mmrank.apis.coco.box_evaluation import (
+    check_predictions,
+    class_matches,
+    load_ground_truth,
+    load_predictions,
+    match_boxes,
+)
+from mmrank.apis.coco.pr_curves import PRCurves
+from mmrank.calibration.calibration_file import Calibration
+from mmrank.errors import UserError
+
+from .splits import JudgedScores, SplitFigures, as_float32
+
+
+@dataclass(frozen=True)
+class BoxSplit:
+    """Boxes of a detector and the objects of the images."""
+
+    truth: COCO  # Annotations
+    boxes: list[dict]  # Predictions in COCO's form
+    judged: JudgedScores  # Their scores
+    labels: Tensor  # (n,) int64 class of each box of ``boxes``
+    scores: Tensor  # (n,) float32
+
+    @classmethod
+    def read(
+        cls,
+        predictions: str | os.PathLike | list[dict],
+        ann_file: str | os.PathLike | COCO,
+        classes: Sequence[str] | None = None,
+        iou: float = 0.5,
+    ) -> 'BoxSplit':
+        """Read the boxes of a split and judge them as COCO matches them."""
+        if not isinstance(ann_file, COCO) and not Path(ann_file).is_file():
+            raise UserError(
+                f'annotation file {str(ann_file)!r} does not exist. Fix: pass '
+                'the COCO file of the images that were predicted'
+            )
+        truth = load_ground_truth(ann_file)
+        if any('neg_category_ids' in x for x in truth.dataset['images']):
+            raise UserError(
+                'the annotations are of LVIS, where a box of a class that was not looked for is '
+                'neither right nor wrong. Fix: calibrate on images that are annotated whole'
+            )
+        cat_ids, names = _categories(truth, classes)
+        if isinstance(predictions, list):
+            boxes = _boxes_of_dump(predictions, cat_ids)
+        else:
+            boxes = load_predictions(predictions)
+        check_predictions(boxes, truth.imgs, set(cat_ids))
+        if not boxes:
+            raise UserError(
+                'the predictions have no box: there is nothing to calibrate. Fix: lower '
+                'model.test_cfg.score_thr, or pass the predictions of a trained model'
+            )
+        place = {cat_id: i for i, cat_id in enumerate(cat_ids)}
+        labels = np.array([place[box['category_id']] for box in boxes])
+        scores = as_float32(np.array([box['score'] for box in boxes]), labels, 'boxes')
+        evaluation = judge_boxes(truth, [dict(box) for box in boxes], iou)
+        judged = _judged(evaluation, cat_ids, names, scores)
+        return cls(truth, boxes, judged, torch.from_numpy(labels), scores)
+
+    def calibrated(self, calibration: Calibration) -> list[dict]:
+        """The boxes with probabilities for scores, in the same order."""
+        values = calibration.probabilities(self.scores, self.labels).tolist()
+        return [{**box, 'score': value} for box, value in zip(self.boxes, values)]
+
+    def figures(self, calibration: Calibration | None = None) -> SplitFigures:
+        """COCO's figures of the boxes."""
+        boxes = list(map(dict, self.boxes)) if calibration is None else self.calibrated(calibration)
+        evaluation = match_boxes(self.truth, boxes)
+        ap = PRCurves.from_coco_eval(evaluation).by_class()
+        return SplitFigures(
+            np.array([ap[name] for name in self.judged.classes]),
+            float(evaluation.stats[0]),
+            (evaluation.stats, evaluation.eval['precision'], evaluation.eval['recall']),
+        )
+
+    def same_as(self, other: 'BoxSplit') -> bool:
+        """Whether the other split has images of this one."""
+        return not _images(self.truth).isdisjoint(_images(other.truth))
+
+
+def _images(truth: COCO) -> set[tuple]:
+    """Images by name and objects: files of two folders may share a name."""
+    return {
+        (image.get('file_name', image['id']), tuple(sorted(tuple(x['bbox']) for x in objects)))
+        for image in truth.dataset['images']
+        if (objects := truth.imgToAnns.get(image['id']))
+    }
+
+
+def _categories(truth: COCO, classes: Sequence[str] | None) -> tuple[list[int], tuple[str, ...]]:
+    """Ids and names of the classes in the order of the labels."""
+    categories = truth.dataset.get('categories') or []
+    if classes is not None:
+        categories = [x for x in categories if x['name'] in set(classes)]
+    names = tuple(x['name'] for x in categories)
+    if classes is not None and names != tuple(classes):
+        raise UserError(
+            f'the model has the classes {", ".join(classes[:6])}, the '
+            f'annotations {", ".join(names[:6]) or "none of them"}. Fix: pass '
+            'annotations with the classes of the model, in its order'
+        )
+    return [x['id'] for x in categories], names
+
+
+def _boxes_of_dump(samples: Sequence[Mapping], cat_ids: Sequence[int]) -> list[dict]:
+    """Predicted boxes in COCO's form, as ``CocoMetric`` writes them."""
+    boxes = []
+    for sample in samples:
+        found = sample['pred_instances']
+        corners = np.array(found['bboxes'], float).reshape(-1, 4)
+        corners[:, 2:] -= corners[:, :2]
+        scores, labels = np.asarray(found['scores'], float), np.asarray(found['labels'])
+        for box, score, label in zip(corners.tolist(), scores.tolist(), labels.tolist()):
+            if label >= len(cat_ids):
+                raise UserError(
+                    f'a predicted box has the label {label}, but there are {len(cat_ids)} classes. '
+                    'Fix: pass the checkpoint of the model, which names its classes (--checkpoint)'
+                )
+            place = dict(image_id=sample['img_id'], category_id=cat_ids[label])
+            boxes.append(dict(place, bbox=box, score=score))
+    return boxes
+
+
+def _judged(
+    evaluation: COCOeval, cat_ids: Sequence[int], names: tuple[str, ...], scores: Tensor
+) -> JudgedScores:
+    found = [class_matches(evaluation, x, 0) for x in cat_ids]
+    places = np.concatenate([x.found_ids for x in found]) - 1
+    return JudgedScores(
+        'detection',
+        names,
+        scores[torch.from_numpy(places)],
+        torch.arange(len(found)).repeat_interleave(torch.tensor([len(x.scores) for x in found])),
+        torch.from_numpy(np.concatenate([x.is_right for x in found])),
+    )
+
+
+def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
+    """Match checked boxes, to which keys are added, to objects at one IoU, without figures."""
+
+    def match(evaluation: COCOeval) -> None:
+        evaluation.params.iouThrs = np.array([iou])
+        for key in ('areaRng', 'areaRngLbl'):
+            setattr(evaluation.params, key, getattr(evaluation.params, key)[:1])
+        evaluation.evaluate()
+
+    return match_boxes(truth, boxes, run=match)

@@ -1,1 +1,0 @@
-"""Plans and a harness of image search on stored features."""
