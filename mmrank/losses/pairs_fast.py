@@ -15,7 +15,7 @@ from mmrank.autograd import can_sync
 from mmrank.tensors import column_blocks
 
 # Scores of a block: few enough that its temporaries stay in a CPU's cache; and on a device.
-_CACHED_BLOCK = 2**17
+_CACHED_BLOCK = 2**18
 _BLOCK = 2**22
 # Scores of a list from which a grid costs less than it saves.
 _GRID_SCORES = 2**12
