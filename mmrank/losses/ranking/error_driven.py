@@ -72,30 +72,30 @@ class RankCounts:
         total: (L,) float64 number of positives, at least 1.
     """
 
-    @torch.no_grad()
     def __init__(self, lists: RankedLists, delta: float) -> None:
         self.lists = lists
         self.delta = delta
         self.relevance: Tensor | None = None
         mask = lists.pos_mask
-        self.false_positives, *self._above = count_above(
-            lists.pos, mask, lists.scores, lists.is_negative, delta, lists.group
-        )
         pos = lists.pos.double()
-        among, *self._among = count_above(pos, mask, pos, mask, delta)
+        with torch.no_grad():
+            self.false_positives, *self._above = count_above(
+                lists.pos, mask, lists.scores, lists.is_negative, delta, lists.group
+            )
+            among, *self._among = count_above(pos, mask, pos, mask, delta)
         # A positive meets itself at H(0) = 1/2.
         self.positives = torch.where(mask, (among - 0.5).clamp(min=0), 0)
         self.total = mask.sum(1).clamp(min=1).double()
 
-    @torch.no_grad()
     def grade(self, relevance: Tensor) -> None:
         """Make a positive a false positive of positives of more relevance u, (L, P) float64.
 
         N_FP(i) becomes ``u_i N_FP(i) + sum_k (u_i - u_k)_+ H(s_k - s_i)``, the total ``sum_i u_i``.
         """
         rows = torch.zeros_like(relevance)
-        for part, gaps, above in positive_pairs(self.lists, relevance, self.delta):
-            rows[:, part] = (gaps * above).sum(2)
+        with torch.no_grad():
+            for part, gaps, above in positive_pairs(self.lists, relevance, self.delta):
+                rows[:, part] = (gaps * above).sum(2)
         self.false_positives = relevance * self.false_positives + rows
         total = relevance.sum(1)
         self.total = torch.where(total > 0, total, 1)
@@ -220,12 +220,3 @@ class ErrorDrivenLoss(RankingLoss):
     def combine(self, *terms: Tensor, group) -> Tensor | dict[str, Tensor]:
         """Loss of the reduced terms; ``group`` holds the ranks with other positives, or None."""
         return terms[0]
-
-    def logit_centre(self) -> Tensor:
-        """Mean positive logit, (1,)."""
-        return self.mean_positive.mean
-
-    @torch.no_grad()
-    def shift_logits(self, offset: Tensor) -> None:
-        mean = self.mean_positive.mean
-        mean.copy_(self._shifted(mean, offset))
