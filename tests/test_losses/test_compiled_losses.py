@@ -16,7 +16,7 @@ CASES = registered_losses.cases()
 #: Each loss once for each way to call it, with its first settings.
 FIRST = {(case.name, case.kind): case for case in reversed(CASES)}
 #: In the default run: one whose pairs have one tensor on both sides, and one of queries.
-SHOWN = [('SmoothAPLoss', 'rows'), ('StableAPLoss', 'queries')]
+SHOWN = [('APLoss', 'rows'), ('SmoothAPLoss', 'rows'), ('StableAPLoss', 'queries')]
 CLOSE = dict(rtol=1e-10, atol=1e-12)
 
 
