@@ -60,9 +60,7 @@ def test_a_folder_in_use_is_refused_until_its_process_dies(tmp_path, holder):
 
 def test_children_do_not_keep_the_lock(tmp_path):
     # As data loading workers, which outlive a killed training by seconds.
-    code = HOLD.replace(
-        "print('held'", 'import os\n    child = os.fork()\n    if child: print(child'
-    )
+    code = HOLD.replace("print('held'", 'import os\n    if not os.fork(): print(os.getpid()')
     process = start_holder(tmp_path, code)
     child = int(process.stdout.readline())
     process.kill()
