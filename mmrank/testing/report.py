@@ -7,7 +7,6 @@ from mmrank.errors import UserError
 from mmrank.testing.calls import Call
 from mmrank.testing.check import FAILED, NOT_APPLICABLE, OUTCOMES, Check, Result
 from mmrank.testing.checks import batches, copies, dtypes, gradients, graphs, growth, metrics, ranks
-from mmrank.testing.scripts import script_of
 from mmrank.testing.subject import Subject, subject_of
 
 MODULES = (gradients, batches, dtypes, copies, graphs, ranks, growth, metrics)
@@ -44,11 +43,6 @@ class Report:
         """Results of the checks that failed."""
         return [x for x in self.results if x.outcome == FAILED]
 
-    def script(self, name: str) -> str:
-        """A script that repeats the check of that name without mmrank."""
-        (result,) = [x for x in self.results if x.check == name]
-        return script_of(CHECKS[name], self.subject, result)
-
     def counts(self) -> dict[str, int]:
         """Number of checks by outcome."""
         return {x: sum(r.outcome == x for r in self.results) for x in OUTCOMES}
@@ -83,7 +77,7 @@ def check_loss(
 
     Args:
         loss: A function or a module; a class, built without arguments; or a
-            ``functools.partial`` of one of them, from which the scripts know the settings.
+            ``functools.partial`` of one of them.
         call: How it is called: one of the names of :data:`mmrank.testing.CALLS`, or a
             :class:`~mmrank.testing.Call` of your own.
         checks: Names of the checks to run. Default: all that take no seconds.

@@ -102,32 +102,11 @@ def _cannot_be_sent(subject: Subject) -> str:
     return ''
 
 
-#: A script that torchrun starts on each rank; see mmrank.testing.scripts.
-SCRIPT = """
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-sizes = {sizes}
-{labels}
-def step(net, rows):
-    out = [net(t.detach().view(len(t), -1)[rows]).view(-1, *t.shape[1:]) for t in x]
-    value = call(build(), out, [t[rows] for t in y])
-    value.backward()
-    return value.detach(), layer.weight.grad.clone()
-layer = torch.nn.Linear(x[0][0].numel(), x[0][0].numel()).double()
-value, slope = step(layer, slice(None))
-layer.zero_grad()
-dist.init_process_group('gloo')
-begin = sum(sizes[: dist.get_rank()])
-own, found = step(DistributedDataParallel(layer), slice(begin, begin + sizes[dist.get_rank()]))
-print(dist.get_rank(), 'value', float(own), 'gradient', found.norm(), 'instead of', slope.norm())
-assert torch.allclose(found, slope, rtol=1e-5, atol=1e-7)
-"""
-NO_POSITIVE = 'y[0][sum(sizes[:-1]):] = 0'
 OPTIONS = dict(is_usual=False, is_slow=True, excuse=_cannot_be_sent)
 
 
-@check(SCRIPT.format(sizes=(6, 6), labels=''), **OPTIONS)
-def check_two_ranks(subject: Subject) -> None:
+@check(**OPTIONS)
+def _two_ranks(subject: Subject) -> None:
     """Two processes under DistributedDataParallel train as one process with the whole batch.
 
     A gather that detaches, or that sums where DistributedDataParallel averages, is a learning rate
@@ -136,14 +115,14 @@ def check_two_ranks(subject: Subject) -> None:
     require_ranks_equal(RankCheck(subject, EVEN))
 
 
-@check(SCRIPT.format(sizes=(4, 4, 4), labels=''), **OPTIONS)
-def check_three_ranks(subject: Subject) -> None:
+@check(**OPTIONS)
+def _three_ranks(subject: Subject) -> None:
     """Three processes train as one: a factor of the world that is right for two shows here."""
     require_ranks_equal(RankCheck(subject, THREE))
 
 
-@check(SCRIPT.format(sizes=(7, 5), labels=''), **OPTIONS)
-def check_uneven_ranks(subject: Subject) -> None:
+@check(**OPTIONS)
+def _uneven_ranks(subject: Subject) -> None:
     """Two processes with batches of unlike lengths train as one.
 
     The last batch of an epoch and the boxes of an image differ from rank to rank; a gather of equal
@@ -152,8 +131,8 @@ def check_uneven_ranks(subject: Subject) -> None:
     require_ranks_equal(RankCheck(subject, UNEVEN))
 
 
-@check(SCRIPT.format(sizes=(6, 6), labels=NO_POSITIVE), **OPTIONS)
-def check_rank_without_positives(subject: Subject) -> None:
+@check(**OPTIONS)
+def _rank_without_positives(subject: Subject) -> None:
     """A rank whose labels are all zero, next to one with all classes, trains as one process.
 
     A rank that returns early takes no part in the collective, and the others wait for it.
