@@ -77,10 +77,6 @@ ELSEWHERE = {
 }
 
 
-class UnknownSettingError(UserTypeError):
-    """A config has settings that its class does not take."""
-
-
 class NamedSettings(nn.Module):
     """Base of losses: ``help()`` and ``repr()`` show the settings, and others are refused."""
 
@@ -89,7 +85,7 @@ class NamedSettings(nn.Module):
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__signature__ = signature_of(cls)
+        cls.__signature__ = _signature_of(cls)
 
     def __new__(cls, *args, **settings):
         # Not in __init__: a base gets what its subclass passes, which no config has written.
@@ -107,13 +103,13 @@ class NamedSettings(nn.Module):
 
 
 def refuse_unknown(cls: type, unknown: dict) -> None:
-    """Raise UnknownSettingError for the keyword arguments that no ``__init__`` took."""
+    """Raise UserTypeError for the keyword arguments that no ``__init__`` took."""
     for name in unknown:
         if fix := ELSEWHERE.get(name) or retired_setting(cls.__name__, name):
-            raise UnknownSettingError(f'{cls.__name__} does not take {name}. Fix: {fix}')
+            raise UserTypeError(f'{cls.__name__} does not take {name}. Fix: {fix}')
     if unknown:
         listed = ', '.join(f'{k}={v!r:.80}' for k, v in unknown.items())
-        raise UnknownSettingError(
+        raise UserTypeError(
             f'{cls.__name__} does not take {listed}. A config that inherits '
             'from another one keeps the settings of what was there. '
             f"Fix: dict(_delete_=True, type='mmrank.{cls.__name__}', ...) "
@@ -140,11 +136,11 @@ def _as_text(settings: Mapping[str, object]) -> str:
 
 def settings_of(cls: type) -> list[str]:
     """Keyword arguments of a class that may pass ``**kwargs`` to its bases; its bases' last."""
-    return list(signature_of(cls).parameters)
+    return list(_signature_of(cls).parameters)
 
 
 @functools.cache
-def signature_of(cls: type) -> inspect.Signature:
+def _signature_of(cls: type) -> inspect.Signature:
     """Arguments of a class, those that ``**kwargs: Unpack[...]`` passes to its bases spelt out."""
     hidden = getattr(cls, 'hidden_settings', ())
     parameters = [p for p in _parameters(cls.__mro__) if p.name not in hidden]

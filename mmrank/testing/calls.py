@@ -19,7 +19,7 @@ def total(value: object) -> Tensor:
     return value[0] if isinstance(value, tuple) else value
 
 
-def call_in_order(loss: Loss, *tensors: Tensor) -> object:
+def _call_in_order(loss: Loss, *tensors: Tensor) -> object:
     """``loss(*tensors)``."""
     return loss(*tensors)
 
@@ -35,7 +35,7 @@ class Batch:
     #: Labels, indices and others.
     fixed: tuple[Tensor, ...]
     #: Calls a loss with the leaves and the fixed tensors.
-    apply: Callable[..., object] = call_in_order
+    apply: Callable[..., object] = _call_in_order
 
     def of(self, loss: Loss) -> Tensor:
         """What the loss says of this batch, one number."""
@@ -84,7 +84,7 @@ class Call:
     #: each belongs to sample i.
     make: Callable[[int, int], tuple[list[Tensor], list[Tensor]]]
     #: ``apply(loss, *tensors)`` calls the loss.
-    apply: Callable[..., object] = call_in_order
+    apply: Callable[..., object] = _call_in_order
     #: ``no_positives(x, y)`` and ``all_positives(x, y)``: the tensors ``y`` of a batch where no
     #: sample, or each, is a positive; None: there is no such batch.
     no_positives: Callable[..., list[Tensor]] | None = None

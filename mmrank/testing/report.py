@@ -19,7 +19,7 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def checks_named(names: Iterable[str] | None, slow: bool = False) -> list[Check]:
+def _checks_named(names: Iterable[str] | None, slow: bool = False) -> list[Check]:
     """Checks by their names, else UserError; None: all of them, the slow ones if asked for."""
     if names is None:
         return [x for x in CHECKS.values() if slow or not x.is_slow]
@@ -54,7 +54,7 @@ class Report:
         return '\n'.join([*lines, ', '.join(counts)])
 
 
-def report_of(subject: Subject, checks: Sequence[Check]) -> Report:
+def _report_of(subject: Subject, checks: Sequence[Check]) -> Report:
     """Run checks on a subject; one that cannot be called is looked at by no other."""
     subject.builder()  # A missing argument is not a fault of the loss: it is raised.
     first = CHECKS['value'].result(subject)
@@ -97,7 +97,7 @@ def check_loss(
         >>> report.failures
         []
     """
-    return report_of(subject_of(loss, call, **known), checks_named(checks, slow))
+    return _report_of(subject_of(loss, call, **known), _checks_named(checks, slow))
 
 
 def parametrize_with_checks(
@@ -125,7 +125,7 @@ def parametrize_with_checks(
     subjects = [x if isinstance(x, Subject) else subject_of(x, call) for x in losses]
     pairs = [
         pytest.param(subject, check, id=f'{subject}-{check}')
-        for check in checks_named(checks, slow)
+        for check in _checks_named(checks, slow)
         for subject in subjects
         if not check.excuse(subject)
     ]

@@ -20,13 +20,13 @@ from mmrank.losses import (
     SOAPLoss,
     StableAPLoss,
 )
-from mmrank.losses.auc.soap import soap_of_ranks, surrogate_ranks
+from mmrank.losses.auc.soap import _soap_of_ranks, _surrogate_ranks
 from mmrank.losses.pairs_smooth import SquaredHinge
 from mmrank.losses.pointwise.class_balanced_ce import effective_number_weights
-from mmrank.losses.pointwise.ldam import ldam_margins
+from mmrank.losses.pointwise.ldam import _ldam_margins
 from mmrank.registry import MODELS
 from mmrank.state import LabelCounts, SampleRanks
-from mmrank.state.positive_history import moving_ranks
+from mmrank.state.positive_history import _moving_ranks
 
 CLASSES, SAMPLES = 3, 40
 COUNTS = dict(class_counts=[300, 20, 100], num_samples=500)
@@ -53,7 +53,7 @@ def batch(n=12, seed=0):
 @pytest.mark.parametrize('margin', [0.3, 1.0, 4.0])
 def test_surrogate_ranks_are_means_over_the_list(margin):
     pos, neg = randn(4).tolist(), randn(7, seed=1).tolist()
-    got = surrogate_ranks(
+    got = _surrogate_ranks(
         split_lists(*joined(*map(torch.tensor, (pos, neg)))), SquaredHinge(margin)
     )
     every = pos + neg
@@ -78,8 +78,8 @@ def test_soap_gradient_is_that_of_the_paper():
             total = total + weight * (1 - x).clamp(min=0) ** 2 / 8 / 3
     (expected,) = torch.autograd.grad(total, scores)
     lists = split_lists(scores, torch.arange(8) < 3)
-    batch = surrogate_ranks(lists, SquaredHinge(1.0))
-    loss = soap_of_ranks(batch, u[:, None], lists.pos_mask)
+    batch = _surrogate_ranks(lists, SquaredHinge(1.0))
+    loss = _soap_of_ranks(batch, u[:, None], lists.pos_mask)
     assert loss.item() == pytest.approx((1 - u[0] / u[1]).mean().item())
     (got,) = torch.autograd.grad(loss.sum(), scores)
     torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-14)
@@ -126,7 +126,7 @@ def test_descending_soap_raises_average_precision():
 def test_moving_ranks():
     old = torch.tensor([[0.0, 0.2, 0.2], [0.0, 0.4, 0.4]])
     new = torch.tensor([[0.5, 0.6, math.nan], [1.0, 0.8, 1.0]])
-    got = moving_ranks(old, new, 0.25)
+    got = _moving_ranks(old, new, 0.25)
     expected = [[0.5, 0.3, 0.2], [1.0, 0.5, 0.4]]
     torch.testing.assert_close(got, torch.tensor(expected).double())
 
@@ -177,7 +177,7 @@ def test_soap_state_is_that_of_the_algorithm():
     total = 0.0
     for c in range(CLASSES):
         pos = (target[:, c] > 0).nonzero().flatten()
-        ranks = surrogate_ranks(split_lists(x[:, c], target[:, c]), SquaredHinge(0.8))[:, 0]
+        ranks = _surrogate_ranks(split_lists(x[:, c], target[:, c]), SquaredHinge(0.8))[:, 0]
         old = before[:, c, ids[pos]].double()
         new = 0.7 * old + 0.3 * ranks.detach()
         ratio = new[0] / new[1]
@@ -324,7 +324,7 @@ def test_effective_number():
 
 
 def test_margins():
-    got = ldam_margins(torch.tensor([10000, 16, 0]), 0.4)
+    got = _ldam_margins(torch.tensor([10000, 16, 0]), 0.4)
     assert got.tolist() == pytest.approx([0.4 * (16 / 1e4) ** 0.25, 0.4, 0.4])
 
 
@@ -400,7 +400,7 @@ def test_ldam_deferred_weights_are_a_weighted_mean():
     scores, target, _ = batch()
     loss = LDAMLoss(CLASSES, scale=2.0, reweight_beta=0.99, **COUNTS)
     counts = torch.tensor([[200, 300], [480, 20], [400, 100]])
-    neg, pos = ldam_margins(counts, 0.5).unbind(1)
+    neg, pos = _ldam_margins(counts, 0.5).unbind(1)
     each = torch.where(target > 0, pos - scores, neg + scores).mul(2.0).exp().log1p()
     torch.testing.assert_close(loss(scores, target), each.mean(0).sum())
     loss.start_reweighting()

@@ -13,7 +13,7 @@ from torch import nn
 import mmrank
 from mmrank import losses
 from mmrank.losses import protocols
-from mmrank.losses.options import settings_of, signature_of
+from mmrank.losses.options import _signature_of, settings_of
 
 NAMES = [
     name
@@ -122,7 +122,7 @@ def test_signatures_are_whole_and_typed(name):
         init = owner.__dict__.get('__init__') if owner.__module__.startswith('mmrank') else None
         for p in inspect.signature(init).parameters.values() if init else ():
             if p.kind is p.VAR_KEYWORD:
-                base = signature_of(cls.__mro__[i + 1]).parameters
+                base = _signature_of(cls.__mro__[i + 1]).parameters
                 (options,) = get_args(p.annotation)
                 assert {k: base[k].annotation for k in options.__annotations__} == {
                     **options.__annotations__

@@ -87,7 +87,7 @@ class AUCLoss(StatelessRankingLoss):
         return _auc(lists, self.surrogate, self.factor)
 
 
-def mauc_of_classes(lists: RankedLists, tau: float) -> tuple[Tensor, Tensor]:
+def _mauc_of_classes(lists: RankedLists, tau: float) -> tuple[Tensor, Tensor]:
     """(C,) float64 losses and (C,) bool whether a class has pairs."""
     x = clamp_infinite(lists.scores.double())
     # Classes of negatives, (N, C + 1): samples of no class are the last.
@@ -146,4 +146,4 @@ class MAUCLoss(RankingLoss):
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:
             self._check_retrieval()
-        return self.reduce_lists(*mauc_of_classes(lists, self.tau))
+        return self.reduce_lists(*_mauc_of_classes(lists, self.tau))

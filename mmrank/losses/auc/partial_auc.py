@@ -56,7 +56,7 @@ class PartialAUCLoss(StatelessRankingLoss):
         self.surrogate = OneSidedHuber(tau)
 
     def losses(self, lists: RankedLists) -> Tensor:
-        number, index, mask = highest_negatives(lists, self.max_fpr)
+        number, index, mask = _highest_negatives(lists, self.max_fpr)
         total = pairwise_surrogate_sum(
             lists.pos,
             lists.scores.gather(1, index),
@@ -71,7 +71,7 @@ class PartialAUCLoss(StatelessRankingLoss):
 
 
 @torch.no_grad()
-def highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor, Tensor | None]:
+def _highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor, Tensor | None]:
     """The ``ceil(share * n)`` highest of the n negatives of a list, and their ties.
 
     NaN counts as high. With a ``group`` they are the highest of the negatives of all ranks.

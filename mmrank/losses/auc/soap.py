@@ -14,7 +14,7 @@ from mmrank.state.positive_history import SampleRanks
 from mmrank.tensors import check_tensors
 
 
-def surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
+def _surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
     """(2, L, P) float64 g of each positive: among the positives, and among all scores.
 
     ``0 < g_1 <= g_2``, 0 at padding; differentiable once.
@@ -32,7 +32,7 @@ def surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
     return torch.stack([among, among + below]) / size
 
 
-def soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
+def _soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
     """(L,) SOAP from (2, L, P) surrogate ranks g and their moving averages u, without gradient.
 
     The value is ``mean_i 1 - u_i1/u_i2``. The gradient is ``mean_i (-1/u_i2) grad g_i1 +
@@ -114,9 +114,9 @@ class SOAPLoss(RankingLoss):
         """SOAP of the lists; their values are places in the state."""
         mask = lists.pos_mask
         index = lists.required_values().detach().long()
-        batch = surrogate_ranks(lists, self.hinge)
+        batch = _surrogate_ranks(lists, self.hinge)
         moving = self.ranks.step(index, batch)
-        losses = soap_of_ranks(batch, moving, mask)
+        losses = _soap_of_ranks(batch, moving, mask)
         self._remember(batch.detach(), index, lists)
         self.diagnostics = {
             'u_positive': _mean_of(moving[0], mask),

@@ -16,12 +16,12 @@ from .info_nce import info_nce_losses
 
 def bounded_exp(logarithm: Tensor, low: float, high: float) -> Tensor:
     """() exponential of a (1,) parameter that is kept in ``[low, high]``, at least float32."""
-    clamp_parameter(logarithm, low, high)
+    _clamp_parameter(logarithm, low, high)
     return at_least_float32(logarithm).exp().view(())
 
 
 @torch.no_grad()
-def clamp_parameter(parameter: Tensor, low: float, high: float = math.inf) -> None:
+def _clamp_parameter(parameter: Tensor, low: float, high: float = math.inf) -> None:
     """Clamp the parameter itself: a clamped value would have no gradient, and not return."""
     parameter.clamp_(low, high)
 
@@ -115,7 +115,7 @@ class IndividualCLIPLoss(ContrastiveLoss):
         taus = []
         for name in ('image_tau', 'text_tau'):
             tau = getattr(self, name)
-            clamp_parameter(tau, self.tau_min)
+            _clamp_parameter(tau, self.tau_min)
             taus.append(at_least_float32(tau[batch.ids]))
             self.diagnostics[f'{name}_mean'] = tau.detach().mean()
         terms = self.terms(batch, torch.stack(taus), bimodal=True)

@@ -12,7 +12,7 @@ from .info_nce import log_sum_of_negatives
 from .terms import NegativeTerms
 
 
-def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tensor:
+def _dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tensor:
     """Loss of each anchor, see :class:`SimCoLoss`; 0 for one without negatives.
 
     ``W_b / W_a`` alone overflows for an anchor that is far from its negatives, but ``W_a`` cancels
@@ -61,4 +61,4 @@ class SimCoLoss(ContrastiveLoss):
         with torch.no_grad():
             smooth = batch.terms(self.tau_inter, self.bimodal)
         sharp = self.terms(batch, self.tau, self.bimodal)
-        return dual_temperature_losses(sharp, smooth).mean(0)
+        return _dual_temperature_losses(sharp, smooth).mean(0)

@@ -53,7 +53,7 @@ class TaUSimCLRLoss(ContrastiveLoss):
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Mean over the two anchors of each sample."""
         tau = torch.stack([self.temperatures(x) for x in (batch.view1, batch.view2)])
-        terms = self.terms(embeddings_of(batch), tau, bimodal=False)
+        terms = self.terms(_embeddings_of(batch), tau, bimodal=False)
         if tau.numel():
             self.diagnostics['tau_mean'] = tau.detach().mean()
             self.diagnostics['tau_min'] = tau.detach().min()
@@ -61,9 +61,9 @@ class TaUSimCLRLoss(ContrastiveLoss):
         return info_nce_losses(terms, self.positive_in_denominator).mean(0)
 
     def _note(self, batch: ContrastedBatch) -> None:
-        super()._note(embeddings_of(batch))
+        super()._note(_embeddings_of(batch))
 
 
-def embeddings_of(batch: ContrastedBatch) -> ContrastedBatch:
+def _embeddings_of(batch: ContrastedBatch) -> ContrastedBatch:
     """The batch without the last column, e."""
     return batch.mapped(lambda rows: rows[:, :-1])

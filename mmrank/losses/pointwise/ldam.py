@@ -11,7 +11,7 @@ from .base import ClassCountLoss
 from .class_balanced_ce import effective_number_weights
 
 
-def ldam_margins(counts: Tensor, max_margin: float) -> Tensor:
+def _ldam_margins(counts: Tensor, max_margin: float) -> Tensor:
     """Label-distribution-aware margins of (..., K) counts, float64 in ``[0, max_margin]``.
 
     ``n_c^(-1/4)``, scaled so that the rarest class, and one without samples, has ``max_margin``.
@@ -87,4 +87,4 @@ class LDAMLoss(ClassCountLoss):
         """Margins and weights of (..., K) counts, in the dtype of the scores."""
         weights = effective_number_weights(counts, self.reweight_beta)
         weights = torch.where(self.reweighting > 0, weights, 1)
-        return ldam_margins(counts, self.max_margin).to(scores), weights.to(scores)
+        return _ldam_margins(counts, self.max_margin).to(scores), weights.to(scores)

@@ -43,7 +43,7 @@ def target_lists(logits: Tensor, targets: Tensor, values: Tensor | None = None) 
     return split_lists(logits, is_positive, targets >= 0, values)
 
 
-def piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
+def _piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
     """``H(x) = clamp(x / (2 delta) + 1/2, 0, 1)`` of score differences of any shape.
 
     ``delta`` is the half width of the ramp. Source: AP-Loss (CVPR 2019), eq. 13; Rank & Sort (ICCV
@@ -60,7 +60,7 @@ def positive_pairs(
     u is the (L, P) ``grade`` of the positives. At padding k the first is 0, the second any number.
     """
     for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, grade):
-        yield part, gaps, piecewise_linear_step(-x, delta)
+        yield part, gaps, _piecewise_linear_step(-x, delta)
 
 
 class RankCounts:

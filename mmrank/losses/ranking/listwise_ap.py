@@ -47,8 +47,8 @@ def listwise_ap_loss(
 
 
 def _listwise_ap(lists: RankedLists, num_bins: int, score_range: tuple[float, float]) -> Tensor:
-    own = soft_histogram(lists.pos, lists.pos_mask, num_bins, score_range)
-    others = soft_histogram(lists.scores, lists.is_negative, num_bins, score_range)
+    own = _soft_histogram(lists.pos, lists.pos_mask, num_bins, score_range)
+    others = _soft_histogram(lists.scores, lists.is_negative, num_bins, score_range)
     above = all_reduce_sum(others, lists.group).cumsum(1)
     total = own.cumsum(1) + above
     # The positives of a bin times the share of negatives down to it: the histogram of the positives
@@ -62,7 +62,7 @@ def _check(num_bins: int, score_range: tuple[float, float]) -> None:
     check_score_range(score_range)
 
 
-def soft_histogram(
+def _soft_histogram(
     scores: Tensor, mask: Tensor, num_bins: int, score_range: tuple[float, float]
 ) -> Tensor:
     """(L, num_bins) float64 counts: each score is split linearly between its two nearest bins.

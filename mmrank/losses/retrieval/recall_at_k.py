@@ -118,11 +118,11 @@ class RecallAtKLoss(StatelessRankingLoss):
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         if self.mixup and self.training:
-            batch = with_mixtures(batch, world_group() if self.scope == 'global' else None)
+            batch = _with_mixtures(batch, world_group() if self.scope == 'global' else None)
         return super().embedding_loss(batch)
 
 
-def with_mixtures(batch: EmbeddingBatch, group=None) -> EmbeddingBatch:
+def _with_mixtures(batch: EmbeddingBatch, group=None) -> EmbeddingBatch:
     """The batch and a mixture of each pair of queries of a class, as queries and in the gallery.
 
     The ranks of ``group`` have the same queries: they draw the same mixtures, and each has its

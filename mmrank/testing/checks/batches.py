@@ -8,7 +8,7 @@ from mmrank.testing.check import check, require, require_finite, require_same
 from mmrank.testing.subject import Subject
 
 
-def require_finite_on(batch: Batch, subject: Subject) -> None:
+def _require_finite_on(batch: Batch, subject: Subject) -> None:
     """Fail unless a fresh loss has a finite value and gradients."""
     require_finite(*batch.gradients(subject.build()))
 
@@ -32,12 +32,14 @@ def _permutation(subject: Subject) -> None:
         require_same(moved[1], [x[order] for x in gradients], 'a gradient in another order')
 
 
-def _strided(x: Tensor) -> Tensor:
+def _interleaved(x: Tensor) -> Tensor:
     return torch.stack([x, x], -1).transpose(0, 1).contiguous().transpose(0, 1)[..., 0]
 
 
 def _strided_all(batch: Batch) -> Batch:
-    batch = batch.mapped(lambda x: _strided(x) if x.dim() > 1 else torch.stack([x, x], -1)[:, 0])
+    batch = batch.mapped(
+        lambda x: _interleaved(x) if x.dim() > 1 else torch.stack([x, x], -1)[:, 0]
+    )
     return batch.with_fixed([torch.stack([x, x], -1)[..., 0] for x in batch.fixed])
 
 
@@ -81,7 +83,7 @@ def _ties(subject: Subject) -> None:
     batch = subject.batch()
     first = batch.leaves[0]
     rows = [first if x.shape == first.shape else x for x in batch.leaves]
-    require_finite_on(batch.with_leaves([x[:1].expand_as(x).clone() for x in rows]), subject)
+    _require_finite_on(batch.with_leaves([x[:1].expand_as(x).clone() for x in rows]), subject)
 
 
 @check(is_usual=False)
@@ -105,7 +107,7 @@ def _one_element(subject: Subject) -> None:
 
     The last batch of an epoch may hold one. There is nothing to compare then.
     """
-    require_finite_on(subject.batch(1), subject)
+    _require_finite_on(subject.batch(1), subject)
 
 
 @check(is_usual=False)
@@ -114,7 +116,7 @@ def _no_element(subject: Subject) -> None:
 
     A rank without boxes has one. The mean of nothing is NaN, which reaches all other ranks.
     """
-    require_finite_on(subject.batch().entries(slice(0, 0)), subject)
+    _require_finite_on(subject.batch().entries(slice(0, 0)), subject)
 
 
 def _has_no_such_batch(name: str):
@@ -132,7 +134,7 @@ def _no_positives(subject: Subject) -> None:
     """
     batch = subject.batch()
     fixed = subject.call.no_positives(batch.leaves, batch.fixed)
-    require_finite_on(batch.with_fixed(fixed), subject)
+    _require_finite_on(batch.with_fixed(fixed), subject)
 
 
 @check(excuse=_has_no_such_batch('all_positives'))
@@ -143,7 +145,7 @@ def _all_positives(subject: Subject) -> None:
     """
     batch = subject.batch()
     fixed = subject.call.all_positives(batch.leaves, batch.fixed)
-    require_finite_on(batch.with_fixed(fixed), subject)
+    _require_finite_on(batch.with_fixed(fixed), subject)
 
 
 @check(refusals=(Exception,))
@@ -180,7 +182,7 @@ def _infinities(subject: Subject) -> None:
 
     batch = subject.batch()
     first, *others = batch.leaves
-    require_finite_on(batch.with_leaves([infinite(first), *others]), subject)
+    _require_finite_on(batch.with_leaves([infinite(first), *others]), subject)
 
 
 @check()
@@ -189,7 +191,7 @@ def _large_numbers(subject: Subject) -> None:
 
     ``log(sigmoid(x))`` and ``exp(x)`` written out are infinite there, and their gradients NaN.
     """
-    require_finite_on(subject.batch().mapped(lambda x: 1000 * x), subject)
+    _require_finite_on(subject.batch().mapped(lambda x: 1000 * x), subject)
 
 
 @check(excuse=_has_no_such_batch('perfect'))

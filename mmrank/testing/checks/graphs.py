@@ -11,7 +11,7 @@ from mmrank.testing.check import check, require, require_same
 from mmrank.testing.subject import Subject
 
 
-def require_compiled(subject: Subject, batches: list[Batch]) -> None:
+def _require_compiled(subject: Subject, batches: list[Batch]) -> None:
     """Fail unless the traced loss has the values, gradients and state of the plain one."""
     torch.compiler.reset()
     plain = subject.build()
@@ -35,7 +35,7 @@ def _compile(subject: Subject) -> None:
     The backend is ``eager``: what is checked is the trace, a state and a backward of its own
     included, not the code that a compiler makes of it. Of the second batch the length is another.
     """
-    require_compiled(subject, [subject.batch(), subject.batch(size=10, seed=1)])
+    _require_compiled(subject, [subject.batch(), subject.batch(size=10, seed=1)])
 
 
 def _nothing(*_: object, **__: object) -> contextlib.AbstractContextManager:

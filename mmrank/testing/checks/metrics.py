@@ -14,7 +14,7 @@ FUNCTIONS = {
 }
 
 
-def metric_of(name: str, scores: Tensor, labels: Tensor) -> float:
+def _metric_of(name: str, scores: Tensor, labels: Tensor) -> float:
     """Mean of a metric over lists, which are rows of (lists, entries), or over one list."""
     from sklearn import metrics
 
@@ -38,7 +38,7 @@ def _metric(subject: Subject) -> None:
     for seed in range(4):
         batch = subject.batch(seed=seed)
         found = batch.of(subject.limit()).double()
-        expected = 1 - metric_of(subject.metric, batch.leaves[0], batch.fixed[0])
+        expected = 1 - _metric_of(subject.metric, batch.leaves[0], batch.fixed[0])
         require_same(
             found,
             torch.tensor(expected).double(),

@@ -36,7 +36,7 @@ class Layers(nn.Module):
 
 
 @dataclass(frozen=True)
-class RankCheck:
+class _RankCheck:
     """A subject, the sizes of its shares, and whether the last rank has one class alone."""
 
     subject: Subject
@@ -56,7 +56,7 @@ class RankCheck:
         return batch.with_leaves(features).with_fixed(fixed), shapes
 
 
-def train(check: RankCheck, rank: int | None) -> list[Tensor]:
+def train(check: _RankCheck, rank: int | None) -> list[Tensor]:
     """Value of each step, last gradients and weights of a rank, or of one process for all."""
     model = Layers(check.subject)
     run = model if rank is None else DistributedDataParallel(model)
@@ -76,11 +76,11 @@ def train(check: RankCheck, rank: int | None) -> list[Tensor]:
     return [torch.stack(values), *(x.grad for x in weights), *(x.detach() for x in weights)]
 
 
-def _on_rank(rank: int, check: RankCheck) -> list[Tensor]:
+def _on_rank(rank: int, check: _RankCheck) -> list[Tensor]:
     return train(check, rank)
 
 
-def require_ranks_equal(check: RankCheck) -> None:
+def _require_ranks_equal(check: _RankCheck) -> None:
     """Fail unless the mean over ranks and the weights of each equal one process's."""
     values, *expected = train(check, None)
     try:
@@ -112,13 +112,13 @@ def _two_ranks(subject: Subject) -> None:
     A gather that detaches, or that sums where DistributedDataParallel averages, is a learning rate
     that depends on the number of GPUs, or a gradient of half of the pairs.
     """
-    require_ranks_equal(RankCheck(subject, EVEN))
+    _require_ranks_equal(_RankCheck(subject, EVEN))
 
 
 @check(**OPTIONS)
 def _three_ranks(subject: Subject) -> None:
     """Three processes train as one: a factor of the world that is right for two shows here."""
-    require_ranks_equal(RankCheck(subject, THREE))
+    _require_ranks_equal(_RankCheck(subject, THREE))
 
 
 @check(**OPTIONS)
@@ -128,7 +128,7 @@ def _uneven_ranks(subject: Subject) -> None:
     The last batch of an epoch and the boxes of an image differ from rank to rank; a gather of equal
     shapes hangs there, or a mean of means weighs the samples unlike.
     """
-    require_ranks_equal(RankCheck(subject, UNEVEN))
+    _require_ranks_equal(_RankCheck(subject, UNEVEN))
 
 
 @check(**OPTIONS)
@@ -137,4 +137,4 @@ def _rank_without_positives(subject: Subject) -> None:
 
     A rank that returns early takes no part in the collective, and the others wait for it.
     """
-    require_ranks_equal(RankCheck(subject, EVEN, one_class_on_last=True))
+    _require_ranks_equal(_RankCheck(subject, EVEN, one_class_on_last=True))

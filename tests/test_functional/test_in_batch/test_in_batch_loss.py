@@ -24,7 +24,7 @@ from random_batches import assert_same_gradients
 from mmrank.functional import in_batch_loss
 from mmrank.losses.two_tower import sums
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
-from mmrank.losses.two_tower.pointwise import LogisticPointwise, build_pointwise
+from mmrank.losses.two_tower.pointwise import _LogisticPointwise, build_pointwise
 from mmrank.losses.two_tower.sums import pair_scores
 
 PAPER_MODES = IN_BATCH_MODES[:5]
@@ -183,7 +183,7 @@ def test_one_pair_is_the_whole_matrix(mode):
 
 def test_logistic_loss_far_from_zero():
     x = torch.tensor([-800.0, -40.0, 0.0, 25.0, 40.0, 800.0]).double()
-    loss = LogisticPointwise()
+    loss = _LogisticPointwise()
     expected = torch.logaddexp(torch.zeros_like(x), x)
     assert_same(loss.negative(x), expected)
     assert_same(loss.positive(-x), expected)

@@ -9,7 +9,7 @@ from score_lists import summed_by
 
 from mmrank.functional import alrp_loss, ap_loss, average_precision, rank_sort_loss
 from mmrank.losses import pairs_graded
-from mmrank.losses.ranking.error_driven import piecewise_linear_step
+from mmrank.losses.ranking.error_driven import _piecewise_linear_step
 
 METHODS = ('intervals', 'pairs')
 
@@ -141,4 +141,4 @@ def test_a_box_error_of_the_wrong_length():
 def test_the_step():
     x = torch.tensor([-2.0, -1.0, 0.0, 0.5, 1.0, 9.0])
     expected = torch.tensor([0.0, 0.0, 0.5, 0.75, 1.0, 1.0])
-    torch.testing.assert_close(piecewise_linear_step(x, 1.0), expected)
+    torch.testing.assert_close(_piecewise_linear_step(x, 1.0), expected)

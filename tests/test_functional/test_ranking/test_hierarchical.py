@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from mmrank.functional import graded_average_precision, hap_loss, ndcg_loss
 from mmrank.losses import EmbeddingBatch, EmbeddingLoss, HAPLoss, NDCGLoss, SmoothAPLoss
-from mmrank.losses.retrieval.hierarchical import SupRankStep
+from mmrank.losses.retrieval.hierarchical import _SupRankStep
 from mmrank.models.heads.retrieval_head import RetrievalHead
 
 SETTING = dict(tau=0.1)
@@ -175,7 +175,7 @@ def test_wrong_levels():
 
 
 def test_step_is_continuous_where_the_line_begins():
-    surrogate = SupRankStep(**SETTING)
+    surrogate = _SupRankStep(**SETTING)
     x = torch.tensor([-0.3 - 1e-9, -0.3 + 1e-9, -1e-9, 1e-9]).double()
     far, near, over, under = surrogate(x).tolist()
     assert far == pytest.approx(near, abs=1e-6)
