@@ -1,71 +1,17 @@
 """Settings of losses: their names for an editor, and what is said about one that is not taken.
 
-A loss that passes ``**kwargs`` to its base names them by a ``TypedDict``, as an editor shows them.
-What is not in it is not taken. The bases, which are named here, document them.
+A loss passes ``**kwargs`` on to its bases, whose settings it takes but for its ``fixed_settings``.
 """
 
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from reprlib import Repr
-from typing import TypedDict, get_args
 
 from torch import nn
-from typing_extensions import Unpack as Unpack
 
 from mmrank.errors import UserTypeError
 from mmrank.retired import retired_setting
-
-
-class ScopeOptions(TypedDict, total=False):
-    scope: str
-    loss_weight: float
-
-
-class TemperatureOptions(ScopeOptions, total=False):  # ISogCLRLoss, for any kind of data
-    eta: float
-    beta0: float
-    beta1: float
-    load_state: bool
-    gradient_clip: float | None
-
-
-class HeadOptions(ScopeOptions, total=False):  # PointwiseLoss
-    use_sigmoid: bool
-
-
-class SoftmaxOptions(ScopeOptions, total=False):  # ClassCountLoss with softmax
-    class_counts: Sequence[int] | None
-    num_samples: int | None
-
-
-class ClassCountOptions(HeadOptions, SoftmaxOptions, total=False):  # ClassCountLoss
-    pass
-
-
-class QualityOptions(ScopeOptions, total=False):  # QualityLoss
-    use_iou: bool
-    num_classes: int | None
-
-
-class LogitOptions(ScopeOptions, total=False):  # RankingLoss without an activation
-    num_classes: int | None
-    mode: str
-    reduction: str
-
-
-class ListOptions(ScopeOptions, total=False):  # RankingLoss but for num_classes and mode
-    activation: str
-    reduction: str
-
-
-class PerClassOptions(ListOptions, total=False):  # RankingLoss but for mode
-    num_classes: int | None
-
-
-class RankingOptions(PerClassOptions, LogitOptions, total=False):  # RankingLoss
-    pass
-
 
 #: Settings of PyTorch's losses and others, and what a loss here has in their place.
 ELSEWHERE = {
@@ -82,6 +28,8 @@ class NamedSettings(nn.Module):
 
     #: Settings that are taken, but that ``help()`` does not show.
     hidden_settings: Sequence[str] = ()
+    #: Settings of its bases that a class sets itself.
+    fixed_settings: Sequence[str] = ()
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
@@ -141,7 +89,7 @@ def settings_of(cls: type) -> list[str]:
 
 @functools.cache
 def _signature_of(cls: type) -> inspect.Signature:
-    """Arguments of a class, those that ``**kwargs: Unpack[...]`` passes to its bases spelt out."""
+    """Arguments of a class, those that ``**kwargs`` passes to its bases spelt out."""
     hidden = getattr(cls, 'hidden_settings', ())
     parameters = [p for p in _parameters(cls.__mro__) if p.name not in hidden]
     return inspect.Signature(sorted(parameters, key=lambda p: p.kind))
@@ -154,12 +102,8 @@ def _parameters(classes: Sequence[type]) -> list[inspect.Parameter]:
         return []
     _, *parameters = inspect.signature(classes[at].__dict__['__init__']).parameters.values()
     own = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    passed_on = next((p for p in parameters if p.kind is p.VAR_KEYWORD), None)
-    if passed_on is None:
+    if all(p.kind is not p.VAR_KEYWORD for p in parameters):
         return own
-    of_bases = _parameters(classes[at + 1 :])
-    options = next(iter(get_args(passed_on.annotation)), None)
-    # A loss of your own may have a plain **kwargs, which passes all on.
-    wanted = {p.name for p in of_bases} if options is None else {*options.__annotations__}
-    wanted -= {p.name for p in own}
-    return [*own, *(p.replace(kind=p.KEYWORD_ONLY) for p in of_bases if p.name in wanted)]
+    taken = {p.name for p in own} | {*classes[at].__dict__.get('fixed_settings', ())}
+    of_bases = [p for p in _parameters(classes[at + 1 :]) if p.name not in taken]
+    return [*own, *(p.replace(kind=p.KEYWORD_ONLY) for p in of_bases)]

@@ -11,7 +11,6 @@ from mmrank.checks import check_within
 from mmrank.distributed import all_gather_lists
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, positive_index
-from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber
 from mmrank.tensors import at_least_float32
@@ -47,9 +46,7 @@ class PartialAUCLoss(StatelessRankingLoss):
 
     cost = 'scores'
 
-    def __init__(
-        self, max_fpr: float = 0.1, tau: float = 1.0, **kwargs: Unpack[RankingOptions]
-    ) -> None:
+    def __init__(self, max_fpr: float = 0.1, tau: float = 1.0, **kwargs) -> None:
         super().__init__(**kwargs)
         check_within('(0, 1]', max_fpr=max_fpr)
         self.max_fpr = max_fpr

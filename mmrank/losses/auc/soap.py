@@ -7,7 +7,6 @@ from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserTypeError
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import SquaredHinge
 from mmrank.state.positive_history import SampleRanks
@@ -73,6 +72,7 @@ class SOAPLoss(RankingLoss):
 
     zero_without_positives = True
     keeps_samples = True
+    fixed_settings = ('mode',)
     no_retrieval = 'keeps averages of the samples of a classifier'
     saturation_advice = (
         'There are too many negatives for a positive: use '
@@ -85,7 +85,7 @@ class SOAPLoss(RankingLoss):
         num_classes: int = 1,
         margin: float = 1.0,
         gamma: float = 0.9,
-        **kwargs: Unpack[ListOptions],
+        **kwargs,
     ) -> None:
         super().__init__(num_classes=num_classes, mode='per_class', **kwargs)
         self.num_samples = num_samples

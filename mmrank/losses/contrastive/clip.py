@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.checks import check_ascending, check_count, check_positive
-from mmrank.losses.options import ScopeOptions, Unpack
 from mmrank.state.sample_state import check_sample_ids
 from mmrank.tensors import at_least_float32
 
@@ -54,7 +53,7 @@ class CLIPLoss(ContrastiveLoss):
         learnable: bool = True,
         tau_min: float = 0.01,
         tau_max: float = 1.0,
-        **kwargs: Unpack[ScopeOptions],
+        **kwargs,
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
@@ -99,7 +98,7 @@ class IndividualCLIPLoss(ContrastiveLoss):
     keeps_samples = True
     tau_min = 0.001
 
-    def __init__(self, num_samples: int, tau: float = 0.01, **kwargs: Unpack[ScopeOptions]) -> None:
+    def __init__(self, num_samples: int, tau: float = 0.01, **kwargs) -> None:
         super().__init__(**kwargs)
         fix = '; set it to the number of pairs in the training set'
         check_count('num_samples', num_samples, fix=fix)

@@ -5,7 +5,6 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from mmrank.checks import check_positive
-from mmrank.losses.options import ScopeOptions, Unpack
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .info_nce import log_sum_of_negatives
@@ -48,9 +47,7 @@ class SimCoLoss(ContrastiveLoss):
 
     tau_inter = 1.0
 
-    def __init__(
-        self, tau: float = 0.1, bimodal: bool = True, **kwargs: Unpack[ScopeOptions]
-    ) -> None:
+    def __init__(self, tau: float = 0.1, bimodal: bool = True, **kwargs) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
         self.tau = float(tau)

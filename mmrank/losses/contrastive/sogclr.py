@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from mmrank.checks import check_ascending, check_not_negative, check_positive
-from mmrank.losses.options import ScopeOptions, TemperatureOptions, Unpack
 from mmrank.state.sample_averages import (
     SampleLogMean,
     SampleTemperature,
@@ -159,7 +158,7 @@ class SogCLRLoss(_MovingAverageLoss):
         beta0: float = 0.9,
         bimodal: bool = False,
         load_state: bool = True,
-        **kwargs: Unpack[ScopeOptions],
+        **kwargs,
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
@@ -228,7 +227,7 @@ class ISogCLRLoss(_MovingAverageLoss):
         beta1: float = 0.9,
         load_state: bool = True,
         gradient_clip: float | None = None,
-        **kwargs: Unpack[ScopeOptions],
+        **kwargs,
     ) -> None:
         super().__init__(**kwargs)
         check_positive(rho=rho)
@@ -262,6 +261,6 @@ class BimodalISogCLRLoss(ISogCLRLoss):
         tau_init: float = 0.01,
         tau0: float = 0.005,
         tau_max: float = 0.05,
-        **kwargs: Unpack[TemperatureOptions],
+        **kwargs,
     ) -> None:
         super().__init__(num_samples, rho, tau_init, tau0, tau_max, **kwargs)

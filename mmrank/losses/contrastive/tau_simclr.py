@@ -5,7 +5,6 @@ from torch import Tensor
 
 from mmrank.checks import check_positive
 from mmrank.errors import UserError
-from mmrank.losses.options import ScopeOptions, Unpack
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss
@@ -29,7 +28,7 @@ class TaUSimCLRLoss(ContrastiveLoss):
 
     positive_in_denominator = False
 
-    def __init__(self, tau: float = 0.1, **kwargs: Unpack[ScopeOptions]) -> None:
+    def __init__(self, tau: float = 0.1, **kwargs) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
         self.tau = float(tau)

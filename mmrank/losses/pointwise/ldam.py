@@ -5,7 +5,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
 from mmrank.checks import check_not_negative, check_positive, check_within
-from mmrank.losses.options import ClassCountOptions, Unpack
 
 from .base import ClassCountLoss
 from .class_balanced_ce import effective_number_weights
@@ -53,7 +52,7 @@ class LDAMLoss(ClassCountLoss):
         max_margin: float = 0.5,
         scale: float = 30.0,
         reweight_beta: float = 0.9999,
-        **kwargs: Unpack[ClassCountOptions],
+        **kwargs,
     ) -> None:
         super().__init__(num_classes, **kwargs)
         check_not_negative(max_margin=max_margin)

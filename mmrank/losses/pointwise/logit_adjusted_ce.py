@@ -5,7 +5,6 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mmrank.checks import check_not_negative
-from mmrank.losses.options import ClassCountOptions, SoftmaxOptions, Unpack
 
 from .base import ClassCountLoss
 
@@ -36,9 +35,7 @@ class LogitAdjustedCELoss(ClassCountLoss):
         **kwargs: See :class:`ClassCountLoss`.
     """
 
-    def __init__(
-        self, num_classes: int, tau: float = 1.0, **kwargs: Unpack[ClassCountOptions]
-    ) -> None:
+    def __init__(self, num_classes: int, tau: float = 1.0, **kwargs) -> None:
         super().__init__(num_classes, **kwargs)
         check_not_negative(tau=tau)
         self.tau = tau
@@ -69,5 +66,7 @@ class BalancedSoftmaxLoss(LogitAdjustedCELoss):
         **kwargs: See :class:`LogitAdjustedCELoss`, except ``tau`` and ``use_sigmoid``.
     """
 
-    def __init__(self, num_classes: int, **kwargs: Unpack[SoftmaxOptions]) -> None:
+    fixed_settings = ('tau', 'use_sigmoid')
+
+    def __init__(self, num_classes: int, **kwargs) -> None:
         super().__init__(num_classes, use_sigmoid=False, **kwargs)

@@ -14,7 +14,6 @@ from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_positive
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists, all_positives, split_lists
-from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs import count_above, spread_above
 from mmrank.losses.pairs_graded import graded_pairs
 from mmrank.state import MeanPositiveScore
@@ -195,10 +194,11 @@ class ErrorDrivenLoss(RankingLoss):
     """
 
     zero_without_positives = True
+    fixed_settings = ('activation',)
     #: Weight of the new batch in the mean positive logit.
     momentum = 0.01
 
-    def __init__(self, delta: float, **kwargs: Unpack[LogitOptions]) -> None:
+    def __init__(self, delta: float, **kwargs) -> None:
         super().__init__(activation='none', **kwargs)
         check_positive(delta=delta)
         self.delta = delta

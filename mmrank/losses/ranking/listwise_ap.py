@@ -10,7 +10,6 @@ from mmrank.checks import check_at_least, check_score_range
 from mmrank.distributed import all_reduce_sum
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.tensors import block_width
 
 
@@ -112,10 +111,7 @@ class ListwiseAPLoss(StatelessRankingLoss):
     cost = 'scores'
 
     def __init__(
-        self,
-        num_bins: int = 20,
-        score_range: tuple[float, float] = (-1.0, 1.0),
-        **kwargs: Unpack[RankingOptions],
+        self, num_bins: int = 20, score_range: tuple[float, float] = (-1.0, 1.0), **kwargs
     ) -> None:
         super().__init__(**kwargs)
         _check(num_bins, score_range)

@@ -17,7 +17,6 @@ from mmrank.losses.lists import (
     lists_with_positives,
     split_lists,
 )
-from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_graded import graded_mass, graded_pair_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber
@@ -234,7 +233,7 @@ class StableAPLoss(RankingLoss):
         momentum: float = 0.01,
         score_penalty: float | None = None,
         quality: float | None = None,
-        **kwargs: Unpack[ListOptions],
+        **kwargs,
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         mean_scope = mean_scope or ('global' if mode == 'flatten' else 'per_class')

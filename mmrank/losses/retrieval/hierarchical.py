@@ -12,7 +12,6 @@ from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import Surrogate
 from mmrank.tensors import check_tensors
@@ -187,7 +186,7 @@ def _ndcg(lists: RankedLists, step: _SupRankStep) -> Tensor:
 class _LevelLoss(StatelessRankingLoss):
     """Base of losses of labels on several levels."""
 
-    def __init__(self, tau: float = 0.01, **kwargs: Unpack[RankingOptions]) -> None:
+    def __init__(self, tau: float = 0.01, **kwargs) -> None:
         super().__init__(**kwargs)
         self.surrogate = _SupRankStep(tau)
 
@@ -219,9 +218,7 @@ class HAPLoss(_LevelLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
-    def __init__(
-        self, alpha: float = 1.0, tau: float = 0.01, **kwargs: Unpack[RankingOptions]
-    ) -> None:
+    def __init__(self, alpha: float = 1.0, tau: float = 0.01, **kwargs) -> None:
         super().__init__(tau, **kwargs)
         check_not_negative(alpha=alpha)
         self.alpha = alpha
