@@ -11,7 +11,7 @@ from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
 
 from mmrank.errors import UserError
-from mmrank.state import SampleLogMean, SampleState, SampleTemperature
+from mmrank.state import SampleState, SampleTemperature
 from mmrank.state.sample_state import _SampleGroups, check_sample_ids
 
 CPU = torch.device('cpu')
@@ -44,13 +44,6 @@ def test_steps_are_those_of_the_algorithm():
     assert state.seen.tolist() == [False] * 4 + [True, False]
     assert state.tau[others].tolist() == [0.5] * 5
     assert state.log_s[others].tolist() == [-math.inf] * 5
-
-
-def test_first_visit_counts_in_full_at_any_time():
-    state = SampleLogMean(3, beta0=0.1)
-    step(state, [0, 1], [1.0, 2.0])
-    step(state, [0, 2], [1.0, -400.0])
-    torch.testing.assert_close(state.log_s, torch.tensor([1.0, 2.0, -400.0]))
 
 
 def test_repeated_samples_take_one_step_with_their_mean():
@@ -87,13 +80,6 @@ def test_unusable_values_leave_a_sample():
     step(alone, [0, 1], [1.0, 1.0], [0.5, 0.5])
     step(alone, [0], [2.0], [0.5])
     assert torch.equal(state.table, alone.table)
-
-
-def test_empty_batch():
-    state = temperature()
-    before = state.table.clone()
-    step(state, torch.zeros(0, dtype=torch.long), [], [])
-    assert torch.equal(state.table, before)
 
 
 def test_groups():
@@ -145,23 +131,6 @@ def test_bad_indices_are_refused(ids, error, message):
         check_sample_ids([0, 1], 2)
 
 
-@pytest.mark.parametrize(
-    ('kwargs', 'message'),
-    [
-        (dict(size=0), 'num_samples must be'),
-        (dict(size=True), 'num_samples must be'),
-        (dict(beta0=0), 'beta0 must be'),
-        (dict(beta1=1.5), 'beta1 must be'),
-        (dict(eta=0), 'SogCLRLoss'),
-        (dict(tau_init=0.01), 'tau0 <= tau_init'),
-        (dict(tau_max=math.inf), 'tau_max must be > 0 and finite, got inf'),
-    ],
-)
-def test_bad_parameters_are_refused(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        temperature(**kwargs)
-
-
 class Model(nn.Module):
     def __init__(self, size=6, **kwargs):
         super().__init__()
@@ -188,10 +157,6 @@ def test_missing_state_is_named():
     saved = {k: v for k, v in trained().state_dict().items() if 'state' not in k}
     with pytest.raises(RuntimeError, match=r'state\.tau'):
         Model().load_state_dict(saved)
-
-
-def test_the_table_follows_the_model():
-    assert Model().to('meta').state.table.device.type == 'meta'
 
 
 @pytest.mark.parametrize('load', [nn.Module.load_state_dict, mmengine_load])

@@ -1,6 +1,6 @@
 """What every tool says of itself, and of an option that it does not have.
 
-Mistakes in files, configs and values: test_typed_mistakes.py; interrupts: test_interrupts.py.
+Mistakes in files, configs and values: test_user_mistakes.py; interrupts: test_interrupts.py.
 """
 
 import pytest
