@@ -2,6 +2,7 @@
 from mmrank.evaluation.average_precision_metric import (
     AveragePrecisionMetric as AveragePrecisionMetric,
 )
+from mmrank.evaluation.coco_metric import CocoMetric as CocoMetric
 from mmrank.evaluation.frozen_feature_metrics import KNNMetric as KNNMetric
 from mmrank.evaluation.frozen_feature_metrics import LinearProbeMetric as LinearProbeMetric
 from mmrank.evaluation.image_text_retrieval_metric import (

@@ -38,8 +38,14 @@ def number_objects(document: dict) -> dict:
     return document
 
 
+def are_plain_ids(document: dict) -> bool:
+    """Whether the ids of images and classes are whole numbers that doubles hold."""
+    entries = (*document['images'], *document.get('categories', ()))
+    return all(type(x['id']) is int and abs(x['id']) <= 1 << 53 for x in entries)
+
+
 def warn_of_limit(document: dict, limit: int = 100) -> None:
-    """Warn of images with more objects of a class than detections that COCO counts."""
+    """Warn of images with more objects of a class than detections that mAP counts."""
     objects = Counter(
         (ann['image_id'], ann['category_id'])
         for ann in document.get('annotations', ())
@@ -48,9 +54,9 @@ def warn_of_limit(document: dict, limit: int = 100) -> None:
     (image_id, _), most = max(objects.items(), key=lambda x: x[1], default=((None, None), 0))
     if most > limit:
         warnings.warn(
-            f'image_id {image_id} has {most} objects of one class, more than {limit}, and COCO '
-            f'counts the {limit} best detections of a class: a perfect detector is below 100. '
-            f'Fix: proposal_nums=(100, 300, {most}) and metric_items=["mAP_50", "mAP_75"] of '
-            f'CocoMetric, or compare models with each other',
+            f'image_id {image_id} has {most} objects of one class, more than {limit}, and mAP '
+            f'counts the {limit} best detections: it is low for a perfect detector. Fix: '
+            f"type='mmrank.CocoMetric', proposal_nums=(1, 10, {most}) and test_cfg.max_per_img="
+            f'{most}, or only compare it with models on this file',
             stacklevel=3,
         )

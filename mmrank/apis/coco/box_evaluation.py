@@ -8,7 +8,7 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from mmrank.datasets.checks.coco_inspect import read_checked
+from mmrank.datasets.checks.data_report import is_number
 from mmrank.errors import MissingFileError, UserError
 from mmrank.evaluation.coco_index import (
     PYCOCOTOOLS,
@@ -66,13 +67,16 @@ def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
 
 def check_predictions(
     boxes: list[dict],
-    image_ids: Container[int],
+    images: Mapping[int, dict],
     category_ids: Container[int],
     where: str = 'predictions',
 ) -> None:
-    """Raise ``UserError`` if boxes are malformed or of other images or categories than these."""
+    """Raise ``UserError`` if boxes are malformed or of other images or categories than these.
+
+    ``images`` are the entries of the annotation file, by id.
+    """
     for field, known, fix in (
-        ('image_id', image_ids, 'pass the annotation file of the split that was predicted.'),
+        ('image_id', images, 'pass the annotation file of the split that was predicted.'),
         (
             'category_id',
             category_ids,
@@ -86,32 +90,43 @@ def check_predictions(
                 f'{len(unknown)} {field} of the {where} are not in the annotations, for '
                 f'example {unknown[:3]}. Fix: {fix}'
             )
-    if not boxes:
-        return
-    try:
-        numbers = np.array([[*box['bbox'], box['score']] for box in boxes], dtype=float)
-        shape_is_right = numbers.shape == (len(boxes), 5)
-    except (TypeError, ValueError):
-        shape_is_right = False
-    if not shape_is_right:
-        raise UserError(
-            f'bbox or score of the {where} is not always four numbers and one number. Fix: write '
-            'bbox as [x, y, width, height] and score as a number.'
-        )
-    bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
-    if bad.size:
-        raise UserError(
-            f'{bad.size} of the {where} are not finite, the first at index {bad[0]}: '
-            f'{shown_box(boxes[bad[0]])}. Fix: check the model for NaN; such a box cannot be '
-            'ranked.'
-        )
-    bad = np.flatnonzero((numbers[:, 2:4] < 0).any(axis=1))
-    if bad.size:
-        raise UserError(
-            f'{bad.size} bbox of the {where} have a negative width or '
-            f'height, the first at index {bad[0]}: {shown_box(boxes[bad[0]])}. '
-            'Fix: bbox is [x, y, width, height], not two corners.'
-        )
+    numbers = np.array([_numbers(box) for box in boxes], dtype=float).reshape(-1, 5)
+    corner = numbers[:, :2]
+    size = numbers[:, 2:4]
+    images_of = [images[box['image_id']] for box in boxes]
+    ends = np.array([[x.get('width'), x.get('height')] for x in images_of], dtype=float)
+    is_beyond = (corner + size > 1.1 * ends.reshape(-1, 2)).any(axis=1)
+    # A second corner is never left of the first or above it; of every size that would be chance.
+    is_beyond &= (size >= corner).all()
+    for bad, what, fix in (
+        (
+            ~np.isfinite(numbers).all(axis=1),
+            'do not have four finite numbers as bbox and one as score',
+            'write numbers, not texts; NaN comes from the model, and cannot be ranked.',
+        ),
+        (
+            (size < 0).any(axis=1),
+            'have a negative width or height',
+            'bbox is [x, y, width, height], not two corners.',
+        ),
+        (
+            is_beyond,
+            'reach beyond their images, as two corners taken for corner and size do',
+            'bbox is [x, y, width, height].',
+        ),
+    ):
+        if bad.any():
+            first = int(bad.argmax())
+            raise UserError(
+                f'{bad.sum()} of the {where} {what}, the first at index {first}: '
+                f'{shown_box(boxes[first])}. Fix: {fix}'
+            )
+
+
+def _numbers(box: dict) -> list[float]:
+    """Corner, size and score; NaN for what are no numbers, as NumPy reads texts as such."""
+    values = [*box['bbox'], box['score']] if isinstance(box['bbox'], list) else []
+    return values if len(values) == 5 and all(map(is_number, values)) else [np.nan] * 5
 
 
 def shown_box(box: dict) -> str:

@@ -24,12 +24,15 @@ GOOD = {'image_id': 1, 'category_id': 3, 'bbox': [0, 1, 20, 30], 'score': 0.5}
 
 
 def check(*boxes):
-    check_predictions(list(boxes), {1, 2}, {3, 6}, 'predictions of x')
+    images = {1: dict(width=100, height=60), 2: {}}
+    check_predictions(list(boxes), images, {3, 6}, 'predictions of x')
 
 
 def test_good_boxes_pass():
     check()
     check(GOOD, {**GOOD, 'bbox': [-5.0, 0.0, 0.0, 1.0], 'score': -3})
+    # Beyond the image, but not as corners; of an image without a size.
+    check({**GOOD, 'bbox': [60, 30, 90, 20]}, {**GOOD, 'image_id': 2, 'bbox': [0, 0, 999, 999]})
 
 
 @pytest.mark.parametrize(
@@ -37,13 +40,18 @@ def test_good_boxes_pass():
     [
         ('image_id', 99, r'1 image_id of the predictions of x .*\[99\]'),
         ('category_id', 0, r'category_id .*\[0\].*start at 0'),
-        ('bbox', [0, 0, 10], 'not always four numbers'),
-        ('bbox', None, 'not always four numbers'),
-        ('bbox', [0, 0, 10, 'ten'], 'not always four numbers'),
-        ('score', None, 'are not finite.*index 1.*score None'),
-        ('score', float('nan'), 'are not finite.*index 1.*score nan'),
-        ('bbox', [0, 0, float('inf'), 1], 'are not finite'),
+        ('bbox', [0, 0, 10], 'four finite numbers'),
+        ('bbox', None, 'four finite numbers'),
+        ('bbox', [0, 0, 10, 'ten'], 'four finite numbers'),
+        ('bbox', ['0', '0', '9', '9'], r"four finite.*index 1.*\['0', '0', '9', '9'\].*not texts"),
+        ('bbox', '0123', 'four finite numbers'),
+        ('bbox', [0, 0, 10, True], 'four finite numbers'),
+        ('bbox', [0, 0, float('inf'), 1], 'four finite numbers'),
+        ('score', '0.9', 'index 1.*score 0.9.*not texts'),
+        ('score', None, 'index 1.*score None'),
+        ('score', float('nan'), 'index 1.*score nan.*NaN comes from the model'),
         ('bbox', [50, 50, -10, 5], r'negative width.*\[50, 50, -10, 5\]'),
+        ('bbox', [60, 30, 90, 50], r'1 of the .* beyond their images.*index 1: .*\[60, 30, 90, 50'),
     ],
 )
 def test_a_bad_field_is_named(field, value, match):
