@@ -69,10 +69,10 @@ def test_file_of_mmdet_may_be_sent(results, images, tmp_path, run_script):
         ('category_id', '18', 'have to be integers'),
         ('image_id', 8, 'not in the annotations'),
         ('image_id', True, 'have to be integers'),
-        ('bbox', [0, 0, '9', 9], 'a list of four numbers'),
-        ('bbox', [0, 0, 9], 'four numbers'),
+        ('bbox', [0, 0, '9', 9], 'four finite numbers'),
+        ('bbox', [0, 0, 9], 'four finite numbers'),
         ('bbox', [5, 5, -1, 3], 'negative width'),
-        ('score', '0.5', 'score a number'),
+        ('score', '0.5', 'not texts'),
     ],
 )
 def test_other_files_are_refused(results, images, run_script, field, value, message):

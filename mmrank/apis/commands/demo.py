@@ -172,7 +172,7 @@ def report(files: dict[str, Path], args: argparse.Namespace, console) -> None:
     console.print(rich_table(header, rows, title))
     markdown, table = write_tables(header, rows, args.work_dir, title)
     curves = plot_pr_curves(
-        {n: PRCurves.from_coco_eval(e) for n, e in models.items()}, args.work_dir / 'pr_curves.png'
+        {n: PRCurves.of(e) for n, e in models.items()}, args.work_dir / 'pr_curves.png'
     )
     drawn = draw_detections(
         models, args.data_root / 'val', args.work_dir / 'detections.png', num_images=5

@@ -123,7 +123,7 @@ def _loaders(chosen: Choices, splits: dict[str, Split], folder: str, work_dir: s
     for name in [name for name in splits if name != 'train']:
         path = splits[name].ann_file.as_posix()
         lines += [
-            f'{name}_evaluator = dict(ann_file={path!r},',
+            f"{name}_evaluator = dict(type='mmrank.CocoMetric', ann_file={path!r},",
             f"    classwise=True, outfile_prefix='{work_dir}/{name}')",
         ]
     if 'test' not in splits:
