@@ -141,7 +141,7 @@ OPTIONS = [
     (f'{CHECK} own/no_size.json --fix own', 'own cannot be written: Is a directory', 'Fix'),
     (f'{CHECK} own/no_size.json own/no_area.json --fix o.json', '--fix takes one annotation file'),
     (f'{CHECK} own/no_size.json --merge o.json', '--merge takes two annotation files or more'),
-    (f'{CHECK} --config det.py --fix o.json', '--fix takes one annotation file, not --config'),
+    (f'{CHECK} --config det.py --fix o.json', '--fix takes one annotation file'),
     (f'{CHECK} own/one_category_id.json --fix o.json', 'cannot be cleaned', 'Fix'),
     (f'{CHECK} own/images_as_dict.json --fix o.json', 'cannot be cleaned', 'Fix'),
     (f'{CHECK} {{root}}/annotations/val.json own/no_size.json --merge o.json', "has no 'height'"),

@@ -136,7 +136,7 @@ MORE_MISTAKES = [
     ('dataset_converters/make_shapes_coco --out a --num-train -1', '-1'),
     # Files of data.
     *((f'{ANN_FILE}/{name}', name, 'Fix: ') for name in FOREIGN_FILES),
-    (f'{ANN_FILE}/backslash.json', 'backslash', "Fix: write '/'"),
+    (f'{ANN_FILE}/backslash.json', 'there is ', 'slashes'),
     (f'{ANN_FILE}/decomposed.json', 'Unicode', 'Fix'),
     (f'{ANN_FILE}/capitals.json', 'capital', 'Fix'),
     (f'{ANN_FILE}/percent.json', '%20', 'Fix'),

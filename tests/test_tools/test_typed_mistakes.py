@@ -189,7 +189,7 @@ MISTAKES = [
     ('det model.bbox_head.type=RetinaHed', 'RetinaHed'),
     ('det train_dataloader.dataset.metainfo.classes=disk', "'disk'", 'Fix'),
     ('det train_dataloader.dataset.ann_file=no.json', 'no.json', 'Fix: correct the path'),
-    ('det train_dataloader.dataset.data_prefix.img=vall/', 'vall', 'Fix: copy the missing images'),
+    ('det train_dataloader.dataset.data_prefix.img=vall/', 'vall', 'Fix: correct data_prefix'),
     ('det train_dataloader.dataset.pipeline.0.type=LoadImage', 'LoadImage'),
     (
         "own train_dataloader = dict(dataset=dict(pipeline=[dict(type='LoadImageFromFile')]))",
@@ -207,8 +207,8 @@ MISTAKES = [
         (f'det train_dataloader.dataset.ann_file=annotations/{name}.json', *words, 'Fix')
         for name, *words in [
             ('fractions', 'boxes in fractions'),
-            ('corners', 'boxes reach beyond the image'),
-            ('predictions', 'holds a JSON list', 'predictions'),
+            ('corners', 'boxes are corners'),
+            ('predictions', 'is a JSON list', 'predictions'),
             ('cut', 'is cut off'),
             ('empty', 'is empty'),
         ]
