@@ -39,6 +39,7 @@ SETTINGS = {
         "leave it out: the paper's value is a constant",
     ),
     'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
+    'InteractionDataset.duplicates': 'leave it out: a pair that is repeated counts once',
     'InBatchLoss.block_size': 'leave it out: blocks fit the cache',
     'InBatchSoftmaxLoss.num_buckets': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'InBatchSoftmaxLoss.num_hashes': 'leave it out: PairCountsHook or set_pairs counts the pairs',

@@ -313,7 +313,7 @@ def test_ratings_are_no_positives(tmp_path):
     path.write_text('u1,i1,5\nu1,i2,1\nu2,i1,4\n')
     with pytest.raises(ValueError, match='min_rating=4') as caught:
         read_csv(path)
-    assert 'column 3 holds ratings, such as 5 and 1,' in str(caught.value)
+    assert 'rated.csv:2: the file holds ratings, such as 5 and 1,' in str(caught.value)
     assert len(read_csv(path, min_rating=4)) == 2
     assert len(read_csv(path, min_rating=1)) == 3
     path.write_text('u1,i1,1\nu1,i2,1\nu2,i1,1\n')
@@ -322,7 +322,7 @@ def test_ratings_are_no_positives(tmp_path):
     assert len(read_csv(path)) == 2
     path.write_text('u,i,3\n' * 600 + 'u2,i2,4\n')  # beyond the first chunk
     with pytest.raises(ValueError, match='min_rating'):
-        read_csv(path, duplicates='merge')
+        read_csv(path)
 
 
 class _Images(OneSizeBatches):

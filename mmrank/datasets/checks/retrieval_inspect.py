@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 from mmrank.datasets.checks.data_report import DataReport, Findings
 from mmrank.datasets.image_header import image_fault
-from mmrank.datasets.retrieval.image_lists import PATH_FIX
 from mmrank.errors import UserError
 
 if TYPE_CHECKING:
     from mmrank.datasets.retrieval.retrieval_dataset import RetrievalDataset
 
 _FIXES = {
-    'line that cannot be read': 'correct or remove the line, or fetch the file again.',
-    'path outside the folder of the images': f'{PATH_FIX}.',
+    'line that cannot be used': (
+        'correct or remove the line; list paths within the folder of the images, and set '
+        'data_prefix to it.'
+    ),
     'unusable': 'follow the message of the finding.',
     'class without image': (
         'remove the folder, or put its images there; it is no class of the data set.'
@@ -89,13 +90,8 @@ def _inspect(dataset: 'RetrievalDataset', report: RetrievalReport, found: Findin
     try:
         listed = dataset.read_list(test=dataset.split == 'test')
         report.source = listed.source
-        for line in listed.bad_lines:
-            found.add(
-                'line that cannot be read',
-                f'{line.place}: {line.text!r} is not of the form "{listed.line_format}"',
-            )
-        for line in listed.unusable_paths():
-            found.add('path outside the folder of the images', f'{line.place}: {line.text}')
+        for fault in listed.faults:
+            found.add('line that cannot be used', fault)
         if found.by_kind:
             return
         items = dataset.load_data_list()

@@ -1,7 +1,6 @@
 """Reads multi-label text with sparse features."""
 
 import re
-from array import array
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.interactions.read_csv import text_lines
+from mmrank.datasets.tables import read_lines
 from mmrank.errors import UserError
 from mmrank.imports import required_package
 
@@ -36,8 +35,7 @@ def read_xmc(
         one_based: Features are numbered from 1, not 0.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: On a line that cannot be read, naming it, or if there is no pair.
+        UserError: On a line that cannot be read, naming it, or if there is no pair.
     """
     with required_package('sklearn', "file_format='xmc'", 'pip install scikit-learn'):
         from sklearn.datasets import load_svmlight_file
@@ -47,20 +45,25 @@ def read_xmc(
         features, labels = load_svmlight_file(
             lines, dtype=np.float32, multilabel=True, zero_based=not one_based
         )
+        own = [str(int(x)) for x in chain.from_iterable(labels) if x == int(x)]
+        if len(own) < sum(map(len, labels)):
+            raise ValueError('a label is a fraction')
     except UserError:
         raise
     except (ValueError, OverflowError) as error:
         raise UserError(
-            f'{path}, line {lines.number}: {lines.line!r:.80} cannot be read: {error}. Fix: write '
-            'it as `label,label feature:value feature:value ...`, labels as numbers, features from '
-            f'{int(one_based)} on, rising'
+            f'{path}:{lines.number}: {lines.line!r:.80} cannot be read: {error}. Fix: '
+            'write lines `label,label feature:value feature:value ...`, labels as whole numbers, '
+            f'features from {int(one_based)} on, rising'
         ) from error
+    bad = np.flatnonzero(~np.isfinite(features.data))
+    if len(bad):
+        row = int(np.searchsorted(features.indptr, bad[0], side='right')) - 1
+        raise UserError(
+            f'{path}:{lines.numbers[row]}: a value is {features.data[bad[0]]}, as float32. Fix: '
+            'write a finite number'
+        )
     counts = [len(x) for x in labels]
-    own = list(chain.from_iterable(labels))
-    fractions = [x for x in own if not x.is_integer()]
-    if fractions:
-        raise UserError(f'{path} has the label {fractions[0]}. Fix: number labels by whole numbers')
-    own = [str(int(x)) for x in own]
     names = dict.fromkeys(own) if vocabulary is None else vocabulary.col_names
     index = {name: i for i, name in enumerate(names)}
     cols = np.array([index.get(x, -1) for x in own], dtype=np.int64)
@@ -70,20 +73,19 @@ def read_xmc(
     if not len(chosen):
         raise UserError(f'{path} has no line with a known label. Fix: check ann_file')
     features = features[chosen]
-    row_names = [str(lines.numbers[i]) for i in chosen.tolist()]
-    _check_finite(features, row_names, path)
-    _set_width(features, vocabulary, lines.num_features, path)
-    try:
-        return Interactions.of_pairs(
-            rows,
-            cols[is_known],
-            row_names,
-            list(index),
-            row_features=features,
-            num_unknown=int((~is_known).sum()),
+    size = int(features.indices.max(initial=-1)) + 1
+    width = lines.num_features or size
+    if vocabulary is not None:
+        width = vocabulary.row_features.shape[1]
+    elif size > width:
+        raise UserError(
+            f'{path} has feature {size - 1}, but its first line declares {width} features. Fix: '
+            'if they count from 1, set one_based=True'
         )
-    except ValueError as error:
-        raise ValueError(f'{path}, by line: {error}') from None
+    features.resize((features.shape[0], width))
+    row_names = [str(lines.numbers[i]) for i in chosen.tolist()]
+    unknown = int((~is_known).sum())
+    return Interactions(rows, cols[is_known], row_names, list(index), features, unknown)
 
 
 class _Lines:
@@ -99,7 +101,7 @@ class _Lines:
         self.path = path
         self.line = ''
         self.number = 0
-        self.numbers = array('q')
+        self.numbers: list[int] = []
         self.num_features: int | None = None
 
     def read(self) -> bytes:
@@ -107,36 +109,12 @@ class _Lines:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[bytes]:
-        for line in text_lines(self.path):
-            self.line = line
+        for line in read_lines(self.path):
             self.number += 1
+            self.line = line
             header = _HEADER.fullmatch(line) if self.number == 1 else None
             if header:
                 self.num_features = int(header[1])
             elif line.partition('#')[0].strip():
                 self.numbers.append(self.number)
                 yield line.encode()
-
-
-def _check_finite(features, row_names: list[str], path: str | Path) -> None:
-    bad = np.flatnonzero(~np.isfinite(features.data))
-    if len(bad):
-        row = int(np.searchsorted(features.indptr, bad[0], side='right')) - 1
-        raise UserError(
-            f'{path}, line {row_names[row]}: a value is {features.data[bad[0]]}, as '
-            'float32. Fix: write a finite number'
-        )
-
-
-def _set_width(features, vocabulary: Interactions | None, declared: int | None, path) -> None:
-    """Give a matrix the features of the training set, or the declared ones, in place."""
-    size = int(features.indices.max(initial=-1)) + 1
-    width = size if declared is None else declared
-    if vocabulary is not None:
-        width = vocabulary.row_features.shape[1]
-    elif size > width:
-        raise UserError(
-            f'{path} has feature {size - 1}, but its first line declares {declared} features. Fix: '
-            'if they count from 1, set one_based=True'
-        )
-    features.resize((features.shape[0], width))

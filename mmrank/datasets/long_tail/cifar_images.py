@@ -1,6 +1,8 @@
 """Reads CIFAR-10 and CIFAR-100 in any of their forms. Imports mmpretrain."""
 
+import itertools
 import zipfile
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +22,7 @@ _LARGEST_FILE = 10**9
 
 
 @dataclass
-class LabelledImages:
+class _LabelledImages:
     """Images of one part of a data set."""
 
     images: np.ndarray | list[Path]  # (N, H, W, 3) uint8 in RGB, or N paths
@@ -41,7 +43,7 @@ class LabelledImages:
         return np.stack(images)
 
 
-def read_cifar(data_root: str | Path, split: str, num_classes: int) -> LabelledImages:
+def read_cifar(data_root: str | Path, split: str, num_classes: int) -> _LabelledImages:
     """Read one part, ``'train'`` or ``'test'``, of CIFAR with 10 or 100 classes.
 
     Three forms are looked for, in this order: the published files (``cifar-10-batches-py/`` or
@@ -64,7 +66,7 @@ def read_cifar(data_root: str | Path, split: str, num_classes: int) -> LabelledI
     )
 
 
-def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
+def read_arrays(path: Path, names: tuple[str, ...]) -> _LabelledImages:
     """Read ``images`` (N, H, W, 3) uint8 in RGB and ``labels`` (N,) of an ``.npz`` file."""
     fix = 'Fix: write it again with tools/dataset_converters/cifar10.py'
     try:
@@ -99,7 +101,7 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
             f'{labels.shape} {labels.dtype}; expected (N, H, W, 3) uint8 and '
             f'(N,) integers from 0 to {len(names) - 1}. {fix}'
         )
-    return LabelledImages(images, labels.astype(np.int64), str(path))
+    return _LabelledImages(images, labels.astype(np.int64), str(path))
 
 
 def read_rgb(path: Path) -> np.ndarray:
@@ -113,7 +115,7 @@ def read_rgb(path: Path) -> np.ndarray:
     return np.ascontiguousarray(image[..., ::-1])
 
 
-def _read_published(root: Path, split: str, host: type) -> LabelledImages:
+def _read_published(root: Path, split: str, host: type) -> _LabelledImages:
     try:
         items = host(
             data_root=str(root), split=split, download=False, serialize_data=False
@@ -124,12 +126,12 @@ def _read_published(root: Path, split: str, host: type) -> LabelledImages:
             f'its MD5 sum is wrong. Fix: unpack {host.filename} again'
         ) from error
     labels = np.array([item['gt_label'] for item in items], dtype=np.int64)
-    return LabelledImages(
+    return _LabelledImages(
         np.stack([item['img'] for item in items]), labels, str(root / host.base_folder)
     )
 
 
-def _read_folders(folder: Path, names: tuple[str, ...]) -> LabelledImages:
+def _read_folders(folder: Path, names: tuple[str, ...]) -> _LabelledImages:
     found = scan_class_folders(folder).images
     label_of = {name: label for label, name in enumerate(names)}
     there = {image.class_name for image in found}
@@ -141,9 +143,7 @@ def _read_folders(folder: Path, names: tuple[str, ...]) -> LabelledImages:
         )
     labels = np.array([label_of[i.class_name] for i in found])
     # As turns: any first n images are a balanced subset.
-    turns = np.zeros(len(found), dtype=np.int64)
-    for label in range(len(names)):
-        members = labels == label
-        turns[members] = np.arange(members.sum())
+    next_turn = defaultdict(itertools.count)
+    turns = [next(next_turn[label]) for label in labels]
     order = np.lexsort((labels, turns))
-    return LabelledImages([folder / found[i].path for i in order], labels[order], str(folder))
+    return _LabelledImages([folder / found[i].path for i in order], labels[order], str(folder))

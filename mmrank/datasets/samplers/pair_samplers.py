@@ -4,21 +4,17 @@ import numpy as np
 
 from mmrank.datasets.samplers.batch_stream import BatchStream
 from mmrank.datasets.samplers.labels import class_labels
+from mmrank.errors import UserError, UserTypeError
 from mmrank.registry import DATA_SAMPLERS
 
 
 def _interactions(dataset: object, *expected: str):
     """The interactions of a data set whose ``sampling`` is an expected one."""
     sampling = getattr(dataset, 'sampling', None)
-    if sampling is None:
-        raise TypeError(
-            f'{type(dataset).__name__} has no positive pairs; use '
-            "type='mmrank.InteractionDataset', without a wrapper"
-        )
     if sampling not in expected:
-        raise ValueError(
-            f'the data set has sampling={sampling!r}, but its sampler is for '
-            f'{" or ".join(map(repr, expected))}; set sampling of the data set so'
+        raise UserTypeError(
+            f'{type(dataset).__name__} has sampling={sampling!r}. Fix: a mmrank.InteractionDataset '
+            f'without a wrapper, and with sampling={" or ".join(map(repr, expected))}'
         )
     return dataset.interactions
 
@@ -55,9 +51,6 @@ class InBatchPairSampler(BatchStream):
         batch_size: Pairs in a sample; for it, ``seed`` and ``infinite`` see :class:`BatchStream`.
         num_uniform: Right entities to draw for a batch, over all ranks; W must divide it.
 
-    Raises:
-        TypeError: If the data set has no pairs.
-        ValueError: If the batch is larger than the data set or cannot be dealt out to the ranks.
 
     Example:
         >>> train_dataloader = dict(
@@ -82,9 +75,9 @@ class InBatchPairSampler(BatchStream):
         self.num_samples = 2 if dataset.sampling == 'sogram' else 1
         most = 0 if dataset.sampling == 'sogram' else self._num_right
         if not 0 <= num_uniform <= most or num_uniform % self.world_size:
-            raise ValueError(
-                f'num_uniform={num_uniform} must be from 0 to {most} and a multiple of the number '
-                f'of ranks, {self.world_size}, with sampling={dataset.sampling!r}'
+            raise UserError(
+                f'num_uniform={num_uniform} with sampling={dataset.sampling!r}. Fix: from 0 to '
+                f'{most}, and a multiple of the number of ranks, {self.world_size}'
             )
         self.num_uniform = num_uniform
         self.share = self.share * self.num_samples + num_uniform // self.world_size
@@ -119,10 +112,6 @@ class NaivePairSampler(BatchStream):
         dataset: A ``mmrank.InteractionDataset`` with ``sampling='naive'``.
         batch_size: Cells in a batch.
         seed, infinite: See :class:`BatchStream`.
-
-    Raises:
-        TypeError: If the data set has no pairs.
-        ValueError: If there are too few cells, or a batch cannot be dealt out to the ranks.
     """
 
     def __init__(
@@ -151,10 +140,6 @@ class CrossPairSampler(BatchStream):
         num_rows: Left entities in a batch, over all ranks; W must divide it.
         num_cols: Right entities in a batch.
         seed, infinite: See :class:`BatchStream`.
-
-    Raises:
-        TypeError: If the data set has no pairs.
-        ValueError: If a number exceeds the entities, or the rows cannot be dealt out to the ranks.
     """
 
     size_option = 'num_rows'
@@ -166,9 +151,9 @@ class CrossPairSampler(BatchStream):
         super().__init__(num_rows, self._shape[0], seed, infinite)
         for name, wanted, size in zip(('num_rows', 'num_cols'), (num_rows, num_cols), self._shape):
             if not 0 < wanted <= size:
-                raise ValueError(
-                    f'{name}={wanted} must be from 1 to {size}, the number '
-                    'of entities to sample without replacement'
+                raise UserError(
+                    f'{name}={wanted}. Fix: from 1 to {size}, the number of entities to sample '
+                    'without replacement'
                 )
         self.num_rows, self.num_cols = num_rows, num_cols
         self.share += num_cols
@@ -199,10 +184,6 @@ class ClassPairSampler(BatchStream):
             their class are in no pair.
         batch_size: Pairs in a batch, over all ranks; W must divide it.
         seed, infinite: See :class:`BatchStream`.
-
-    Raises:
-        TypeError: If the classes are unknown.
-        ValueError: If there are too few pairs, or a batch cannot be dealt out to the ranks.
     """
 
     def __init__(
