@@ -254,8 +254,8 @@ def test_a_split_finds_quoted_blank_and_named_columns(tmp_path):
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('1 0:1\n2 3:nan\n', r'a\.txt:2: a value is nan'),
-        ('1 0:1\n2 3:1e39\n', r'a\.txt:2: a value is inf'),
+        ('1 0:1\n2 3:nan\n', r'a\.txt:2: .* not finite'),
+        ('1 0:1\n2 3:1e39\n', r'a\.txt:2: .* not finite'),
         (f'1 {"9" * 5000} 3\n1 0:1\n', r'a\.txt:1: .* cannot be read'),
         (f'1 {"9" * 5000}:1\n', r"a\.txt:1: '1 9999"),
     ],
