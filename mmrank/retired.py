@@ -8,6 +8,10 @@ _TAR = 'CaptionTable over image files, or webdataset, see docs/pages/users/image
 #: Registered names: the root registry of mmengine that a config looks in, and what to do.
 TYPES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(('ShardedCaptions', 'StreamedCaptions'), ('DATASETS', _TAR)),
+    **dict.fromkeys(
+        ('NaivePairSampler', 'CrossPairSampler'),
+        ('DATA_SAMPLERS', 'mmrank.InBatchPairSampler, which the losses of two towers take'),
+    ),
     'ShardSampler': ('DATA_SAMPLERS', _TAR),
     'LoadImageFromBytes': ('TRANSFORMS', _TAR),
     'FSDPStrategy': ('STRATEGIES', 'fully_shard of torch through Lightning or accelerate'),

@@ -190,19 +190,6 @@ def test_batches_of_pairs(tmp_path):
     assert sogram['cols'].tolist() == [2, 0, 1, 0]
 
 
-def test_batches_of_cells_and_of_rows_and_columns(tmp_path):
-    path = write(tmp_path, 'a,x\na,y\nb,x\nc,z\n')
-    naive = InteractionDataset(path, 'naive')
-    assert len(naive) == 9
-    batch = naive.__getitems__([0, 2, 8])
-    assert batch['is_positive'].tolist() == [True, False, True]
-    cross = InteractionDataset(path, 'cross')
-    batch = cross.__getitems__([1, 0, 3 + 2, 3 + 0])
-    assert batch['rows'].tolist() == [1, 0]
-    assert batch['cols'].tolist() == [2, 0]
-    assert batch['is_positive'].tolist() == [[False, True], [False, True]]
-
-
 def test_top_k_batches(tmp_path, monkeypatch):
     train = write(tmp_path, 'a,x\na,y\nb,x\nc,z\n')
     test = write(tmp_path, 'c,x\na,z\nc,y\n', 'test.csv')

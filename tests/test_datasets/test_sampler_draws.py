@@ -12,10 +12,9 @@ from labelled import Labels
 
 from mmrank.datasets import InteractionDataset
 from mmrank.datasets.samplers import (
-    CrossPairSampler,
+    ClassPairSampler,
     InBatchPairSampler,
     MultiLabelPositiveSampler,
-    NaivePairSampler,
     PKSampler,
     PositiveRateSampler,
 )
@@ -188,22 +187,8 @@ def data(tmp_path):
     return lambda sampling='in_batch': InteractionDataset(path, sampling)
 
 
-SAMPLERS = {
-    'in_batch': (InBatchPairSampler, dict(batch_size=6)),
-    'sogram': (InBatchPairSampler, dict(batch_size=6)),
-    'naive': (NaivePairSampler, dict(batch_size=6)),
-    'cross': (CrossPairSampler, dict(num_rows=2, num_cols=3)),
-}
-
-
-def build(data, sampling, **other):
-    sampler, setting = SAMPLERS[sampling]
-    return sampler(data(sampling), **{'seed': 7, **setting, **other})
-
-
 def test_sogram_samples_are_distinct_in_themselves_only(data):
-    sampler = build(data, 'sogram', batch_size=10)
-    epoch = list(sampler)
+    epoch = list(InBatchPairSampler(data('sogram'), batch_size=10, seed=7))
     assert len(epoch) == 40
     first = epoch[:10] + epoch[20:30]
     second = epoch[10:20] + epoch[30:]
@@ -212,7 +197,7 @@ def test_sogram_samples_are_distinct_in_themselves_only(data):
 
 
 def test_in_batch_pairs_are_uniform(data):
-    sampler = build(data, 'in_batch', batch_size=2)
+    sampler = InBatchPairSampler(data(), batch_size=2, seed=7)
     seen = Counter()
     for number in range(4000):
         # The first batch of each epoch.
@@ -225,34 +210,25 @@ def test_in_batch_pairs_are_uniform(data):
     assert chi_square < 189 + 5 * 19.4
 
 
-def test_naive_cells_are_uniform_and_distinct(data):
-    sampler = build(data, 'naive', batch_size=18)
+def test_pairs_of_a_class_are_uniform_and_distinct():
+    labels = [0, 0, 0, 1, 1, 2]
+    sampler = ClassPairSampler(Labels(labels), batch_size=6, seed=7)
     seen = Counter()
-    for number in range(500):
-        batch = sampler.rank_batch(number).tolist()
-        assert len(set(batch)) == 18
+    for number in range(400):
+        left, right = np.split(sampler.rank_batch(number), 2)
+        batch = set(zip(left.tolist(), right.tolist()))
+        assert len(batch) == 6
         seen.update(batch)
-    assert set(seen) == set(range(20))
-    # Each with probability 0.9: standard deviation 6.7 of 450.
-    assert all(abs(x - 450) < 5 * 6.7 for x in seen.values())
-
-
-def test_cross_batches(data):
-    sampler = build(data, 'cross')
-    seen = Counter()
-    for number in range(500):
-        batch = sampler.rank_batch(number)
-        assert len(batch) == len(set(batch.tolist())) == 5
-        assert (batch[:2] < 5).all()
-        assert ((batch[2:] >= 5) & (batch[2:] < 9)).all()
-        seen.update(batch.tolist())
-    assert all(abs(seen[i] - 200) < 5 * 11 for i in range(5))
-    assert all(abs(seen[i] - 375) < 5 * 9.7 for i in range(5, 9))
+    assert {(i, j) for i, j in seen} == {
+        (i, j) for i in range(6) for j in range(6) if i != j and labels[i] == labels[j]
+    }
+    # Each with probability 0.75: standard deviation 8.7 of 300.
+    assert all(abs(count - 300) < 5 * 8.7 for count in seen.values())
 
 
 def test_uniform_candidates_follow_the_pairs(data):
     dataset, seen = data(), Counter()
-    sampler = build(data, 'in_batch', num_uniform=2)
+    sampler = InBatchPairSampler(dataset, batch_size=6, num_uniform=2, seed=7)
     for number in range(500):
         batch = dataset.__getitems__(sampler.rank_batch(number))
         assert (len(batch['rows']), len(batch['cols']), len(batch['right_index'])) == (6, 8, 8)

@@ -42,8 +42,6 @@ CASES = {
     'InBatchPairSampler': (pairs('in_batch'), dict(batch_size=12)),
     'InBatchPairSampler sogram': (pairs('sogram'), dict(batch_size=12)),
     'InBatchPairSampler uniform': (pairs('in_batch'), dict(batch_size=12, num_uniform=8)),
-    'NaivePairSampler': (pairs('naive'), dict(batch_size=12)),
-    'CrossPairSampler': (pairs('cross'), dict(num_rows=12, num_cols=5)),
     'ClassPairSampler': (Labels([i % 7 for i in range(60)]), dict(batch_size=12)),
 }
 #: CRC-32 of the first 300 indices of seed 7: another one breaks the resume of older trainings.
@@ -54,8 +52,6 @@ GOLDEN = {
     'InBatchPairSampler': 1276735371,
     'InBatchPairSampler sogram': 190916055,
     'InBatchPairSampler uniform': 725421892,
-    'NaivePairSampler': 1382338743,
-    'CrossPairSampler': 4022594056,
     'ClassPairSampler': 3941089202,
 }
 every_sampler = pytest.mark.parametrize('name', CASES)
@@ -85,9 +81,6 @@ def test_every_registered_sampler_is_here():
 
 def joined(name, shares):
     """The batch of one rank, put together from the (share,) indices of several."""
-    if name == 'CrossPairSampler':  # each rank has all columns
-        assert all(np.array_equal(share[-5:], shares[0][-5:]) for share in shares)
-        return [i for share in shares for i in share[:-5]] + list(shares[0][-5:])
     if name in ('InBatchPairSampler sogram', 'ClassPairSampler'):  # two samples, or two sides
         halves = [np.split(np.array(share), 2) for share in shares]
         return list(chain(*(h[0] for h in halves), *(h[1] for h in halves)))
@@ -187,10 +180,9 @@ def test_data_loader_keeps_the_batches(name):
 
 @every_sampler
 def test_refused_sizes(monkeypatch, name):
-    size = 'num_rows' if 'Cross' in name else 'batch_size'
     for value in (0, -12):
-        with pytest.raises(UserError, match=f'{size}={value} .*Fix: a positive multiple of'):
-            build(name, **{size: value})
+        with pytest.raises(UserError, match=f'batch_size={value} .*Fix: a positive multiple of'):
+            build(name, batch_size=value)
     on_rank(monkeypatch, 0, 5)
     with pytest.raises(UserError, match=r'multiple of (5|10), for 5 ranks'):
         build(name)
@@ -234,12 +226,8 @@ REFUSED = [
     ('MultiLabelPositiveSampler', dict(batch_size=60, num_positives=16), 'has 15 of a'),
     ('InBatchPairSampler', dict(batch_size=63), 'only 62 positive pairs'),
     ('InBatchPairSampler', dict(num_uniform=12), 'num_uniform=12 .*from 0 to 11'),
-    ('InBatchPairSampler', dict(dataset=pairs('naive')), "sampling='naive'"),
     ('InBatchPairSampler sogram', dict(num_uniform=1), 'num_uniform=1 .*from 0 to 0'),
-    ('NaivePairSampler', dict(batch_size=144), 'only 143 pairs'),
-    ('NaivePairSampler', dict(dataset=[1, 2]), 'Fix: a mmrank.InteractionDataset'),
-    ('CrossPairSampler', dict(num_rows=14), 'num_rows=14'),
-    ('CrossPairSampler', dict(num_cols=0), 'num_cols=0'),
+    ('InBatchPairSampler', dict(dataset=[1, 2]), 'Fix: a mmrank.InteractionDataset'),
     ('ClassPairSampler', dict(dataset=Labels([0, 0, 1])), 'there are only 2 pairs'),
 ]
 

@@ -23,7 +23,7 @@ READERS = {
     'movielens': partial(read_csv, min_rating=4, separator='::'),
     'xmc': read_xmc,
 }
-SAMPLINGS = ('in_batch', 'sogram', 'naive', 'cross')
+SAMPLINGS = ('in_batch', 'sogram')
 
 
 def _read(
@@ -67,17 +67,14 @@ class _PairBatch(dict):
 class InteractionDataset(Dataset):
     """Positive pairs to train a two-tower model on.
 
-    A sampler of the same kind as ``sampling`` says which pairs a batch has; a whole batch is put
-    together at once by ``__getitems__``, so the data loader needs
+    A whole batch is put together at once by ``__getitems__``, so the data loader needs
     ``collate_fn=dict(type='mmrank.pair_collate')``. A batch holds each distinct entity once and
     says where the pairs find theirs.
 
     Args:
         ann_file: File of the pairs.
-        sampling: What the sampler yields. ``in_batch``: numbers of positive pairs
-            (``mmrank.InBatchPairSampler``). ``sogram``: the same, of two samples behind each other.
-            ``naive``: cells of the matrix (``mmrank.NaivePairSampler``). ``cross``: rows and
-            columns (``mmrank.CrossPairSampler``).
+        sampling: What ``mmrank.InBatchPairSampler`` yields. ``in_batch``: numbers of positive
+            pairs. ``sogram``: the same, of two samples behind each other.
         **reading: ``data_root``, folder of the file; ``file_format``: ``csv``:
             ``user,item[,rating][,timestamp]``; ``movielens``: the same with ``::`` between, ratings
             below 4 left out; ``xmc``: multi-label text with sparse features, also called LIBSVM;
@@ -92,11 +89,8 @@ class InteractionDataset(Dataset):
         self.metainfo = dict(num_rows=m, num_cols=n)
 
     def __len__(self) -> int:
-        """Number of what the sampler can yield."""
-        m, n = self.interactions.shape
-        if self.sampling == 'naive':
-            return m * n
-        return m + n if self.sampling == 'cross' else len(self.interactions)
+        """Number of positive pairs."""
+        return len(self.interactions)
 
     def __getitem__(self, index: int) -> dict:
         """The batch of one index."""
@@ -107,33 +101,27 @@ class InteractionDataset(Dataset):
 
         ``rows`` and ``cols`` (B,), ``left`` and ``right``, dicts with the distinct entities as
         ``ids``, ``left_index`` and ``right_index`` (B,) into them; with C uniform right entities
-        ``cols`` and ``right_index`` are (B + C,); for ``naive`` also
-        ``is_positive`` (B,) bool, for ``cross`` (R, C). ``left`` also has the sparse features,
-        where there are any, as ``starts``, ``indices`` and ``values``.
+        ``cols`` and ``right_index`` are (B + C,). ``left`` also has the sparse features, where
+        there are any, as ``starts``, ``indices`` and ``values``.
         """
         indices = np.asarray(indices, dtype=np.int64)
-        pairs, (m, n) = self.interactions, self.interactions.shape
-        batch = {}
-        if self.sampling == 'naive':
-            rows, cols = np.divmod(indices, n)
-            batch['is_positive'] = pairs.is_positive(rows, cols)
-        elif self.sampling == 'cross':
-            rows, cols = indices[indices < m], indices[indices >= m] - m
-            batch['is_positive'] = pairs.is_positive(rows[:, None], cols)
-        else:
-            # Behind the pairs stand right entities of no pair.
-            own = indices[indices < len(pairs)]
-            others = indices[indices >= len(pairs)] - len(pairs)
-            rows, cols = pairs.rows[own], np.concatenate([pairs.cols[own], others])
-            if self.sampling == 'sogram':
-                rows = rows[: (len(rows) + 1) // 2]
+        pairs = self.interactions
+        # Behind the pairs stand right entities of no pair.
+        is_pair = indices < len(pairs)
+        rows = pairs.rows[indices[is_pair]]
+        cols = np.concatenate([pairs.cols[indices[is_pair]], indices[~is_pair] - len(pairs)])
+        if self.sampling == 'sogram':
+            rows = rows[: (len(rows) + 1) // 2]
         left, left_index = np.unique(rows, return_inverse=True)
         right, right_index = np.unique(cols, return_inverse=True)
-        batch.update(rows=rows, cols=cols, left_index=left_index, right_index=right_index)
-        batch = _PairBatch((k, torch.from_numpy(v)) for k, v in batch.items())
-        batch['left'] = entities(left, pairs.row_features)
-        batch['right'] = entities(right, None)
-        return batch
+        return _PairBatch(
+            rows=torch.from_numpy(rows),
+            cols=torch.from_numpy(cols),
+            left_index=torch.from_numpy(left_index),
+            right_index=torch.from_numpy(right_index),
+            left=entities(left, pairs.row_features),
+            right=entities(right, None),
+        )
 
 
 @DATASETS.register_module()

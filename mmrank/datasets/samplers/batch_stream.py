@@ -1,7 +1,6 @@
 """Base of the samplers: a stream of whole batches, dealt out to the ranks."""
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 from mmengine.dist import get_dist_info, sync_random_seed
@@ -31,9 +30,6 @@ class BatchStream(Sampler):
         unit: Items that stay together: W times as many must divide ``batch_size``.
     """
 
-    #: Name of the option that sets ``batch_size``.
-    size_option: ClassVar[str] = 'batch_size'
-
     def __init__(
         self, batch_size: int, epoch_items: int, seed: int | None, infinite: bool, unit: int = 1
     ) -> None:
@@ -42,7 +38,7 @@ class BatchStream(Sampler):
         least = unit * self.world_size
         if batch_size < 1 or batch_size % least:
             raise UserError(
-                f'{self.size_option}={batch_size} counts over all ranks. Fix: a positive multiple '
+                f'batch_size={batch_size} counts over all ranks. Fix: a positive multiple '
                 f'of {least}, for {self.world_size} ranks'
                 + (f' with num_per_class={unit}' if unit > 1 else '')
             )
