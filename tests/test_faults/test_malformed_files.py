@@ -19,6 +19,7 @@ from mmrank.datasets.captions.caption_files import (
 )
 from mmrank.datasets.checks.coco_inspect import check_coco_file, inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.image_header import read_image
 from mmrank.datasets.interactions import read_csv, read_xmc
 from mmrank.datasets.interactions.splitting import split_file
 from mmrank.datasets.retrieval.image_lists import (
@@ -66,12 +67,6 @@ def read_arrays(path):
     cifar_images.read_arrays(path, CIFAR10_NAMES)
 
 
-def read_image(path):
-    from mmrank.datasets.long_tail import cifar_images
-
-    cifar_images.read_rgb(path)
-
-
 def read_labels(path):
     from mmrank.datasets.long_tail.multi_label_csv import MultiLabelCSV
 
@@ -109,13 +104,7 @@ READERS = {
     'archive.zip': extract,
     **{name: read_image for name in GOOD if name.startswith('image.')},
 }
-HOST = {
-    'train.npz',
-    'labels.csv',
-    'entries.csv',
-    'names.txt',
-    *(n for n in GOOD if n[:6] == 'image.'),
-}
+HOST = {'train.npz', 'labels.csv', 'entries.csv', 'names.txt'}
 
 
 class Hang(BaseException):

@@ -30,8 +30,7 @@ class CIFARLongTail(BaseDataset):
     no ``LoadImageFromFile``.
 
     Args:
-        data_root: Folder with one of three forms, see :func:`~.cifar_images.read_cifar`. The seed
-            chooses other images in another form.
+        data_root: Folder with one of two forms, see :func:`~.cifar_images.read_cifar`.
         split: ``'train'``, ``'val'`` or ``'test'``.
         imbalance_ratio: Size of the largest class over the smallest's in the training split.
             1: all images.
@@ -72,12 +71,9 @@ class CIFARLongTail(BaseDataset):
     def load_data_list(self) -> list[dict]:
         """Return ``img`` and ``gt_label`` of every image of the split."""
         part = 'test' if self.split == 'test' else 'train'
-        found = read_cifar(self.data_root, part, self.num_classes)
-        chosen = self._choose(found.labels)
-        return [
-            {'img': image, 'gt_label': int(label)}
-            for image, label in zip(found.take(chosen), found.labels[chosen])
-        ]
+        images, labels = read_cifar(self.data_root, part, self.num_classes)
+        chosen = self._choose(labels)
+        return [{'img': images[i], 'gt_label': int(labels[i])} for i in chosen]
 
     def _choose(self, labels: np.ndarray) -> np.ndarray:
         if self.split == 'test':
@@ -171,7 +167,7 @@ class CIFARBinaryLongTail(BaseDataset):
     def load_data_list(self) -> list[dict]:
         """Return ``img`` and ``gt_label`` of every image of the part."""
         halves = [read_cifar(self.data_root, half, self.num_classes) for half in SPLITS]
-        labels = np.concatenate([half.labels for half in halves])
+        images, labels = map(np.concatenate, zip(*halves))
         counts = np.bincount(labels, minlength=self.num_classes)
         sizes = exponential_sizes(len(counts), counts[0], self.imbalance_ratio)
         chosen = choose_part(labels, sizes, self.split, self.seed)
@@ -183,15 +179,11 @@ class CIFARBinaryLongTail(BaseDataset):
                 f'imbalance_ratio than {self.imbalance_ratio}, or another class than '
                 f'{self.positive_name}'
             )
-        first = len(halves[0].labels)
-        parts = chosen[chosen < first], chosen[chosen >= first] - first
-        images = np.concatenate([half.take(part) for half, part in zip(halves, parts)])
         # Training before test images would put the classes in turns twice;
         # a fixed shuffle lets `indices` take a fair subset.
         rng = np.random.Generator(np.random.PCG64([self.seed, len(sizes)]))
         order = np.argsort(rng.random(len(chosen)), kind='stable')
-        labels = is_positive.astype(int).tolist()
-        return [{'img': images[i], 'gt_label': labels[i]} for i in order]
+        return [{'img': images[chosen[i]], 'gt_label': int(is_positive[i])} for i in order]
 
 
 class CIFAR10BinaryLT(CIFARBinaryLongTail):
