@@ -1,19 +1,21 @@
+"""Theorem 1, lemma 1 and 3 and the tracked mean of stable AP (2025), by brute force and by hand."""
+
 import math
 
 import pytest
 import torch
 
 from mmrank.functional import stable_ap_loss
+from mmrank.losses.ranking.stable_ap import practical_weight
 from theory.stable_ap import (
     DifferenceSetting,
-    ap_risk,
     bound_row,
-    climb,
     difference_rows,
     half_q,
     mean_score_tracking,
     random_scores,
     theorem1_sides,
+    theorem1_weight,
     weight_sum_row,
 )
 
@@ -69,18 +71,6 @@ def test_theorem_1_on_random_and_searched_lists(rho):
         assert row.worst_bound > 0.7
 
 
-def test_every_bound_is_above_the_ap_risk():
-    g = torch.Generator().manual_seed(3)
-    pos, neg = random_scores(200, 10, g), random_scores(200, 40, g)
-    sides = theorem1_sides(pos, neg, tau=0.5, eps=0.01)
-    torch.testing.assert_close(sides.risk, ap_risk(pos, neg))
-    for upper in sides[1:]:
-        assert (sides.risk <= upper + 1e-12).all()
-    assert (sides.surrogate_risk <= sides.weighted).all()
-    assert (sides.weighted <= sides.bound + 1e-12).all()
-    assert (sides.surrogate_risk <= sides.jensen + 1e-12).all()
-
-
 def test_weight_sums_and_the_weights_that_have_no_bound():
     rows = [weight_sum_row(x, n) for x in (0.01, 1.0, 500.0) for n in (2, 10, 1000, 100_000)]
     for row in rows:
@@ -90,22 +80,6 @@ def test_weight_sums_and_the_weights_that_have_no_bound():
     last = rows[-1]
     assert last.mean_weight > 0.99 * last.upper
     assert last.mean_inverse_rank > math.log(100_000)
-
-
-def test_climbing_only_raises_the_ratio_within_the_score_range():
-    g = torch.Generator().manual_seed(0)
-    lists = random_scores(10, 4, g), random_scores(10, 6, g)
-    seen = []
-
-    def gap(pos, neg):
-        seen.append(torch.cat([pos, neg], dim=1).abs().max())
-        return neg.mean(1) - pos.mean(1)
-
-    start = gap(*lists)
-    reached = climb(gap, lists, 60, g)
-    assert (reached >= start).all()
-    assert reached.mean() > start.mean() + 0.5
-    assert max(seen) <= 1
 
 
 def test_lists_for_lemma_1_equal_the_loss_of_one_list():
@@ -170,3 +144,11 @@ def test_exact_mode_tracks_the_drift_and_plain_ema_lags():
     # Frozen weights: 300 steps later plain EMA has caught up.
     left = run.error['plain'][-1].mean() / -run.lag
     assert left.item() == pytest.approx(0.99**300, abs=0.03)
+
+
+def test_practical_weights_equal_the_theorem_above_one_half():
+    """With ``a = rho B`` and ``t = 1``."""
+    upper = torch.linspace(0.6, 1, 5, dtype=torch.float64)
+    torch.testing.assert_close(
+        practical_weight(upper, a=210.0, t=1.0), theorem1_weight(upper, 10.0, 21.0)
+    )

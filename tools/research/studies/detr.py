@@ -1,60 +1,50 @@
-r"""Compare losses over seeds on a small RT-DETR, D-FINE (transformers) or DINO (mmdet).
+"""Losses of a small RT-DETR, D-FINE or RF-DETR (transformers), from random weights.
 
-    python tools/research/detr_losses.py tools/research/detr_losses.yaml --out work_dirs/detr
+Data: a folder of make_shapes_coco.py. Methods, or ``common``: ``loss`` (without it the stock one),
+``model`` (``rtdetr``, ``dfine``, or ``rfdetr`` of transformers 5, with ``groups: apart`` a ranking
+for each group of its queries), ``size`` of the images, ``steps``, of which the last half brings the
+rate to 0, ``evals`` (steps to measure on the way) and ``config`` of the model.
 
-Each training has one thread. A CSV file of the plan's name gets a row for each evaluation, and a
-plan that was stopped goes on where it was. Then come the table, each method paired by seed with the
-first of the plan, and a picture of the learning curves, ``<plan>.png``.
-
-The plan has ``data`` (a folder of make_shapes_coco.py), ``seeds`` and ``methods``: ``name``,
-``loss`` (a registered loss; without it the stock one), and optionally ``model`` (``rtdetr``,
-``dfine``, ``rfdetr`` of transformers 5, with ``groups: apart`` a ranking for each group of its
-queries, or ``dino``), ``size`` of the images, ``steps``, ``evals``, ``lr``, ``anneal`` (the last
-half of the steps brings the rate to 0), ``clip``, ``layers`` (another loss, or a factor, for the
-rankings whose names begin so) and ``config`` (of the model); a DINO has neither of the last two.
-``common`` holds for all methods.
-
-Further columns: ``as_IoU`` is the mAP if the scores were the IoU of the boxes, so what the boxes
-alone allow; ``best_IoU`` of an object by any query; of as many highest scores as there are objects
-the shares ``right``, ``twice`` (an object again), ``class``, ``place`` (IoU below 0.5) and ``none``
-(below 0.1); ``order`` is the rank correlation of score and IoU of the matched queries; ``ratio`` is
-the gradient norm of the class part over the box part's in what both share, at the evaluation.
+``as_IoU`` is the mAP if the scores were the IoU of the boxes, so what the boxes alone allow;
+``best_IoU`` of an object by any query; of as many highest scores as there are objects the shares
+``right``, ``twice`` (an object again), ``class``, ``place`` (IoU below 0.5) and ``none`` (below
+0.1); ``order`` is the rank correlation of score and IoU of the matched queries; ``ratio`` is the
+gradient norm of the class part over the box part's in what both share, at the evaluation.
 """
 
 import json
-import math
-import multiprocessing
-import sys
-import time
-import traceback
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.errors import show_user_errors
 from small_detrs import build
-from training_plan import Record, TrainingPlan
+from training_plan import TrainingPlan
 
-HEADS = (
-    'class_embed',
-    'bbox_embed',
-    'enc_score_head',
-    'enc_bbox_head',
-    'cls_branches',
-    'reg_branches',
-)
-CLASS_PARTS = ('vfl', 'ranking', 'loss_cls', 'loss_ce')
-SHOWN = ('as_IoU', 'best_IoU', 'place', 'order')
+HEADS = ('class_embed', 'bbox_embed', 'enc_score_head', 'enc_bbox_head')
+CLASS_PARTS = ('vfl', 'ranking', 'loss_ce')
 FIGURES = ('mAP', 'AP50', 'AP75', 'as_IoU', 'best_IoU', 'order')
 FIGURES += ('right', 'twice', 'class', 'place', 'none', 'ratio')
-COLUMNS = ('stage', 'method', 'seed', 'step', *FIGURES, 'seconds', 'commit', 'settings')
 BATCH = 8
+RATE = 1e-3
+LARGEST_GRADIENT = 0.1
 
 
-@cache
+def columns(fields: dict) -> tuple[str, ...]:
+    """Figures that the record has."""
+    return FIGURES
+
+
+def prepare(spec: dict, plan: TrainingPlan) -> tuple[list, list, int]:
+    """Both splits and the number of classes."""
+    root = Path(spec['folder'])
+    size = plan.fields['common']['size']
+    train, val = (load_split(root, split, size) for split in ('train', 'val'))
+    categories = json.loads((root / 'annotations/train.json').read_text('utf-8'))['categories']
+    return train, val, max(x['id'] for x in categories) + 1
+
+
 def load_split(root: Path, split: str, size: int) -> list[tuple[Tensor, dict]]:
     """Pixels and labels of each image, as the models of transformers take them."""
     from torchvision.datasets import CocoDetection
@@ -135,7 +125,7 @@ def measure(model: nn.Module, data: list[tuple[Tensor, dict]]) -> dict[str, floa
         as_IoU=float(score(of_boxes)['map']),
         best_IoU=float(torch.cat([iou.max(0).values for iou in ious if iou.size(1)]).mean()),
         order=_rank_correlation(*torch.cat(matched, 1)),
-        **_kinds(logits, ious, labels),
+        **kinds_of(logits, ious, labels),
     )
 
 
@@ -144,7 +134,7 @@ def _rank_correlation(first: Tensor, second: Tensor) -> float:
     return float(torch.corrcoef(ranks)[0, 1])
 
 
-def _kinds(logits: Tensor, ious: list[Tensor], labels: list[dict]) -> dict[str, float]:
+def kinds_of(logits: Tensor, ious: list[Tensor], labels: list[dict]) -> dict[str, float]:
     """Shares of the n highest scores by what they are, of n objects."""
     number = sum(len(y['boxes']) for y in labels)
     kinds = dict.fromkeys(('right', 'twice', 'class', 'place', 'none'), 0)
@@ -164,81 +154,29 @@ def _kinds(logits: Tensor, ious: list[Tensor], labels: list[dict]) -> dict[str, 
     return {key: count / number for key, count in kinds.items()}
 
 
-def train(facts: dict, method: dict, data: Path) -> list[dict]:
-    """Train once; returns a row for each evaluation."""
-    torch.set_num_threads(1)
-    steps = method.get('steps', 400)
-    evals = {*method.get('evals', ()), steps}
-    start = time.process_time()
-    size = method.get('size', 128)
-    images, held_out = (load_split(data, split, size) for split in ('train', 'val'))
+def train(
+    facts: dict, method: dict, data: tuple[list, list, int], fields: dict
+) -> Iterator[tuple[int, dict[str, float]]]:
+    """Train once; step and figures at ``evals`` and the end."""
+    images, held_out, num_labels = data
+    steps = method['steps']
     torch.manual_seed(facts['seed'])
-    names = json.loads((data / 'annotations/train.json').read_text('utf-8'))['categories']
-    model = build(method, max(x['id'] for x in names) + 1)
+    model = build(method, num_labels)
     # Memory laid out so is 1.2 times as fast.
     model.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=method.get('lr', 1e-3), fused=True)
-    falls = steps if method.get('anneal') else math.inf
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: min(1, 2 * (1 - i / falls)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: min(1, 2 * (1 - i / steps)))
     order = torch.Generator().manual_seed(1000 + facts['seed'])
-    rows = []
     for step in range(1, steps + 1):
         batch = [images[i] for i in torch.randint(len(images), (BATCH,), generator=order)]
         optimizer.zero_grad()
         pixels = torch.cat([x for x, _ in batch]).contiguous(memory_format=torch.channels_last)
         out = model(pixels, labels=[y for _, y in batch])
-        ratio = gradient_ratio(model, out.loss_dict) if step in evals else math.nan
+        is_measured = step in (*method.get('evals', ()), steps)
+        ratio = gradient_ratio(model, out.loss_dict) if is_measured else None
         out.loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), method.get('clip', 0.1))
+        nn.utils.clip_grad_norm_(model.parameters(), LARGEST_GRADIENT)
         optimizer.step()
         schedule.step()
-        if step in evals:
-            found = dict(measure(model, held_out), ratio=ratio)
-            found = {key: round(value, 5) for key, value in found.items()}
-            rows.append(dict(facts, step=step, **found, seconds=round(time.process_time() - start)))
-    return rows
-
-
-def _train(job: tuple) -> tuple[str, list[dict]]:
-    try:
-        return '', train(*job)
-    except Exception:
-        return traceback.format_exc(), []
-
-
-@show_user_errors()
-def main() -> None:
-    parser = tool_parser(__doc__)
-    parser.add_argument('plan', type=Path)
-    parser.add_argument('--out', type=Path, default=Path('work_dirs/detr_losses'))
-    parser.add_argument('--workers', type=int, default=2, help='trainings at once (default: 2)')
-    args = parser.parse_args()
-    plan = TrainingPlan(args.plan)
-    ((name, data),) = plan.data.items()
-    record = Record(args.out / f'{name}.csv', COLUMNS)
-    jobs = [(facts, method, Path(data)) for facts, method in plan.missing(name, record)]
-    context, failed = multiprocessing.get_context('spawn'), 0
-    with context.Pool(args.workers) as pool:
-        for number, (error, new) in enumerate(pool.imap_unordered(_train, jobs), 1):
-            if error:
-                print(error, file=sys.stderr, flush=True)
-                failed += 1
-                continue
-            record.add(new)
-            row = new[-1]
-            print(
-                f'{number}/{len(jobs)} {row["method"]} seed {row["seed"]}: mAP {row["mAP"]:.3f}',
-                file=sys.stderr,
-                flush=True,
-            )
-    if record.rows:
-        from results import draw_curves, table_of  # mmengine, which adapters lack
-
-        print(table_of(record.path, ['mAP', 'AP75', *SHOWN]))
-        draw_curves(record.rows, 'mAP', 100, record.path.with_suffix('.png'))
-    if failed:
-        sys.exit(f'{failed} of {len(jobs)} trainings failed, see above')
-
-
-if __name__ == '__main__':
-    sys.exit(main())
+        if is_measured:
+            yield step, dict(measure(model, held_out), ratio=ratio)

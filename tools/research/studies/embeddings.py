@@ -1,63 +1,39 @@
-r"""Losses of image search on stored features: a training takes a second, so twenty seeds do.
+"""Losses of image search on stored features: a training takes a second, so twenty seeds do.
 
-    python tools/research/embedding_losses.py omniglot ARCHIVE.zip data/omniglot.pt
-    python tools/research/embedding_losses.py symbols FOLDER data/emoji.pt
-    python tools/research/few_positives.py features GROCERY data/grocery.pt
-    python tools/research/embedding_losses.py run PLAN.yaml tools/research/records
+An embedding of two layers is trained on the features of a network that stays as it is, and searches
+images of classes that it has not seen. Products, or alphabets, of even number are for choosing: a
+seed trains on two thirds of them and is measured on the rest. Odd numbers are for the claim: a seed
+is measured on half of them, and trains on all others.
 
-An embedding of two layers is trained on the features of an EfficientNet-Lite0 that stays as it is,
-and searches images of classes that it has not seen. Products, or alphabets, of even number are for
-choosing: a seed trains on two thirds of them and is measured on the rest. Odd numbers are for the
-claim: a seed is measured on half of them, and trains on all others.
-
-The plan is one of ``tools/research/training_plan.py``: trials use the classes for choosing, the
-other trainings those for the claim unless ``classes: choosing``. Data: ``file``, and ``apart``, the
-level of the labels that is split (0 classes, 1 alphabets). Methods: ``loss``, ``rate``, optionally
-``batch`` (classes, images of each), ``memory`` (images of a cross-batch memory), ``levels`` (true:
-the loss is told the coarse classes, too) and ``anneal``: settings of the loss with their first and
-last value, geometric between. For all ``iterations``; with ``watch``, steps at which a training is
-looked at, the record has :data:`CAUSES` in addition to the figures; with ``level_figures: true``
-H-AP and NDCG at ten. A set has the record ``STEM_SET.csv``.
-
-``symbols``: FOLDER has ``labels.csv`` (``name``, ``subgroup``) and, for every house that draws the
-symbols, a folder of ``NAME.png``. Of emoji: the npm packages ``emoji-datasource-twitter`` and
-``-google``, ``fluentui-emoji`` and ``openmoji``; those that all four draw, on white, no flags.
+Trials use the classes for choosing, the other trainings those for the claim unless ``classes:
+choosing``. Data: ``file`` (see features.py), and ``apart``, the level of the labels that is split
+(0 classes, 1 alphabets). Methods: ``loss``, ``rate``, optionally ``batch`` (classes, images of
+each), ``memory`` (images of a cross-batch memory), ``levels`` (true: the loss knows the coarse
+classes, too) and ``anneal``: settings of the loss with their first and last value, geometric
+between. For all ``iterations``; with ``watch``, steps at which a training is looked at, the record
+has :data:`CAUSES` in addition to the figures; with ``level_figures: true`` H-AP and NDCG at ten.
 """
 
 import copy
-import csv
 import functools
-import sys
-import time
-import zipfile
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
-from torch.nn import functional
 
-from dense_losses import efficientnet
-from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.records import FINAL
-from mmrank.errors import show_user_errors
 from mmrank.functional import level_metrics, retrieval_metrics
 from mmrank.losses import EmbeddingBatch, PMLLoss
 from mmrank.losses.registered import build_loss
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.state import CrossBatchMemory
-from training_plan import Record, TrainingPlan
+from training_plan import TrainingPlan
 
 BATCH = (14, 4)
 WIDTH = 256
 LENGTH = 64
-VIEWS = 4
-SIZE = 64
-GRID = 3
 NEAR = 5
-FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'settings')
 FIGURES = ('mAP', 'MAP_at_R', 'recall@1')
 LEVEL_FIGURES = ('H_AP', 'NDCG@10')
 #: Steps between two values of a setting that is annealed.
@@ -69,50 +45,18 @@ PERIOD = 5
 CAUSES = ('idle', 'far_positives', 'near_negatives', 'negative_score', 'batch_AP', 'train_AP')
 
 
-def omniglot_features(archive: Path, out: Path) -> None:
-    """Store the features of drawings; the levels are characters and alphabets."""
-    with zipfile.ZipFile(archive) as opened:
-        names = sorted(x for x in opened.namelist() if x.endswith('.png'))
-        drawings = [np.array(Image.open(opened.open(x)).convert('L')) for x in names]
-    ink = torch.from_numpy(255.0 - np.stack(drawings)).float()[:, None]
-    levels = [[x.rsplit('/', 1)[0] for x in names], [x.split('/')[1] for x in names]]
-    store_features(ink, levels, out)
+def columns(fields: dict) -> list[str]:
+    """Figures that the record has."""
+    figures = [*FIGURES]
+    figures += LEVEL_FIGURES if fields.get('level_figures') else ()
+    figures += CAUSES if fields.get('watch') else ()
+    return figures
 
 
-def symbol_features(folder: Path, out: Path) -> None:
-    """Store the features of symbols, each drawn by several houses; the levels are as in the CSV."""
-    with open(folder / 'labels.csv', newline='') as file:
-        rows = [*csv.DictReader(file)]
-    images = []
-    levels = [[], []]
-    for house in sorted(x for x in folder.iterdir() if x.is_dir()):
-        for row in rows:
-            image = Image.open(house / f'{row["name"]}.png').convert('RGB')
-            images.append(255.0 - np.array(image, dtype=np.float32).transpose(2, 0, 1))
-            levels[0].append(row['name'])
-            levels[1].append(row['subgroup'])
-    store_features(torch.from_numpy(np.stack(images)), levels, out)
-
-
-def store_features(ink: Tensor, levels: list[list[str]], out: Path) -> None:
-    """Store features of each (channels, height, width) image and of four turned and moved ones."""
-    from torchvision.transforms import InterpolationMode, RandomAffine
-
-    labels = [np.unique(level, return_inverse=True)[1] for level in levels]
-    labels = torch.from_numpy(np.stack(labels, 1))
-    change = RandomAffine(12, (0.06, 0.06), interpolation=InterpolationMode.BILINEAR)
-    maps = efficientnet()
-
-    @torch.no_grad()
-    def features(images: Tensor) -> Tensor:
-        small = functional.interpolate(images, size=(SIZE, SIZE), mode='area')
-        found = [maps(x.expand(-1, 3, -1, -1))[1] for x in small.split(64)]
-        return functional.adaptive_avg_pool2d(torch.cat(found), GRID).flatten(1)
-
-    torch.manual_seed(0)
-    views = [features(torch.stack([change(x) for x in ink])) for _ in range(VIEWS)]
-    train = dict(features=torch.stack(views, 1), labels=labels)
-    torch.save(dict(train=train, test=dict(features=features(ink)[:, None], labels=labels)), out)
+def prepare(spec: dict, plan: TrainingPlan) -> Callable[[bool, int], tuple[Tensor, ...]]:
+    """:func:`parts_of` of the stored features; the parts of a seed are kept for all methods."""
+    stored = torch.load(spec['file'], weights_only=True)
+    return functools.lru_cache(1)(functools.partial(parts_of, stored, spec['apart']))
 
 
 def split_classes(labels: Tensor, apart: int, is_claim: bool, seed: int) -> tuple[Tensor, Tensor]:
@@ -221,9 +165,13 @@ def figures_of(net: nn.Module, x: Tensor, levels: Tensor, plan: dict) -> dict[st
     return figures
 
 
-def train(trial: dict, seed: int, parts: tuple[Tensor, ...], plan: dict) -> Iterator[tuple]:
+def train(
+    facts: dict, trial: dict, data: Callable, plan: dict
+) -> Iterator[tuple[int, dict[str, float]]]:
     """Train an embedding; the step and its figures at the steps to watch, or at the last."""
-    x, levels, other, other_levels = parts
+    seed = facts['seed']
+    is_claim = facts['stage'] == FINAL and plan.get('classes') != 'choosing'
+    x, levels, other, other_levels = data(is_claim, seed)
     y = levels[:, 1]
     labels = levels if trial.get('levels') else y
     torch.manual_seed(seed)
@@ -283,42 +231,3 @@ def built(loss: dict, y: Tensor) -> nn.Module:
     if hasattr(found, 'expect_cosines'):
         found.expect_cosines()
     return found
-
-
-def run(plan_file: Path, out: Path) -> None:
-    """Write the record of each set of a plan, seed by seed."""
-    plan = TrainingPlan(plan_file)
-    fields = plan.fields
-    columns = [*FACTS, *FIGURES]
-    columns += LEVEL_FIGURES if fields.get('level_figures') else ()
-    columns += CAUSES if fields.get('watch') else ()
-    for name, spec in plan.data.items():
-        stored = torch.load(spec['file'], weights_only=True)
-        split = functools.lru_cache(1)(functools.partial(parts_of, stored, spec['apart']))
-        record = Record(out / f'{plan_file.stem}_{name}.csv', columns)
-        for facts, method in plan.missing(name, record, FIGURES[0]):
-            is_claim = facts['stage'] == FINAL and fields.get('classes') != 'choosing'
-            seed = facts['seed']
-            begin = time.process_time()
-            rows = []
-            for step, figures in train(method, seed, split(is_claim, seed), fields):
-                seconds = f'{time.process_time() - begin:.1f}'
-                shown = {key: f'{value:.5f}' for key, value in figures.items()}
-                rows.append(dict(facts, step=step, seconds=seconds, **shown))
-            record.add(rows)
-            print(name, facts['method'], seed, flush=True)
-
-
-@show_user_errors()
-def main() -> None:
-    parser = tool_parser(__doc__)
-    parser.add_argument('what', choices=['omniglot', 'symbols', 'run'])
-    parser.add_argument('paths', nargs=2, type=Path)
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    work = dict(omniglot=omniglot_features, symbols=symbol_features, run=run)
-    work[args.what](*args.paths)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

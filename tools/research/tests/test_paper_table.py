@@ -14,7 +14,7 @@ import paper_table
 from mmrank.errors import UserError
 from paper_tables import PAGE, RUN, RUNNABLE, STATES, TABLES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TOOL = ROOT / 'tools/research/paper_table.py'
 #: Numbers of tables and figures that each paper prints.
 PRINTED = {
