@@ -7,7 +7,7 @@ from torch import nn
 from torchvision.ops import box_iou
 
 from mmrank.adapters import remove_ranking_loss, use_ranking_loss
-from mmrank.adapters.torchvision_rcnn import log_odds
+from mmrank.adapters.torchvision_rcnn import _log_odds
 from mmrank.losses import ALRPLoss, RankSortLoss, StableAPLoss
 
 both = pytest.mark.parametrize('kind', ['RetinaNet', 'FCOS'])
@@ -119,7 +119,7 @@ def test_log_odds_are_exact_where_a_class_is_almost_sure():
         1,
     )
     leaf = logits.float().requires_grad_()
-    found = log_odds(leaf)
+    found = _log_odds(leaf)
     torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-6)
     found.sum().backward()
     assert leaf.grad.isfinite().all()

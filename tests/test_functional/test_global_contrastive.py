@@ -11,7 +11,7 @@ from mmrank.functional import global_contrastive_loss, unit_rows
 from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.losses.contrastive.base import ContrastedBatch
 from mmrank.losses.contrastive.info_nce import info_nce_losses
-from mmrank.losses.contrastive.sogclr import temperature_gradient
+from mmrank.losses.contrastive.sogclr import _temperature_gradient
 from mmrank.losses.contrastive.terms import NegativeTerms, negative_terms
 from mmrank.state.sample_averages import TemperatureStep
 from timing import peak_extra_memory
@@ -50,7 +50,7 @@ def test_temperature_gradient_is_that_of_the_dual():
     terms = two_view_terms(view1, view2, tau)
     dual = tau.repeat(2) * terms.log_mean + (tau.repeat(2) - 0.05) * 0.3
     expected = torch.autograd.grad(dual.sum(), tau)[0]
-    gradient = temperature_gradient(
+    gradient = _temperature_gradient(
         terms.log_mean, terms.log_mean, terms.mean_h, tau.repeat(2), 0.3
     )
     torch.testing.assert_close(gradient.view(2, 5).sum(0), expected)
@@ -102,7 +102,7 @@ def test_temperatures_settle_below_tau_over_rho_and_swing_above(rho):
         for _ in range(200):
             log_g = (h / tau).logsumexp(0) - math.log(len(h))
             mean_h = ((h / tau).softmax(0) * h).sum()[None]
-            gradient = temperature_gradient(log_g, log_g, mean_h, tau, rho)
+            gradient = _temperature_gradient(log_g, log_g, mean_h, tau, rho)
             tau, momentum = step(tau, momentum, gradient)
             visited.append(float(tau))
         return torch.tensor(visited[-50:]) / start

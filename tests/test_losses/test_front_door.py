@@ -27,7 +27,7 @@ from mmrank.losses import (
     SOPRCLoss,
     SumLoss,
 )
-from mmrank.losses.groups import group_index
+from mmrank.losses.groups import _group_index
 
 LOSSES = [StableAPLoss, SmoothAPLoss, APLoss, AUCLoss]
 
@@ -133,7 +133,7 @@ def test_groups_of_unlike_sizes_are_split_by_size(name, monkeypatch):
     results = []
     for shared in (0, 2**16):
         monkeypatch.setattr('mmrank.losses.groups._SHARED_ENTRIES', shared)
-        assert len(group_index(group)) == (1 if shared else 5)
+        assert len(_group_index(group)) == (1 if shared else 5)
         loss, leaf = BY_GROUP[name](), made_up(len(group)).double().requires_grad_()
         boxes = {}
         if loss.box_input is not None:

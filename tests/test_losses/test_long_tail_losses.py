@@ -19,10 +19,10 @@ from mmrank.losses import (
     MAUCLoss,
     SOAPLoss,
 )
-from mmrank.losses.auc.soap import soap_of_ranks, surrogate_ranks
+from mmrank.losses.auc.soap import _soap_of_ranks, _surrogate_ranks
 from mmrank.losses.pairs_smooth import SquaredHinge
 from mmrank.losses.pointwise.class_balanced_ce import effective_number_weights
-from mmrank.losses.pointwise.ldam import ldam_margins
+from mmrank.losses.pointwise.ldam import _ldam_margins
 from mmrank.state import LabelCounts, SampleRanks
 
 CLASSES, SAMPLES = 3, 40
@@ -56,8 +56,8 @@ def test_soap_gradient_is_that_of_the_paper():
             total = total + weight * (1 - x).clamp(min=0) ** 2 / 8 / 3
     (expected,) = torch.autograd.grad(total, scores)
     lists = split_lists(scores, torch.arange(8) < 3)
-    batch = surrogate_ranks(lists, SquaredHinge(1.0))
-    loss = soap_of_ranks(batch, u[:, None], lists.pos_mask)
+    batch = _surrogate_ranks(lists, SquaredHinge(1.0))
+    loss = _soap_of_ranks(batch, u[:, None], lists.pos_mask)
     assert loss.item() == pytest.approx((1 - u[0] / u[1]).mean().item())
     (got,) = torch.autograd.grad(loss.sum(), scores)
     torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-14)
@@ -109,7 +109,7 @@ def test_soap_state_is_that_of_the_algorithm():
     total = 0.0
     for c in range(CLASSES):
         pos = (target[:, c] > 0).nonzero().flatten()
-        ranks = surrogate_ranks(split_lists(x[:, c], target[:, c]), SquaredHinge(0.8))[:, 0]
+        ranks = _surrogate_ranks(split_lists(x[:, c], target[:, c]), SquaredHinge(0.8))[:, 0]
         old = before[:, c, ids[pos]].double()
         new = 0.7 * old + 0.3 * ranks.detach()
         ratio = new[0] / new[1]
@@ -287,7 +287,7 @@ def test_ldam_deferred_weights_are_a_weighted_mean():
     scores, target, _ = batch()
     loss = LDAMLoss(CLASSES, scale=2.0, reweight_beta=0.99, **COUNTS)
     counts = torch.tensor([[200, 300], [480, 20], [400, 100]])
-    neg, pos = ldam_margins(counts, 0.5).unbind(1)
+    neg, pos = _ldam_margins(counts, 0.5).unbind(1)
     each = torch.where(target > 0, pos - scores, neg + scores).mul(2.0).exp().log1p()
     torch.testing.assert_close(loss(scores, target), each.mean(0).sum())
     loss.start_reweighting()

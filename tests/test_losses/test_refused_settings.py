@@ -7,7 +7,7 @@ import pytest
 from registered_losses import SETTINGS, build, loss_names
 
 from mmrank import losses
-from mmrank.losses.options import UnknownSettingError
+from mmrank.errors import UserTypeError
 
 #: Loss, its settings, and what the error says.
 VALUES = [
@@ -108,5 +108,5 @@ def test_a_value_is_named(name, settings, message):
 
 @pytest.mark.parametrize(('name', 'settings', 'message'), UNKNOWN)
 def test_a_setting_that_is_unknown_is_named(name, settings, message):
-    with pytest.raises(UnknownSettingError, match=message):
+    with pytest.raises(UserTypeError, match=message):
         getattr(losses, name)(**settings)

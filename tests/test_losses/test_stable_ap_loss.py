@@ -4,7 +4,7 @@ from random_batches import one_vs_rest, rows_with_background
 
 from mmrank.functional import OneSidedHuber, split_lists, stable_ap_loss
 from mmrank.losses import EmbeddingBatch, StableAPLoss
-from mmrank.losses.ranking.stable_ap import weighted_risk
+from mmrank.losses.ranking.stable_ap import _weighted_risk
 
 SETTING = dict(tau=1.0, bound=21.0, a=0.1, t=2.0, eps=0.1)
 
@@ -42,7 +42,7 @@ def _risk(scores, target):
     labels = one_vs_rest(scores, target)
     lists = split_lists(scores.double().flatten(), labels.flatten())
     mean = scores[labels].double().mean()
-    risk, ratio = weighted_risk(lists, mean, OneSidedHuber(1.0), 21.0, 0.1, 2.0, 'normalised')
+    risk, ratio = _weighted_risk(lists, mean, OneSidedHuber(1.0), 21.0, 0.1, 2.0, 'normalised')
     return risk.item(), ratio.item()
 
 

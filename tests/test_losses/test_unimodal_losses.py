@@ -7,7 +7,7 @@ import torch
 from random_batches import assert_same_gradients, two_views
 from torch.nn.functional import normalize
 
-from mmrank.losses.contrastive.decorrelation import off_diagonal_square_sum
+from mmrank.losses.contrastive.decorrelation import _off_diagonal_square_sum
 from mmrank.registry import MODELS
 
 LOSSES = {
@@ -140,7 +140,7 @@ def test_off_diagonal_squares(shape):
     x, y = torch.randn(2, *shape, dtype=torch.float64).unbind()
     product = x.t() @ y
     expected = (product - product.diag().diag()).square().sum()
-    torch.testing.assert_close(off_diagonal_square_sum(x, y), expected)
+    torch.testing.assert_close(_off_diagonal_square_sum(x, y), expected)
 
 
 def test_wide_embeddings_need_no_matrix_of_columns():

@@ -10,7 +10,7 @@ from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
 
 from mmrank.errors import UserError
-from mmrank.state.sample_state import SampleGroups, check_sample_ids
+from mmrank.state.sample_state import _SampleGroups, check_sample_ids
 
 CPU = torch.device('cpu')
 
@@ -82,7 +82,7 @@ def test_unusable_values_leave_a_sample():
 
 def test_groups():
     ids = torch.tensor([7, 3, 7, 3, 9])
-    groups = SampleGroups(ids)
+    groups = _SampleGroups(ids)
     values = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
     assert groups.sum(values).tolist() == [4, 6, 4, 6, 5]
     usable = torch.tensor([True, True, False, True, False])
@@ -106,7 +106,7 @@ def test_sums_have_the_same_bits_in_any_order():
     sums = set()
     for order in itertools.permutations(range(5)):
         order = torch.tensor(order)
-        total = SampleGroups(ids[order]).sum(values[order])
+        total = _SampleGroups(ids[order]).sum(values[order])
         sums.add(total[order == 0].item())
     assert len(sums) == 1
 

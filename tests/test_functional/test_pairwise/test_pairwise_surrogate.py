@@ -6,10 +6,10 @@ from torch import nn
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.losses import pairs_smooth
-from mmrank.losses.pairs import interval_sums
+from mmrank.losses.pairs import _interval_sums
 from mmrank.losses.pairs_fast import Places
 from mmrank.losses.pairs_smooth import OneSidedSigmoid, Sigmoid, SquaredHinge
-from mmrank.losses.retrieval.hierarchical import SupRankStep
+from mmrank.losses.retrieval.hierarchical import _SupRankStep
 from mmrank.tensors import SCORE_LIMIT
 
 
@@ -220,7 +220,7 @@ def test_memory_for_backward_is_that_of_the_scores(scores, positives, dtype):
     pos = torch.randn(1, positives).to(scores)
     neg = torch.randn(1, 70_000).to(scores)
     mask = torch.ones_like(pos, dtype=torch.bool)
-    total, _, (places, *_) = interval_sums(OneSidedHuber(1.0), pos, mask, neg, None)
+    total, _, (places, *_) = _interval_sums(OneSidedHuber(1.0), pos, mask, neg, None)
     assert places.dtype == dtype
     assert 0 <= places.min() < places.max() <= 2 * positives
     some = slice(0, positives, positives // 50)
@@ -250,7 +250,7 @@ def test_infinite_and_left_out_scores_of_long_lists(method, dtype):
 
 @pytest.mark.parametrize(
     'surrogate',
-    [Sigmoid(0.01), OneSidedSigmoid(0.01), SupRankStep(0.01)],
+    [Sigmoid(0.01), OneSidedSigmoid(0.01), _SupRankStep(0.01)],
     ids=lambda x: type(x).__name__,
 )
 def test_pairs_of_float32_keep_its_digits(surrogate):
