@@ -244,5 +244,5 @@ def test_bad_batches_are_named():
     with pytest.raises(ValueError, match='class counts require'):
         loss.set_class_counts([1] * 5)
     loss = SOPRCLoss(6, 'per_class', 'counts')
-    with pytest.raises(RuntimeError, match='call set_class_counts'):
+    with pytest.raises(RuntimeError, match='Fix: loss.set_class_counts'):
         loss.loss_of_lists(*lists, list_classes=labels)
