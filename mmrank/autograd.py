@@ -61,7 +61,9 @@ def once_differentiable(name: str) -> Callable[[Callable], Callable[..., Any]]:
     def decorate(backward: Callable) -> Callable[..., Any]:
         @wraps(backward)
         def first_order(ctx, *grads):
-            with torch.no_grad():
+            device = next(x for x in grads if isinstance(x, Tensor)).device.type
+            # Backward may run inside autocast, which would put its products into half precision.
+            with torch.no_grad(), torch.autocast(device, enabled=False):
                 found = backward(ctx, *grads)
             # A compiled graph has no second derivative in any case.
             if not torch.is_grad_enabled() or is_compiling():

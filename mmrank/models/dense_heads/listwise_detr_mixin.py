@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmrank.errors import UserError
 from mmrank.losses.protocols import TakesBoxValues
-from mmrank.losses.separate_rankings import can_be_separate, separate_rankings
+from mmrank.losses.ranking.separate_rankings import can_be_separate, separate_rankings
 from mmrank.models.score_centre import score_centre
 
 from .box_collector import collect_boxes, has_boxes, requires_boxes
