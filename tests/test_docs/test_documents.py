@@ -53,7 +53,6 @@ NOT_RUN = [
     ('docs/pages/results/detr.md', 'dfine_claim', 'hours; test_studies.py'),
     ('docs/pages/results/detr.md', 'detr_losses.yaml', 'hours; test_studies.py'),
     ('docs/pages/results/detr.md', 'detr_losses_1200', 'hours; test_studies.py'),
-    ('docs/pages/results/detr.md', 'rfdetr_groups', 'minutes; test_studies.py'),
     ('configs/long_tail/README.md', 'grocery_losses', 'data'),
     ('configs/long_tail/README.md', 'photographs GROCERY', 'data; test_studies.py'),
     ('configs/long_tail/README.md', 'few_positives_cifar', 'data and half an hour'),
