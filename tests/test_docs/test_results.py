@@ -103,7 +103,26 @@ def test_a_curve_is_of_the_validations_on_the_way(tmp_path):
     assert [row['mAP'] for row in read_final_rows(path)] == ['0.2']
 
 
-@pytest.mark.parametrize('block', ['other mAP', 'made AP50', 'made mAP step=7', 'made'])
-def test_what_no_record_has_is_refused(make, block):
+@pytest.mark.parametrize(
+    ('block', 'change'),
+    [
+        ('other mAP', {}),
+        ('made AP50', {}),
+        ('made mAP step=7', {}),
+        ('made mAP step=x', {}),
+        ('made mAP baseline=none', {}),
+        ('made', {}),
+        ('made mAP', {'0.27': ''}),
+        ('made mAP', {RECORD.partition('\n')[2]: ''}),
+        ('made mAP', {',10,abc': ',,abc'}),
+        ('made mAP seconds', {'1800': ''}),
+        ('made mAP baseline=focal', {'0.10': '', '0.20': ''}),
+    ],
+)
+def test_what_no_record_has_is_refused(make, tmp_path, block, change):
+    text = RECORD
+    for old, new in change.items():
+        text = text.replace(old, new)
+    (tmp_path / 'made.csv').write_text(text)
     with pytest.raises(UserError, match='Fix: '):
         make(f'<!-- record: {block} -->\n{END}')

@@ -46,7 +46,7 @@ from mmrank.apis.common.records import FACTS, read_curve_rows, read_final_rows, 
 from mmrank.apis.common.tables import markdown_table
 from mmrank.apis.seeds.plots import draw_box_plot, draw_curves
 from mmrank.apis.seeds.statistics import compare_paired, difference_text
-from mmrank.errors import UserError
+from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
 from mmrank.visualization.palette import loss_key
 
@@ -86,7 +86,7 @@ def read_record(
     if not path.is_file():
         known = ', '.join(sorted(x.stem for x in path.parent.glob('*.csv')))
         raise UserError(f'there is no record {path.stem!r}. Fix: one of {known}')
-    rows = read_final_rows(path)
+    rows = [row for row in read_final_rows(path) if row.get('step')]
     step = step or max((row['step'] for row in rows), key=int, default='')
     rows = [row for row in rows if row['step'] == step]
     methods = list(dict.fromkeys(row['method'] for row in rows))
@@ -328,6 +328,7 @@ def rewritten(page: Path, blocks: list[Block] = (), check: bool = True) -> str:
     return COMMENT.sub(make, page.read_text(encoding='utf-8'))
 
 
+@show_user_errors()
 def main() -> None:
     parser = tool_parser(__doc__)
     parser.add_argument(
