@@ -29,7 +29,7 @@ NOT_RUN = [
     ('docs/pages/loss_checks.md', 'mmrank.testing', 'test_checks.py runs the command'),
     ('docs/pages/loss_checks.md', 'check_field', 'other libraries, and minutes'),
     (README, 'make try', 'downloads; test_first_result.py runs its tool'),
-    (README, 'new_config.py', 'needs data; test_new_config.py'),
+    (README, 'new-config', 'needs data; test_new_config.py'),
     (START, 'make try', 'downloads; test_first_result.py runs its tool'),
     (README, 'make demo', 'minutes; test_demo.py runs its tool'),
     (START, 'make demo', 'minutes; test_demo.py runs its tool'),

@@ -37,7 +37,7 @@ SKIPPED = [
     (r'^(pip|mim) ', 'network'),
     (r'compile-mmcv', 'compiles for an hour'),
     (r'^make (try|demo)', 'makes an environment, from the network'),
-    (r'^python tools/new_config', 'data of your own'),
+    (r'^(python tools/new_config|mmrank new-config)', 'data of your own'),
     (r'run_seeds\.py --plan (?!configs/tutorials)', 'data and hours'),
     (r'train\.py configs/(?!tutorials)\S*(cifar|ml-1m|movielens)', 'data and hours'),
     (r'^python tools/research/.*([\s\\]+.*)?(yaml|records|pt|csv)', 'data or hours'),

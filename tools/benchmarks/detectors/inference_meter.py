@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from mmengine.hooks import Hook
 
-UNKNOWN = '-'
+_UNKNOWN = '-'
 
 
 def describe_loss(model: Mapping[str, Any]) -> str:
@@ -18,7 +18,7 @@ def describe_loss(model: Mapping[str, Any]) -> str:
     if isinstance(head, list | tuple):
         head = head[0]
     kind = str((head.get('loss_cls') or {}).get('type', '')).rpartition('.')[2]
-    return kind.removesuffix('Loss') or UNKNOWN
+    return kind.removesuffix('Loss') or _UNKNOWN
 
 
 def describe_backbone(model: Mapping[str, Any]) -> str:
@@ -26,7 +26,7 @@ def describe_backbone(model: Mapping[str, Any]) -> str:
     backbone = model.get('backbone') or {}
     kind = str(backbone.get('type', '')).rpartition('.')[2]
     depth = backbone.get('depth')
-    return f'{kind}-{depth}' if depth else kind or UNKNOWN
+    return f'{kind}-{depth}' if depth else kind or _UNKNOWN
 
 
 def innermost(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -42,7 +42,7 @@ def describe_test_size(dataset: Mapping[str, Any]) -> str:
         scale = step.get('scale') or step.get('img_scale')
         if isinstance(scale, list | tuple) and len(scale) == 2:
             return f'{scale[0]} x {scale[1]}'
-    return UNKNOWN
+    return _UNKNOWN
 
 
 class InferenceMeter(Hook):

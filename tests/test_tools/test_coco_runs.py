@@ -5,17 +5,16 @@ from dataclasses import replace
 import pytest
 from run_records import run_record
 
-from mmrank.apis.coco.runs import (
+from detectors.runs import (
     ModelResult,
-    check_pair,
-    describe_progress,
+    _describe_progress,
+    _run_command,
     find_annotations,
     find_finished,
     parse_entries,
     plan_run,
     read_record,
     read_result,
-    run_command,
     write_record,
 )
 from mmrank.apis.common.command_line import digest_run
@@ -122,18 +121,6 @@ def test_annotations_are_those_of_the_runs(files):
         find(make_results(files, a=one), str(gone))
 
 
-def test_a_pair_is_two_models_with_images(files):
-    results = make_results(files, a=files, b=None, c=None)
-    check_pair(results, ['a', 'b'], None)
-    check_pair(results, ['b', 'c'], 'images')
-    with pytest.raises(UserError, match='pass --image-dir'):
-        check_pair(results, ['b', 'c'], None)
-    with pytest.raises(UserError, match="'x' is not one of the models"):
-        check_pair(results, ['a', 'x'], None)
-    with pytest.raises(UserError, match="has 'a' twice"):
-        check_pair(results, ['a', 'a'], None)
-
-
 def test_a_run_is_recognised_by_what_it_depends_on(files):
     (trained, tested) = parse_entries(['t=c.py', 'a b/c=c.py,c.pth'][:1]) + (
         parse_entries(['a b=c.py,c.pth'])
@@ -168,16 +155,16 @@ def test_a_failed_command_shows_the_end_of_its_log(files):
     script = files / 'fail.py'
     script.write_text('print("the reason"); raise SystemExit(3)')
     with pytest.raises(UserError, match='status 3') as caught:
-        run_command([sys.executable, str(script)], files / 'log')
+        _run_command([sys.executable, str(script)], files / 'log')
     assert 'the reason' in str(caught.value)
     script.write_text('print("fine")')
-    run_command([sys.executable, str(script)], files / 'log')
+    _run_command([sys.executable, str(script)], files / 'log')
     assert 'fine' in (files / 'log' / 'output.log').read_text()
 
 
 def test_progress_of_a_log():
     log = 'Epoch(train)  [2][ 10/52]  lr: 1e-4  eta: 0:01:02  time: 0.5\n'
-    assert describe_progress(log).startswith('epoch 2 iteration 10/52')
+    assert _describe_progress(log).startswith('epoch 2 iteration 10/52')
     log += 'Epoch(test) [ 50/100]    eta: 0:00:10\n'
-    assert describe_progress(log) == 'testing, batch 50 of 100'
-    assert describe_progress('') == 'starting'
+    assert _describe_progress(log) == 'testing, batch 50 of 100'
+    assert _describe_progress('') == 'starting'

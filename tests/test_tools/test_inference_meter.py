@@ -12,14 +12,14 @@ import pytest
 import torch
 from mmengine.config import Config
 
-from mmrank.apis.coco.inference_meter import (
+from detectors.inference_meter import (
     InferenceMeter,
     describe_backbone,
     describe_loss,
     describe_test_size,
 )
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 STEP, LOAD = 0.02, 0.03
 
 
@@ -90,7 +90,7 @@ def test_memory_is_what_the_loop_needs():
     env = {k: v for k, v in os.environ.items() if not k.startswith(keeping)}
     done = subprocess.run(
         [sys.executable, __file__],
-        env=dict(env, PYTHONPATH=f'{ROOT}{os.pathsep}{ROOT}/tools'),
+        env=dict(env, PYTHONPATH=f'{ROOT}{os.pathsep}{ROOT}/tools/benchmarks'),
         stdout=subprocess.PIPE,
         check=True,
     )

@@ -31,7 +31,6 @@ class RunRecord:
     config: str
     checkpoint: str
     ann_file: str
-    image_dir: str
     loss: str
     backbone: str
     test_size: str
@@ -125,23 +124,6 @@ def read_result(entry: Entry) -> ModelResult:
     return ModelResult(entry.name, files[0], record)
 
 
-def check_pair(results: Sequence[ModelResult], names: Sequence[str], image_dir: str | None) -> None:
-    """Check that two models can be drawn side by side."""
-    records = {r.name: r.record for r in results}
-    for name in names:
-        if name not in records:
-            raise UserError(
-                f'--side-by-side {name!r} is not one of the models {list(records)}. Fix: pass two '
-                'of their names.'
-            )
-    if len(set(names)) < 2:
-        raise UserError(f'--side-by-side has {names[0]!r} twice. Fix: pass two models.')
-    if image_dir is None and not any(records[name] for name in names):
-        raise UserError(
-            'the image folder is unknown: prediction files do not name it. Fix: pass --image-dir.'
-        )
-
-
 def find_annotations(results: Sequence[ModelResult], given: str | None) -> Path:
     """Find the annotation file of all models: ``given``, or the file of their runs."""
     files = {r.name: Path(r.record.ann_file) for r in results if r.record}
@@ -190,14 +172,14 @@ def find_finished(name: str, folder: Path, digest: str) -> ModelResult | None:
     return ModelResult(name, predictions, record)
 
 
-def describe_progress(log: str) -> str:
+def _describe_progress(log: str) -> str:
     """Return the last progress of training or testing in a log."""
     if tested := _TESTED.findall(log):
         return 'testing, batch {} of {}'.format(*tested[-1])
     return parse_progress(log)
 
 
-def run_command(
+def _run_command(
     command: Sequence[str], folder: Path, on_progress: Callable[[str], None] = lambda text: None
 ) -> None:
     """Run a command with its output in ``folder/output.log``, and end it when interrupted."""
@@ -207,7 +189,7 @@ def run_command(
     try:
         while process.poll() is None:
             time.sleep(_POLL_SECONDS)
-            on_progress(describe_progress(read_tail(log)))
+            on_progress(_describe_progress(read_tail(log)))
     finally:
         end_process(process)
     if process.returncode:
@@ -230,7 +212,7 @@ def measure(
     command = [sys.executable, str(script), str(entry.path)]
     command += [str(entry.checkpoint)] if entry.checkpoint else []
     try:
-        run_command(
+        _run_command(
             [*command, '--out', str(folder), '--digest', digest, *options], folder, on_progress
         )
     except UserError as error:
