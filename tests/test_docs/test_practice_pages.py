@@ -1,14 +1,10 @@
 """The blocks of the pages on scaling, calibration and deployment."""
 
-import json
 import re
-import sys
 
 import pytest
 import torch
 from docs_blocks import PAGES, ROOT, block, blocks, values_of
-
-from mmrank.apis.commands.draw import pr_curves as plot_pr_curves
 
 SCALING = PAGES / 'scaling.md'
 CALIBRATION = PAGES / 'calibration_and_deployment.md'
@@ -19,11 +15,6 @@ def test_state_of_a_loss_has_the_size_of_the_table(capsys):
     said = capsys.readouterr().out
     assert said == '12 bytes a sample\n'
     assert '| 12 a sample;' in SCALING.read_text('utf-8')
-
-
-def test_gradient_caching():
-    made = values_of(block(SCALING, 'grad_cache'))
-    assert made['model'].weight.grad.any()
 
 
 @pytest.mark.slow
@@ -62,33 +53,6 @@ def test_calibration(capsys):
     shown = float(re.search(r'have a Brier score of (\d\.\d+)', text)[1])
     score = brier_score_loss(labels, found['chance'][6000:].numpy())
     assert score == pytest.approx(shown, abs=2e-3)
-
-
-def test_thresholds_of_a_detector(tmp_path, monkeypatch, capsys):
-    """A class whose boxes above 0.6 are right, one that is never found."""
-    pytest.importorskip('pycocotools')
-    boxes = [[10, 10, 20, 20], [50, 50, 20, 20]]
-    truth = dict(
-        images=[dict(id=1, width=100, height=100, file_name='1.png')],
-        categories=[dict(id=3, name='cat'), dict(id=7, name='dog')],
-        annotations=[
-            dict(id=k, image_id=1, category_id=c, bbox=b, area=400, iscrowd=0)
-            for k, (c, b) in enumerate([(3, boxes[0]), (3, boxes[1])], 1)
-        ],
-    )
-    found = [
-        dict(image_id=1, category_id=3, bbox=box, score=score)
-        for box, score in [(boxes[0], 0.9), (boxes[1], 0.6), ([70, 5, 9, 9], 0.3)]
-    ]
-    truth['annotations'].append(dict(truth['annotations'][0], id=9, category_id=7))
-    (tmp_path / 'work_dirs').mkdir()
-    (tmp_path / 'val.json').write_text(json.dumps(truth))
-    (tmp_path / 'work_dirs/val.bbox.json').write_text(json.dumps(found))
-    monkeypatch.chdir(tmp_path)
-    (line,) = [x for x in CALIBRATION.read_text('utf-8').splitlines() if 'plot_pr_curves.py ' in x]
-    monkeypatch.setattr(sys, 'argv', line.removeprefix('python ').split())
-    assert plot_pr_curves.main() == 0
-    assert '  cat 0.6\n  dog inf\n' in capsys.readouterr().out
 
 
 def test_pairs_in_tar_files(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 import pytest
 
 import results
-from mmrank.apis.common.records import read_curve_rows, read_final_rows
 from mmrank.errors import UserError
 
 RECORD = """method,seed,step,commit,seconds,mAP
@@ -92,17 +91,6 @@ def test_a_picture_is_of_its_record(make, tmp_path, kind, monkeypatch):
     assert 'b.png of other rows' in make(text)
 
 
-def test_a_curve_is_of_the_validations_on_the_way(tmp_path):
-    """And of the steps of the final rows where there are none."""
-    path = tmp_path / 'made.csv'
-    rows = 'stage,method,step,mAP\ntune,a,3,0.1\nfinal,a,3,0.2\n'
-    path.write_text(rows)
-    assert [row['mAP'] for row in read_curve_rows(path)] == ['0.2']
-    path.write_text(rows + 'curve,a,1,0.3\ncurve,a,2,0.4\n')
-    assert [row['mAP'] for row in read_curve_rows(path)] == ['0.3', '0.4']
-    assert [row['mAP'] for row in read_final_rows(path)] == ['0.2']
-
-
 @pytest.mark.parametrize(
     ('block', 'change'),
     [
@@ -114,7 +102,7 @@ def test_a_curve_is_of_the_validations_on_the_way(tmp_path):
         ('made', {}),
         ('made mAP', {'0.27': ''}),
         ('made mAP', {RECORD.partition('\n')[2]: ''}),
-        ('made mAP', {',10,abc': ',,abc'}),
+        ('made mAP', {',10,abc': ',,abc', ',5,abc': ',,abc'}),
         ('made mAP seconds', {'1800': ''}),
         ('made mAP baseline=focal', {'0.10': '', '0.20': ''}),
     ],
