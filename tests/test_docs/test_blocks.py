@@ -5,12 +5,14 @@ too, page by page in a clone, for minutes. The commands of the user pages: test_
 """
 
 import inspect
+import re
 
 import pytest
 import torch
-from docs_blocks import PAGES, ROOT, block, values_of
+from docs_blocks import PAGES, ROOT, block, blocks, values_of
+from mmengine import visualization
 from mmengine.config import Config
-from mmengine.registry import HOOKS, METRICS, MODELS, VISBACKENDS, init_default_scope
+from mmengine.registry import HOOKS, METRICS, MODELS, init_default_scope
 from random_weights import without_downloads
 
 import run_pages
@@ -32,15 +34,6 @@ def python_blocks():
                 continue
             if not any(word in f'{name}\n{found.text}' for word in ELSEWHERE):
                 yield pytest.param(found.text, id=name)
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """The working folder of a reader who has a checkout."""
-    for name in ('configs', 'tools'):
-        (tmp_path / name).symlink_to(ROOT / name)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def config_of(text, folder):
@@ -99,7 +92,7 @@ def test_loggers_of_the_page_take_their_options(folder):
     assert len(cfg.visualizer.vis_backends) == 4
     for backend in cfg.visualizer.vis_backends:
         options = {key: value for key, value in backend.items() if key != 'type'}
-        inspect.signature(VISBACKENDS.get(backend.type)).bind(save_dir='logs', **options)
+        inspect.signature(getattr(visualization, backend.type)).bind(save_dir='logs', **options)
 
 
 def test_blocks_of_a_plain_loop_have_gradients():
@@ -154,3 +147,77 @@ def test_lines_for_own_data_reach_all_parts(page, mark, settings, folder):
         for part in key.split('.'):
             node = node[part]
         assert node == value, key
+
+
+def test_state_of_a_loss_has_the_size_of_the_table(capsys):
+    values_of(block(PAGES / 'scaling.md', 'ISogCLRLoss'))
+    assert capsys.readouterr().out == '12 bytes a sample\n'
+    assert '| 12 a sample;' in (PAGES / 'scaling.md').read_text('utf-8')
+
+
+@pytest.mark.slow
+def test_scaling_commands(newcomer):
+    """Two processes, and an accumulation; all learn."""
+    pytest.importorskip('mmpretrain')
+    output = newcomer(blocks(PAGES / 'scaling.md', 'bash'))
+    found = re.findall(r'Epoch\(val\) .*ranking/mAP: ([\d.]+)', output)
+    assert len(found) == 2
+    assert min(map(float, found)) > 30
+    # 600 images in batches of 64, and in parts of 16.
+    for iterations in (10, 38):
+        assert re.search(rf'Epoch\(train\) +\[6\]\[\d+/{iterations}\]', output)
+    for name in ('two_processes', 'accumulated'):
+        assert (newcomer.folder / 'work_dirs' / name / 'epoch_6.pth').is_file()
+
+
+CALIBRATION = PAGES / 'calibration_and_deployment.md'
+
+
+def test_calibration(capsys):
+    """The figures of the page, those of the truth too."""
+    pytest.importorskip('sklearn')
+    from sklearn.metrics import brier_score_loss
+
+    found = values_of(block(CALIBRATION, 'LogisticRegression'))
+    said = capsys.readouterr().out
+    (shown,) = blocks(CALIBRATION, 'text')
+    number = re.compile(r'\d\.\d+')
+    assert number.sub('', said) == number.sub('', shown)
+    assert [float(x) for x in number.findall(said)] == pytest.approx(
+        [float(x) for x in number.findall(shown)], abs=4e-3
+    )
+    text = ' '.join(CALIBRATION.read_text('utf-8').split())
+    shown = float(re.search(r'have a Brier score of (\d\.\d+)', text)[1])
+    score = brier_score_loss(found['test_labels'], found['chance'][6000:].numpy())
+    assert score == pytest.approx(shown, abs=2e-3)
+
+
+def test_pairs_in_tar_files(folder):
+    """The numbers are those of the samples, and the state of each has moved."""
+    pytest.importorskip('webdataset')
+    (text,) = blocks(PAGES / 'users' / 'image_text.md', '{.python .needs-webdataset}')
+    found = values_of(text)
+    seen = [
+        (int(number), caption)
+        for _, captions, numbers in found['pairs']
+        for number, caption in zip(numbers, captions)
+    ]
+    assert sorted(seen) == [(i, f'picture {i:06}') for i in range(64)]
+    state = found['loss'].state_dict()
+    fresh = type(found['loss'])(num_samples=64).state_dict()
+    moved = [(state[k] != fresh[k]) for k in state if state[k].shape[:1] == (64,)]
+    assert moved
+    assert torch.stack(moved).any(0).all()
+
+
+@pytest.mark.slow
+def test_export(folder):
+    pytest.importorskip('mmdet')
+    found = values_of(block(CALIBRATION, 'torch.export'))
+    image = torch.rand(1, 3, 192, 256)
+    program = torch.export.load('detector.pt2').module()
+    with torch.no_grad():
+        expected = found['model'](image, mode='tensor')
+        got = program(image, mode='tensor')
+    for one, other in zip(got, expected):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)

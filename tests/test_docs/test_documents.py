@@ -4,13 +4,13 @@ import functools
 import importlib
 import re
 import subprocess
-import sys
 from contextlib import suppress
 from urllib.parse import urlsplit
 
 import pytest
 from docs_blocks import PAGES, ROOT, all_blocks
 
+import results
 from documents import BLOCK, documents
 from mmrank import registry
 from mmrank.apis.cli import COMMANDS
@@ -232,11 +232,6 @@ def test_glossary_is_in_order():
     assert plain == sorted(plain)
 
 
-def test_every_notebook_is_in_the_navigation():
-    text = (ROOT / 'docs' / 'mkdocs.yml').read_text('utf-8')
-    assert all(f'notebooks/{source.stem}.md' in text for source in NOTEBOOKS)
-
-
 def test_every_picture_has_a_command_that_is_there():
     text = (PAGES / 'pictures.md').read_text('utf-8')
     commands = dict(re.findall(r'^\| `([^`]+)` \| (.+) \|$', text, re.MULTILINE))
@@ -245,6 +240,12 @@ def test_every_picture_has_a_command_that_is_there():
     if done.returncode:
         pytest.skip('not a git repository')
     assert sorted(commands) == sorted(done.stdout.split())
+
+
+def test_pages_equal_their_records(monkeypatch, capsys):
+    monkeypatch.setattr('sys.argv', ['results.py', '--check'])
+    results.main()
+    assert 'no tables differ' in capsys.readouterr().out
 
 
 def test_no_table_of_runs_is_without_a_record():
@@ -259,17 +260,11 @@ def test_no_table_of_runs_is_without_a_record():
     assert not found
 
 
-def messages():
-    sys.path.insert(0, str(ROOT / 'docs'))
-    try:
-        import messages
-    finally:
-        sys.path.pop(0)
-    return messages
+def test_messages_are_read_from_the_source(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / 'docs')
+    import messages
 
-
-def test_messages_are_read_from_the_source():
-    found = {m.text: m for m in messages().all_messages()}
+    found = {m.text: m for m in messages.all_messages()}
     assert len(found) > 500
     known = found['config file ... does not exist.']
     assert known.kind == 'UserError'
@@ -277,5 +272,5 @@ def test_messages_are_read_from_the_source():
     assert known.path == 'mmrank/apis/entry_point.py'
     kinds = {message.kind for message in found.values()}
     assert kinds >= {'UserTypeError', 'UserImportError', 'CheckpointError', 'warning'}
-    page = messages().as_markdown()
+    page = messages.as_markdown()
     assert all(f'`{text}`' in page for text in found if '`' not in text)
