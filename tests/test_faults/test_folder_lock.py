@@ -71,17 +71,6 @@ def test_children_do_not_keep_the_lock(tmp_path):
     os.kill(child, signal.SIGKILL)
 
 
-def test_within_a_process_too(tmp_path):
-    with (
-        lock_folder(tmp_path),
-        pytest.raises(UserError, match='in use by another process'),
-        lock_folder(tmp_path),
-    ):
-        pass
-    with lock_folder(tmp_path):
-        pass
-
-
 @pytest.mark.usefixtures('holder')
 def test_training_refuses_a_folder_in_use(tmp_path, run_script):
     status, _, errors = run_script(TRAIN, write_config(tmp_path), '--work-dir', tmp_path)
@@ -103,16 +92,6 @@ def test_links_in_a_work_folder_are_refused(tmp_path, run_script, name, link):
     assert status == 2
     assert f'{name} is a link' in errors
     assert precious.read_text() == 'mine'
-
-
-def test_a_config_with_a_base_is_not_overwritten(tmp_path, run_script):
-    write_config(tmp_path)
-    config = tmp_path / 'mine.py'
-    config.write_text("_base_ = 'tiny.py'\n")
-    status, _, errors = run_script(TRAIN, config, '--work-dir', tmp_path)
-    assert status == 2
-    assert 'holds the config, which would be overwritten' in errors
-    assert config.read_text() == "_base_ = 'tiny.py'\n"
 
 
 @pytest.mark.slow

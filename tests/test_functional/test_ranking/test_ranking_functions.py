@@ -10,11 +10,11 @@ from functools import partial
 
 import pytest
 import torch
+from random_batches import with_gradient
 from score_lists import soap_losses, summed_by
 
 from mmrank import functional as F
 from mmrank import tensors
-from mmrank.losses import RankedLists
 
 
 def targets(scores, is_positive, mask, values=None):
@@ -87,13 +87,6 @@ def loss(name):
     return FUNCTIONS[name]
 
 
-def with_gradient(loss, scores, *args):
-    leaf = scores.clone().requires_grad_()
-    value = loss(leaf, *args)
-    value.sum().backward()
-    return value.detach(), leaf.grad
-
-
 def test_lists_equal_one_by_one(loss, name):
     scores, positive, mask, values = make_lists()
     positive[3] = False
@@ -143,16 +136,6 @@ def test_docstring_examples(module):
     assert not results.failed
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a CUDA device')
-@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
-def test_on_a_gpu(loss, dtype):
-    lists = make_lists(40, 500, dtype)
-    value, grad = with_gradient(loss, *lists)
-    got, got_grad = with_gradient(loss, *(x.cuda() for x in lists))
-    torch.testing.assert_close(got.cpu(), value)
-    torch.testing.assert_close(got_grad.cpu(), grad)
-
-
 @pytest.mark.parametrize('dtype', [torch.float64, torch.float32])
 @pytest.mark.parametrize('size', [1, 30, 57])
 @pytest.mark.parametrize('name', ['blackbox_ap', 'dr', 'listwise_ap'])
@@ -166,12 +149,3 @@ def test_blocks_of_scores_change_nothing(name, size, dtype, monkeypatch):
     assert tensors.block_width(3) == max(size // 3, 1)
     parts = with_gradient(FUNCTIONS[name], scores, positive, mask, values)
     torch.testing.assert_close(parts, whole)
-
-
-@pytest.mark.parametrize('lists', [1, 3])
-def test_counts_of_negatives(lists):
-    mask = torch.rand(lists, 41, generator=torch.Generator().manual_seed(1)) < 0.3
-    for taken in (mask, mask[:, :0], mask.expand(lists, 41).repeat(1, 30_000)):
-        number = RankedLists(None, None, None, None, taken).num_negatives()
-        assert number.tolist() == taken.sum(1).tolist()
-        assert number.dtype == torch.float64
