@@ -44,7 +44,7 @@ def _parse(word: str) -> Entry:
     return Entry(name or path.stem, path, find_checkpoint(word, checkpoint))
 
 
-def use_retrieval_metric(cfg: Any, out_file: str, name: str) -> list[str]:
+def _use_retrieval_metric(cfg: Any, out_file: str, name: str) -> list[str]:
     """Let the test of a config write features, and do nothing else."""
     if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
         raise UserError(
@@ -125,7 +125,7 @@ def _features_of(
         say(f'{entry.name}: tested before, features in {path}')
         return path
     say(f'{entry.name}: testing, log in {cfg.work_dir}')
-    for note in use_retrieval_metric(cfg, str(path), entry.name):
+    for note in _use_retrieval_metric(cfg, str(path), entry.name):
         say(note)
     cfg.load_from = str(entry.checkpoint)
     # Two configs of one name within a second are one to mmengine.
