@@ -23,7 +23,7 @@ from mmrank.visualization.figures import fit_text, shorten
 CHOICES = ('random', 'worst', 'best', 'differing')
 
 
-def select_queries(
+def _select_queries(
     average_precision: Sequence[np.ndarray], labels: np.ndarray, how: str, count: int, seed: int = 0
 ) -> list[int]:
     """Choose queries with a positive, of as many different classes as there are."""
@@ -50,7 +50,7 @@ def select_queries(
     return [int(i) for i in chosen]
 
 
-class Neighbour(NamedTuple):
+class _Neighbour(NamedTuple):
     """One image that was found."""
 
     path: Path
@@ -59,7 +59,7 @@ class Neighbour(NamedTuple):
     is_right: bool
 
 
-class Neighbours(NamedTuple):
+class _Neighbours(NamedTuple):
     """One query of one model, and what was found, best first."""
 
     model: str
@@ -67,16 +67,16 @@ class Neighbours(NamedTuple):
     label: str
     average_precision: float  # In [0, 1]; NaN without a positive
     num_positives: int
-    found: list[Neighbour]
+    found: list[_Neighbour]
 
 
-def find_neighbours(
+def _find_neighbours(
     features: RetrievalFeatures,
     result: RetrievalResult,
     queries: Sequence[int],
     count: int = 10,
     root: str | os.PathLike = '.',
-) -> list[Neighbours]:
+) -> list[_Neighbours]:
     """Search the gallery for a few queries."""
     if features.paths is None:
         raise UserError(
@@ -98,7 +98,7 @@ def find_neighbours(
         queries, rows.tolist(), gallery[found].tolist(), scores.tolist()
     ):
         neighbours = [
-            Neighbour(
+            _Neighbour(
                 root / features.paths[i],
                 score,
                 _class_name(features, labels[i]),
@@ -107,7 +107,7 @@ def find_neighbours(
             for i, score in zip(columns, values)
         ]
         described.append(
-            Neighbours(
+            _Neighbours(
                 result.name,
                 root / features.paths[row],
                 _class_name(features, labels[row]),
@@ -136,7 +136,7 @@ _GAP, _TEXT, _LEFT, _TOP = 0.08, 0.4, 1.6, 0.62
 _DPI = 140
 
 
-def sheet_figure(rows: Sequence[Neighbours], title: str) -> Figure:
+def _sheet_figure(rows: Sequence[_Neighbours], title: str) -> Figure:
     """The figure of a sheet, with an axis for each image."""
     columns = 1 + max(4, *(len(row.found) for row in rows))
     width = _LEFT + columns * (_CELL + _GAP)
@@ -191,7 +191,7 @@ def _frame(axis: Axes, colour: str, line: str | tuple, width: float) -> None:
     )
 
 
-def _describe_query(axis: Axes, row: Neighbours, with_model: bool) -> None:
+def _describe_query(axis: Axes, row: _Neighbours, with_model: bool) -> None:
     lines = [fit_text(row.model, _LEFT - 0.2, 8)] if with_model else []
     if not math.isnan(row.average_precision):
         lines.append(f'AP {100 * row.average_precision:.1f}')
@@ -201,7 +201,7 @@ def _describe_query(axis: Axes, row: Neighbours, with_model: bool) -> None:
     axis.text(-0.08, 0.8, '\n'.join(lines), **style)
 
 
-def _describe(axis: Axes, neighbour: Neighbour) -> None:
+def _describe(axis: Axes, neighbour: _Neighbour) -> None:
     colour, line, mark = (_RIGHT, '-', '✓') if neighbour.is_right else (_WRONG, _DASHED, '✗')
     _frame(axis, colour, line, 2.2)
     style = dict(transform=axis.transAxes, ha='center', va='top')
@@ -241,12 +241,12 @@ def draw_sheets(
         """Draw a sheet: of each query a row by one model, or by the best and the worst of all."""
         precision = [by_name[name].average_precision for name in names]
         rows = []
-        for query in select_queries(precision, labels, how, count, seed):
+        for query in _select_queries(precision, labels, how, count, seed):
             order = sorted(names, key=lambda name: -by_name[name].average_precision[query])
             for name in dict.fromkeys((order[0], order[-1])):
-                rows += find_neighbours(models[name], by_name[name], [query], top_k, root)
+                rows += _find_neighbours(models[name], by_name[name], [query], top_k, root)
         paths.append(Path(folder) / f'sheet_{part}.png')
-        sheet_figure(rows, title).savefig(paths[-1], dpi=_DPI)
+        _sheet_figure(rows, title).savefig(paths[-1], dpi=_DPI)
 
     for how in sheets:
         title = _TITLES[how]

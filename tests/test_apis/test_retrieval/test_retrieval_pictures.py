@@ -17,10 +17,10 @@ from mmrank.apis.retrieval.report import (
 )
 from mmrank.apis.retrieval.sheets import (
     CHOICES,
+    _find_neighbours,
+    _select_queries,
+    _sheet_figure,
     draw_sheets,
-    find_neighbours,
-    select_queries,
-    sheet_figure,
 )
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
@@ -102,7 +102,7 @@ def test_neighbours_are_the_best_of_the_gallery(images, with_gallery):
     result = evaluate_features('m', features)
     rows = features.rows_of_queries().tolist()
     chosen = [0, 7, len(rows) - 1]
-    got = find_neighbours(features, result, chosen, 6, images)
+    got = _find_neighbours(features, result, chosen, 6, images)
     unit = torch.nn.functional.normalize(features.features.double())
     for position, found in zip(chosen, got):
         row = rows[position]
@@ -130,20 +130,20 @@ def test_queries_are_chosen_by_average_precision():
     a = np.array([0.9, 0.8, 0.1, 0.5, 0.2, np.nan, 0.3])
     b = np.array([0.9, 0.1, 0.2, 0.5, 0.9, 0.5, 0.2])
     # One of each class before the second of any.
-    assert select_queries([a], labels, 'best', 3) == [0, 3, 6]
-    assert select_queries([a], labels, 'worst', 4) == [2, 4, 6, 3]
-    assert select_queries([a, b], labels, 'differing', 2) == [1, 4]
-    assert 5 not in select_queries([a, b], labels, 'random', 99)
+    assert _select_queries([a], labels, 'best', 3) == [0, 3, 6]
+    assert _select_queries([a], labels, 'worst', 4) == [2, 4, 6, 3]
+    assert _select_queries([a, b], labels, 'differing', 2) == [1, 4]
+    assert 5 not in _select_queries([a, b], labels, 'random', 99)
     with pytest.raises(ValueError, match="one of.*'median'"):
-        select_queries([a], labels, 'median', 1)
+        _select_queries([a], labels, 'median', 1)
 
 
 @pytest.mark.parametrize('how', CHOICES)
 def test_equal_queries_are_chosen_at_random_by_the_seed(how):
     ap, labels = np.ones(500), np.arange(500) // 5
-    first = select_queries([ap, ap], labels, how, 20, seed=1)
-    assert first == select_queries([ap, ap], labels, how, 20, seed=1)
-    assert first != select_queries([ap, ap], labels, how, 20, seed=2)
+    first = _select_queries([ap, ap], labels, how, 20, seed=1)
+    assert first == _select_queries([ap, ap], labels, how, 20, seed=1)
+    assert first != _select_queries([ap, ap], labels, how, 20, seed=2)
     assert len(set(labels[first])) == 20
     assert max(first) > 250
 
@@ -156,8 +156,8 @@ def is_colour(pixels, colour):
 def test_right_is_framed_solid_and_wrong_dashed(images, models, tmp_path):
     features = models['blurred']
     result = evaluate_features('m', features)
-    rows = find_neighbours(features, result, [3, 11, 20], 7, images)
-    axes = np.reshape(sheet_figure(rows, 'title').axes, (3, 8))
+    rows = _find_neighbours(features, result, [3, 11, 20], 7, images)
+    axes = np.reshape(_sheet_figure(rows, 'title').axes, (3, 8))
     seen = set()
     for row, line in zip(rows, axes):
         for neighbour, axis in zip(row.found, line[1:]):
@@ -169,7 +169,7 @@ def test_right_is_framed_solid_and_wrong_dashed(images, models, tmp_path):
             seen.add((neighbour.is_right, frame.get_edgecolor()))
     assert len(seen) == 2
     path = tmp_path / 'sheet.png'
-    sheet_figure(rows, 'title').savefig(path)
+    _sheet_figure(rows, 'title').savefig(path)
     pixels = np.asarray(Image.open(path).convert('RGB')).astype(int).reshape(-1, 3)
     green, red = (is_colour(pixels, c).sum() for c in ('#009E73', '#D55E00'))
     assert min(green, red) > 200
@@ -178,12 +178,12 @@ def test_right_is_framed_solid_and_wrong_dashed(images, models, tmp_path):
 def test_sheets_cannot_be_drawn_without_images(models, tmp_path):
     features = models['blurred']
     result = evaluate_features('m', features)
-    rows = find_neighbours(features, result, [0], 2, tmp_path)
+    rows = _find_neighbours(features, result, [0], 2, tmp_path)
     with pytest.raises(FileNotFoundError, match='0.png.*--image-root'):
-        sheet_figure(rows, '')
+        _sheet_figure(rows, '')
     bare = RetrievalFeatures(features.features, features.labels)
     with pytest.raises(UserError, match="'m' have no image paths"):
-        find_neighbours(bare, result, [0])
+        _find_neighbours(bare, result, [0])
 
 
 @pytest.mark.slow
