@@ -6,8 +6,13 @@ import io
 from rich.console import Console
 from run_records import run_record
 
-from detectors.evaluation import BenchmarkRow
-from detectors.tables import describe_runs, rich_benchmark, table_cells, write_benchmark
+from detectors.evaluation import (
+    BenchmarkRow,
+    describe_runs,
+    rich_benchmark,
+    table_cells,
+    write_benchmark,
+)
 
 NAN = float('nan')
 
@@ -16,7 +21,7 @@ def make_rows():
     """Three models; the last comes from a file."""
     names, classes = ('mAP', 'APs', 'APl'), ('cat', 'dog|wolf')
     figures = [(0.4, 0.1234, NAN), (0.3, 0.1229, NAN), (0.2, 0.05, NAN)]
-    records = [run_record(test_size='-'), run_record(test_size='-', memory_bytes=None), None]
+    records = [run_record(), run_record(memory_bytes=None), None]
     return [
         BenchmarkRow(
             f'model [{letter}]', dict(zip(names, values)), dict(zip(classes, values[:2])), record
@@ -28,11 +33,8 @@ def make_rows():
 def test_cells_by_hand():
     header, cells, best = table_cells(make_rows())
     table = {key: [row[i] for row in cells] for i, key in enumerate(header)}
-    # No size was recorded: no column.
     assert header == [
         'method',
-        'loss',
-        'backbone',
         'mAP',
         'APs',
         'APl',

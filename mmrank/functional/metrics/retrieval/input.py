@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.errors import UserError
-from mmrank.losses.unit_rows import unit_rows
 from mmrank.tensors import check_floats, check_tensors
 
 # Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
@@ -84,6 +83,13 @@ def query_blocks(order: Tensor, row_bytes: int, memory_limit: int) -> tuple[Tens
     return order.split(rows)
 
 
+def unit_rows(x: Tensor) -> Tensor:
+    """Rows of length 1; rows of zeros stay. Neither over- nor underflows."""
+    tiny = torch.finfo(x.dtype).tiny
+    x = x / x.abs().amax(1, keepdim=True).clamp(min=tiny)
+    return x.div_(torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp(1.0))
+
+
 def prepare_sets(
     queries: Tensor,
     query_labels: Tensor,
@@ -127,7 +133,7 @@ def prepare_sets(
     elif same_set:
         own = torch.arange(len(queries), device=queries.device)
         ids = own, own
-    dtype = torch.promote_types(queries.dtype, gallery.dtype)
+    dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
     rows = unit_rows(queries.detach().to(dtype))
     all_rows = rows if same_set else unit_rows(gallery.detach().to(dtype))
     all_rows = pad(all_rows, (0, 0, 0, -len(gallery) % _GALLERY_TILE))
