@@ -8,6 +8,10 @@ _TAR = 'CaptionTable over image files, or webdataset, see docs/pages/users/image
 #: Registered names: the root registry of mmengine that a config looks in, and what to do.
 TYPES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(('ShardedCaptions', 'StreamedCaptions'), ('DATASETS', _TAR)),
+    **dict.fromkeys(
+        ('NaivePairSampler', 'CrossPairSampler'),
+        ('DATA_SAMPLERS', 'mmrank.InBatchPairSampler, which the losses of two towers take'),
+    ),
     'ShardSampler': ('DATA_SAMPLERS', _TAR),
     'LoadImageFromBytes': ('TRANSFORMS', _TAR),
     'FSDPStrategy': ('STRATEGIES', 'fully_shard of torch through Lightning or accelerate'),
@@ -39,6 +43,7 @@ SETTINGS = {
         "leave it out: the paper's value is a constant",
     ),
     'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
+    'InteractionDataset.duplicates': 'leave it out: a pair that is repeated counts once',
     'InBatchLoss.block_size': 'leave it out: blocks fit the cache',
     'InBatchSoftmaxLoss.num_buckets': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'InBatchSoftmaxLoss.num_hashes': 'leave it out: PairCountsHook or set_pairs counts the pairs',

@@ -219,6 +219,11 @@ def _explain(chosen: Choices, splits: dict[str, Split], sides: np.ndarray, steps
 def _warn(chosen: Choices, splits: dict[str, Split], missed: np.ndarray, boxes: np.ndarray) -> None:
     """Say what the chosen settings cannot mend."""
     train = splits['train']
+    if splits['val'].ann_file.resolve() == train.ann_file.resolve():
+        chosen.warnings.append(
+            'validation has the images of training, so its AP tells how well the model remembers. '
+            'Fix: --val-fraction 0.2, or --val FILE with other images'
+        )
     for name in chosen.classes:
         own = train.classes == name
         share = float(missed[own].mean())
