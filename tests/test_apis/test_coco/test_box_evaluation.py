@@ -61,6 +61,11 @@ def test_a_bad_field_is_named(field, value, match):
     assert 'Fix: ' in str(caught.value)
 
 
+def test_fractions_of_an_image_are_refused():
+    with pytest.raises(UserError, match='2 of the .* within one pixel.*Fix: multiply by the width'):
+        check({**GOOD, 'bbox': [0.2, 0.1, 0.5, 0.5]}, {**GOOD, 'bbox': [0, 0, 1, 1]})
+
+
 @pytest.mark.parametrize(
     ('text', 'match'),
     [

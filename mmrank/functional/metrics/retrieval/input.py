@@ -188,7 +188,7 @@ def _check_labels(labels: Tensor, embeddings: Tensor, name: str) -> Tensor:
         raise UserError(
             f'{name} of shape {tuple(labels.shape)} must be multi-hot, 0 or 1 for each class, got '
             f'{odd[0].item()}',
-            'pass labels of several levels to level_metrics',
+            '0 where a class is not known; labels of several levels go to level_metrics',
         )
     return labels.to(embeddings.device, torch.float32)
 
@@ -199,7 +199,8 @@ def check_classes(labels: Tensor, name: str) -> None:
     if unknown:
         raise UserError(
             f'{name} holds {unknown} values below 0, got {int(labels.min())}',
-            f'leave samples without a class out: keep = {name} >= 0',
+            'leave samples without a class out: keep = '
+            + (f'{name} >= 0' if labels.dim() == 1 else f'({name} >= 0).all(1)'),
         )
 
 
