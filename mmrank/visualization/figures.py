@@ -26,7 +26,7 @@ def shorten(name: str, length: int) -> str:
 
 
 @lru_cache(maxsize=4096)
-def text_width(text: str, size: float, weight: str = 'normal') -> float:
+def _text_width(text: str, size: float, weight: str = 'normal') -> float:
     """Width in inches of one line, of ``size`` points and ``'normal'`` or ``'bold'`` weight."""
     if not text.strip():
         return 0.0  # no outline to measure
@@ -37,7 +37,7 @@ def text_width(text: str, size: float, weight: str = 'normal') -> float:
 def fit_text(text: str, width: float, size: float, weight: str = 'normal') -> str:
     """Shorten a line in its middle to three characters or more until it fits a width in inches."""
     shown, length = text, len(text)
-    while length > 3 and text_width(shown, size, weight) > width:
+    while length > 3 and _text_width(shown, size, weight) > width:
         length -= 1
         shown = shorten(text, length)
     return shown
@@ -46,7 +46,7 @@ def fit_text(text: str, width: float, size: float, weight: str = 'normal') -> st
 def fit_two_lines(text: str, width: float, size: float, weight: str = 'normal') -> list[str]:
     """One or two lines that fit a width, broken at the space nearest the middle of the text."""
     spaces = [i for i, c in enumerate(text) if c == ' ']
-    if text_width(text, size, weight) <= width or not spaces:
+    if _text_width(text, size, weight) <= width or not spaces:
         return [fit_text(text, width, size, weight)]
     middle = min(spaces, key=lambda i: abs(2 * i - len(text)))
     halves = text[:middle], text[middle + 1 :]
