@@ -120,12 +120,7 @@ def _check_task(model: nn.Module, maps: Calibration) -> None:
 
 def _head(model: nn.Module) -> nn.Module | None:
     """The head whose classes are the classes of the predictions."""
-    for path in ('roi_head.bbox_head', 'bbox_head', 'head'):
-        found = model
-        for name in path.split('.'):
-            found = getattr(found, name, None)
-        if isinstance(found, nn.ModuleList):
-            found = found[-1]  # of a cascade
-        if found is not None:
-            return found
-    return None
+    if hasattr(model, 'roi_head'):
+        heads = getattr(model.roi_head, 'bbox_head', None)
+        return heads[-1] if isinstance(heads, nn.ModuleList) else heads  # of a cascade
+    return getattr(model, 'bbox_head', getattr(model, 'head', None))

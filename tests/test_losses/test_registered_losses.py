@@ -18,7 +18,7 @@ from registered_losses import (
 from torch import nn
 
 from mmrank.losses import HeadLoss, RankingLoss, StableAPLoss
-from mmrank.models.federated_annotations import counted_scores
+from mmrank.models.federated_annotations import _counted_scores
 from mmrank.registry import MODELS
 from mmrank.testing import CHECKS, parametrize_with_checks
 
@@ -210,7 +210,7 @@ def test_small_integers_outside_the_losses():
     labels = torch.tensor([44, 43], dtype=torch.uint8)
     highest = torch.eye(300)[[44, 0]]
     assert StableAPLoss().get_accuracy(highest, labels)['acc_classes'] == 50
-    counted = counted_scores(torch.zeros(2, 300, dtype=torch.bool), torch.arange(2), labels, None)
+    counted = _counted_scores(torch.zeros(2, 300, dtype=torch.bool), torch.arange(2), labels, None)
     assert counted.nonzero().tolist() == [[0, 44], [1, 43]]
 
 

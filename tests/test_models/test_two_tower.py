@@ -62,31 +62,6 @@ def test_distinct_entities_give_the_loss_of_the_pairs(files, mode, pointwise):
         torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize('sampling', ['naive', 'cross'])
-@pytest.mark.parametrize('pointwise', ['square', 'logistic'])
-def test_labelled_pairs(files, sampling, pointwise):
-    dataset = InteractionDataset(files / 'train.csv', sampling)
-    m, n = dataset.interactions.shape
-    model = MODELS.build(two_tower(m, n))
-    indices = [0, 5, 3 * n + 1] if sampling == 'naive' else [2, 0, m + 3, m]
-    cells = indices
-    if sampling == 'cross':
-        cells = [i * n + j for i in (2, 0) for j in (3, 0)]
-    scores = model.left.table.weight @ model.right.table.weight.t()
-    expected = 0
-    for i, j in (divmod(x, n) for x in cells):
-        y = int(dataset.interactions.is_positive(i, j))
-        if pointwise == 'square':
-            expected = expected + (y - scores[i, j]) ** 2 / 2
-        else:
-            y = 2 * y - 1
-            expected = expected + (1 + (-y * scores[i, j]).exp()).log()
-    batch = dataset.__getitems__(indices)
-    index = batch['left_index'], batch['right_index']
-    actual = labelled_pair_loss(*model(**batch), batch['is_positive'], *index, pointwise)
-    torch.testing.assert_close(actual, expected / len(cells))
-
-
 def test_sparse_linear_tower_is_a_matrix_product(tmp_path):
     path = tmp_path / 'train.txt'
     path.write_text(XMC)

@@ -11,7 +11,7 @@ from mmrank.made_class import MadeClass, host_class
 from mmrank.registry import MODELS
 
 
-def class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tensor:
+def _class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tensor:
     """(B, ...) features moved towards a mean of their class, see :func:`DeepFeatureMixup`.
 
     The (B,) weights v > 0 are normalised in each class; u in [0, 1] is the share of a sample's own.
@@ -36,10 +36,6 @@ class FeatureMixupMixin(MadeClass):
     def __init__(self, *args, mixup_stages: tuple[str, ...], mixup_share: float, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         check_within('[0, 1]', u=mixup_share)
-        if not mixup_stages:
-            raise ValueError(
-                'stages is empty: set a stage, or use the backbone without DeepFeatureMixup'
-            )
         stages = dict(self.named_modules())
         for name in mixup_stages:
             if name not in stages:
@@ -81,7 +77,7 @@ class FeatureMixupMixin(MadeClass):
         dtype = torch.promote_types(features.dtype, torch.float32)
         # In (0, 1]: the weights of a class never sum to 0.
         v = 1 - torch.rand(batch, device=features.device, dtype=dtype)
-        mixed = class_mixture(features, labels, v, self.mixup_share)
+        mixed = _class_mixture(features, labels, v, self.mixup_share)
         return (torch.cat([features, mixed]), *others)
 
 
@@ -113,11 +109,6 @@ def DeepFeatureMixup(
         u: Share of the sample's own features, in [0, 1].
     """
     host = host_class('backbone.type', backbone['type'], 'mmpretrain.ResNet')
-    if not isinstance(host, type):
-        raise TypeError(
-            f'backbone.type={backbone["type"]!r} is not a class, so its stages cannot be reached; '
-            'set the backbone class itself'
-        )
     mixed = FeatureMixupMixin.class_for(host)
     return MODELS.build(
         {**backbone, 'type': mixed, 'mixup_stages': tuple(stages), 'mixup_share': u}

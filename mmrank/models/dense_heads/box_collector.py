@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.autograd import violated
-from mmrank.checks import one_of
 from mmrank.tensors import at_least_float32
 
 #: Argument of a ranking loss for each ``box_input``.
@@ -62,7 +61,6 @@ class BoxCollector(nn.Module):
 
     def __init__(self, loss: nn.Module, kind: str, coder=None) -> None:
         super().__init__()
-        one_of('kind', kind, BOX_ARGUMENTS)
         self.loss = loss
         self.kind = kind
         self.coder = coder
@@ -115,14 +113,7 @@ class BoxCollector(nn.Module):
         anchors = self._anchors
         self._calls = None
         self._anchors = []
-        if calls is None:
-            raise RuntimeError('BoxCollector.close called before open')
         joined = torch.cat(targets)
-        if joined.dim() != 1:
-            raise RuntimeError(
-                'boxes can be assigned only to positives of one class each, (n,) class indices; '
-                f'got targets of shape {tuple(joined.shape)}'
-            )
         positive = (joined >= 0) & (joined < num_classes)
         rows = sum(pred.size(0) for pred, _ in calls)
         whole = rows == joined.numel() and bool(calls)

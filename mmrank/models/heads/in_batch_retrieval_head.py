@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 
 from mmrank.autograd import violated
 from mmrank.checks import check_positive
+from mmrank.errors import UserError
 from mmrank.losses.protocols import TakesPairCounts
 from mmrank.losses.registered import build_loss
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
@@ -16,7 +17,17 @@ from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
 
-from .sample_fields import labels_of, sample_ids_of
+from .sample_fields import ids_of, labels_of
+
+_NO_PAIRS = (
+    'the two halves of the batch are not two images of one class each; use '
+    "sampler=dict(type='mmrank.ClassPairSampler', ...) with a batch_size of the data loader of "
+    'twice its pairs'
+)
+_OTHER_SET = (
+    'sample_idx and gt_label of the batch differ from the training set; data sets joined by a '
+    'ConcatDataset repeat their indices: use one data set'
+)
 
 
 @MODELS.register_module()
@@ -104,7 +115,7 @@ class InBatchRetrievalHead(BaseModule):
             )
         device = embeddings.device
         labels = labels_of(data_samples, None, device)
-        ids = sample_ids_of(data_samples, device)
+        ids = ids_of(data_samples, 'sample_idx', device)
         self._check(labels, ids, size)
         places = self._places.to(device)[ids]
         left, right = embeddings[:size], embeddings[size:]
@@ -118,17 +129,8 @@ class InBatchRetrievalHead(BaseModule):
     def _check(self, labels: Tensor, ids: Tensor, size: int) -> None:
         expected = self._labels.to(labels.device)
         known = ids.clamp(max=len(expected) - 1)
-        paired = (labels[:size] == labels[size:]).all()
-        paired = paired & (ids[:size] != ids[size:]).all()
+        paired = (labels[:size] == labels[size:]).all() & (ids[:size] != ids[size:]).all()
         agree = ((expected[known] == labels) & (ids == known)).all()
-        if violated(paired, 'the two halves of the batch are not two images of one class each'):
-            raise ValueError(
-                'the two halves of the batch are not two images of one class '
-                "each; use sampler=dict(type='mmrank.ClassPairSampler', ...) "
-                'with a batch_size of the data loader of twice its pairs'
-            )
-        if violated(agree, 'sample_idx and gt_label differ from the training set'):
-            raise ValueError(
-                'sample_idx and gt_label of the batch differ from the training set; data '
-                'sets joined by a ConcatDataset repeat their indices: use one data set'
-            )
+        for holds, message in ((paired, _NO_PAIRS), (agree, _OTHER_SET)):
+            if violated(holds, message):
+                raise UserError(message)

@@ -35,8 +35,6 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
                 f'loss_cls={type(self.loss_cls).__name__} is not a ranking loss; use the box head '
                 'itself, or a ranking loss such as mmrank.GradedAPLoss'
             )
-        if not self.with_cls:
-            raise ValueError('with_cls=False leaves no scores to rank; use the box head itself')
         if self.balance_boxes and box_average != 'rois':
             raise ValueError(
                 f'box_average={box_average!r} scales the box loss and balance_boxes=True removes '
