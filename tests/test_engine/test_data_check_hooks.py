@@ -121,6 +121,7 @@ class Loaded(BaseDataset):
         return [0]
 
 
+LOAD = dict(type='mmcv.LoadImageFromFile')
 PACK, FLIP = dict(type='mmdet.PackDetInputs'), dict(type='mmdet.RandomFlip', prob=1.0)
 
 
@@ -149,6 +150,13 @@ def _wrappers():
     }
 
 
+def test_a_pipeline_that_ends_with_the_load_of_the_image_packs_nothing():
+    loader = SimpleNamespace(dataset=Loaded(LOAD))
+    for _ in range(2):
+        with pytest.raises(UserError, match='ends with LoadImageFromFile'):
+            StartCheckHook().before_val(SimpleNamespace(val_dataloader=loader))
+
+
 def test_the_outermost_pipeline_packs():
     for name, wrap in _wrappers().items():
         for split in ('val', 'test'):
@@ -172,7 +180,7 @@ class Sized(BaseDataset):
 
     def __init__(self, path, width, height):
         self.entry = dict(img_path=str(path), width=width, height=height)
-        super().__init__(serialize_data=False, pipeline=[dict(type='mmcv.LoadImageFromFile')])
+        super().__init__(serialize_data=False, pipeline=[LOAD, PACK])
 
     def load_data_list(self):
         return [self.entry]
@@ -196,7 +204,7 @@ def test_image_of_another_size_is_refused_as_it_is_loaded(size, wrap, tmp_path):
             SimpleNamespace(val_dataloader=SimpleNamespace(dataset=dataset))
         )
     if size in ((40, 30), (None, None)):
-        assert dataset[len(dataset) - 1]['img'].shape == (30, 40, 3)
+        assert dataset[len(dataset) - 1]['inputs'].shape == (3, 30, 40)
         return
     message = f'a.png is 40 x 30, the annotation file has {size[0]} x {size[1]}.*Fix: '
     with pytest.raises(UserError, match=message):

@@ -10,7 +10,7 @@ from small_models import two_tower
 from tower_runs import by_iterations, tower_config
 
 from mmrank.datasets import InteractionDataset
-from mmrank.functional import in_batch_loss, labelled_pair_loss
+from mmrank.functional import in_batch_loss
 from mmrank.registry import MODELS
 
 ML1M = Path(__file__).parents[3] / 'shared' / 'data' / 'ml1m'
@@ -107,23 +107,12 @@ def test_right_embeddings_follow_the_weights():
     assert best() == [4, 3]
 
 
-def test_batches_that_do_not_fit(files):
-    dataset = InteractionDataset(files / 'train.csv', 'naive')
+def test_calls_that_do_not_fit():
     model = MODELS.build(two_tower(24, 12))
-    with pytest.raises(ValueError, match="sampling='in_batch'"):
-        model(mode='loss', **dataset.__getitems__([0, 1]))
     with pytest.raises(ValueError, match="mode='train'"):
         model(mode='train')
     with pytest.raises(ValueError, match='ids holds'):
         model.left(dict(ids=torch.tensor([24])))
-    with pytest.raises(ValueError, match='is_positive must be'):
-        labelled_pair_loss(
-            torch.ones(2, 1),
-            torch.ones(2, 1),
-            torch.zeros(3).bool(),
-            torch.arange(2),
-            torch.arange(2),
-        )
 
 
 def figures_of(config):

@@ -192,15 +192,14 @@ def _check_pipelines(dataset, split: str) -> None:
     covered = ()
     for place, part in _with_pipelines(dataset, f'{split}_dataloader.dataset'):
         steps = getattr(part.pipeline, 'transforms', part.pipeline)
-        for index, step in enumerate(steps):
-            if type(step).__name__ == 'LoadImageFromFile' and _check_size not in steps:
-                steps.insert(index + 1, _check_size)
-                break
+        last = next((step for step in reversed(steps) if step is not _check_size), None)
+        loading = [i for i, step in enumerate(steps) if type(step).__name__ == 'LoadImageFromFile']
+        if loading and _check_size not in steps:
+            steps.insert(loading[0] + 1, _check_size)
         # A wrapper that has a pipeline itself makes the samples of what is in it.
-        if not steps or (covered and place.startswith(covered)):
+        if last is None or place.startswith(covered):
             continue
         covered += (f'{place}.',)
-        last = steps[-1]
         for branch in getattr(last, 'subroutines', ())[:1]:  # of test-time augmentation
             last = branch.transforms[-1]
         name = type(last).__name__
