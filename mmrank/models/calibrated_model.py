@@ -14,10 +14,8 @@ from mmrank.registry import MODELS
 class CalibratedMixin(MadeClass):
     """Mixin for detectors and classifiers: ``predict`` calibrates.
 
-    Weights, their keys and the forward pass are the host's. The maps act on what the host
-    predicts, after thresholds, non-maximum suppression and the limit of boxes an image: the same
-    boxes in the same places, with other scores. Within a class their order and ties stay, so that
-    each class's average precision does.
+    The maps act on what the host predicts, after thresholds and non-maximum suppression: the same
+    boxes, with other scores. Within a class their order and ties stay, and its average precision.
     """
 
     name_prefix = 'Calibrated'

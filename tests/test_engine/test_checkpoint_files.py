@@ -8,7 +8,7 @@ import torch
 
 from mmrank import files
 from mmrank.engine.resume import checkpoint
-from mmrank.engine.resume.checkpoint import find_damage, find_last_whole_checkpoint
+from mmrank.engine.resume.checkpoint import _find_damage, find_last_whole_checkpoint
 from mmrank.files import remove_temporary_files, write_atomically
 
 
@@ -43,7 +43,7 @@ def set_age(path, seconds):
 def test_only_a_complete_file_of_the_zip_format_is_whole(tmp_path, zip_format, part):
     path = save(tmp_path / 'epoch_1.pth', zip_format=zip_format)
     os.truncate(path, int(path.stat().st_size * part))
-    assert (find_damage(path) is None) is (zip_format and part == 1)
+    assert (_find_damage(path) is None) is (zip_format and part == 1)
 
 
 def test_flipped_bit_and_other_files_are_not_whole(tmp_path):
@@ -53,7 +53,7 @@ def test_flipped_bit_and_other_files_are_not_whole(tmp_path):
     path.write_bytes(data)
     (tmp_path / 'text.pth').write_text('not a checkpoint')
     for other in (path, tmp_path / 'absent.pth', tmp_path, tmp_path / 'text.pth'):
-        assert find_damage(other) is not None
+        assert _find_damage(other) is not None
 
 
 def test_torn_newest_are_skipped_with_one_warning(tmp_path, folder, monkeypatch):

@@ -39,7 +39,7 @@ class AtomicLocalBackend(LocalBackend):
         self.outdated.append(str(filepath))
 
 
-def find_damage(path: str | os.PathLike) -> str | None:
+def _find_damage(path: str | os.PathLike) -> str | None:
     """Say what is wrong with a checkpoint, to follow its name in a message; None if it is whole.
 
     Nothing is unpickled. A file of torch's older format has no checksums, and is not whole.
@@ -84,7 +84,7 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     passed_over = []
     found = None
     for path in _newest_first(candidates, target, work_dir / POINTER_NAME):
-        damage = find_damage(path)
+        damage = _find_damage(path)
         if damage is None:
             found = str(path)
             break

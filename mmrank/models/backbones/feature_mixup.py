@@ -93,13 +93,10 @@ def DeepFeatureMixup(
     feature would then grow with the size of its class.) With two stages the batch is four times as
     large in the end. Source: stable AP (2025), section 7.1.1.2 (2).
 
-    As in the paper, a mixed sample is a sample of its own: query and gallery entry, also of the
-    image that it stems from. It keeps the label and the index of that image.
-
-    The result is the backbone itself, of a subclass: names in checkpoints, ``init_cfg`` and the
-    options are the backbone's. Each process mixes its own images, so give it whole classes
-    (``mmrank.PKSampler`` does). ``mmrank.EmbeddingRetriever`` passes it the labels; nothing is
-    mixed in evaluation.
+    A mixed sample is query and gallery entry, also of the image that it stems from, whose label and
+    index it keeps. Names in checkpoints, ``init_cfg`` and the options are the backbone's. Each
+    process mixes its own images, so give it whole classes (``mmrank.PKSampler`` does).
+    ``mmrank.EmbeddingRetriever`` passes it the labels; nothing is mixed in evaluation.
 
     Args:
         backbone: Config of a backbone that runs its stages one after the other, e.g.

@@ -52,11 +52,10 @@ def collect_boxes(head: nn.Module, attribute: str, on_codes: bool) -> None:
 class BoxCollector(nn.Module):
     """Replaces ``loss_bbox`` of a head and records its boxes.
 
-    Between :meth:`open` and :meth:`close` each call is recorded, in any order with the calls of the
-    classification loss. With ``kind='quality'`` :meth:`close` returns IoUs and the head's own box
-    loss stays, with ``'loss'`` it returns the box losses, of an IoU loss on decoded boxes, and the
-    head gets 0. A head whose box loss is on codes passes its ``coder`` and gives the anchors by
-    :meth:`note_anchors`.
+    Between :meth:`open` and :meth:`close` each call is recorded. With ``kind='quality'``
+    :meth:`close` returns IoUs and the head's own box loss stays, with ``'loss'`` it returns the box
+    losses and the head gets 0. A head whose box loss is on codes passes its ``coder`` and gives the
+    anchors by :meth:`note_anchors`.
     """
 
     def __init__(self, loss: nn.Module, kind: str, coder=None) -> None:

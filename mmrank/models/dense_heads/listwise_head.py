@@ -80,10 +80,6 @@ def ListwiseHead(
     loss_cls = {'use_sigmoid': True, **loss_cls}
     kwargs.update(own_arguments(host, loss_cls))
     if num_layers is not None:
-        if not has_queries(host):
-            raise ValueError(
-                f'num_layers={num_layers} has no effect: {host.__name__} has no decoder; remove it'
-            )
         kwargs['num_layers'] = num_layers
     return _listwise_class(host)(
         loss_cls=loss_cls,

@@ -34,15 +34,11 @@ _OTHER_SET = (
 class InBatchRetrievalHead(BaseModule):
     """In-batch sampling for retrieval: the label matrix comes from classes.
 
-    Two images of one class are a positive pair, all others negative ones. The cells of an image
-    with itself count as negatives; the cosine there is 1 whatever the weights are, so they have no
-    gradient.
-
-    The counts ``|O_i,:|``, class size - 1, are set by ``mmrank.ClassPairsHook`` or
-    :meth:`set_class_labels`, and batches must come from ``mmrank.ClassPairSampler``: the losses
-    assume a uniform sample of positive pairs.
-
-    Scores are ``scale * cosine + bias``.
+    Two images of one class are a positive pair, all others negative ones, also of an image with
+    itself, which have no gradient. The counts ``|O_i,:|``, class size - 1, are set by
+    ``mmrank.ClassPairsHook`` or :meth:`set_class_labels`, and batches must come from
+    ``mmrank.ClassPairSampler``, a uniform sample of positive pairs. Scores are
+    ``scale * cosine + bias``.
 
     Args:
         loss: Config of ``mmrank.InBatchLoss``.

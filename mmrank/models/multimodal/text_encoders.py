@@ -66,11 +66,6 @@ class TextTransformer(BaseModule):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        if num_heads < 1 or channels < 1 or channels % num_heads:
-            raise ValueError(
-                f'channels must be a multiple of num_heads, got channels={channels!r} and '
-                f'num_heads={num_heads!r}'
-            )
         check_at_least(1, num_layers=num_layers)
         self.out_channels = channels
         self.tokenizer = ByteTokenizer(max_length)
