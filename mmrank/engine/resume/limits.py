@@ -24,7 +24,7 @@ def resume_limits(runner) -> Iterator[str]:
             f'{type(loop).__name__} is not a loop of mmengine: a validation that is cut off is '
             'left out, and random numbers that the loop draws at its start differ'
         )
-    if loader.num_workers and (is_iter_based or loader.persistent_workers):
+    if getattr(loader, 'num_workers', 0) and (is_iter_based or loader.persistent_workers):
         fix = 'train_dataloader.persistent_workers=False'
         if is_iter_based:
             fix = 'train_dataloader.num_workers=0, or an epoch-based loop'
