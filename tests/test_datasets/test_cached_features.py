@@ -1,6 +1,7 @@
 """Stored feature maps: written whole, read by path, same as the network."""
 
 import json
+import pickle
 
 import cv2
 import numpy as np
@@ -77,14 +78,33 @@ def test_an_absent_cache_is_named(tmp_path):
         LoadCachedFeatures(str(tmp_path / 'none'))
 
 
-def test_two_versions_are_refused(cache):
-    path, _, _ = cache
-    index = FeatureCache.files(path)[0]
-    content = json.loads(index.read_text())
-    content['shape'][0] = 4
-    index.write_text(json.dumps(content))
-    with pytest.raises(UserError, match='two versions'):
-        FeatureCache(path)
+def _changed(**changes):
+    return lambda text: json.dumps({**json.loads(text), **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    ('suffix', 'change'),
+    [
+        ('.json', _changed(shape=[4, 3, 2, 1, 3])),
+        ('.json', _changed(paths=['a.jpg'])),
+        ('.json', _changed(paths=[[], {}, 3])),
+        ('.json', _changed(root=None)),
+        ('.json', lambda text: b'[]'),
+        ('.json', lambda text: text[:30]),
+        ('.json', lambda text: b'\xff' + text),
+        ('.npy', lambda data: b''),
+        ('.npy', lambda data: data[:-1]),
+        ('.npy', lambda data: data.replace(b'<f2', b'<i2')),
+        ('.npy', lambda data: data.replace(b"'shape'", b"'shapo'")),
+        ('.npy', lambda data: b'PK\x03\x04' + data),
+        ('.npy', lambda data: pickle.dumps([1])),
+    ],
+)
+def test_damaged_files_and_two_versions_are_one_message(cache, suffix, change):
+    path = cache[0].with_suffix(suffix)
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(UserError, match='(damaged|two versions).*Fix: write the cache again'):
+        FeatureCache(cache[0])
 
 
 def test_a_cache_without_random_views(tmp_path):

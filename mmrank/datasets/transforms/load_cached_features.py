@@ -41,15 +41,24 @@ class FeatureCache:
                 f'cache={str(path)!r}: there is no {index.name} with {array.name}. Fix: write it '
                 'by tools/dataset_converters/cache_features.py'
             )
-        content = json.loads(index.read_text(encoding='utf-8'))
-        self.maps = np.load(array, mmap_mode='r')
-        self.root = os.path.realpath(stem.parent / content['root'])
-        self.made_by = content['made_by']
-        self._rows = {name: row for row, name in enumerate(content['paths'])}
-        if list(self.maps.shape) != content['shape']:
+        try:
+            content = json.loads(index.read_text(encoding='utf-8'))
+            self.maps = np.load(array, mmap_mode='r')
+            self.root = os.path.realpath(stem.parent / content['root'])
+            self.made_by = content['made_by']
+            self._rows = {name: row for row, name in enumerate(content['paths'])}
+            stated = (content['shape'][0] == len(self._rows)) and [*content['shape'], 'float16']
+            found = [*self.maps.shape, str(self.maps.dtype)]
+        # Damaged bytes raise anything.
+        except Exception as error:
             raise UserError(
-                f'{array} has shape {list(self.maps.shape)} but {index.name} states '
-                f'{content["shape"]}: they are of two versions. Fix: write the cache again'
+                f'{index} or {array.name} is damaged: {type(error).__name__}: {error!s:.200}',
+                'write the cache again',
+            ) from error
+        if found != stated:
+            raise UserError(
+                f'{array} holds {found}, but {index.name} states {stated or "other rows"}: they '
+                'are of two versions or damaged. Fix: write the cache again'
             )
 
     @staticmethod
