@@ -15,7 +15,7 @@ TOOLS = {
 WITH_EXAMPLE = ('train.py', 'test.py', 'check_env.py')
 WITH_DEFAULTS = (
     *('demo.py', 'analysis_tools/plot_pr_curves.py', 'analysis_tools/draw_detections.py'),
-    *('dataset_converters/make_shapes_coco.py', 'dataset_converters/check_coco.py'),
+    'dataset_converters/make_shapes_coco.py',
 )
 
 
