@@ -311,7 +311,7 @@ def test_masks_that_a_pipeline_loads_are_there(data_root, splits, wrapper):
     dataset = coco(data_root, 'some.json', pipeline=load)
     with pytest.raises(UserError, match=r'object without a mask \(1 found') as caught:
         check_config(config(WRAPPERS[wrapper](dataset)))
-    assert 'annotations[1] (id 2, image_id 2): it has no segmentation' in str(caught.value)
+    assert 'annotations[1] (id 2, image_id 2): ' in str(caught.value)
     checked = {**dataset, 'type': 'mmrank.CheckedCocoDataset'}
     with pytest.raises(UserError, match='object without a mask'):
         DATASETS.build({**checked, 'pipeline': [{**load[0], 'type': 'mmdet.LoadAnnotations'}]})
