@@ -322,6 +322,17 @@ def test_masks_that_a_pipeline_loads_are_there(data_root, splits, wrapper):
     assert check_config(config(WRAPPERS[wrapper](coco(data_root, 'all.json', pipeline=load))))
 
 
+def test_the_second_file_of_a_training_may_have_no_annotations(data_root, splits):
+    splits('labelled.json')
+    splits('unlabelled.json', lambda d: d.pop('annotations'))
+    names = ['labelled.json', 'unlabelled.json']
+    parts = [coco(data_root, name, data_prefix={'img': 'img'}) for name in names]
+    joined = {'type': 'ConcatDataset', 'datasets': parts}
+    assert check_config(config(joined))[1].num_annotations == 0
+    with pytest.raises(UserError, match="no 'annotations'"):
+        check_config(config({**joined, 'datasets': parts[::-1]}))
+
+
 def test_a_training_on_crowds_alone_is_refused(data_root, splits):
     splits('crowds.json', lambda d: [a.update(iscrowd=1) for a in d['annotations']])
     with pytest.raises(UserError, match='crowds.json: each object has iscrowd=1'):

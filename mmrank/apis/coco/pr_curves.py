@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from pycocotools.cocoeval import COCOeval
 
-from mmrank.visualization.figures import new_grid, save, shorten
+from mmrank.visualization.figures import as_typed, new_grid, save, shorten
 from mmrank.visualization.palette import colours_of, dash
 
 _COLUMNS = 3
@@ -139,7 +139,7 @@ def plot_pr_curves(
     handles, names = axes[0].get_legend_handles_labels()
     place = dict(loc='outside upper center', ncols=min(4, len(names)))
     figure.legend(handles, names, fontsize=9, frameon=False, **place)
-    return save(figure, path, dpi=110)
+    return save(as_typed(figure), path, dpi=110)
 
 
 def _draw_curves(
@@ -205,7 +205,7 @@ def plot_metric_bars(rows: Sequence, path: str | os.PathLike) -> Path:
         # Names once a row of panels.
         labels = [''] * len(names) if index % _BAR_COLUMNS else names
         axis.set_yticks(range(len(names)), labels, fontsize=8)
-    return save(figure, path, dpi=110)
+    return save(as_typed(figure), path, dpi=110)
 
 
 def _draw_bars(axis: Axes, title: str, values: list[float], colours: list[str]) -> None:
