@@ -3,6 +3,8 @@
 import copy
 import json
 
+import cv2
+import numpy as np
 import pytest
 from coco_document import coco_document
 from mmengine.config import Config
@@ -338,6 +340,17 @@ def test_a_training_on_crowds_alone_is_refused(data_root, splits):
     with pytest.raises(UserError, match='crowds.json: each object has iscrowd=1'):
         check_config(config(coco(data_root, 'crowds.json')))
     assert check_config(config(coco(data_root, 'crowds.json'), split='val'))
+
+
+def test_an_image_of_another_size_ends_loading(data_root):
+    pipeline = [{'type': 'mmdet.LoadImageFromFile'}, {'type': 'mmdet.Resize', 'scale': (8, 8)}]
+    checked = coco(data_root, pipeline=pipeline, type='mmrank.CheckedCocoDataset')
+    cv2.imwrite(str(data_root / 'img/1.png'), np.zeros((20, 20, 3), np.uint8))
+    dataset = DATASETS.build(checked)
+    assert dataset[0]['img_shape'] == (8, 8)
+    cv2.imwrite(str(data_root / 'img/1.png'), np.zeros((20, 40, 3), np.uint8))
+    with pytest.raises(UserError, match=r'1\.png is 40 x 20, and .*ann.json has 20 x 20'):
+        dataset[0]
 
 
 def test_checked_data_set_builds_through_the_registry(data_root):
