@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
+from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.text import Text
 from matplotlib.textpath import TextPath
 from PIL import Image
 
@@ -25,12 +26,31 @@ def shorten(name: str, length: int) -> str:
     return f'{name[: length - 1 - end]}…{name[-end:]}'
 
 
+def as_typed(figure: Figure) -> Figure:
+    """The figure with names as they are: a dollar begins no formula.
+
+    A character that the font lacks becomes its number, as ascii() writes it; another font is
+    chosen by ``font.family`` in matplotlibrc.
+    """
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+        text.set_text(_drawable(text.get_text()))
+    return figure
+
+
+def _drawable(text: str) -> str:
+    known = get_font(findfont(FontProperties())).get_charmap()
+    shown = (x if ord(x) in known or x == '\n' else ascii(x)[1:-1] for x in text)
+    return ''.join(shown)
+
+
 @lru_cache(maxsize=4096)
 def _text_width(text: str, size: float, weight: str = 'normal') -> float:
     """Width in inches of one line, of ``size`` points and ``'normal'`` or ``'bold'`` weight."""
     if not text.strip():
         return 0.0  # no outline to measure
     font = FontProperties(weight=weight)
+    text = _drawable(text).replace('$', r'\$')
     return TextPath((0, 0), text, size=size, prop=font).get_extents().x1 / 72
 
 
