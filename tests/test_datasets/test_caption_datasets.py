@@ -138,7 +138,7 @@ def test_random_caption(folder):
     found = {(x.text, x.text_id) for x in samples}
     assert found == {('a dog', 2), ('the cat', 1)}
     transform = TRANSFORMS.build(dict(type='mmrank.RandomCaption'))
-    with pytest.raises(ValueError, match="text='a' is not a list"):
+    with pytest.raises(ValueError, match="text='a' is one caption.* Fix: unit='image'"):
         transform(dict(text='a', text_id=3))
 
 
