@@ -12,7 +12,7 @@ from mmengine.runner import Runner
 from random_weights import without_downloads
 
 from documents import blocks_of, documents
-from glyphs import GlyphsSpec, draw_glyph
+from make_glyphs import GlyphsSpec, draw_glyph
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 

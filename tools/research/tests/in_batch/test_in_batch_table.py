@@ -13,7 +13,7 @@ from mmengine.config import Config
 import two_towers
 from in_batch.plots import train_in_turn
 from in_batch.training import TwoTowerData
-from interactions import InteractionsSpec, write_interactions
+from make_interactions import InteractionsSpec, write_interactions
 
 ROOT = Path(__file__).parents[4]
 

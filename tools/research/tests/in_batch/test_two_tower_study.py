@@ -14,7 +14,7 @@ from mmengine.runner import Runner
 from in_batch.search import SearchRule, minimise_by_lbfgs, search_learning_rate, train_until_it_ends
 from in_batch.study import chosen_omega, run_cell
 from in_batch.training import ExpectedObjective, StepwiseTraining, TwoTowerData
-from interactions import InteractionsSpec, write_interactions
+from make_interactions import InteractionsSpec, write_interactions
 
 CONFIG = Path(__file__).parents[4] / 'configs/in_batch/two-tower8_unbiased-logistic_synthetic.py'
 
