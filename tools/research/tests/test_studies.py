@@ -9,7 +9,7 @@ import yaml
 from forked_processes import run_script
 
 import features
-from interactions import InteractionsSpec, write_interactions
+from make_interactions import InteractionsSpec, write_interactions
 from studies import embeddings, few_positives
 from study import run
 
