@@ -48,7 +48,8 @@ def read_models(
     """Read and check the predictions of all models."""
     image_ids = {image['id'] for image in document['images']}
     category_ids = {cat['id'] for cat in document['categories']}
-    models, notes = {}, []
+    models = {}
+    notes = []
     for result in results:
         boxes = load_predictions(result.predictions)
         where = f'predictions of {result.name!r} ({result.predictions})'

@@ -149,7 +149,8 @@ def _with_new_references(
 ) -> list:
     """Annotations that name the new ids, where it is clear which one is meant."""
     clear = _clear(ids)
-    count, found = 0, []
+    count = 0
+    found = []
     for ann in annotations:
         old = _get(ann, reference)
         new = ids.get(old, clear.get(_whole(old), old))

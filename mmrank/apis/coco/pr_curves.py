@@ -39,7 +39,8 @@ class PRCurves:
     def from_coco_eval(cls, evaluation: COCOeval) -> 'PRCurves':
         """Take an accumulated evaluation's curves over all object sizes and the most boxes."""
         precision = evaluation.eval['precision'][:, :, :, 0, -1]
-        truth, params = evaluation.cocoGt, evaluation.params
+        truth = evaluation.cocoGt
+        params = evaluation.params
         return cls(
             precision=np.where(precision < 0, np.nan, precision),
             recall=np.asarray(params.recThrs),
@@ -54,7 +55,8 @@ class PRCurves:
     def from_lvis_eval(cls, evaluation: Any) -> 'PRCurves':
         """Take the curves of an accumulated ``LVISEval`` over all object sizes."""
         precision = evaluation.eval['precision'][:, :, :, 0]
-        truth, params = evaluation.lvis_gt, evaluation.params
+        truth = evaluation.lvis_gt
+        params = evaluation.params
         return cls(
             precision=np.where(precision < 0, np.nan, precision),
             recall=np.asarray(params.rec_thrs),

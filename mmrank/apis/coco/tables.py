@@ -67,7 +67,8 @@ def table_cells(rows: Sequence[BenchmarkRow]) -> Cells:
 def class_cells(rows: Sequence[BenchmarkRow]) -> Cells:
     """Average precision of each class, as :func:`table_cells`."""
     header = ['AP of class', *(row.name for row in rows)]
-    cells, best = [], []
+    cells = []
+    best = []
     for name in rows[0].classes:
         values = [row.classes[name] for row in rows]
         shown = [percent(value) for value in values]

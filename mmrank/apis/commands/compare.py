@@ -73,7 +73,7 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def seconds_of(text: str) -> float:
+def _seconds_of(text: str) -> float:
     """Seconds of ``90s``, ``20m`` or ``2h``."""
     found = re.fullmatch(r'(\d+(?:\.\d+)?)([smh])', text)
     if found is None or float(found[1]) == 0:
@@ -81,7 +81,7 @@ def seconds_of(text: str) -> float:
     return float(found[1]) * {'s': 1, 'm': 60, 'h': 3600}[found[2]]
 
 
-def read_user_config(args: argparse.Namespace) -> Config:
+def _read_user_config(args: argparse.Namespace) -> Config:
     """The user's config, as mmrank train reads it."""
     words = [args.config, '--work-dir', str(args.out)]
     if args.trust_checkpoint:
@@ -176,7 +176,7 @@ def make_plan(
     )
 
 
-def try_out(console: Console, plan: SeedPlan) -> tuple[float, float, list[str]]:
+def _try_out(console: Console, plan: SeedPlan) -> tuple[float, float, list[str]]:
     """Seconds of all losses together for a start with its evaluation, and a step; the metrics."""
     fixed = 0.0
     steps = 0.0
@@ -198,7 +198,7 @@ def try_out(console: Console, plan: SeedPlan) -> tuple[float, float, list[str]]:
     return fixed, steps, [*outcomes[-1].metrics]
 
 
-def size_of(budget: float, fixed: float, step: float) -> tuple[int, int]:
+def _size_of(budget: float, fixed: float, step: float) -> tuple[int, int]:
     """Steps and seeds that the seconds of a budget give."""
     steps = int((budget / FEWEST_SEEDS - fixed) / step)
     if steps < FEWEST_STEPS:
@@ -212,7 +212,7 @@ def size_of(budget: float, fixed: float, step: float) -> tuple[int, int]:
     return steps, max(min(seeds, MOST_SEEDS), FEWEST_SEEDS)
 
 
-def choose_metric(found: list[str], wanted: str | None) -> str:
+def _choose_metric(found: list[str], wanted: str | None) -> str:
     """The metric that is compared."""
     if wanted is not None and wanted not in found:
         raise UserError(f'--metric {wanted} is not measured. Fix: one of {", ".join(found)}')
@@ -231,7 +231,7 @@ def fits(known: dict, asked: dict) -> bool:
 
 def compare(args: argparse.Namespace, console: Console) -> int:
     """Store, try, train and answer; return the exit status."""
-    cfg = read_user_config(args)
+    cfg = _read_user_config(args)
     parts = frozen_parts(cfg.model, keeps_neck=bool(args.checkpoint))
     for text in args.losses:
         loss_changes(cfg.model, text)
@@ -255,9 +255,9 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     folder = store_features(cfg, args, parts)
     if 'steps' not in known:
         trial = make_plan(cfg, args, folder, parts, TRIAL, 1)
-        fixed, step, metrics = try_out(console, trial)
-        known['steps'], known['seeds'] = size_of(seconds_of(args.budget), fixed, step)
-        known['metric'] = choose_metric(metrics, args.metric)
+        fixed, step, metrics = _try_out(console, trial)
+        known['steps'], known['seeds'] = _size_of(_seconds_of(args.budget), fixed, step)
+        known['metric'] = _choose_metric(metrics, args.metric)
         known['minutes'] = known['seeds'] * (fixed + known['steps'] * step) / 60
         write_atomically(json.dumps(known, indent=1).encode(), state)
     console.print(
@@ -289,7 +289,7 @@ def main() -> int:
     args = parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     args.out = Path(args.out or f'work_dirs/compare_{Path(args.config).stem}')
-    seconds_of(args.budget)
+    _seconds_of(args.budget)
     for text in args.losses:
         parse_loss(text)
     args.out.mkdir(parents=True, exist_ok=True)

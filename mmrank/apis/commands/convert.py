@@ -207,7 +207,8 @@ def _from_one(label: Label) -> Label:
 
 def _parse_xml(path: Path) -> ElementTree.Element:
     """The root of an XML file. Entities, which can fill the memory, are refused."""
-    parser, builder = expat.ParserCreate(), ElementTree.TreeBuilder()
+    parser = expat.ParserCreate()
+    builder = ElementTree.TreeBuilder()
     parser.StartElementHandler = builder.start
     parser.EndElementHandler = builder.end
     parser.CharacterDataHandler = builder.data
@@ -410,7 +411,8 @@ def _box(label: Label, picture: Picture) -> list[float]:
 
 def _area(polygon: Sequence[float]) -> float:
     """Area of a polygon by the shoelace formula."""
-    xs, ys = polygon[::2], polygon[1::2]
+    xs = polygon[::2]
+    ys = polygon[1::2]
     others = [*range(1, len(xs)), 0]
     return abs(sum(xs[i] * ys[j] - xs[j] * ys[i] for i, j in enumerate(others))) / 2
 

@@ -89,7 +89,8 @@ def split_entry(word: str) -> tuple[str, str, str | None]:
     name, equals, text = word.partition('=')
     # A path may have an equals sign of its own.
     if not equals or Path(word.partition(',')[0]).exists():
-        name, text = '', word
+        name = ''
+        text = word
     path, comma, checkpoint = text.partition(',')
     return name, path, checkpoint if comma else None
 

@@ -117,7 +117,8 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
             'tools/research/records'
         ) from error
     reader = csv.reader(io.StringIO(text, newline=''), strict=True)
-    rows, numbers = [], []
+    rows = []
+    numbers = []
     try:
         fields = next(reader, [])
         if 'method' not in fields or len({*fields}) < len(fields):

@@ -104,11 +104,11 @@ def evaluate(args: argparse.Namespace) -> dict:
     if config.get('default_hooks', {}).get('logger', {}).get('log_metric_by_epoch', True):
         # mmengine logs a validation at its epoch; a loop of iterations has none.
         scale = step // epochs if epochs and 'max_epochs' in config.train_cfg else 0
-    curve = read_curve(Path(args.work_dir), metrics, scale) if scale else []
+    curve = _read_curve(Path(args.work_dir), metrics, scale) if scale else []
     return {'checkpoint': checkpoint, 'step': step, 'metrics': metrics, 'curve': curve}
 
 
-def read_curve(work_dir: Path, metrics: Container[str], iterations: int) -> list[list]:
+def _read_curve(work_dir: Path, metrics: Container[str], iterations: int) -> list[list]:
     """``[step, metrics]`` of each validation in the logs of a training, the last one of a step.
 
     ``iterations`` is the number of them in a step of the log.

@@ -100,7 +100,8 @@ def check_others(
     args: argparse.Namespace, document: dict, report: CocoReport, console: Console
 ) -> int:
     """Check more files and compare all of them; returns the exit status."""
-    documents, reports = {args.ann_file: document}, [report]
+    documents = {args.ann_file: document}
+    reports = [report]
     for path in args.others:
         documents[path] = read_coco_json(path)
         reports.append(inspect_coco(documents[path], path, max_examples=args.examples))
