@@ -114,7 +114,7 @@ def foreign_pictures(folder: str | os.PathLike, written: Iterable[Path]) -> list
     return [f'not of this run, but in the folder before: {", ".join(names)}'] if names else []
 
 
-def digest_run(config: Mapping, checkpoint: str | os.PathLike | None, device: str) -> str:
+def digest_run(config: Mapping | list, checkpoint: str | os.PathLike | None, device: str) -> str:
     """Sixteen hexadecimal digits of config, content of the checkpoint and kind of device."""
     content = hashlib.sha256(json.dumps([config, device], sort_keys=True, default=str).encode())
     if checkpoint is not None:
