@@ -11,6 +11,7 @@ from mmengine.config import Config
 
 from mmrank.apis.commands import compare as compare_losses
 from mmrank.apis.commands.compare import _seconds_of, _size_of, _try_out, fits, make_plan
+from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.own_data.answer import answer
 from mmrank.apis.own_data.head_losses import (
     frozen_parts,
@@ -168,6 +169,12 @@ def test_a_trial_measures_a_start_and_a_step(tmp_path, monkeypatch):
     monkeypatch.setattr(compare_losses, 'work_off', work_off)
     for _ in range(2):  # the second one removes what the first one left
         assert _try_out(None, plan) == (2 * (20 - 12 * 0.5), 1.0, ['mAP'])
+    run = plan.final_runs()[1]
+    (run.folder / 'precious').touch()
+    # After a SIGKILL of the comparison its trainings go on.
+    with lock_folder(run.folder), pytest.raises(UserError, match='in use by another process'):
+        _try_out(None, plan)
+    assert (run.folder / 'precious').exists()
 
 
 def test_the_answer_says_what_is_level():

@@ -182,6 +182,10 @@ def _try_out(console: Console, plan: SeedPlan) -> tuple[float, float, list[str]]
     """Seconds of all losses together for a start with its evaluation, and a step; the metrics."""
     fixed = 0.0
     steps = 0.0
+    for run in plan.final_runs():
+        # A training of a killed comparison may still be at work: it keeps its folder.
+        with lock_folder(run.folder):
+            pass
     remove_path(plan.out_dir)  # an interrupted trial has no seconds
     outcomes = work_off(console, RunQueue(plan), plan.final_runs(), 'trial')
     for outcome in outcomes:
