@@ -56,7 +56,7 @@ def test_check_and_fix(data_root, tmp_path):
     assert call(tool, fixed, *images).returncode == 0
     bad.write_text(bad.read_text()[:-30])
     done = call(tool, bad)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert 'cut off' in done.stderr
 
 

@@ -41,7 +41,7 @@ SKIPPED = [
     (r'run_seeds\.py --plan (?!configs/tutorials)', 'data and hours'),
     (r'train\.py configs/(?!tutorials)\S*(cifar|ml-1m|movielens)', 'data and hours'),
     (r'^python tools/research/.*([\s\\]+.*)?(yaml|records|pt|csv)', 'data or hours'),
-    (r'in_batch_table|check_field', 'data or hours'),
+    (r'check_field', 'data or hours'),
     (r"my_detector|'val\.json|stock/detector|Model\(config\)", 'a model of your own'),
     (r'# Train on later', 'a model of your own'),
     (r'from-a-wheel', 'mmrank from a wheel; tests/test_docs runs it'),

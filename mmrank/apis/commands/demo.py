@@ -104,7 +104,7 @@ def report(data: Path, out: Path, console: Console) -> None:
     title = f'Shapes val split, {len(truth.imgs)} images, seed 0'
     header, rows = comparison_rows(models)
     console.print(rich_table(header, rows, title))
-    curves = {name: PRCurves.from_coco_eval(x) for name, x in models.items()}
+    curves = {name: PRCurves.of(x) for name, x in models.items()}
     written = [
         *write_tables(header, rows, out, title),
         plot_pr_curves(curves, out / 'pr_curves.png'),

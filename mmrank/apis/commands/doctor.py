@@ -73,7 +73,7 @@ def _check_ops() -> Row:
         import torch
         from mmcv.ops import nms
 
-        from mmrank.apis.common.mmcv_operators import compiled_extension
+        from mmrank.mmcv_ops import compiled_extension
 
         boxes = torch.tensor([[0.0, 0, 9, 9], [1, 1, 9, 9], [20, 20, 29, 29]])
         scores = torch.tensor([0.9, 0.8, 0.7])
