@@ -32,7 +32,7 @@ import mmengine
 from mmengine.config import Config, ConfigDict
 from mmengine.evaluator import DumpResults
 
-from mmrank.apis.common.error_door import run
+from mmrank.apis.common.command_errors import run
 from mmrank.apis.entry_point import (
     build_runner,
     check_data,

@@ -26,7 +26,7 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.device import get_device
 
-from mmrank.apis.common.error_door import run
+from mmrank.apis.common.command_errors import run
 from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.entry_point import (
     build_runner,

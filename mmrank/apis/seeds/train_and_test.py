@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from collections.abc import Container
-from contextlib import ExitStack
 from pathlib import Path
 
 from mmrank.apis.cli import run
@@ -134,10 +133,8 @@ def _keep_numbers(metrics: dict) -> dict[str, float]:
 @show_user_errors()
 def main() -> None:
     args = parse_args()
-
-    with ExitStack() as stack:
-        # A training may outlive the tool that started it.
-        stack.enter_context(lock_folder(args.work_dir))
+    # A training may outlive the tool that started it.
+    with lock_folder(args.work_dir):
         train(args)
         measured = evaluate(args)
     measured['seconds'] = round(sum(os.times()[:4]), 1)  # of CPU, with its processes' seconds
