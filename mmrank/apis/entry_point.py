@@ -157,7 +157,9 @@ def read_config(path: str) -> Config:
             f'config file {path!r} does not exist.\n  Fix: pass its path relative to '
             f'{os.getcwd()}, or start it by name with: mim train mmrank {Path(path).name}'
         )
-    if Path(path).read_bytes().startswith(_CHECKPOINTS):
+    with open(path, 'rb') as file:
+        is_checkpoint = file.read(4).startswith(_CHECKPOINTS)
+    if is_checkpoint:
         raise UserError(
             f'{path} is a checkpoint, and a config file is wanted.\n  Fix: the arguments in the '
             'order CONFIG CHECKPOINT'
