@@ -121,6 +121,6 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == '__main__':
-    from mmrank.apis.common.error_door import run
+    from mmrank.apis.common.command_errors import run
 
     sys.exit(run(main, parse_args()))

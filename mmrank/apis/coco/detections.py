@@ -225,10 +225,12 @@ def _fitting_labels(
     is_below: Sequence[bool],
 ) -> list[bool]:
     """Choose labels so that no two overlap, the first ones before others."""
-    placed, chosen = [], []
+    placed = []
+    chosen = []
     height = _LINE_HEIGHT * font_size
     for (x, y), label, below in zip(corners, labels, is_below):
-        top, right = y if below else y - height, x + _CHARACTER_WIDTH * font_size * len(label)
+        top = y if below else y - height
+        right = x + _CHARACTER_WIDTH * font_size * len(label)
         fits = bool(label) and not any(
             x < other_right
             and left < right

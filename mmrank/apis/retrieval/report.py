@@ -87,7 +87,8 @@ def check_same_test_set(models: dict[str, RetrievalFeatures]) -> None:
                 f'{len(first.labels)} of {first_name!r}. Fix: test both on the same data set, '
                 'without shuffling.'
             )
-        one, two = first.in_gallery, other.in_gallery
+        one = first.in_gallery
+        two = other.in_gallery
         if (one is None) != (two is None) or (one is not None and not one.equal(two)):
             raise UserError(
                 f'{name!r} has another gallery than {first_name!r}. Fix: set the same gallery_key '

@@ -146,7 +146,8 @@ def _sheet_figure(rows: Sequence[_Neighbours], title: str) -> Figure:
     gaps = dict(bottom=_TEXT / height, wspace=_GAP / _CELL, hspace=_TEXT / _CELL)
     grid = figure.subplots(len(rows), columns, squeeze=False, gridspec_kw=sides | gaps)
     figure.text(0.08 / width, 1 - 0.2 / height, title, fontsize=10, va='center')
-    x, y = _LEFT / width, 1 - 0.46 / height
+    x = _LEFT / width
+    y = 1 - 0.46 / height
     for text, colour in (
         ('query', _QUERY),
         ('✓ same class, solid frame', _RIGHT),
