@@ -23,7 +23,7 @@ class Function(torch.autograd.Function):
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        if _inside_transform():
+        if inside_transform():
             raise UserNotImplementedError(
                 f'{cls.__name__.strip("_")} of mmrank has a gradient that is written out, which '
                 'torch.func (grad, vmap, jacrev) cannot take. Fix: loss.backward() or '
@@ -90,7 +90,7 @@ def is_compiling() -> bool:
     return ask is not None and ask()
 
 
-def _inside_transform() -> bool:
+def inside_transform() -> bool:
     """Whether ``torch.func`` is deriving or batching the call; a compiled graph does not look."""
     return not is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
@@ -104,7 +104,7 @@ def _unwrapped(values: Tensor) -> Tensor:
 
 def can_sync(values: Tensor) -> bool:
     """Whether the host may look at values, as NumPy does, without waiting for them."""
-    return values.device.type == 'cpu' and not is_compiling() and not _inside_transform()
+    return values.device.type == 'cpu' and not is_compiling() and not inside_transform()
 
 
 def violated(condition: Tensor, message: str) -> bool:
@@ -112,7 +112,7 @@ def violated(condition: Tensor, message: str) -> bool:
 
     On a GPU and in a compiled graph it is an assertion with the message, without waiting.
     """
-    if _inside_transform():
+    if inside_transform():
         condition = _unwrapped(_unwrapped(condition).all())
     if condition.device.type == 'cpu' and not is_compiling():
         return not condition
@@ -157,7 +157,7 @@ class TrainingState(nn.Module):
         """Whether the forward that runs now moves the state; UserError within ``torch.func``."""
         if not (self.training and _is_training_step()):
             return False
-        if _inside_transform():
+        if inside_transform():
             raise UserError(
                 f'{type(self).__name__} would move within torch.func, which keeps nothing. Fix: '
                 'loss.eval() there, for the value and gradient with the state as it is'
