@@ -191,7 +191,7 @@ def test_ranks_equal_one_process(tmp_path, ranks):
         ('KNNMetric', dict(k=0), ValueError, 'k must be > 0'),
         ('KNNMetric', dict(tau=0), ValueError, 'tau must be > 0'),
         ('LinearProbeMetric', dict(l2=0), TypeError, 'LinearProbeMetric does not take l2=0'),
-        ('RetrievalMetric', dict(similarity='l1'), TypeError, "similarity='l1'.*takes .*prefix"),
+        ('RetrievalMetric', dict(similarity='l1'), TypeError, "similarity='l1'.*one of .*prefix"),
         ('RetrievalMetric', dict(recall_at=[0]), ValueError, 'int >= 1, got 0'),
         ('RetrievalMetric', dict(recall_at=3), TypeError, 'list of integers'),
         ('RetrievalMetric', dict(out_file='x.pkl'), ValueError, r"end in \.npz, got 'x.pkl'"),
