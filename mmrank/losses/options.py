@@ -23,6 +23,8 @@ ELSEWHERE = {
     'pos_weight': 'leave it out; loss_weight scales the whole loss',
     'class_weight': _BY_CLASS,
     'weight': _BY_CLASS,
+    'bg_cls_weight': 'leave it out, by _delete_=True in a config that inherits it: no background '
+    'is a class here',
     'sample_weight': 'leave it out; loss(scores, labels, weight=weight > 0) leaves rows out',
     'ignore_index': 'leave it out; loss(scores, labels, weight=(labels != ignored))',
     'labels': 'leave it out; loss(scores, labels) takes them in each call',

@@ -28,7 +28,7 @@ QUALITY_FOCAL = dict(type='mmdet.QualityFocalLoss', use_sigmoid=True)
 SOFTMAX = dict(AP, bg_cls_weight=0.1, use_sigmoid=False, class_weight=1.0)
 SOFTMAX_COST = dict(ASSIGNER, match_costs=[dict(type='mmdet.ClassificationCost')])
 BALANCE = r'balance_gradients must be a number > 0.*Fix: 0.5'
-DELETE = r"does not take bg_cls_weight=0.1.*dict\(_delete_=True, type='mmrank.StableAPLoss'"
+DELETE = 'does not take bg_cls_weight. Fix: leave it out, by _delete_=True'
 
 #: Host head, loss, other settings, and the error.
 DENSE_HEADS = [
