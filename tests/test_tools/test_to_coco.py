@@ -127,7 +127,7 @@ def test_each_form_has_the_same_boxes(place, run, name):
 
 def test_polygons_difficult_objects_and_empty_images(place, run):
     (place / 'labels/c.txt').write_text('1 0.1 0.1 0.6 0.1 0.6 0.6\n\n')
-    document, _ = convert(run, place, 'yolo', place / 'labels')
+    document, _ = convert(run, place, 'yolo-seg', place / 'labels')
     (ann,) = document['annotations']
     assert ann['bbox'] == pytest.approx([2, 2, 10, 10])
     assert ann['area'] == pytest.approx(50)
@@ -200,4 +200,4 @@ def test_a_table_is_not_made_of_a_bad_file(tmp_path, run):
     error = run('dataset_converters/coco_to_labels', source, out, status=2)
     assert not out.exists()
     assert "category_id is '2'; the file has 1, 2" in error
-    assert 'check_coco.py' in error
+    assert 'mmrank check coco' in error

@@ -219,6 +219,11 @@ def _explain(chosen: Choices, splits: dict[str, Split], sides: np.ndarray, steps
 def _warn(chosen: Choices, splits: dict[str, Split], missed: np.ndarray, boxes: np.ndarray) -> None:
     """Say what the chosen settings cannot mend."""
     train = splits['train']
+    if splits['val'].ann_file.resolve() == train.ann_file.resolve():
+        chosen.warnings.append(
+            'validation has the images of training, so its AP tells how well the model remembers. '
+            'Fix: --val-fraction 0.2, or --val FILE with other images'
+        )
     for name in chosen.classes:
         own = train.classes == name
         share = float(missed[own].mean())
@@ -243,6 +248,6 @@ def _warn(chosen: Choices, splits: dict[str, Split], missed: np.ndarray, boxes: 
     if train.per_image > 100:
         chosen.warnings.append(
             f'an image has {train.per_image} objects, and COCO counts the best 100 detections. '
-            f'Fix: test_cfg.max_per_img={train.per_image} and proposal_nums=(100, 300, '
-            f'{train.per_image}) of CocoMetric'
+            f'Fix: test_cfg.max_per_img={train.per_image} and proposal_nums=(1, 10, '
+            f'{train.per_image}) of mmrank.CocoMetric'
         )
