@@ -47,7 +47,7 @@ def read_csv(
     rows = array('i')
     cols = array('i')
     unknown = 0
-    for user, item in kept_pairs(path, min_rating, separator):
+    for user, item in _kept_pairs(path, min_rating, separator):
         if vocabulary is None:
             users.setdefault(user, len(users))
             items.setdefault(item, len(items))
@@ -84,7 +84,7 @@ def table_of_interactions(
     return header, cells(rows, columns)
 
 
-def kept_pairs(
+def _kept_pairs(
     path: str | Path, min_rating: float | None, separator: str
 ) -> Iterator[tuple[str, str]]:
     """User and item of each line to keep."""
