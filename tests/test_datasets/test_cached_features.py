@@ -84,6 +84,9 @@ def test_images_and_cache_move_together(cache, tmp_path, monkeypatch):
         lambda path: path.write_bytes(b'\xff' * 99),
         lambda path: path.write_bytes(pickle.dumps([1])),
         lambda path: path.write_bytes(path.read_bytes().replace(b'3', b'4', 2)),
+        lambda path: path.with_name('maps.npy').write_bytes(
+            path.with_name('maps.npy').read_bytes().replace(b'<f2', b'<i2')
+        ),
     ],
 )
 def test_absent_and_damaged_files_are_named(cache, name, damage):

@@ -41,6 +41,8 @@ class FeatureCache:
             self._rows = {name: row for row, name in enumerate(content['paths'])}
             if content['shape'] != list(self.maps.shape) or len(self._rows) != len(self.maps):
                 raise ValueError(f'they are of two versions, one of shape {content["shape"]}')
+            if self.maps.dtype != np.float16:
+                raise ValueError(f'the array holds {self.maps.dtype}, not float16')
         except Exception as error:  # damaged bytes raise anything
             raise UserError(
                 f'cache={str(path)!r}: {index.name} and {array.name} cannot be read: '
