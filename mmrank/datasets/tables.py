@@ -33,12 +33,13 @@ def read_rows(path: str | Path, separator: str = ',') -> Iterator[tuple[str, lis
         rows = csv.reader(lines, skipinitialspace=True, strict=True)
     else:
         rows = (line.split(separator) for line in lines)
+    name = str(path)
     number = 0
     try:
         for number, row in enumerate(rows, 1):
-            fields = [field.strip() for field in row]
+            fields = list(map(str.strip, row))
             if any(fields):
-                yield f'{path}:{number}', fields
+                yield f'{name}:{number}', fields
     except csv.Error as error:
         raise UserError(
             f'{path}:{number + 1}: {error}. Fix: correct the line; a quote that is opened and not '
@@ -46,17 +47,17 @@ def read_rows(path: str | Path, separator: str = ',') -> Iterator[tuple[str, lis
         ) from error
 
 
-def cells(
+def even_rows(
     rows: Iterable[tuple[str, list[str]]], columns: Sequence[str]
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """Place and cells by column of each row; refuses a row with another number of fields."""
+) -> Iterator[tuple[str, list[str]]]:
+    """Place and fields of each row; refuses a row with another number of fields."""
     for place, fields in rows:
         if len(fields) != len(columns):
             raise UserError(
                 f'{place}: expected {len(columns)} fields ({", ".join(columns)!s:.200}), got '
                 f'{fields!s:.80}. Fix: correct the line; the first line names the fields'
             )
-        yield place, dict(zip(columns, fields))
+        yield place, fields
 
 
 def read_table(
@@ -71,4 +72,6 @@ def read_table(
             f'{path} has no column {missing[0]!r:.80}, only {columns!s:.200}. Fix: correct the '
             'first line, or the name of the column in the config'
         )
-    return columns, cells(rows, columns)
+    return columns, (
+        (place, dict(zip(columns, fields))) for place, fields in even_rows(rows, columns)
+    )

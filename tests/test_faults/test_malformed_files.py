@@ -96,8 +96,8 @@ READERS = {
     'inaturalist.txt': check_list(INATURALIST_LIST.read),
     'paths.txt': check_list(PATH_LIST.read),
     'labels.csv': read_labels,
-    'entries.csv': lambda path: chest_xray14().read_entries(path),
-    'names.txt': lambda path: chest_xray14().read_image_list(
+    'entries.csv': lambda path: chest_xray14()._read_entries(path),
+    'names.txt': lambda path: chest_xray14()._read_image_list(
         path, dict.fromkeys(GOOD['names.txt'].decode().split())
     ),
     'train.npz': read_arrays,

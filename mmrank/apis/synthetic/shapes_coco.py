@@ -21,7 +21,9 @@ from mmrank.apis.synthetic.shape_painting import (
     paint_distractors,
     paint_object,
 )
+from mmrank.checks import check_at_least, check_within, one_of
 from mmrank.errors import UserError
+from mmrank.files import write_atomically
 
 SPLITS = ('train', 'val', 'test')
 _PLACEMENT_TRIES = 20
@@ -54,35 +56,17 @@ class ShapesSpec:
 
     def __post_init__(self) -> None:
         """Refuse values that cannot make a data set."""
-        rules = (
-            ('num_train', self.num_train >= 1, 'at least 1'),
-            ('num_val', self.num_val >= 1, 'at least 1'),
-            ('num_test', self.num_test >= 0, '0 or more'),
-            ('width', self.width >= 64, 'at least 64 pixels'),
-            ('height', self.height >= 64, 'at least 64 pixels'),
-            (
-                'num_classes',
-                1 <= self.num_classes <= len(SHAPES),
-                f'1 to {len(SHAPES)}, the number of shapes',
-            ),
-            ('imbalance', self.imbalance >= 1, 'at least 1'),
-            ('mean_objects', self.mean_objects >= 1, 'at least 1'),
-            ('empty_fraction', 0 <= self.empty_fraction < 1, 'in [0, 1)'),
-            ('min_size', self.min_size >= 6, 'at least 6 pixels'),
-            (
-                'max_size',
-                self.min_size <= self.max_size <= 0.8 * min(self.width, self.height),
-                'from min_size to 0.8 of the shorter image side',
-            ),
-            ('min_visible', 0 < self.min_visible <= 1, 'in (0, 1]'),
-            ('seed', self.seed >= 0, '0 or more'),
-            ('image_format', self.image_format in ('jpg', 'png'), "'jpg' or 'png'"),
-        )
-        for field, good, allowed in rules:
-            if not good:
-                raise ValueError(
-                    f'ShapesSpec.{field} is {getattr(self, field)!r}; it must be {allowed}.'
-                )
+        check_at_least(1, num_train=self.num_train, num_val=self.num_val)
+        check_at_least(0, num_test=self.num_test, seed=self.seed)
+        check_at_least(64, width=self.width, height=self.height)
+        check_at_least(1, imbalance=self.imbalance, mean_objects=self.mean_objects)
+        check_at_least(6, min_size=self.min_size)
+        check_within(f'[1, {len(SHAPES)}]', num_classes=self.num_classes)
+        check_within('[0, 1)', empty_fraction=self.empty_fraction)
+        check_within('(0, 1]', min_visible=self.min_visible)
+        largest = 0.8 * min(self.width, self.height)
+        check_within(f'[{self.min_size}, {largest:g}]', max_size=self.max_size)
+        one_of('image_format', self.image_format, ('jpg', 'png'))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -145,10 +129,7 @@ def write_shapes_coco(
             if progress is not None:
                 progress(split, index + 1, total)
         files[split] = out_dir / 'annotations' / f'{split}.json'
-        # Through a temporary name: an interrupted run leaves no file that looks whole.
-        partial = files[split].with_suffix('.json.part')
-        partial.write_text(json.dumps(document), encoding='utf-8')
-        partial.replace(files[split])
+        write_atomically(json.dumps(document).encode(), files[split])
     return files
 
 

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.tables import cells, read_rows
+from mmrank.datasets.tables import even_rows, read_rows
 from mmrank.errors import UserError
 
 _COLUMNS = ('user', 'item', 'rating', 'timestamp')
@@ -47,7 +47,7 @@ def read_csv(
     rows = array('i')
     cols = array('i')
     unknown = 0
-    for user, item in kept_pairs(path, min_rating, separator):
+    for user, item in _kept_pairs(path, min_rating, separator):
         if vocabulary is None:
             users.setdefault(user, len(users))
             items.setdefault(item, len(items))
@@ -66,14 +66,14 @@ def read_csv(
 
 def table_of_interactions(
     path: str | Path, separator: str
-) -> tuple[list[str] | None, Iterator[tuple[str, dict[str, str]]]]:
-    """Header, None if there is none, and place and cells of each other line."""
+) -> tuple[list[str] | None, list[str], Iterator[tuple[str, list[str]]]]:
+    """Header, None if there is none, names of the columns, place and fields of each other line."""
     rows = read_rows(path, separator)
     place, first = next(rows, (f'{path}:1', []))
     columns = [_HEADER_NAMES.get(x.lower(), x.lower()) for x in first]
     header = first if {'user', 'item'} <= set(columns) else None
     if header is None:
-        columns = _COLUMNS[: len(first)]
+        columns = list(_COLUMNS[: len(first)])
         rows = chain([(place, first)], rows)
     if not 2 <= len(first) == len(columns):
         raise UserError(
@@ -81,16 +81,20 @@ def table_of_interactions(
             f'timestamp, got {separator.join(first)!r:.80}. Fix: name the columns in the first '
             'line, or set the separator that the file has'
         )
-    return header, cells(rows, columns)
+    return header, columns, even_rows(rows, columns)
 
 
-def kept_pairs(
+def _kept_pairs(
     path: str | Path, min_rating: float | None, separator: str
 ) -> Iterator[tuple[str, str]]:
     """User and item of each line to keep."""
+    _, columns, rows = table_of_interactions(path, separator)
+    user = columns.index('user')
+    item = columns.index('item')
+    rated = columns.index('rating') if 'rating' in columns else None
     first_rating = None
-    for place, row in table_of_interactions(path, separator)[1]:
-        rating = row.get('rating', '')
+    for place, fields in rows:
+        rating = '' if rated is None else fields[rated]
         if min_rating is not None:
             if not is_kept(rating, min_rating, place):
                 continue
@@ -104,9 +108,9 @@ def kept_pairs(
                 'if the column is something else, name the columns in a first line, as in '
                 'user,item,timestamp'
             )
-        if not (row['user'] and row['item']):
+        if not (fields[user] and fields[item]):
             raise UserError(f'{place}: a user or item is empty. Fix: remove the line')
-        yield row['user'], row['item']
+        yield fields[user], fields[item]
 
 
 def is_kept(rating: str, min_rating: float, place: str) -> bool:

@@ -43,13 +43,14 @@ def split_file(
         (pairs.row_names[i], pairs.col_names[j]): out
         for i, j, out in zip(pairs.rows, pairs.cols, _choose_held_out(pairs, share, seed).tolist())
     }
-    header, rows = table_of_interactions(path, separator)
+    header, columns, rows = table_of_interactions(path, separator)
     train = [header] if header else []
     test = list(train)
-    for place, row in rows:
+    for place, fields in rows:
+        row = dict(zip(columns, fields))
         if min_rating is None or is_kept(row['rating'], min_rating, place):
             is_out = is_test[row['user'], row['item']]
-            (test if is_out else train).append(list(row.values()))
+            (test if is_out else train).append(fields)
     suffix = Path(str(path).removesuffix('.gz')).suffix or '.csv'
     paths = [Path(out_dir) / f'{name}{suffix}' for name in ('train', 'test')]
     with whole_folder(out_dir, path) as folder:

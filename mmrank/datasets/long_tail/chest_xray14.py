@@ -77,7 +77,7 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
 
     def load_data_list(self) -> list[dict]:
         """Return ``img_path``, ``gt_label`` and ``gt_score`` of the split."""
-        entries = read_entries(self.ann_file)
+        entries = _read_entries(self.ann_file)
         names = self._choose(entries)
         targets = np.array([[x in entries[name].findings for x in self.CLASSES] for name in names])
         targets = targets.reshape(-1, len(self.CLASSES)).astype(np.int64)
@@ -94,7 +94,7 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
             share = 1 / 9
         else:
             others, tests = (
-                read_image_list(join_path(self.data_root, name), entries)
+                _read_image_list(join_path(self.data_root, name), entries)
                 for name in ('train_val_list.txt', 'test_list.txt')
             )
             share = self.val_fraction
@@ -112,7 +112,7 @@ class _Entry(NamedTuple):
     patient: str
 
 
-def read_entries(path: str | os.PathLike) -> dict[str, _Entry]:
+def _read_entries(path: str | os.PathLike) -> dict[str, _Entry]:
     """Read the X-rays of ``Data_Entry_2017.csv`` by file name, in the order of the file.
 
     It has at least the columns ``Image Index``, ``Finding Labels`` (names parted by ``|``, or ``No
@@ -135,7 +135,7 @@ def read_entries(path: str | os.PathLike) -> dict[str, _Entry]:
     return entries
 
 
-def read_image_list(path: str | os.PathLike, entries: dict[str, _Entry]) -> list[str]:
+def _read_image_list(path: str | os.PathLike, entries: dict[str, _Entry]) -> list[str]:
     """Read the file names of ``train_val_list.txt`` or ``test_list.txt``."""
     names = [name for _, row in read_rows(path) for name in row]
     unusable = _unusable(names, entries)

@@ -22,10 +22,10 @@ _TEST_LISTS = {'small': 800, 'medium': 1600, 'large': 2400}
 class StanfordOnlineProducts(RetrievalDataset):
     """Stanford Online Products (Song et al., CVPR 2016).
 
-    120,053 images of 22,634 products in 12 super-classes: 11,318 products in ``Ebay_train.txt``,
-    11,316 others in ``Ebay_test.txt``. Validation classes are taken from every super-class alike,
-    as the stable AP paper does. ``data_root`` is the folder ``Stanford_Online_Products`` with the
-    lists and the folders of the images, see :class:`RetrievalDataset` for the other arguments.
+    120,053 images of 22,634 products in 12 super-classes. Validation classes are taken from every
+    super-class alike, as the stable AP paper does. ``data_root`` is the folder
+    ``Stanford_Online_Products`` with the lists and the folders of the images, see
+    :class:`RetrievalDataset` for the other arguments.
     """
 
     def read_list(self, test: bool) -> ImageList:

@@ -101,7 +101,7 @@ def test_balanced_and_single_class():
     ],
 )
 def test_impossible_values_are_refused(field, value):
-    with pytest.raises(ValueError, match=f'{field} is {value!r}'):
+    with pytest.raises(ValueError, match=f'{field}.*{value!r}'):
         dataclasses.replace(SPEC, **{field: value})
 
 

@@ -1,12 +1,14 @@
-"""The data configs of retrieval: settings of the papers, and real batches."""
+"""The data configs: settings of the papers, and real batches."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from chest_xray_tree import write_chest_xrays
+from cifar_trees import CIFAR10_NAMES, write_arrays
 from mmengine.config import Config
-from mmengine.registry import METRICS, TRANSFORMS, init_default_scope
+from mmengine.registry import METRICS, MODELS, TRANSFORMS, init_default_scope
 from mmengine.runner import Runner
 from retrieval_trees import write_images, write_inaturalist, write_sop, write_vehicles
 
@@ -47,7 +49,7 @@ def write_benchmark(name, root):
 def read(name, root, batch_size=None):
     init_default_scope('mmpretrain')
     cfg = Config.fromfile(FOLDER / f'{name}.py')
-    for split in ('train', 'val', 'test'):
+    for split in (x for x in ('train', 'val', 'test') if f'{x}_dataloader' in cfg):
         loader = cfg[f'{split}_dataloader']
         loader.dataset.data_root = str(root)
         loader.num_workers = 0
@@ -129,10 +131,73 @@ def test_small_drawings(tmp_path):
 
 
 def test_preprocessor_makes_ink_one(tmp_path):
-    from mmengine.registry import MODELS
-
     cfg = read('omniglot_28_pk', tmp_path)
     preprocessor = MODELS.build(cfg.data_preprocessor)
     inputs = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
     result = preprocessor(dict(inputs=inputs))['inputs']
     assert result.flatten().tolist() == [0, 1]
+
+
+CIFAR = (
+    'cifar10_binary_lt_16',
+    'cifar10_binary_lt_32',
+    'cifar10_lt_simclr_224',
+    'cifar10_simclr_224',
+    'cifar100_binary_lt_32',
+    'cifar100_lt_simclr_224',
+    'cifar100_simclr_224',
+)
+
+
+def write_set(name, root, size):
+    """An array file of the classes that the config expects."""
+    from mmpretrain.datasets import CIFAR100
+
+    if name.startswith('cifar100'):
+        classes = CIFAR100.METAINFO['classes']
+        return write_arrays(root, {'train': 9, 'test': 1}, classes, size)
+    return write_arrays(root, names=CIFAR10_NAMES, size=size)
+
+
+@pytest.mark.parametrize('name', CIFAR)
+def test_cifar_configs_load_batches(tmp_path, name):
+    own_size = 16 if name.endswith('16') else 32
+    write_set(name, tmp_path, own_size)
+    cfg = read(name, tmp_path)
+    preprocessor = MODELS.build(cfg.data_preprocessor)
+    splits = [s for s in ('train', 'val', 'test') if f'{s}_dataloader' in cfg]
+    assert splits
+    for split in splits:
+        loader = cfg[f'{split}_dataloader']
+        ratio = loader.dataset.imbalance_ratio
+        assert ratio == (100 if '_lt_' in name else 1)
+        loader.dataset.imbalance_ratio = min(ratio, 5)
+        loader.batch_size = 4
+        built = Runner.build_dataloader(loader, seed=0)
+        data = preprocessor(next(iter(built)), training=True)
+        views = data['inputs'] if 'simclr' in name else [data['inputs']]
+        assert len(views) == (2 if 'simclr' in name else 1)
+        size = 224 if '224' in name else own_size
+        for view in views:
+            assert view.shape == (4, 3, size, size)
+            assert view.dtype == torch.float32
+        ids = [sample.sample_idx for sample in data['data_samples']]
+        assert len(set(ids)) == 4
+        if 'binary' in name:
+            labels = {int(sample.gt_label) for sample in data['data_samples']}
+            assert labels <= {0, 1}
+
+
+def test_chest_x_rays_load_batches(tmp_path, monkeypatch):
+    from mmrank.datasets.long_tail.chest_xray14 import ChestXray14
+
+    write_chest_xrays(tmp_path)
+    monkeypatch.setattr(ChestXray14, 'val_fraction', 0.3)
+    cfg = read('chest_xray14_224', tmp_path)
+    for split in ('train', 'val', 'test'):
+        cfg[f'{split}_dataloader'].batch_size = 4
+        data = next(iter(Runner.build_dataloader(cfg[f'{split}_dataloader'], seed=0)))
+        assert data['inputs'].shape == (4, 3, 224, 224)
+        scores = torch.stack([s.gt_score for s in data['data_samples']])
+        assert scores.shape == (4, 14)
+        assert scores.any()
