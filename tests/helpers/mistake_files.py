@@ -241,3 +241,5 @@ def write_files(folder: Path) -> None:
     for name, key in (('good', 'weight'), ('other', 'bias'), ('taken/epoch_1', 'weight')):
         content = dict(meta=dict(epoch=0, iter=0), state_dict={key: torch.ones(1)})
         torch.save({**content, 'message_hub': {}}, folder / f'{name}.pth')
+    (folder / 'hub').mkdir()
+    torch.save(dict(state_dict=dict(weight=torch.ones(1))), folder / 'hub/weights.pth')

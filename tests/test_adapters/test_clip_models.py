@@ -8,9 +8,7 @@ import sys
 import pytest
 import torch
 from docs_blocks import PAGES, all_blocks, output_of
-from gloo_processes import run_on_ranks
 from torch.nn.functional import normalize
-from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.adapters import OpenCLIPLoss, use_contrastive_loss
 from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, SigLIPLoss, SogCLRLoss
@@ -151,26 +149,6 @@ def test_trains_saves_loads_and_resumes(name, tmp_path, monkeypatch):
     torch.save(dict(inputs=inputs, logits=logits), 'outputs.pt')
     done = subprocess.run([sys.executable, '-c', USE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-def _step(rank, own, name):
-    model = use_contrastive_loss(clip(), LOSSES[name]())
-    called = DistributedDataParallel(model) if len(own) > 1 else model
-    for _ in range(2):  # the second with a state
-        model.zero_grad()
-        loss = called(**batch(own[rank])).loss
-        loss.backward()
-    state = [x for k, x in model.state_dict().items() if k.startswith('contrastive_loss')]
-    return [loss, *state, *(x.grad for x in model.parameters() if x.grad is not None)]
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-@pytest.mark.parametrize('name', ['iSogCLR', 'SigLIP'])
-def test_two_ranks_equal_one(name):
-    single = [x.detach() for x in _step(0, [slice(0, PAIRS)], name)]
-    for found in run_on_ranks(_step, 2, [slice(0, 6), slice(6, PAIRS)], name):
-        torch.testing.assert_close(found, single, rtol=1e-4, atol=1e-6)
 
 
 @every_loss

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from gloo_processes import run_on_ranks
 from torch.nn.functional import normalize
 
 from mmrank.adapters import (
@@ -203,66 +202,6 @@ def test_in_batch_losses_know_the_pairs(model):
         wrapped(columns, queries)
     with pytest.raises(UserError, match='pairs must be a pair'):
         SentenceInBatchLoss(model, InBatchLoss(), [0, 1])
-
-
-def same_topic_first(model):
-    with torch.no_grad():
-        rows = normalize(model(features(model, TEXTS)[0])['sentence_embedding'])
-    scores = (rows @ rows.t()).fill_diagonal_(-2)
-    return (TOPICS[scores.argmax(1)] == TOPICS).float().mean().item()
-
-
-@pytest.mark.parametrize(
-    ('wrapper', 'loss', 'columns', 'labels'),
-    [
-        (SentenceContrastLoss, InfoNCELoss(tau=0.1), 2, None),
-        (SentenceContrastLoss, ISogCLRLoss(24), 2, torch.arange(24)),
-        (SentenceRetrievalLoss, StableAPLoss(**COSINES), 1, TOPICS),
-    ],
-    ids=['InfoNCE', 'iSogCLR', 'StableAP'],
-)
-def test_learns(wrapper, loss, columns, labels):
-    model = sentence_model()
-    wrapped = wrapper(model, loss)
-    inputs = features(model, *pairs()[:columns])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.03)
-    before, values = same_topic_first(model), []
-    for _ in range(30):
-        with torch.autocast('cpu', dtype=torch.bfloat16):
-            value = wrapped(inputs, labels)
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        values.append(value.item())
-    assert values[-1] < values[0]
-    assert before < 0.9
-    assert same_topic_first(model) > max(before, 0.95)
-
-
-def _step(rank, own):
-    rows = torch.arange(24)[own[rank]]
-    model = sentence_model()
-    inputs = features(model, *([c[i] for i in rows] for c in pairs()))
-    results = []
-    for loss, labels, columns in (
-        (StableAPLoss(**COSINES), TOPICS[rows], inputs[:1]),
-        (StableAPLoss(**COSINES), None, inputs),
-    ):
-        value = SentenceRetrievalLoss(model, loss)(columns, labels)
-        results += [value, gradients(model, value)]
-    return results
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_two_ranks_search_one_gallery():
-    ranks = run_on_ranks(_step, 2, [slice(0, 10), slice(10, 24)])
-    single = _step(0, [slice(0, 24)])
-    for i in (0, 2):
-        for found in ranks:
-            torch.testing.assert_close(found[i], single[i].detach())
-        averaged = (ranks[0][i + 1] + ranks[1][i + 1]) / 2
-        torch.testing.assert_close(averaged, single[i + 1], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow

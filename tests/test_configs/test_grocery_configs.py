@@ -11,7 +11,7 @@ from published_configs import FOLDERS, LEAVES, load, rows
 pytest.importorskip('mmpretrain')
 pytest.importorskip('timm')
 
-from mmrank.datasets.transforms.load_cached_features import FeatureCache, opened
+from mmrank.datasets.transforms.load_cached_features import FeatureCache, _opened
 
 # Each config, and one row for each kind of loss that needs more of the model than the configs'; the
 # other rows differ by a loss that has tests of its own.
@@ -77,7 +77,7 @@ def test_config_trains_and_is_tested(name, data, tmp_path, monkeypatch):
     if name.endswith('xbm'):
         pytest.importorskip('pytorch_metric_learning')
     monkeypatch.chdir(data.parents[1])  # the paths of configs start at data/
-    opened.cache_clear()
+    _opened.cache_clear()
     cfg = load(*CONFIGS[name])
     init_default_scope(cfg.default_scope)
     parts = cfg.model.get('image_encoder', cfg.model.get('backbone'))

@@ -17,7 +17,6 @@ from mmrank.apis.coco.cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import check_coco_file, inspect_coco
 from mmrank.datasets.interactions import read_csv, read_xmc
 from mmrank.datasets.interactions.splitting import split_file
-from mmrank.datasets.retrieval.image_lists import PATH_LIST
 from mmrank.errors import UserError
 
 
@@ -54,15 +53,6 @@ def test_json_that_python_refuses(tmp_path, text, message):
     found = refusal(path)
     assert 'a.json' in found
     assert message in found
-
-
-@pytest.mark.parametrize('name', ['x' * 5000, 'a/' * 3000, 'a\0b'])
-def test_names_of_files_that_cannot_be(tmp_path, name):
-    assert 'annotation file' in refusal(tmp_path / name)
-    for read in (read_csv, read_xmc, PATH_LIST.read):
-        shown = 'null' if '\0' in name else name[:50]
-        with pytest.raises((OSError, ValueError), match=shown):
-            read(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +92,7 @@ HUGE = 10**400
         (dict(area=HUGE), 'box of impossible size'),
         (dict(iscrowd=HUGE), 'iscrowd is 1000'),
         (dict(bbox=[[1]] * 4), r'bbox is \[\[1\], \[1\]'),
-        (dict(image_id=HUGE), 'no image has the id 1000'),
+        (dict(image_id=HUGE), 'image_id 1000'),
     ],
 )
 def test_numbers_that_no_float_holds(values, message):
@@ -117,30 +107,6 @@ def test_numbers_that_no_float_holds(values, message):
     assert report.ok
     is_mended = bool({'area', 'iscrowd'} & set(values))
     assert report.counts['cat'].total == 2 + is_mended
-
-
-def test_images_of_impossible_size():
-    for key in ('width', 'height'):
-        for value in (HUGE, 1e300, True, '40', float('nan')):
-            bad = document()
-            bad['images'][1][key] = value
-            report = inspect_coco(bad, 'a.json')
-            assert 'images[1] (id 1) has width' in str(report.errors[0])
-
-
-def test_values_are_shown_short_and_never_nested_too_deep():
-    bad = document()
-    deep = []
-    for _ in range(100_000):
-        deep = [deep]
-    bad['annotations'][0]['bbox'] = deep
-    bad['annotations'][1]['category_id'] = 'x' * 10**6
-    report = inspect_coco(bad, 'a.json')
-    assert len(report.errors) == 2
-    assert all(len(str(problem)) < 600 for problem in report.errors)
-    # Python frees a nest of lists from the outside: one stack frame each.
-    while deep:
-        deep = deep.pop()
 
 
 def test_many_categories_take_no_square_of_time():
@@ -174,18 +140,6 @@ def test_decompression_bombs(tmp_path, folder):
     found = refusal(path, folder, verify_images=True)
     assert 'image id 1: ' in found
     assert 'MAX_IMAGE_PIXELS' in found
-
-
-def test_blanks_make_no_second_item(tmp_path):
-    path = tmp_path / 'a.csv'
-    path.write_text('\ufeff1,2\n1, 3 ,\n2,2 ,\n'.replace(' ,\n', '\n'))
-    assert read_csv(path).shape == (2, 2)
-    path.write_text('user, item\n1, 2\n 1 ,3\n"2", "2"\n \n')
-    pairs = read_csv(path)
-    assert pairs.row_names == ['1', '2']
-    assert pairs.col_names == ['2', '3']
-    path.write_text('1,2\n1, 2\n')
-    assert len(read_csv(path)) == 1
 
 
 @pytest.mark.parametrize('read', [read_csv, read_xmc])
@@ -244,27 +198,6 @@ def test_bad_features(tmp_path, text, message):
         read_xmc(path)
 
 
-@pytest.mark.parametrize(
-    ('line', 'message'),
-    [
-        ('/etc/passwd.jpg cat', r"list\.txt:2: '/etc/passwd\.jpg' is absolute"),
-        ('../a.jpg cat', r"list\.txt:2: '\.\./a\.jpg' leaves its folder"),
-        ('x' * 300 + '.jpg cat', r'list\.txt:2: .* has a part of 304 bytes'),
-    ],
-)
-def test_lists_that_leave_the_folder(tmp_path, line, message):
-    mine = pytest.importorskip('mmrank.datasets.retrieval.retrieval_sets')
-    from mmrank.datasets.checks.retrieval_check import inspect_config
-
-    (tmp_path / 'list.txt').write_text(f'a.jpg dog\n{line}\n')
-    with pytest.raises(UserError, match=message):
-        mine.ClassFolder(str(tmp_path), ann_file='list.txt')
-    dataset = dict(type='mmrank.ClassFolder', data_root=str(tmp_path), ann_file='list.txt')
-    (report,) = inspect_config(dict(train_dataloader=dict(dataset=dataset)))
-    (problem,) = report.errors
-    assert re.search(message, problem.examples[0])
-
-
 def test_class_folders_with_loops_bombs_and_long_numbers(tmp_path):
     mine = pytest.importorskip('mmrank.datasets.retrieval.retrieval_sets')
     from mmrank.datasets.checks.retrieval_check import inspect_config
@@ -285,46 +218,6 @@ def test_class_folders_with_loops_bombs_and_long_numbers(tmp_path):
     (tmp_path / 'list.txt').write_text(lines)
     data = mine.ClassFolder(str(tmp_path), ann_file='list.txt')
     assert data.metainfo['classes'] == ('01', '2', '1' * 5000)
-
-
-def test_tables_that_leave_the_folder(tmp_path):
-    tables = pytest.importorskip('mmrank.datasets.long_tail.multi_label_csv')
-    path = tmp_path / 'labels.csv'
-    for image, message in (
-        ('/a.jpg', r'labels\.csv:2: .* is absolute'),
-        ('../a.jpg', r"labels\.csv:2: .* leaves its folder by '\.\.'"),
-        ('x' * 300, r'labels\.csv:2: .* part of 300 bytes'),
-        ('', r'labels\.csv:2: .* is empty'),
-    ):
-        path.write_text(f'cat,image\n1,{image}\n0,b.jpg\n')
-        with pytest.raises(UserError, match=message):
-            tables.MultiLabelCSV('labels.csv', data_root=str(tmp_path))
-
-
-@pytest.mark.parametrize('suffix', ['.jsonl', '.json'])
-@pytest.mark.parametrize(
-    'entry',
-    [
-        '{"image": "a.jpg", "caption": ' + '[' * 100_000,
-        f'{{"image": "a.jpg", "caption": {"9" * 5000}}}',
-        '{"image": "/a.jpg", "caption": "x"}',
-        '{"image": "../a.jpg", "caption": "x"}',
-        '{"image": null, "caption": "x"}',
-    ],
-)
-def test_captions(tmp_path, suffix, entry):
-    from mmrank.datasets.captions.caption_files import read_caption_table
-
-    path = tmp_path / f'captions{suffix}'
-    path.write_text(entry if suffix == '.jsonl' else f'[{entry}]')
-
-    def read():
-        read_caption_table(path)
-
-    with pytest.raises(UserError, match=rf'captions\{suffix}.*') as e:
-        read()
-    assert 'Fix: ' in str(e.value)
-    assert len(str(e.value)) < 700
 
 
 def test_arrays_that_would_fill_the_memory(tmp_path):

@@ -7,7 +7,7 @@ import torch
 from random_batches import made_up
 from registered_losses import CLASSES, cases
 
-from mmrank.functional import dr_loss, hap_loss
+from mmrank.functional import dr_loss
 from mmrank.losses import DRLoss, EmbeddingBatch, EmbeddingLoss, HeadLoss, StableAPLoss
 
 CASES = cases()
@@ -80,17 +80,4 @@ def test_a_group_of_weight_zero_adds_nothing_to_dr_loss():
     value = DRLoss()(scores, labels, weight, group=group)
     torch.testing.assert_close(value, DRLoss()(scores[:3], labels[:3]))
     assert DRLoss()(scores, labels, 0 * weight) == 0
-    assert dr_loss(scores, torch.full((6,), -1.0)) == 0
-
-
-@pytest.mark.parametrize('alpha', [0.0, 0.5, 1.0, 2.0])
-def test_hap_loss_is_in_its_range_with_ties(alpha):
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(20):
-        scores = torch.randint(3, (12,), generator=generator).float()
-        levels = torch.randint(4, (12,), generator=generator)
-        assert 0 <= hap_loss(scores, levels, alpha=alpha) <= 1
-    assert hap_loss(torch.zeros(2), torch.tensor([2, 1]), alpha=alpha) >= 0
-    for wrong in (-1.0, torch.nan):
-        with pytest.raises(ValueError, match='alpha must be >= 0'):
-            hap_loss(torch.zeros(2), torch.tensor([2, 1]), alpha=wrong)
+    assert dr_loss(scores, labels, mask=torch.zeros(6)) == 0

@@ -15,14 +15,11 @@ from mmrank import APLoss, EmbeddingLoss, SmoothAPLoss, StableAPLoss
 from mmrank.errors import UserError
 from mmrank.functional import average_precision, unit_rows
 from mmrank.losses import (
-    ALRPLoss,
     AUCLoss,
     BlackBoxAPLoss,
     DRLoss,
     EmbeddingBatch,
-    InfoNCELoss,
     ListwiseAPLoss,
-    MALLoss,
     MAUCLoss,
     RankSortLoss,
     RecallAtKLoss,
@@ -247,23 +244,6 @@ def test_miners_and_memory_of_pytorch_metric_learning():
     )
     torch.testing.assert_close(value, expected)
     assert torch.autograd.grad(value, leaf)[0].any()
-
-
-def test_embedding_losses_that_are_refused(monkeypatch):
-    x, labels = rows()
-    with pytest.raises(TypeError, match=r'Fix: pass a ranking loss, as in EmbeddingLoss\('):
-        EmbeddingLoss(InfoNCELoss())
-    with pytest.raises(TypeError, match=r'Fix: pass a ranking loss, as in EmbeddingLoss\('):
-        EmbeddingLoss(MALLoss())
-    losses = [RankSortLoss(), ALRPLoss(), MAUCLoss(), SOAPLoss(num_samples=9)]
-    for loss in (*losses, APLoss(quality=0.9), SumLoss([SmoothAPLoss(), RankSortLoss()])):
-        with pytest.raises(UserError, match='which a retrieval batch does not have. Fix: another'):
-            EmbeddingLoss(loss)
-    with pytest.raises(ValueError, match='ref_embeddings and ref_labels must be given together'):
-        EmbeddingLoss(SmoothAPLoss())(x, labels, ref_embeddings=x)
-    monkeypatch.setattr('mmrank.losses.embeddings.world_group', object)
-    with pytest.raises(UserError, match=r"Fix: SmoothAPLoss\(scope='local'\)"):
-        EmbeddingLoss(SmoothAPLoss())(x, labels, (labels,) * 3)
 
 
 def clusters():

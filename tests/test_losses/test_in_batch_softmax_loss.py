@@ -144,11 +144,3 @@ def test_counts_of_the_training_pairs():
     with pytest.raises(ValueError, match='entities of the 6 pairs, .* or none, got 5'):
         loss(two_views()[0], two_views(5)[1], ROWS, COLS[:5])
     assert not InBatchSoftmaxLoss(frequency='none').wants_pair_counts
-
-
-def test_distinct_entities_are_embedded_once():
-    left, right = two_views()
-    loss = InBatchSoftmaxLoss(frequency='none')
-    expected = loss(left, right[COLS], ROWS, COLS)
-    got = loss(left, right[:4], ROWS, COLS, torch.arange(6), COLS)
-    torch.testing.assert_close(got, expected)

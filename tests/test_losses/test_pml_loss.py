@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+from random_batches import with_gradient
 
 from mmrank.losses import EmbeddingBatch
 from mmrank.registry import MODELS
@@ -58,18 +59,6 @@ def with_memory(seed=0, batch=10, memory=14):
     return x, make
 
 
-def with_gradient(function, x):
-    leaf = x.clone().requires_grad_()
-    loss = function(leaf)
-    loss.backward()
-    return loss.detach(), leaf.grad
-
-
-def check(got, expected, **close):
-    for a, b in zip(got, expected, strict=True):
-        torch.testing.assert_close(a, b, **close)
-
-
 def definition(name, batch):
     """The loss by its formula, query by query."""
     unit = torch.nn.functional.normalize
@@ -115,7 +104,7 @@ class TestEveryLoss:
         got = with_gradient(
             lambda e: loss.embedding_loss(EmbeddingBatch.of_one_batch(e, labels)), x
         )
-        check(got, expected)
+        torch.testing.assert_close(got, expected)
         assert got[1].abs().sum() > 0
 
     def test_a_gallery_with_a_memory_is_the_definition(self, name):
@@ -125,7 +114,7 @@ class TestEveryLoss:
         expected = with_gradient(lambda e: definition(name, make(e)), x)
         loss = build(name)
         got = with_gradient(lambda e: loss.embedding_loss(make(e)), x)
-        check(got, expected, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-9)
 
     def test_own_images_and_empty_slots_take_no_part(self, name):
         x, make = with_memory()
@@ -158,7 +147,7 @@ class TestMiner:
         got = with_gradient(
             lambda e: loss.embedding_loss(EmbeddingBatch.of_one_batch(e, labels)), x
         )
-        check(got, with_gradient(by_hand, x))
+        torch.testing.assert_close(got, with_gradient(by_hand, x))
 
     @pytest.mark.parametrize(
         ('name', 'miner', 'chosen'),

@@ -1,6 +1,5 @@
 """State per sample: steps, merging and checkpoints."""
 
-import io
 import itertools
 import math
 
@@ -11,7 +10,6 @@ from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
 
 from mmrank.errors import UserError
-from mmrank.state import SampleState, SampleTemperature
 from mmrank.state.sample_state import _SampleGroups, check_sample_ids
 
 CPU = torch.device('cpu')
@@ -153,12 +151,6 @@ def test_a_state_that_is_not_loaded_begins_anew_beside_weights_that_are(load):
     assert torch.equal(fresh.linear.weight, saved['linear.weight'])
 
 
-def test_missing_state_is_named():
-    saved = {k: v for k, v in trained().state_dict().items() if 'state' not in k}
-    with pytest.raises(RuntimeError, match=r'state\.tau'):
-        Model().load_state_dict(saved)
-
-
 @pytest.mark.parametrize('load', [nn.Module.load_state_dict, mmengine_load])
 def test_a_checkpoint_with_rows_in_other_files_is_refused(load):
     saved = trained().state_dict()
@@ -168,31 +160,6 @@ def test_a_checkpoint_with_rows_in_other_files_is_refused(load):
     with pytest.raises(UserError, match=r'state\.shards .*\.shard files .* Fix: resume it with'):
         load(Model(), saved)
     load(Model(load_state=False), saved)
-
-
-def test_entries_are_copies():
-    state = SampleState(4)
-    state.add_state('a', (4,), 1.0)
-    state.add_state('b', (4,), 2.0)
-    ids = torch.tensor([3, 1, 3])
-    entries = state.fetch(ids, CPU)
-    assert entries.tolist() == [[1, 1, 1], [2, 2, 2]]
-    entries[0] = torch.tensor([5.0, 6.0, 5.0])
-    assert state.a.tolist() == [1] * 4
-    state.store(ids, entries)
-    assert state.a.tolist() == [1, 6, 1, 5]
-    assert state.b.tolist() == [2] * 4
-
-
-def test_ten_million_samples_stay_below_200_mb():
-    state = SampleTemperature(1_000_000)
-    assert state.table.nbytes == 12_000_000
-    saved = io.BytesIO()
-    torch.save(state.state_dict(), saved)
-    assert saved.tell() / 1e6 * 10e6 <= 200e6
-    # Pairs have two of these, and without a momentum less.
-    state = temperature(1_000_000, beta1=1.0)
-    assert 2 * state.table.nbytes / 1e6 * 10e6 <= 200e6
 
 
 def test_the_momentum_of_another_dtype_loads():

@@ -51,14 +51,6 @@ def test_rows_are_classes_and_the_seen_mask_is_per_class():
     assert state.num_updates.tolist() == [1, 2, 0, 1, 0]
 
 
-def test_lists_without_rows_are_the_rows():
-    state = _state(3)
-    got = _step(state, [0.1], [], [0.3, 0.5])
-    torch.testing.assert_close(got[2], _phi([0.3, 0.5]))
-    assert state.seen.tolist() == [True, False, True]
-    assert torch.equal(got, state.vector)
-
-
 def test_one_vector_pools_its_lists():
     state = _state()
     got = _step(state, [0.1], [], [0.3, 0.5])

@@ -119,15 +119,15 @@ def test_samples_come_back_and_are_stacked(tmp_path):
 def test_losses_that_count_classes_train_on_stored_features(tmp_path):
     from mmpretrain.structures import DataSample
 
-    from mmrank.engine.hooks.loss_hooks import ClassCountsHook, count_classes
+    from mmrank.engine.hooks.loss_hooks import ClassCountsHook, _count_classes
 
     samples = [DataSample(metainfo=dict(num_classes=3)).set_gt_label(x) for x in (2, 0, 2)]
     stored = iter((torch.zeros(1, 4), sample) for sample in samples)
     write_samples(tmp_path / 'x', [{}] * 3, lambda _: next(stored), {}, 1.0)
-    assert count_classes(StoredSamples(str(tmp_path / 'x'))).tolist() == [1, 0, 2]
+    assert _count_classes(StoredSamples(str(tmp_path / 'x'))).tolist() == [1, 0, 2]
     several = DataSample().set_gt_score(torch.tensor([1.0, 0.0, 1.0]))
     write_samples(tmp_path / 'y', [{}], lambda _: (torch.zeros(1, 4), several), {}, 1.0)
-    assert count_classes(StoredSamples(str(tmp_path / 'y'))).tolist() == [1, 0, 1]
+    assert _count_classes(StoredSamples(str(tmp_path / 'y'))).tolist() == [1, 0, 1]
     path = tmp_path / 'mine.py'
     path.write_text("_base_ = 'mmpretrain::resnet/resnet50_8xb32_in1k.py'\n")
     made = stored_config(Config.fromfile(path), 'BalancedSoftmaxLoss', tmp_path, ['backbone'], 9)

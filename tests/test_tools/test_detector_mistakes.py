@@ -10,7 +10,6 @@ pytest.importorskip('mmdet')
 from mmdet.models.task_modules import AssignResult
 from mmdet.registry import TASK_UTILS
 from mmengine.config import Config
-from noisy_boxes import as_lvis, make_document, write_json
 
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
@@ -126,23 +125,3 @@ def test_checkpoint_of_other_classes(dino, untrained, run_script):
     )
     assert 'was trained on 3 classes (disk, square, triangle)' in found
     assert 'Fix: model.bbox_head.num_classes=3' in found
-
-
-def test_lvis_file_without_what_was_verified(tmp_path, run_script):
-    document = as_lvis(make_document(2, 3, 4, objects=3))
-    for image in document['images']:
-        del image['neg_category_ids']
-    write_json(tmp_path / 'lvis.json', document)
-    names = [x['name'] for x in document['categories']]
-    base = STABLE_AP / 'retinanet_r50_fpn_atss_stable-ap_1x_lvis-v1.py'
-    lines = f"""
-_base_ = {str(base)!r}
-model = dict(bbox_head=dict(num_classes=4))
-train_dataloader = dict(dataset=dict(dataset=dict(
-    data_root={str(tmp_path)!r}, ann_file='lvis.json',
-    metainfo=dict(classes={names}))))
-work_dir = {str(tmp_path / 'work')!r}
-"""
-    (tmp_path / 'lvis.py').write_text(lines)
-    found = one_message(run_script(TRAIN, tmp_path / 'lvis.py'))
-    assert "has no 'neg_category_ids'" in found

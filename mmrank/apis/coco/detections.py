@@ -20,6 +20,7 @@ from pycocotools.cocoeval import COCOeval
 from mmrank.apis.coco.box_evaluation import best_f1_thresholds
 from mmrank.datasets.image_header import decode_image
 from mmrank.errors import MissingFileError, UserError
+from mmrank.visualization.figures import as_typed
 
 MATCH_IOU = 0.5
 # Inches of a panel's width; the height follows the images.
@@ -124,7 +125,7 @@ def draw_detections(
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A legend of several lines pushes the titles beyond the edge.
-    figure.savefig(path, dpi=110, bbox_inches='tight')
+    as_typed(figure).savefig(path, dpi=110, bbox_inches='tight')
     return path
 
 

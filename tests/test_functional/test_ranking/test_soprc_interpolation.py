@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -78,18 +76,3 @@ def test_proposition_3(n, p, curvature):
     assert 0.1 * limit < error <= limit * (1 + 1e-9)
     got = interpolate_scores(p(grid - 0.5 / n), length, -99.0, 99.0)
     assert (got - p(x))[inner].abs().max().item() <= 2 * limit * (1 + 1e-9)
-
-
-def test_lists_of_unlike_length_equal_single_lists():
-    torch.manual_seed(0)
-    padded = torch.rand(5, 7) * 2 - 1
-    mask = torch.arange(7) < torch.tensor([7, 1, 2, 0, 5])[:, None]
-    mask[4] = mask[4].flip(0)
-    padded[~mask] = math.nan
-    got = interpolate_scores(padded, 11, -1.0, 1.0, mask)
-    assert got.dtype == F64
-    for i in (0, 1, 2, 4):
-        alone = interpolate_scores(padded[i, mask[i]], 11, -1.0, 1.0)
-        torch.testing.assert_close(got[i].float(), alone)
-    assert (got[3] == 0).all()
-    assert (got[1] == padded[1, 0]).all()
