@@ -117,7 +117,7 @@ REMOVERS = {
     'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself
     'tools/bootstrap.py': 'make',  # its stamp
     'mmrank/apis/commands/demo.py': 'prepare_data',  # behind a stamp of its own
-    'mmrank/apis/commands/compare.py': 'try_out',  # a trial that it started
+    'mmrank/apis/commands/compare.py': '_try_out',  # a trial that it started
 }
 
 

@@ -116,7 +116,7 @@ def _check_registry() -> Row:
     return Row('mmrank.registry', '', OK, 'StableAPLoss builds from a config')
 
 
-def collect() -> list[Row]:
+def _collect() -> list[Row]:
     """Return all rows."""
     python = Row('Python', platform.python_version(), OK, sys.executable)
     modules = [_check_module(*module) for module in MODULES]
@@ -125,7 +125,7 @@ def collect() -> list[Row]:
 
 def main() -> int:
     tool_parser(__doc__).parse_args()
-    rows = collect()
+    rows = _collect()
     table = Table('part', 'version', 'state', Column('note', overflow='fold'))
     for row in rows:
         # Notes hold text of other packages: no markup in it.
