@@ -61,7 +61,9 @@ def once_differentiable(name: str) -> Callable[[Callable], Callable[..., Any]]:
     def decorate(backward: Callable) -> Callable[..., Any]:
         @wraps(backward)
         def first_order(ctx, *grads):
-            with torch.no_grad():
+            device = next(x for x in grads if isinstance(x, Tensor)).device.type
+            # Backward may run inside autocast, which would put its products into half precision.
+            with torch.no_grad(), torch.autocast(device, enabled=False):
                 found = backward(ctx, *grads)
             # A compiled graph has no second derivative in any case.
             if not torch.is_grad_enabled() or is_compiling():
@@ -127,7 +129,7 @@ def inside_backward() -> bool:
     return not is_compiling() and torch._C._current_graph_task_id() != -1
 
 
-def is_training_step() -> bool:
+def _is_training_step() -> bool:
     """Whether a forward that runs now is one of the training, and not only asked for its value.
 
     It is not under ``torch.no_grad()`` or ``torch.inference_mode()``, nor :func:`inside_backward`.
@@ -153,7 +155,7 @@ class TrainingState(nn.Module):
     @property
     def moves(self) -> bool:
         """Whether the forward that runs now moves the state; UserError within ``torch.func``."""
-        if not (self.training and is_training_step()):
+        if not (self.training and _is_training_step()):
             return False
         if inside_transform():
             raise UserError(

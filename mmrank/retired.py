@@ -49,6 +49,7 @@ SETTINGS = {
     'InBatchSoftmaxLoss.num_hashes': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'InBatchSoftmaxLoss.alpha': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'RetrievalMetric.memory': 'leave it out, or build a faiss index over the features of out_file',
+    'RetrievalMetric.gallery_per_class': 'gallery_key, a field that the data set draws',
     'RetrievalMetric.recall_only': 'leave it out: Recall@K is among the figures',
     'RetrievalMetric.index': 'leave it out, or build a faiss index over the features of out_file',
     'AUCLoss.max_fpr': 'mmrank.PartialAUCLoss(max_fpr=..., tau=...)',

@@ -108,7 +108,7 @@ def zeros_and_ones(name: str, values: Tensor, fix: str) -> Tensor:
         return values.bool()
     ones = values == 1
     if violated((ones | (values == 0)).all(), f'{name} must be 0 and 1. Fix: {fix}'):
-        refuse_nan(name, values, 'give each entry 0 or 1')
+        refuse_nan(name, values, f'give each entry 0 or 1. Fix: {fix}')
         raise UserError(
             f'{name} must be 0 and 1, got numbers from {values.min().item()} to '
             f'{values.max().item()}. Fix: {fix}'
@@ -140,8 +140,9 @@ def check_index(
     if not index.numel():
         return
     index = index.long()  # a smaller type would wrap the size
-    if violated(((index >= 0) & (index < size)).all(), f'{name} is not in [0, {size})'):
+    allowed = f'in [0, {size})' if size < 2**62 else '>= 0'
+    if violated(((index >= 0) & (index < size)).all(), f'{name} is not {allowed}'):
         raise UserError(
             f'{name} holds indices from {index.min().item()} to {index.max().item()}, but they '
-            f'must be in [0, {size}). Fix: {fix}'
+            f'must be {allowed}. Fix: {fix}'
         )

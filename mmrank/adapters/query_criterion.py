@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mmrank.distributed import world_group
 from mmrank.losses import HeadLoss
 from mmrank.losses.pointwise.quality_losses import QualityLoss
-from mmrank.losses.separate_rankings import can_be_separate, separate_rankings
+from mmrank.losses.ranking.separate_rankings import can_be_separate, separate_rankings
 from mmrank.made_class import MadeClass
 from mmrank.tensors import at_least_float32
 

@@ -56,14 +56,13 @@ class _SentenceLoss(nn.Module):
 
     def embed(self, columns: list[dict]) -> list[Tensor]:
         """(B, D) embeddings of each column."""
-        rows = map(_Rows, columns)
         size = self.mini_batch_size
         if size is None or not torch.is_grad_enabled():
-            return [self._encode(x) for x in rows]
-        return [grad_cache(self._encode, x, size, [self.model]) for x in rows]
+            return [self._encode(x) for x in columns]
+        return [grad_cache(self._encode, x, size, [self.model]) for x in columns]
 
-    def _encode(self, rows: '_Rows') -> Tensor:
-        return self.model(dict(rows.column))['sentence_embedding']
+    def _encode(self, column: dict) -> Tensor:
+        return self.model(dict(column))['sentence_embedding']
 
     def compute_loss_from_embeddings(
         self, embeddings: list[Tensor], labels: Tensor | None
@@ -83,20 +82,6 @@ class _SentenceLoss(nn.Module):
                 f'{type(self).__name__} needs 2 columns in addition to label, {expected}, got '
                 f'{len(embeddings)}. Fix: dataset.select_columns([...])'
             )
-
-
-class _Rows:
-    """Inputs of a column, of which :func:`grad_cache` takes slices."""
-
-    def __init__(self, column: dict) -> None:
-        self.column = column
-
-    def __len__(self) -> int:
-        return len(next(x for x in self.column.values() if isinstance(x, Tensor)))
-
-    def __getitem__(self, rows: slice) -> '_Rows':
-        column = self.column.items()
-        return _Rows({key: x[rows] if isinstance(x, Tensor) else x for key, x in column})
 
 
 class SentenceContrastLoss(_SentenceLoss):

@@ -124,7 +124,7 @@ def add_trust_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def walk_types(node: object) -> Iterator[str]:
+def _walk_types(node: object) -> Iterator[str]:
     """Yield every ``type`` of a config that is a string."""
     if isinstance(node, dict):
         if isinstance(node.get('type'), str):
@@ -132,7 +132,7 @@ def walk_types(node: object) -> Iterator[str]:
         node = [value for key, value in node.items() if key != 'type' or not isinstance(value, str)]
     if isinstance(node, list | tuple):
         for value in node:
-            yield from walk_types(value)
+            yield from _walk_types(value)
 
 
 def _missing_package(name: str) -> UserError:
@@ -157,7 +157,9 @@ def read_config(path: str) -> Config:
             f'config file {path!r} does not exist.\n  Fix: pass its path relative to '
             f'{os.getcwd()}, or start it by name with: mim train mmrank {Path(path).name}'
         )
-    if Path(path).read_bytes().startswith(_CHECKPOINTS):
+    with open(path, 'rb') as file:
+        is_checkpoint = file.read(4).startswith(_CHECKPOINTS)
+    if is_checkpoint:
         raise UserError(
             f'{path} is a checkpoint, and a config file is wanted.\n  Fix: the arguments in the '
             'order CONFIG CHECKPOINT'
@@ -187,7 +189,7 @@ def read_config(path: str) -> Config:
 
 def check_packages(cfg: Config) -> None:
     """Check that the packages of types and scope, and a fitting transformers, are installed."""
-    scopes = {name.split('.')[0] for name in walk_types(cfg.to_dict())}
+    scopes = {name.split('.')[0] for name in _walk_types(cfg.to_dict())}
     scope = cfg.get('default_scope') or 'mmengine'
     if not {scope} & {'mmengine', *PACKAGES, *MODELS.children}:
         raise UserError(
@@ -211,13 +213,13 @@ def check_packages(cfg: Config) -> None:
         )
 
 
-def set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
+def _set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
     """Take the work folder of the command line, the config, or its name."""
     default = f'work_dirs/{Path(args.config).stem}'
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or default
 
 
-def set_collate(cfg: Config) -> None:
+def _set_collate(cfg: Config) -> None:
     """Set the collate function that mmpretrain's configs leave to their tool: models stack."""
     loaders = [cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test')]
     for loader in loaders:
@@ -258,17 +260,17 @@ def load(args: argparse.Namespace) -> Config:
     From here on this process loads checkpoints as data, unless the option says otherwise.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    check_launcher(args.launcher)
+    _check_launcher(args.launcher)
     guard_checkpoints(args.trust_checkpoint)
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
     apply_options(cfg, args.cfg_options)
-    set_work_dir(cfg, args)
-    set_collate(cfg)
+    _set_work_dir(cfg, args)
+    _set_collate(cfg)
     return cfg
 
 
-def prepare_cpu_processes(cfg: Config) -> None:
+def _prepare_cpu_processes(cfg: Config) -> None:
     """Let several processes work on CPUs: mmengine would select a GPU by rank.
 
     A process group that is there already it takes as it is.
@@ -288,7 +290,7 @@ def prepare_cpu_processes(cfg: Config) -> None:
     cfg.model_wrapper_cfg = dict(wrapper, device_ids=None)
 
 
-def check_launcher(launcher: str) -> None:
+def _check_launcher(launcher: str) -> None:
     """Check that the launcher which the command line names has started this process."""
     needed = dict(
         pytorch=('torchrun', 'RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT'),
@@ -322,7 +324,7 @@ def _set_slurm_variables() -> None:
     os.environ.setdefault('MASTER_PORT', '29500')
 
 
-def check_dump(cfg: Config) -> None:
+def _check_dump(cfg: Config) -> None:
     """Check the file to which mmengine writes the config: it is overwritten."""
     if not cfg.get('work_dir') or not cfg.filename or not is_main_process():
         return
@@ -350,8 +352,8 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
 
     refuse_flexible_runner(cfg.get('runner_type'))
     if cfg.launcher in ('pytorch', 'slurm') and get_device() == 'cpu':
-        prepare_cpu_processes(cfg)
-    check_dump(cfg)
+        _prepare_cpu_processes(cfg)
+    _check_dump(cfg)
     if isinstance(cfg.get('visualizer'), dict):
         cfg.visualizer.setdefault('type', 'Visualizer')  # a list of loggers alone
     build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg

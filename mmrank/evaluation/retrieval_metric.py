@@ -1,13 +1,12 @@
 """Exact retrieval figures as a metric of an mmengine runner."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_at_least
 from mmrank.errors import UserError
 from mmrank.evaluation.feature_metric import FeatureMetric
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
@@ -15,37 +14,7 @@ from mmrank.functional import level_metrics, retrieval_metrics
 from mmrank.functional.metrics.retrieval.metrics import check_recall_at
 from mmrank.registry import METRICS
 
-
-def _random_galleries(labels: Tensor, per_class: int, splits: int) -> Iterator[Tensor]:
-    """Draw ``splits`` (N,) bool masks of the gallery, as VehicleID's authors evaluate.
-
-    Liu et al., Deep Relative Distance Learning, CVPR 2016, 5.2: one image of each vehicle is the
-    gallery, all others are queries, repeated ten times. A class of no more than ``per_class``
-    images gives no query. The galleries depend on the labels alone.
-    """
-    g = torch.Generator().manual_seed(0)
-    for _ in range(splits):
-        order = torch.randperm(labels.numel(), generator=g).to(labels.device)
-        # A stable sort by class keeps the random order inside each class.
-        order = order[labels[order].argsort(stable=True)]
-        ordered = labels[order]
-        place = torch.arange(ordered.numel(), device=labels.device)
-        place -= torch.searchsorted(ordered, ordered)
-        yield torch.zeros_like(labels, dtype=torch.bool).scatter_(0, order, place < per_class)
-
-
 _COUNTS = ('queries', 'queries_without_positive')
-
-
-def _refuse_both(first: dict, second: dict) -> None:
-    """Refuse settings of two groups that exclude each other; None is not set."""
-    for name, value in first.items():
-        for other, other_value in second.items():
-            if value is not None and other_value is not None:
-                raise UserError(
-                    f'{name}={value!r} and {other}={other_value!r} exclude each other',
-                    f'leave {name} or {other} out',
-                )
 
 
 @METRICS.register_module()
@@ -73,9 +42,6 @@ class RetrievalMetric(FeatureMetric):
             that have its value, which are neither positives nor negatives. The camera
             gives the protocol of re-identification (Zheng et al., Scalable Person
             Re-identification, ICCV 2015), the sequence the one of tracks. None: only itself.
-        gallery_per_class: Draw this many images of each class as the gallery and take all others as
-            queries, ten times, and give the mean: 1 is the protocol of VehicleID's authors (Liu et
-            al., CVPR 2016). None: not drawn.
         recall_at: The K of Recall@K.
         multi_label: ``gt_label`` holds the indices of all classes of a sample, or zeros and ones
             for each class as floats or bools: what shares a class is a positive. False: one class,
@@ -87,8 +53,6 @@ class RetrievalMetric(FeatureMetric):
     """
 
     default_prefix = 'retrieval'
-    #: Number of random galleries with ``gallery_per_class``.
-    num_splits = 10
     #: Bytes of temporary tensors.
     memory_limit = 2**30
 
@@ -97,7 +61,6 @@ class RetrievalMetric(FeatureMetric):
         gallery_key: str | None = None,
         query_key: str | None = None,
         leave_out: str | None = None,
-        gallery_per_class: int | None = None,
         recall_at: Sequence[int] = (1, 10, 100, 1000),
         multi_label: bool = False,
         out_file: str | None = None,
@@ -105,18 +68,16 @@ class RetrievalMetric(FeatureMetric):
     ) -> None:
         super().__init__(**kwargs)
         check_recall_at(recall_at)
-        if gallery_per_class is not None:
-            check_at_least(1, gallery_per_class=gallery_per_class)
-        rules = dict(query_key=query_key, multi_label=multi_label or None)
-        drawn = dict(gallery_per_class=gallery_per_class)
-        _refuse_both(drawn, dict(gallery_key=gallery_key, **rules))
-        _refuse_both(dict(out_file=out_file), dict(leave_out=leave_out, **rules))
+        if out_file is not None and (query_key or leave_out or multi_label):
+            raise UserError(
+                'out_file does not hold what query_key, leave_out and multi_label ask for',
+                'leave out_file out, or these',
+            )
         if out_file is not None and not str(out_file).endswith('.npz'):
             raise ValueError(f'out_file must end in .npz, got {out_file!r}')
         self.gallery_key = gallery_key
         self.query_key = query_key
         self.leave_out = leave_out
-        self.gallery_per_class = gallery_per_class
         self.recall_at = tuple(recall_at)
         self.multi_label = multi_label
         self.out_file = out_file
@@ -137,26 +98,15 @@ class RetrievalMetric(FeatureMetric):
 
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
         """mAP, R_precision, MAP_at_R and recall@K in percent, and counts; see the class."""
-        masks = [samples.in_gallery]
-        if self.gallery_per_class is not None:
-            masks = _random_galleries(samples.labels, self.gallery_per_class, self.num_splits)
-        summaries = [self._summary(replace(samples, in_gallery=mask), group) for mask in masks]
-        # Every draw has as many queries.
-        return {
-            name: value
-            if name in _COUNTS
-            else 100 * sum(x[name] for x in summaries) / len(summaries)
-            for name, value in summaries[0].items()
-        }
-
-    def _summary(self, samples: RetrievalFeatures, group) -> dict[str, float]:
         found = retrieval_metrics(
             *samples.sets(),
             memory_limit=self.memory_limit,
             group=group,
             leave_out=samples.left_out(),
         ).summary(self.recall_at)
-        return found if samples.levels is None else found | self._of_levels(samples)
+        if samples.levels is not None:
+            found |= self._of_levels(samples)
+        return {name: x if name in _COUNTS else 100 * x for name, x in found.items()}
 
     def _of_levels(self, samples: RetrievalFeatures) -> dict[str, float]:
         sets = replace(samples, labels=cast(Tensor, samples.levels)).sets()

@@ -11,15 +11,10 @@ from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.losses.first_batch import warn_of_first_batch
 from mmrank.losses.groups import check_groups, entries_of_groups
 from mmrank.losses.heads import BoxHeadHooks, box_values
-from mmrank.losses.lists import (
-    RankedLists,
-    columns_of,
-    labelled_entries,
-    lists_with_positives,
-    ranked_lists,
-)
+from mmrank.losses.lists import RankedLists, columns_of, labelled_entries, ranked_lists
 from mmrank.losses.options import NamedSettings
 
 #: How much the IoU of a box counts where ``quality`` is None and a head passes it.
@@ -100,12 +95,12 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
             target: (n,) of 0 and 1 for (n,) scores. For (n, C): (n,) class indices, C =
                 background, or (n, C) of 0 and 1. Class indices for C = 1, where 0 is the class,
                 need ``weight`` or ``avg_factor``, as heads give them.
-            weight: (n,) or (n, C) bool, or 0 and 1 of any dtype: entries of 0 are left out. Ranks
-                have no other weights: ValueError.
+            weight: (n,) or (n, C) bool, or 0 and 1 of any dtype: entries of 0 are left out,
+                whatever their labels. Ranks have no other weights: ValueError.
             avg_factor: Passed by heads, and not used: a ranking loss has its own normalisation.
                 With it (n, C) targets may be soft, in [0, 1]: those above 0 are positives.
             reduction_override: Only None is supported.
-            quality: (n_pos,) of the rows with a class, in row order, if that is ``box_input``.
+            quality: (n,) of the rows, or (n_pos,) of those with a class, if that is ``box_input``.
             box_loss: Likewise with ``box_input='loss'``.
             sample_idx: (n,) places of the rows in the training set, of a loss that
                 ``keeps_samples``.
@@ -130,6 +125,7 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
         if by_head or reduction_override is not None:
             self.check_head_call(reduction_override)
         cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
+        warn_of_first_batch(self, cls_score, target, by_head)
         is_positive, is_negative = labelled_entries(
             cls_score, target, weight, self.num_columns, soft=by_head
         )
@@ -142,6 +138,11 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
         if isinstance(losses, dict):
             return {name: self.loss_weight * loss for name, loss in losses.items()}
         return self.loss_weight * losses
+
+    @property
+    def takes_logits(self) -> bool:
+        """Whether probabilities in place of logits would be a mistake."""
+        return self.activation == 'sigmoid'
 
     def row_values(
         self,
@@ -355,7 +356,7 @@ class StatelessRankingLoss(RankingLoss):
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
         losses = torch.cat([self.losses(lists) for lists in parts])
-        has_positive = lists_with_positives(parts)
+        has_positive = torch.cat([lists.has_positive for lists in parts])
         self.diagnostics = {
             'idle': idle_share(losses, has_positive),
             **self.extra_diagnostics(losses.detach(), has_positive),

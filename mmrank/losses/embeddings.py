@@ -81,7 +81,7 @@ class EmbeddingBatch:
     #: (Q, G) bool, True where the entry is the query's own image, or another that it does not
     #: search for.
     is_itself: Tensor
-    #: (n, D) embeddings of this rank's batch, of which queries and gallery are made; None: queries.
+    #: (n, D) embeddings of this rank's batch as the model gives them; None: queries.
     rows: Tensor | None = None
 
     def __post_init__(self) -> None:
@@ -293,7 +293,7 @@ class EmbeddingLoss(NamedSettings):
             chosen[rest[0] if len(rest) == 2 else anchors, rest[-1]] = True
             left_out |= ~chosen
         gallery = gallery.to(queries.dtype)
-        batch = EmbeddingBatch(queries, labels, gallery, ref_labels, left_out, rows)
+        batch = EmbeddingBatch(queries, labels, gallery, ref_labels, left_out, embeddings)
         self._look_for_positives(batch)
         return self.loss.embedding_loss(batch)
 

@@ -189,7 +189,7 @@ class BoxHeadHooks(nn.Module):
 
 
 def _values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
-    """(n,) values of the rows, from the (n_pos,) of those with a class; 0 for the others.
+    """(n,) values of the rows, from the (n,) of all or (n_pos,) with a class; 0 for the others.
 
     Differentiable. On a GPU the number of values is not compared with the number of rows, which
     would make the host wait.
@@ -204,13 +204,16 @@ def _values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
             'values of boxes need (n,) class indices, one box a row, got a '
             f'target of shape {tuple(target.shape)}'
         )
+    if values.shape == has_class.shape:
+        return torch.where(has_class, values, 0)
     rows = None
     if can_sync(target):
         rows = torch.from_numpy(np.flatnonzero(has_class.numpy()))
     if values.dim() != 1 or (rows is not None and len(values) != len(rows)):
         raise ValueError(
-            'the values of the boxes must be (n_pos,), one for each row with a class, got shape '
-            f'{tuple(values.shape)} for {int(has_class.sum())} such rows'
+            f'quality or box_loss must be ({len(target)},), one for each row, or '
+            f'({int(has_class.sum())},), one for each row with a class, got shape '
+            f'{tuple(values.shape)}'
         )
     if rows is not None:
         return values.new_zeros(len(target)).index_copy(0, rows, values)
@@ -236,10 +239,12 @@ def box_values(
                 f'{type(loss).__name__} does not take {name}, got shape {tuple(given.shape)}'
             )
     if values is None:
-        raise ValueError(
-            f'{type(loss).__name__} requires the boxes of the positives '
-            f'({loss.box_input!r}), which this head does not pass; use '
-            "type='mmrank.ListwiseHead' or 'mmrank.ListwiseBBoxHead'"
+        name = 'quality' if loss.box_input == 'quality' else 'box_loss'
+        raise UserError(
+            f'{type(loss).__name__} requires the boxes of the positives ({name!r}). Fix: '
+            f'loss(cls_score, target, {name}=...), (n,) numbers of the rows or (n_pos,) of the '
+            "rows with a class, such as their IoU; in mmdet type='mmrank.ListwiseHead' or "
+            "'mmrank.ListwiseBBoxHead' passes them; without boxes mmrank.StableAPLoss()"
         )
     if loss.box_input == 'quality':
         # Rounding may exceed 1 a little; NaN, of a broken step, shows in the loss.

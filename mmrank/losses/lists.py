@@ -1,8 +1,7 @@
-"""The one door into a ranking loss: scores, labels and weights become lists.
+"""Scores, labels and weights become lists of positives and negatives.
 
-A loss that is called with (n, C) scores and labels sorts them into positives and negatives with
-:func:`labelled_entries`; :func:`ranked_lists` then gathers the positives, those of all ranks
-included. A function of the public API has lists already, :func:`split_lists`.
+A loss has (n, C) scores and labels, see :func:`labelled_entries` and :func:`ranked_lists`; a
+function of the public API has lists already, see :func:`split_lists`.
 """
 
 import math
@@ -87,21 +86,18 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
     UserError where 1 might mean the positives or the background, or floats are class indices.
     """
     check_tensors(cls_score=cls_score, target=target)
-    if cls_score.dim() == 1:
-        if target.shape != cls_score.shape:
-            raise UserError(
-                f'target must be a 0 or 1 for each cls_score of shape {tuple(cls_score.shape)}, '
-                f'got shape {tuple(target.shape)}. Fix: labels of that shape, or cls_score of '
-                'shape (n, classes)'
-            )
-        fix = 'target > 0 if these are positives, or cls_score of shape (n, classes) for indices'
-        target = zeros_and_ones('target of (n,) scores', target, fix)
-        return cls_score.unsqueeze(1), target.unsqueeze(1)
-    if by_head or target.dim() != 1 or cls_score.dim() != 2:
-        return cls_score, target
     shapes = (
         f'target of shape {tuple(target.shape)} for cls_score of shape {tuple(cls_score.shape)}'
     )
+    if cls_score.dim() == 1:
+        if target.shape != cls_score.shape:
+            raise UserError(
+                f'{shapes} must be a 0 or 1 for each score. Fix: labels of that shape, or '
+                'cls_score of shape (n, classes)'
+            )
+        return cls_score.unsqueeze(1), target.unsqueeze(1)
+    if by_head or target.dim() != 1 or cls_score.dim() != 2:
+        return cls_score, target
     if cls_score.size(1) == 1:
         raise UserError(
             f'{shapes}: 1 may be the positive or, as the index of a class, the background. Fix: '
@@ -116,13 +112,20 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
     return cls_score, target
 
 
+#: What to do about labels of another meaning.
+_FIX = (
+    'target > 0 if each number above 0 is a positive; weight=(target != ignored) to leave out what '
+    'is unknown; ndcg_loss or hap_loss of mmrank.functional for grades'
+)
+
+
 def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
     """(n,) labels as int64, from 0 to ``highest``, C or C - 1; else ValueError.
 
     On a GPU it is a device-side assertion, which does not make the host wait.
     """
     if target.is_floating_point():
-        refuse_nan('target', target, 'give each row the index of its class')
+        refuse_nan('target', target, 'weight=~target.isnan() leaves rows without a class out')
     else:
         target = target.long()  # a smaller type would wrap the number of classes
     fits = (target >= 0) & (target <= highest)
@@ -130,22 +133,17 @@ def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
         fits &= target == target.floor()
     whole_numbers = f'target must be whole numbers from 0 to {highest}, the classes of the scores'
     if violated(fits.all(), whole_numbers):
-        background = f' ({num_classes} = background)' if highest == num_classes else ''
-        raise ValueError(
+        background = f' ({num_classes} = background)'
+        if highest < num_classes:
+            background = f' ({num_classes} = no class is for use_sigmoid=True)'
+        raise UserError(
             f'target holds class indices from {target.min().item()} to {target.max().item()}, but '
             f'they must be whole numbers from 0 to {highest}: the scores have {num_classes} '
-            f'classes{background}; set num_classes of the head to the number of classes of the '
-            'data set. Embeddings and their classes go into '
+            f'classes{background}. Fix: weight=(target != ignored) leaves rows out; num_classes of '
+            'the head is that of the data set; embeddings and their classes go into '
             'mmrank.EmbeddingLoss(loss)(embeddings, classes)'
         )
     return target.long()
-
-
-#: What to do about labels of another meaning.
-_FIX = (
-    'target > 0 if each number above 0 is a positive; weight, (n, C) of 0 and 1, to leave out what '
-    'is unknown; ndcg_loss or hap_loss of mmrank.functional for grades'
-)
 
 
 def one_vs_all(target: Tensor, num_classes: int, soft: bool = False) -> Tensor:
@@ -153,15 +151,10 @@ def one_vs_all(target: Tensor, num_classes: int, soft: bool = False) -> Tensor:
 
     With ``soft`` labels in [0, 1] are positive above 0, as heads mix them.
     """
-    if target.dim() == 2 and target.size(1) == num_classes:
+    if target.dim() == 2:
         if soft and target.is_floating_point():
             return shares('target', target, _FIX) > 0
         return zeros_and_ones('target', target, _FIX)
-    if target.dim() != 1:
-        raise ValueError(
-            f'target must be (n,) class indices or (n, {num_classes}) labels '
-            f'for {num_classes} classes, got shape {tuple(target.shape)}'
-        )
     target = class_indices(target, num_classes, num_classes)
     result = torch.zeros((len(target), num_classes), dtype=torch.bool, device=target.device)
     if num_classes == 0:
@@ -183,7 +176,11 @@ def check_classified(
     check_floats(cls_score=cls_score)
     check_tensors(target=target, weight=weight)
     if cls_score.dim() != 2:
-        raise ValueError(f'cls_score must be (n, classes), got shape {tuple(cls_score.shape)}')
+        raise UserError(
+            f'cls_score must be (n, classes), got shape {tuple(cls_score.shape)}. Fix: of maps '
+            '(N, 1, H, W) loss(cls_score.flatten(), target.flatten()), of (N, C, H, W) '
+            'loss(cls_score.movedim(1, -1).flatten(0, -2), target.flatten())'
+        )
     rows, classes = cls_score.shape
     if num_classes is not None and num_classes != classes:
         raise ValueError(
@@ -191,23 +188,28 @@ def check_classified(
             'the loss and the head to the same value'
         )
     both = [(rows,), (rows, classes)]
-    checked = [('target', target, both), ('weight', weight, both if weight_per_class else both[:1])]
-    for name, values, allowed in checked:
-        if values is None:
-            continue
-        if tuple(values.shape) not in allowed:
+    of_weight = both if weight_per_class else both[:1]
+    for name, values, allowed in (('target', target, both), ('weight', weight, of_weight)):
+        if values is not None and tuple(values.shape) not in allowed:
             shapes = ' or '.join(map(str, allowed))
             raise ValueError(
                 f'{name} must have shape {shapes} for cls_score of shape {tuple(cls_score.shape)}, '
                 f'got {tuple(values.shape)}; give one {name} for each row of the scores'
             )
-        if values.device != cls_score.device:
-            raise ValueError(
-                f'{name} is on {values.device} but cls_score on '
-                f'{cls_score.device}; call {name}.to(cls_score.device)'
-            )
     if weight is not None:
         refuse_nan('weight', weight, 'give 0 to a row that should not count')
+
+
+def without_left_out(target: Tensor, weight: Tensor | None) -> Tensor:
+    """Labels with 0 where the (n,) or (n, C) weight is 0: what is left out is never looked at."""
+    if weight is None:
+        return target
+    left_out = weight == 0
+    if left_out.dim() > target.dim():
+        left_out = left_out.all(1)
+    if left_out.dim() < target.dim():
+        left_out = left_out.unsqueeze(1)
+    return target.masked_fill(left_out, 0)
 
 
 def labelled_entries(
@@ -223,7 +225,7 @@ def labelled_entries(
     [0, 1] are positive above 0 and every weight above 0 counts.
     """
     check_classified(cls_score, target, weight, num_classes)
-    is_positive = one_vs_all(target, cls_score.size(1), soft)
+    is_positive = one_vs_all(without_left_out(target, weight), cls_score.size(1), soft)
     is_negative = ~is_positive
     if weight is None:
         return is_positive, is_negative
@@ -248,9 +250,9 @@ def positive_index(
 ) -> tuple[Tensor, Tensor]:
     """(L, P) columns of the positives of (L, N) bool, ascending, and (L, P) mask of the padding.
 
-    On a device, and in a compiled graph, P is N and the mask is ``is_positive`` itself: the host
-    does not wait for the number of positives. Beyond ``most_pairs`` of N^2 L and 2^20 scores it
-    does, as comparing every score would take longer. ``on_host`` is ``can_sync(is_positive)``.
+    On a device, and in a compiled graph, P is N and the mask is ``is_positive`` itself, so that the
+    host does not wait; beyond ``most_pairs`` of N^2 L and 2^20 scores it does. ``on_host`` is
+    ``can_sync(is_positive)``.
     """
     on_host = can_sync(is_positive) if on_host is None else on_host
     num_lists, width = is_positive.shape
@@ -300,8 +302,7 @@ def ranked_lists(
 ) -> RankedLists:
     """Activate (L, N) raw scores and gather their positives, with ``scope='global'`` of all ranks.
 
-    ``values`` are (L, M) floats of the boxes of a list, each of which has N / M scores in a row.
-    ``loss`` is a :class:`mmrank.losses.RankingLoss`, which has the settings.
+    ``values`` are (L, M) floats of boxes, see :func:`values_at`; ``loss`` has the settings.
     """
     on_host = can_sync(is_positive)
     world = world_group() if dist.is_available() and dist.is_initialized() else None
@@ -329,18 +330,9 @@ def ranked_lists(
         if not (on_host and has_positive.all()):
             scores = torch.where(has_positive, scores, 0)
         pos = torch.where(pos_mask, pos, 0)
-    return RankedLists(
-        pos,
-        pos_mask,
-        scores,
-        is_positive,
-        is_negative,
-        values,
-        group,
-        state_group=world if group is None else None,
-        list_classes=list_classes,
-        on_host=on_host,
-    )
+    entries = (pos, pos_mask, scores, is_positive, is_negative, values, group)
+    state_group = world if group is None else None
+    return RankedLists(*entries, state_group, list_classes, on_host=on_host)
 
 
 def _of_all_ranks(
@@ -354,11 +346,6 @@ def _of_all_ranks(
     joined, masks = all_gather_lists(join(parts), pos_mask.repeat(len(parts), 1), group)
     pos, *rest = joined.chunk(len(parts))
     return pos, rest[0] if rest else None, masks[: pos.size(0)]
-
-
-def lists_with_positives(parts: Sequence[RankedLists]) -> Tensor:
-    """(L,) bool, the lists of all parts that have a positive."""
-    return torch.cat([lists.has_positive for lists in parts])
 
 
 def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:
@@ -385,14 +372,14 @@ def split_lists(
         values: Same shape; numbers that are read at the positives, such as the IoU of a box.
 
     Raises:
-        ValueError: If shapes do not fit, or ``is_positive`` or ``mask`` has other numbers.
-        TypeError: If the scores are not of a float dtype.
+        ValueError, TypeError: If shapes, numbers or dtypes do not fit.
     """
     check_floats(scores=scores)
     check_tensors(is_positive=is_positive, mask=mask, values=values)
     if scores.dim() not in (1, 2):
-        raise ValueError(
-            f'scores must be (scores,) or (lists, scores), got shape {tuple(scores.shape)}'
+        raise UserError(
+            f'scores must be (scores,) or (lists, scores), got shape {tuple(scores.shape)}. Fix: '
+            'scores.flatten() and is_positive.flatten() for one list of all'
         )
     for name, other in (('is_positive', is_positive), ('mask', mask), ('values', values)):
         if other is not None and other.shape != scores.shape:

@@ -6,20 +6,40 @@ A loss passes ``**kwargs`` on to its bases, whose settings it takes but for its 
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from reprlib import Repr
 
-from torch import nn
+from torch import Tensor, nn
 
 from mmrank.errors import UserTypeError
 from mmrank.retired import retired_setting
 
+_BY_CLASS = (
+    "leave it out: mode='per_class' ranks each class by itself; mmrank.ClassBalancedCELoss weights "
+    'classes by their counts'
+)
 #: Settings of PyTorch's losses and others, and what a loss here has in their place.
 ELSEWHERE = {
     'pos_weight': 'leave it out; loss_weight scales the whole loss',
-    'ignore_index': 'pass weight=(labels != ignored) to the loss, which leaves these rows out',
+    'class_weight': _BY_CLASS,
+    'weight': _BY_CLASS,
+    'sample_weight': 'leave it out; loss(scores, labels, weight=weight > 0) leaves rows out',
+    'ignore_index': 'leave it out; loss(scores, labels, weight=(labels != ignored))',
+    'labels': 'leave it out; loss(scores, labels) takes them in each call',
     'from_logits': 'leave it out: scores are logits, or any other scores',
-    'size_average': "leave it out: reduction='mean' or 'sum' where the loss has it",
+    'size_average': 'leave it out: the loss is a mean',
     'label_smoothing': 'leave it out: labels are positive or not',
+}
+#: Other names of settings that some losses have.
+_SYNONYMS = {
+    'temperature': 'tau',
+    't': 'tau',
+    'temp': 'tau',
+    'n_classes': 'num_classes',
+    'cls_num_list': 'class_counts',
+    'samples_per_class': 'class_counts',
+    'data_len': 'num_samples',
+    'N': 'num_samples',
 }
 
 
@@ -40,6 +60,7 @@ class NamedSettings(nn.Module):
         names = settings_of(cls)
         known = {*names, *cls.hidden_settings}
         refuse_unknown(cls, {k: v for k, v in settings.items() if k not in known})
+        _refuse_tensors(cls, args, settings)
         loss = super().__new__(cls)
         # A text, which keeps no tensor alive; nn.Module takes no attributes before its __init__.
         loss.__dict__['_settings_given'] = _as_text({**dict(zip(names, args)), **settings})
@@ -52,18 +73,39 @@ class NamedSettings(nn.Module):
 
 def refuse_unknown(cls: type, unknown: dict) -> None:
     """Raise UserTypeError for the keyword arguments that no ``__init__`` took."""
-    for name in unknown:
-        if fix := ELSEWHERE.get(name) or retired_setting(cls.__name__, name):
-            raise UserTypeError(f'{cls.__name__} does not take {name}. Fix: {fix}')
+    known = settings_of(cls)
+    for name, value in unknown.items():
+        near = [_SYNONYMS.get(name), *get_close_matches(name, known, n=1)]
+        near = next((x for x in near if x in known), None)
+        fix = ELSEWHERE.get(name) or retired_setting(cls.__name__, name)
+        if fix or near:
+            raise UserTypeError(
+                f'{cls.__name__} does not take {name}. Fix: {fix or f"{near}={value!r:.80}"}'
+            )
     if unknown:
         listed = ', '.join(f'{k}={v!r:.80}' for k, v in unknown.items())
         raise UserTypeError(
-            f'{cls.__name__} does not take {listed}. A config that inherits '
-            'from another one keeps the settings of what was there. '
-            f"Fix: dict(_delete_=True, type='mmrank.{cls.__name__}', ...) "
-            'removes them. If you wrote them yourself, correct the name; '
-            f'{cls.__name__} takes {", ".join(settings_of(cls))}'
+            f'{cls.__name__} does not take {listed}. Fix: leave it out, or one of '
+            f'{", ".join(known)}; a config that inherits it from another one has '
+            f"dict(_delete_=True, type='mmrank.{cls.__name__}', ...)"
         )
+
+
+def _refuse_tensors(cls: type, args: tuple, settings: dict) -> None:
+    """Refuse what belongs into the call, and numbers that would not be learnt."""
+    name = cls.__name__
+    if any(isinstance(x, Tensor) and x.dim() for x in args):
+        raise UserTypeError(
+            f'{name}(...) takes settings, and got a tensor. Fix: build it once, then call it: '
+            f'loss = {name}(...); loss(...)'
+        )
+    for key, value in {**dict(zip(settings_of(cls), args)), **settings}.items():
+        if isinstance(value, Tensor) and value.requires_grad:
+            raise UserTypeError(
+                f'{key}={value.detach()!r:.60} of {name} requires a gradient, and would not be '
+                f'learnt. Fix: {key}=float({key}); CLIPLoss, SigLIPLoss and SogCLRLoss(rho=...) '
+                'learn a temperature of their own'
+            )
 
 
 #: Does not write out a list of a million class counts.

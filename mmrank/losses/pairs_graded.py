@@ -6,14 +6,29 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.autograd import Function, can_sync, once_differentiable
+from mmrank.autograd import Function, can_sync, once_differentiable, violated
+from mmrank.errors import UserError
 from mmrank.tensors import clamp_infinite, column_blocks
 
+from .lists import RankedLists
 from .pairs_smooth import Surrogate
 
 # Pairs of positives of one block, each a float64: on a device, and what a CPU's cache holds.
 _PAIRS_PER_BLOCK = 2**20
 _CACHED_PAIRS = 2**16
+
+
+def relevances(lists: RankedLists) -> Tensor | None:
+    """The values of the positives, if they have any; UserError for one below 0, or NaN."""
+    values = lists.values
+    if values is not None and violated(
+        (values >= 0).all(), 'relevance must be >= 0 at the positives'
+    ):
+        raise UserError(
+            f'relevance must be >= 0 at the positives, got {values.min().item()}. Fix: '
+            'is_positive=relevance > 0; mask=relevance >= 0 leaves out what is unknown'
+        )
+    return values
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """Class counts of the data set, and the shares of positives that come from them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -10,15 +10,28 @@ from mmrank.errors import UserError
 
 from .base import SavedState, check_rows
 
+_MISSING = (
+    'the class counts of the training set are missing. Fix: loss.set_class_counts(counts) before '
+    'training; with mmengine custom_hooks=[dict(type="mmrank.ClassCountsHook")]'
+)
 
-def _checked_counts(counts: Sequence[int] | Tensor, size: int) -> Tensor:
-    """(size,) float64 samples of each class, else UserError."""
+
+def _checked_counts(counts: Sequence[int] | Mapping[int, int] | Tensor, size: int) -> Tensor:
+    """(size,) float64 samples of each class, of a list or a Counter, else UserError."""
+    fix = (
+        f'Fix: ({size},) numbers, the positives of each class in the training set, or a Counter of '
+        'its class indices'
+    )
+    if isinstance(counts, Mapping):
+        unknown = [x for x in counts if x not in range(size)]
+        if unknown:
+            raise UserError(f'class_counts has {unknown[0]!r}, which is no class index. {fix}')
+        counts = [counts.get(i, 0) for i in range(size)]
     counts = torch.as_tensor(counts, dtype=torch.float64, device='cpu')
     if counts.shape != (size,) or not ((counts >= 0).all() and counts.any()):
         raise UserError(
             f'class_counts must be ({size},) numbers >= 0, one for each class and not all 0, '
-            f'got {counts.tolist()!r:.80}. Fix: the number of positives of each class in '
-            "the training set, or custom_hooks=[dict(type='mmrank.ClassCountsHook')]"
+            f'got {counts.tolist()!r:.80}. {fix}'
         )
     return counts
 
@@ -63,11 +76,7 @@ class LabelCounts(SavedState):
     def get(self) -> Tensor:
         """(C, 2) float64 negatives and positives; RuntimeError if they are not set."""
         if self.negative_positive is None:
-            raise RuntimeError(
-                'the class counts of the training set are missing: add '
-                'custom_hooks=[dict(type="mmrank.ClassCountsHook")], or pass '
-                'class_counts and num_samples to the loss'
-            )
+            raise RuntimeError(_MISSING)
         return self.negative_positive
 
 
@@ -148,11 +157,7 @@ class ClassPrior(SavedState):
     def of(self, lists: int, rows: Tensor | None) -> Tensor:
         """(1,) or (lists,) priors: of the (L,) classes ``rows`` of the lists, or all in order."""
         if not self.known:
-            raise RuntimeError(
-                "prior='counts' requires the class counts of the training "
-                'set: add custom_hooks=[dict(type="mmrank.ClassCountsHook")], '
-                'or call set_class_counts(counts) of the loss before training'
-            )
+            raise RuntimeError(f"prior='counts': {_MISSING}")
         size = self.prior.numel()
         if size == 1:
             return self.prior

@@ -48,8 +48,9 @@ class GradientBalance(RunningMean):
 
     FIRST = 50
     PERIOD = 20
-    #: Gradients of half precision are multiplied by it, so that small ones are not lost.
-    HALF_SCALE = 1024.0
+    #: Gradients of float16 are multiplied by the first factor that leaves them finite: small ones
+    #: are not lost.
+    HALF_SCALES = (1024.0, 1.0, 1 / 1024)
 
     def __init__(self, target: float) -> None:
         super().__init__(momentum=0.1)
@@ -118,9 +119,9 @@ class GradientBalance(RunningMean):
 
     def _measure(self, cls: Tensor, box: Tensor) -> None:
         is_half = any(x.dtype == torch.float16 for x in self._features)
-        scale = self.HALF_SCALE if is_half else 1.0
-        of_cls = _square_norm(cls, self._features, scale)
-        of_box = _square_norm(box, self._features, scale)
+        scales = self.HALF_SCALES if is_half else (1.0,)
+        of_cls = _square_norm(cls, self._features, scales)
+        of_box = _square_norm(box, self._features, scales)
         squares = all_reduce_sum(torch.stack([of_cls, of_box]), world_group())
         usable = squares.isfinite().all() & (squares > 0).all()
         log_ratio = (squares[0].log() - squares[1].log()) / 2
@@ -181,19 +182,23 @@ def _with_gradient(features: Tensor) -> Tensor:
     return features.detach().requires_grad_()
 
 
-def _square_norm(loss: Tensor, features: list[Tensor], scale: float) -> Tensor:
-    """Float64 square of the gradient's norm, times a power of ``scale``."""
+def _square_norm(loss: Tensor, features: list[Tensor], scales: Sequence[float]) -> Tensor:
+    """Float64 square of the gradient's norm, by the first of the scales that leaves it finite."""
+    total = torch.zeros((), dtype=torch.float64, device=loss.device)
     if not loss.requires_grad:
-        return torch.zeros((), dtype=torch.float64, device=loss.device)
-    scales = torch.full_like(loss, scale)
-    try:
-        found = torch.autograd.grad(loss, features, scales, retain_graph=True, allow_unused=True)
-    except ValueError as error:
-        raise UserError(_CHECKPOINTED) from error
-    norms = [x.float().norm().double() for x in found if x is not None]
-    if not norms:
-        return torch.zeros((), dtype=torch.float64, device=loss.device)
-    return torch.stack(norms).square().sum()
+        return total
+    for scale in reversed(scales):
+        factor = torch.full_like(loss, scale)
+        try:
+            found = torch.autograd.grad(
+                loss, features, factor, retain_graph=True, allow_unused=True
+            )
+        except ValueError as error:
+            raise UserError(_CHECKPOINTED) from error
+        norms = [(x.double().norm() / scale).square() for x in found if x is not None]
+        square = sum(norms, torch.zeros_like(total))
+        total = square if scale == scales[-1] else torch.where(square.isfinite(), square, total)
+    return total
 
 
 class SelfBalance(SavedState):

@@ -65,9 +65,8 @@ class PairCounts(SavedState):
         """Raise RuntimeError if the counts are not set."""
         if not self.num_positives:
             raise RuntimeError(
-                'the training pairs are not set: add '
-                'custom_hooks=[dict(type="mmrank.PairCountsHook")], or call '
-                'set_pairs(rows, cols, shape) of the loss before training'
+                'the training pairs are not set. Fix: loss.set_pairs(rows, cols, shape) before '
+                'training; with mmengine custom_hooks=[dict(type="mmrank.PairCountsHook")]'
             )
 
 

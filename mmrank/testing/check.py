@@ -2,11 +2,13 @@
 
 import contextlib
 import inspect
+import random
 import textwrap
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from mmrank.testing.subject import Subject
@@ -68,13 +70,13 @@ class Check:
         if excuse:
             return Result(self.name, NOT_APPLICABLE, excuse)
         try:
-            with torch.random.fork_rng(devices=[]), _quiet():
+            with shielded():
                 self.function(subject)
         except CheckFailedError as error:
             return self._failure(subject, str(error))
         except self.refusals as error:
             return Result(self.name, REFUSED, _one_line(error))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return self._failure(subject, _one_line(error))
         return Result(self.name, PASSED)
 
@@ -93,13 +95,21 @@ class Check:
 
 
 @contextlib.contextmanager
-def _quiet():
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        yield
+def shielded():
+    """Without warnings; what a loss changes for the whole process is put back."""
+    dtype = torch.get_default_dtype()
+    states = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        random.setstate(states[0])
+        np.random.set_state(states[1])
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     text = ' '.join(str(error).split())
     return textwrap.shorten(f'{type(error).__name__}: {text}', 500, placeholder=' ...')
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from mmrank.errors import UserError
 from mmrank.testing.calls import Call
-from mmrank.testing.check import FAILED, NOT_APPLICABLE, OUTCOMES, Check, Result
+from mmrank.testing.check import FAILED, NOT_APPLICABLE, OUTCOMES, Check, Result, shielded
 from mmrank.testing.checks import batches, copies, dtypes, gradients, graphs, growth, metrics, ranks
 from mmrank.testing.subject import Subject, subject_of
 
@@ -56,7 +56,8 @@ class Report:
 
 def _report_of(subject: Subject, checks: Sequence[Check]) -> Report:
     """Run checks on a subject; one that cannot be called is looked at by no other."""
-    subject.builder()  # A missing argument is not a fault of the loss: it is raised.
+    with shielded():
+        subject.builder()  # A missing argument is not a fault of the loss: it is raised.
     first = CHECKS['value'].result(subject)
     if first.outcome == FAILED:
         excuse = 'the check of the value has failed'
@@ -97,6 +98,8 @@ def check_loss(
         >>> report.failures
         []
     """
+    for field in ('promises', 'not_promised'):
+        _checks_named(known.get(field, ()))
     return _report_of(subject_of(loss, call, **known), _checks_named(checks, slow))
 
 

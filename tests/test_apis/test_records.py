@@ -18,8 +18,8 @@ DAMAGE = {
     'torn': (WHOLE.rstrip(), 'line 3 is torn', 'no end'),
     'torn in quotes': (WHOLE[: WHOLE.index('1}')], 'line 3 is torn'),
     'torn number': (WHOLE + 'a,1,10,{},0.3,0.3', 'line 4 is torn'),
-    'few values': (WHOLE + 'a,1,10,{},0.3\n', 'line 4', '5 values for 6 columns'),
-    'glued': (WHOLE + 'a,1,10,{},0.3,0.3a,2,10,{},0.3,0.3\n', 'line 4', '11 values'),
+    'few values': (WHOLE + 'a,1,10,{},0.3\n', 'line 4', 'not 6 values'),
+    'glued': (WHOLE + 'a,1,10,{},0.3,0.3a,2,10,{},0.3,0.3\n', 'line 4', 'not 6 values'),
     'nan': (WHOLE.replace('0.25', 'nan'), "line 2: mAP='nan' of 'a' is not finite"),
     'inf': (WHOLE.replace('0.125', '-inf'), "line 2: AP='-inf'"),
     'text': (WHOLE.replace('0.25', '0.2.5'), "line 2: mAP='0.2.5' of 'a' is not a number"),
@@ -36,7 +36,7 @@ DAMAGE = {
     'column twice': (WHOLE.replace('AP,mAP', 'mAP,mAP'), 'is not a record'),
     'empty': ('', 'is not a record'),
     'null': (WHOLE.replace('0.25', '0.2\0'), 'line 2'),
-    'bytes': (WHOLE.replace('a,0', '\udcff,0'), 'is not UTF-8 text'),
+    'bytes': (WHOLE.replace('a,0', '\udcff,0'), 'cannot be read'),
     'other file': ('<html>\n', 'is not a record'),
 }
 

@@ -58,12 +58,10 @@ def test_names_of_the_columns(tmp_path):
     [
         ('x.tsv', 'a caption\thttp://x.org/1.jpg\n', "no column 'image'"),
         ('x.tsv', 'image\tcaption\n1.jpg\n', r'x\.tsv:2'),
-        ('x.tsv', 'image\tcaption\n', 'no image with a caption'),
         ('x.jsonl', '{"image": "1.jpg"}\n', r'x\.jsonl:1'),
         ('x.jsonl', '{"image": "1.jpg", "caption": " "}', r'x\.jsonl:1'),
         ('x.jsonl', '{"image": "1.jpg", "caption": []}', r'x\.jsonl:1'),
         ('x.jsonl', '{"image": "1.jpg", "caption": "a"}\noops\n', r'x\.jsonl:2 is not valid'),
-        ('x.json', '[{"image"', 'not valid JSON'),
         ('x.json', dict(images=[]), 'mmrank.KarpathyCaptions'),
         ('x.json', [3], 'entry 0'),
         ('x.json', [dict(image='1.jpg', caption=[7])], 'entry 0'),
@@ -79,11 +77,6 @@ def test_an_image_of_two_classes_is_refused(tmp_path):
     path = write(tmp_path / 'x.tsv', FORMS['x.tsv'] + 'dog\ta.jpg\ta dog\n')
     with pytest.raises(UserError, match="x.tsv:5 gives 'a.jpg' the class 'dog', .* 'cat'"):
         read_caption_table(path, label_key='label')
-
-
-def test_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match=r'none\.tsv'):
-        read_caption_table(tmp_path / 'none.tsv')
 
 
 def coco(tmp_path, **changes):
@@ -115,7 +108,6 @@ def test_coco(tmp_path):
         (dict(images=[dict(id=3), dict(id=7)]), r'image id 3'),
         (dict(images=[dict(id=3), dict(id=3)]), r'images.1'),
         (dict(annotations={}), "no list 'annotations'"),
-        (dict(annotations=[]), 'no image with a caption'),
     ],
 )
 def test_bad_coco_is_refused(tmp_path, changes, message):

@@ -33,7 +33,6 @@ def contents(dataset):
     found = []
     for index in range(len(dataset)):
         item = dataset.get_data_info(index)
-        assert item['sample_idx'] == index
         found.append(decode(item['img']))
     return found
 
@@ -65,8 +64,6 @@ def test_seed_and_ratio_choose(tmp_path):
     def chosen(**settings):
         return set(contents(build(root, **settings)))
 
-    assert chosen(seed=1) == chosen(seed=1)
-    assert chosen(seed=1) != chosen(seed=2)
     assert chosen(imbalance_ratio=40) < chosen(imbalance_ratio=10)
     every = {x for x in every_image() if x[0] == 'train'}
     assert chosen(imbalance_ratio=1) == every
@@ -98,16 +95,6 @@ def test_validation_images_are_set_aside(tmp_path):
     assert other == found
 
 
-def test_a_pipeline_and_indices_work(tmp_path):
-    root = write_arrays(tmp_path)
-    pipeline = [dict(type='mmpretrain.PackInputs')]
-    train = build(root, pipeline=pipeline, indices=20, serialize_data=True)
-    assert len(train) == 20
-    item = train[3]
-    assert item['inputs'].shape == (3, 8, 8)
-    assert item['data_samples'].sample_idx == 3
-
-
 @pytest.mark.parametrize('form', WRITERS)
 def test_binary_parts(tmp_path, form):
     root = WRITERS[form](tmp_path)
@@ -137,14 +124,11 @@ def test_binary_items_are_mixed_and_several_classes_may_be_positive(tmp_path):
     first, second = np.array_split(labels, 2)
     assert first.any()
     assert second.any()
-    again = build(root, 'CIFAR10BinaryLT', **arguments)
-    assert contents(again) == contents(part)
 
 
 @pytest.mark.parametrize(
     ('name', 'settings', 'message'),
     [
-        ('CIFAR10LT', dict(split='all'), "split='all' is unknown"),
         ('CIFAR10LT', dict(split='val'), 'at least 1 for a valid'),
         ('CIFAR10LT', dict(val_per_class=-1), 'val_per_class=-1'),
         ('CIFAR10LT', dict(val_per_class=40), 'takes 41 images of class 0'),
@@ -156,7 +140,6 @@ def test_binary_items_are_mixed_and_several_classes_may_be_positive(tmp_path):
             dict(positive='truck', imbalance_ratio=40, split='val'),
             'the val part has 0 positives',
         ),
-        ('CIFAR10BinaryLT', dict(positive='cat', split='all'), "split='all' is unknown"),
     ],
 )
 def test_bad_settings_are_named(tmp_path, name, settings, message):
@@ -166,8 +149,6 @@ def test_bad_settings_are_named(tmp_path, name, settings, message):
 
 
 def test_damaged_data_is_named(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match='neither cifar-10-batches-py'):
-        build(tmp_path)
     from mmpretrain.datasets import CIFAR10
 
     monkeypatch.setattr(CIFAR10, '_check_integrity', lambda self: False)
@@ -184,7 +165,6 @@ def test_damaged_data_is_named(tmp_path, monkeypatch):
         (dict(labels=np.zeros(400)), r'labels \(400,\) float64'),
         (dict(images=np.zeros((400, 8, 8, 3))), 'float64'),
         (dict(classes=np.array(['a', 'b'])), r"the classes \['a', 'b'\]"),
-        (dict(labels=None), 'cannot be read'),
     ],
 )
 def test_damaged_arrays_are_named(tmp_path, change, message):
@@ -192,7 +172,6 @@ def test_damaged_arrays_are_named(tmp_path, change, message):
     assert PER_CLASS['train'] == 40
     with np.load(root / 'train.npz') as file:
         content = {**file, **change}
-    content = {k: v for k, v in content.items() if v is not None}
     np.savez(root / 'train.npz', **content)
     with pytest.raises(UserError, match=message):
         build(root)

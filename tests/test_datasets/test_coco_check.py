@@ -76,26 +76,17 @@ BAD = {
     'zero width': (set_ann(0, bbox=[2, 3, 0, 8]), ['box of zero size', '[2, 3, 0, 8]']),
     'nan': (set_ann(0, bbox=[2, float('nan'), 5, 5]), ['box of impossible size', 'nan']),
     'infinity': (set_ann(0, bbox=[2, 3, float('inf'), 5]), ['box of impossible size', 'inf']),
-    'outside right': (
-        set_ann(0, bbox=[40, 3, 5, 5]),
-        ['outside the image', 'the image is 40 x 30'],
-    ),
+    'outside right': (set_ann(0, bbox=[40, 3, 5, 5]), ['outside the image', 'image 40 x 30']),
     'outside left': (set_ann(0, bbox=[-9, 3, 5, 5]), ['outside the image']),
     'three numbers': (set_ann(0, bbox=[1, 2, 3]), ['[1, 2, 3]', 'four']),
     'text in box': (set_ann(0, bbox=[1, 2, '3', 4]), ["'3'", 'four']),
     'zero area': (set_ann(0, area=0), ['area not positive', 'area is 0']),
     'bad crowd flag': (set_ann(0, iscrowd=7), ['iscrowd is 7']),
-    'unknown category': (
-        set_ann(2, category_id=9),
-        ['unknown category id', 'category_id is 9', '1, 2'],
-    ),
-    'unknown image': (set_ann(2, image_id=77), ['unknown image id', 'no image has the id 77']),
+    'unknown category': (set_ann(2, category_id=9), ['unknown category id', 'category_id is 9']),
+    'unknown image': (set_ann(2, image_id=77), ['unknown image id', 'image_id 77']),
     'duplicate annotation id': (set_ann(2, id=1), ['duplicate annotation id', 'annotations[2]']),
     'list as id': (set_ann(2, id=[1]), ['id is [1]']),
-    'duplicate image id': (
-        set_image(1, id=1),
-        ['duplicate image id', 'images[1]', 'no image has the id 2'],
-    ),
+    'duplicate image id': (set_image(1, id=1), ['duplicate image id', 'images[1]', 'image_id 2']),
     'zero image width': (set_image(0, width=0), ['width 0']),
     'duplicate category id': (
         lambda d: d['categories'][1].update(id=1),
@@ -354,6 +345,11 @@ SUSPICIOUS = {
     'same box twice': lambda d: d['annotations'].append({**d['annotations'][0], 'id': 9}),
     'rotated box': lambda d: d['annotations'][0].update(attributes={'rotation': 41.5}),
     'class of crowds alone': lambda d: d['annotations'][1].update(iscrowd=1),
+    'object to ignore': set_ann(0, ignore=1),
+    'area does not fit the box': lambda d: [a.update(area=0.2) for a in d['annotations']],
+    'class names that look alike': lambda d: d['categories'][1].update(name=' Cat'),
+    'absolute file name': set_image(0, file_name='/data/1.png'),
+    'mask that cannot be drawn': set_ann(0, segmentation=[2, 3, 12, 3, 12, 11]),
 }
 
 
@@ -364,6 +360,39 @@ def test_suspicious_objects_are_reported(kind):
     report = inspect_coco(document, 'a.json')
     assert report.ok
     assert [p.kind for p in report.warnings] == [kind]
+
+
+@pytest.mark.parametrize(
+    ('mask', 'is_good'),
+    [
+        ([[2, 3, 12, 3, 12, 11]], True),
+        ([[2, 3, 12, 3, 12]], False),
+        ([[2, 3, 12, 3]], False),
+        ([[[2, 3], [12, 3], [12, 11]]], False),
+        ([[2, 3, 12, 3, 12, float('nan')]], False),
+        ([[2, 3, 12, 3, 12, '11']], False),
+        ({'size': [30, 40], 'counts': [1100, 100]}, True),
+        ({'size': [40, 30], 'counts': [1100, 100]}, False),
+        ({'counts': [1100, 100]}, False),
+        ('1100 100', False),
+    ],
+)
+def test_masks_that_are_trained_on_can_be_drawn(mask, is_good):
+    document = make_document()
+    for ann in document['annotations']:
+        ann['segmentation'] = [[2, 3, 12, 3, 12, 11]]
+    document['annotations'][0]['segmentation'] = mask
+    errors = inspect_coco(document, 'a.json', require_masks=True).errors
+    assert [p.kind for p in errors] == ['mask that cannot be drawn'] * (not is_good)
+
+
+@pytest.mark.parametrize('size', [(20, 15), (30, 40), (80, 60), (41, 30)])
+def test_images_that_were_resized(coco, size):
+    write, folder = coco
+    path = write(make_document())
+    Image.new('RGB', size).save(folder / '2.png')
+    with pytest.raises(UserError, match=f'is {size[0]} x {size[1]}, the annotation file has 40 x'):
+        check_coco_file(path, folder)
 
 
 def test_boxes_of_some_images_in_fractions():

@@ -75,7 +75,7 @@ CASES = {
     'RetrievalMetric': (
         lambda: feature_samples(to_gallery=torch.arange(SIZE) % 3 == 0),
         ('feature',),
-        [{}, dict(gallery_key='to_gallery'), dict(gallery_per_class=2), dict(recall_at=(1, 3))],
+        [{}, dict(gallery_key='to_gallery'), dict(recall_at=(1, 3))],
     ),
     'TopKMetric': (top_k_samples, (), [dict(k=(1, 5)), dict(k=(2,))]),
 }
@@ -194,18 +194,6 @@ def test_ranks_equal_one_process(tmp_path, ranks):
         ('RetrievalMetric', dict(similarity='l1'), TypeError, "similarity='l1'.*takes .*prefix"),
         ('RetrievalMetric', dict(recall_at=[0]), ValueError, 'int >= 1, got 0'),
         ('RetrievalMetric', dict(recall_at=3), TypeError, 'list of integers'),
-        (
-            'RetrievalMetric',
-            dict(gallery_key='a', gallery_per_class=1),
-            ValueError,
-            'exclude each other',
-        ),
-        (
-            'RetrievalMetric',
-            dict(gallery_per_class=0),
-            ValueError,
-            'gallery_per_class must be at least 1, got 0',
-        ),
         ('RetrievalMetric', dict(out_file='x.pkl'), ValueError, r"end in \.npz, got 'x.pkl'"),
         ('TopKMetric', dict(k=()), ValueError, 'k must be positive'),
     ],

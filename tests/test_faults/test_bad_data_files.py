@@ -92,7 +92,7 @@ HUGE = 10**400
         (dict(area=HUGE), 'box of impossible size'),
         (dict(iscrowd=HUGE), 'iscrowd is 1000'),
         (dict(bbox=[[1]] * 4), r'bbox is \[\[1\], \[1\]'),
-        (dict(image_id=HUGE), 'no image has the id 1000'),
+        (dict(image_id=HUGE), 'image_id 1000'),
     ],
 )
 def test_numbers_that_no_float_holds(values, message):

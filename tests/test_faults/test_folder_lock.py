@@ -12,7 +12,7 @@ from tiny_tool_run import TRAIN, environment, start_tool, write_config
 
 from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.errors import UserError
-from mmrank.files import process_lives
+from mmrank.files import _process_lives
 
 NAME = '.training.lock'
 HOLD = """
@@ -65,7 +65,7 @@ def test_children_do_not_keep_the_lock(tmp_path):
     child = int(process.stdout.readline())
     process.kill()
     process.wait()
-    assert process_lives(child)
+    assert _process_lives(child)
     with lock_folder(tmp_path, NAME):
         pass
     os.kill(child, signal.SIGKILL)

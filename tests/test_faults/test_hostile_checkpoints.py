@@ -18,7 +18,7 @@ from tiny_tool_run import TEST, TRAIN, write_config
 from training_ends import assert_same
 
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
-from mmrank.engine.resume.checkpoint import find_damage
+from mmrank.engine.resume.checkpoint import _find_damage
 
 
 class Call:
@@ -64,9 +64,9 @@ def test_loading_is_refused_by_name(tmp_path, marker, zip_format):
 @both_formats
 def test_judging_runs_nothing(tmp_path, marker, zip_format):
     path = evil_file(tmp_path / 'epoch_1.pth', marker, zip_format)
-    assert (find_damage(path) is None) is zip_format
+    assert (_find_damage(path) is None) is zip_format
     pickle.dump(Call(os.mkdir, str(marker)), path.open('wb'))
-    assert find_damage(path) is not None
+    assert _find_damage(path) is not None
 
 
 @both_formats

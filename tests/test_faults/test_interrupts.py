@@ -132,7 +132,7 @@ def test_two_processes_end_after_the_same_iteration(tmp_path):
     last = Path((tmp_path / 'work' / 'last_checkpoint').read_text())
     content = torch.load(last, weights_only=False)
     assert str(content['meta']['iter'] - 1) == steps.pop()
-    assert len(content['rng_state']['processes']) == 2
+    assert len(content['mmrank_rng_state']['processes']) == 2
 
 
 WAIT = """

@@ -80,4 +80,4 @@ def test_a_group_of_weight_zero_adds_nothing_to_dr_loss():
     value = DRLoss()(scores, labels, weight, group=group)
     torch.testing.assert_close(value, DRLoss()(scores[:3], labels[:3]))
     assert DRLoss()(scores, labels, 0 * weight) == 0
-    assert dr_loss(scores, torch.full((6,), -1.0)) == 0
+    assert dr_loss(scores, labels, mask=torch.zeros(6)) == 0

@@ -8,15 +8,7 @@ from gloo_processes import run_on_ranks
 from torch.utils.checkpoint import checkpoint
 
 from mmrank.errors import UserError
-from mmrank.losses import (
-    AUCLoss,
-    EmbeddingBatch,
-    EmbeddingLoss,
-    PMLLoss,
-    SmoothAPLoss,
-    StableAPLoss,
-    SumLoss,
-)
+from mmrank.losses import AUCLoss, EmbeddingLoss, PMLLoss, SmoothAPLoss, StableAPLoss, SumLoss
 
 WEIGHTS = [0.9, 0.3]
 
@@ -46,9 +38,8 @@ def test_the_gradients_are_to_each_other_as_the_weights():
     total = _embedding_sum(balance_gradients=True)
     alone = [EmbeddingLoss(copy.deepcopy(x)) for x in total.loss.losses]
     embeddings, labels = _embeddings()
-    # Rows of length 1 stay as they are, so that their gradient is the one that is compared.
     unit = _unit(embeddings)
-    values = [loss.loss.embedding_loss(EmbeddingBatch.of_one_batch(unit, labels)) for loss in alone]
+    values = [loss(unit, labels) for loss in alone]
     sizes = [_size(value, unit) for value in values]
     factor = sizes[0] / sizes[1]
     expected = WEIGHTS[0] * values[0] + WEIGHTS[1] * factor * values[1]

@@ -70,6 +70,8 @@ def test_labels_of_any_kind(case):
     """Indices, and 0 and 1 of each dtype, are the same labels; a box needs one class a row."""
     rows = Rows(case)
     rows.labels[:4] = torch.arange(4)
+    if case.details.use_sigmoid is None:
+        return  # softmax for indices, sigmoid for 0 and 1 of a class
     if not case.details.use_sigmoid:
         with pytest.raises(ValueError, match='one class per sample'):
             rows.call(case.build(), labels=torch.zeros(12, CLASSES))

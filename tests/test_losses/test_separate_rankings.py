@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmrank.losses import APLoss, StableAPLoss
-from mmrank.losses.separate_rankings import can_be_separate, separate_rankings
+from mmrank.losses.ranking.separate_rankings import can_be_separate, separate_rankings
 
 CLASSES, ROWS, NUMBER = 4, 30, 3
 SETTINGS = [

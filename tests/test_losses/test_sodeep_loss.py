@@ -8,7 +8,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from mmrank.errors import UserError
 from mmrank.losses import RankSorter, SoDeepLoss
-from rankings import made_up_lists, rank_error, train_sorter
+from train_sorter import made_up_lists, rank_error, train_sorter
 
 ROOT = Path(__file__).parents[2]
 LENGTH = 12

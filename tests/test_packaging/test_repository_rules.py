@@ -112,7 +112,7 @@ def test_bandit_finds_nothing():
 REMOVERS = {
     'mmrank/files.py': 'replace_atomically temporary_folder remove_temporary_files remove_path',
     # The pointer; checkpoints with a successor.
-    'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole _remove',
+    'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole _remove_outdated',
     'mmrank/datasets/transforms/load_cached_features.py': 'write',  # of a cache that was one
     'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself
     'tools/bootstrap.py': 'make',  # its stamp

@@ -17,7 +17,7 @@ def test_given_priors():
 
 def test_counts_and_the_scale_of_the_authors():
     prior = ClassPrior('counts', 4)
-    with pytest.raises(RuntimeError, match='call set_class_counts'):
+    with pytest.raises(RuntimeError, match='Fix: loss.set_class_counts'):
         prior.of(4, None)
     prior.set_counts([1, 3, 0, 4])
     assert prior.of(4, None).tolist() == [0.125, 0.375, 0.5, 0.5]

@@ -138,7 +138,7 @@ def test_command(capsys, monkeypatch):
         (['no_such:Loss'], "'no_such' cannot be imported: .* Fix: install it"),
         (['torch.nn:No'], "'torch.nn' has no 'No'. Fix: "),
         (['torch.nn:L1Loss', '--set', 'x'], "--set 'x' has no value. Fix: x=VALUE"),
-        (['torch.nn:L1Loss', '--promise', 'x'], "--promise 'x' is unknown. Fix: one of value"),
+        (['torch.nn:L1Loss', '--promise', 'x'], "check 'x' is unknown. Fix: one of value"),
     ],
 )
 def test_command_names_the_mistake(arguments, message, capsys):

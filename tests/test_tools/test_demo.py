@@ -39,27 +39,6 @@ def test_generator_refuses_impossible_values(tmp_path):
     assert 'num_classes is 20' in done.stderr
 
 
-def test_check_and_fix(data_root, tmp_path):
-    tool = 'tools/dataset_converters/check_coco.py'
-    ann_file = data_root / 'annotations' / 'val.json'
-    images = ['--images', data_root / 'val', '--verify-images']
-    done = call(tool, ann_file, *images)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert 'No problem found' in done.stdout
-    document = json.loads(ann_file.read_text())
-    document['annotations'][0]['bbox'][2] = -4
-    bad, fixed = tmp_path / 'bad.json', tmp_path / 'fixed.json'
-    bad.write_text(json.dumps(document))
-    done = call(tool, bad, '--fix', fixed)
-    assert done.returncode == 1
-    assert 'negative' in done.stdout
-    assert call(tool, fixed, *images).returncode == 0
-    bad.write_text(bad.read_text()[:-30])
-    done = call(tool, bad)
-    assert done.returncode == 2
-    assert 'cut off' in done.stderr
-
-
 def test_figures_from_prediction_files(data_root, tmp_path):
     ann_file = data_root / 'annotations' / 'val.json'
     annotations = json.loads(ann_file.read_text())['annotations']

@@ -26,7 +26,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from detectors.evaluation import run_benchmark
+from detectors.evaluation import describe_runs, rich_benchmark, run_benchmark, write_benchmark
 from detectors.runs import (
     ModelResult,
     find_annotations,
@@ -36,7 +36,6 @@ from detectors.runs import (
     plan_run,
     read_result,
 )
-from detectors.tables import describe_runs, rich_benchmark, write_benchmark
 from mmrank.apis.coco.pr_curves import plot_pr_curves
 from mmrank.apis.common.command_line import Entry, tool_parser
 from mmrank.apis.entry_point import add_checkpoint_options, checkpoint_words

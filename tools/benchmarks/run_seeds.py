@@ -116,7 +116,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     return 1 if failed or untunable else 0
 
 
-@show_user_errors(ImportError, on_interrupt=AGAIN)
+@show_user_errors(OSError, on_interrupt=AGAIN)
 def main() -> int:
     args = parse_args()
     # A termination is treated as an interrupt: the trainings end with it.

@@ -136,7 +136,8 @@ def object_items(path: Path, folder: Path) -> Iterator[Item]:
         share = place / len(images)
         part = 'train' if share < 0.8 else 'val' if share < 0.9 else 'test'
         captions = partial(object_captions, objects[image_id])
-        yield Item(part, 'images', f'{part}/{Path(name).stem}.png', folder / name, captions, {})
+        # The whole name: a.jpg may be beside a.png, and day/1.jpg beside night/1.jpg.
+        yield Item(part, 'images', f'{part}/{name}.png', folder / name, captions, {})
 
 
 def write(items: list[Item], args: argparse.Namespace, out: Path) -> dict[str, Counter]:

@@ -2,13 +2,13 @@
 
   python tools/model_converters/to_stock.py CONFIG CHECKPOINT stock/detector
 
-writes stock/detector.py and stock/detector.pth, which need mmdet alone:
+writes stock/detector.py and stock/detector.pth, which need mmdet alone to test and to predict:
 
   inferencer = DetInferencer('stock/detector.py', 'stock/detector.pth')
 
 The centre of the scores moves into the bias, so boxes and scores stay the same. Averaged weights
-(EMAHook) are taken where there are any. What becomes a stock counterpart or goes is printed; an
-entry without a counterpart is refused by name.
+(EMAHook) are taken where there are any. Settings of the training go. What becomes a stock
+counterpart is printed; an entry without a counterpart is refused by name.
 """
 
 import copy

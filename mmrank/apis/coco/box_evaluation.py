@@ -110,6 +110,11 @@ def check_predictions(
             'bbox is [x, y, width, height], not two corners.',
         ),
         (
+            (numbers[:, :4] <= 1).all() & (size > 0).any(axis=1),
+            'lie within one pixel, as fractions of an image do',
+            'multiply by the width and height of the image.',
+        ),
+        (
             is_beyond,
             'reach beyond their images, as two corners taken for corner and size do',
             'bbox is [x, y, width, height].',

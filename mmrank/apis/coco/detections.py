@@ -20,6 +20,7 @@ from pycocotools.cocoeval import COCOeval
 from mmrank.apis.coco.box_evaluation import best_f1_thresholds
 from mmrank.datasets.image_header import decode_image
 from mmrank.errors import MissingFileError, UserError
+from mmrank.visualization.figures import as_typed
 
 MATCH_IOU = 0.5
 # Inches of a panel's width; the height follows the images.
@@ -124,7 +125,7 @@ def draw_detections(
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A legend of several lines pushes the titles beyond the edge.
-    figure.savefig(path, dpi=110, bbox_inches='tight')
+    as_typed(figure).savefig(path, dpi=110, bbox_inches='tight')
     return path
 
 
@@ -224,10 +225,12 @@ def _fitting_labels(
     is_below: Sequence[bool],
 ) -> list[bool]:
     """Choose labels so that no two overlap, the first ones before others."""
-    placed, chosen = [], []
+    placed = []
+    chosen = []
     height = _LINE_HEIGHT * font_size
     for (x, y), label, below in zip(corners, labels, is_below):
-        top, right = y if below else y - height, x + _CHARACTER_WIDTH * font_size * len(label)
+        top = y if below else y - height
+        right = x + _CHARACTER_WIDTH * font_size * len(label)
         fits = bool(label) and not any(
             x < other_right
             and left < right

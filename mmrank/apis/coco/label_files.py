@@ -242,8 +242,11 @@ def _read_voc(
 def _read_xml(
     path: Path, source: Path, pictures: Pictures, faults: Faults
 ) -> tuple[Picture, list[Label]]:
+    data = path.read_bytes()
+    if b'<!ENTITY' in data:  # entities can fill the memory
+        raise UserError(f'{path} defines entities, and labels need none. Fix: remove the file')
     try:
-        root = ElementTree.parse(path).getroot()  # nosec B314
+        root = ElementTree.fromstring(data)  # nosec B314
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise UserError(f'{path} is not XML: {error}. Fix: export or fetch it again') from error
     # Copied files often keep the name of another picture.

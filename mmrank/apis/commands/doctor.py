@@ -47,13 +47,13 @@ class Row(NamedTuple):
     note: str
 
 
-def last_line(error: BaseException) -> str:
+def _last_line(error: BaseException) -> str:
     """Return an error as one line."""
     lines = str(error).strip().splitlines() or ['']
     return f'{type(error).__name__}: {lines[-1]}'[:120]
 
 
-def check_module(name: str, purpose: str, fix: str) -> Row:
+def _check_module(name: str, purpose: str, fix: str) -> Row:
     """Import a module and return its version."""
     try:
         module = importlib.import_module(name)
@@ -61,11 +61,11 @@ def check_module(name: str, purpose: str, fix: str) -> Row:
         # A binary that does not fit its neighbours fails in many ways.
         if isinstance(error, ModuleNotFoundError) and error.name == name:
             return Row(name, '', BROKEN if name in CORE else ABSENT, f'{purpose}; {fix}')
-        return Row(name, '', BROKEN, last_line(error))
+        return Row(name, '', BROKEN, _last_line(error))
     return Row(name, str(getattr(module, '__version__', '')), OK, purpose)
 
 
-def check_ops() -> Row:
+def _check_ops() -> Row:
     """Run mmcv's operators once, and say whose they are."""
     fix = 'pip install mmcv-lite: mmrank has its operators'
     devices = []
@@ -85,11 +85,11 @@ def check_ops() -> Row:
         whose = 'compiled' if compiled_extension() else 'those of mmrank, on torchvision'
     except Exception as error:
         state = ABSENT if isinstance(error, ModuleNotFoundError) else BROKEN
-        return Row('mmcv.ops', '', state, f'{last_line(error)}; {fix}')
+        return Row('mmcv.ops', '', state, f'{_last_line(error)}; {fix}')
     return Row('mmcv.ops', '+'.join(devices), OK, f'{whose}; nms returns the right boxes')
 
 
-def check_gpu() -> Row:
+def _check_gpu() -> Row:
     """Use a GPU once."""
     built = ''
     try:
@@ -100,27 +100,27 @@ def check_gpu() -> Row:
             torch.ones(2, device='cuda').sum().item()
             return Row('CUDA', built, OK, torch.cuda.get_device_name())
     except Exception as error:
-        return Row('CUDA', built, BROKEN if built else ABSENT, last_line(error))
+        return Row('CUDA', built, BROKEN if built else ABSENT, _last_line(error))
     why = 'no GPU seen' if built else 'this torch is built without CUDA'
     return Row('CUDA', built, ABSENT, f'{why}; everything runs on CPU')
 
 
-def check_registry() -> Row:
+def _check_registry() -> Row:
     """Build a loss from a config."""
     try:
         from mmrank.registry import MODELS
 
         MODELS.build({'type': 'mmrank.StableAPLoss'})
     except Exception as error:
-        return Row('mmrank.registry', '', BROKEN, last_line(error))
+        return Row('mmrank.registry', '', BROKEN, _last_line(error))
     return Row('mmrank.registry', '', OK, 'StableAPLoss builds from a config')
 
 
 def collect() -> list[Row]:
     """Return all rows."""
     python = Row('Python', platform.python_version(), OK, sys.executable)
-    modules = [check_module(*module) for module in MODULES]
-    return [python, *modules, check_registry(), check_ops(), check_gpu()]
+    modules = [_check_module(*module) for module in MODULES]
+    return [python, *modules, _check_registry(), _check_ops(), _check_gpu()]
 
 
 def main() -> int:

@@ -32,7 +32,7 @@ import mmengine
 from mmengine.config import Config, ConfigDict
 from mmengine.evaluator import DumpResults
 
-from mmrank.apis.common.error_door import run
+from mmrank.apis.common.command_errors import run
 from mmrank.apis.entry_point import (
     build_runner,
     check_data,
@@ -63,7 +63,7 @@ def parse_args() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def set_visualization(cfg: Config, args: argparse.Namespace) -> None:
+def _set_visualization(cfg: Config, args: argparse.Namespace) -> None:
     """Switch drawing on, for the hook of mmdet or of mmpretrain."""
     hook = (cfg.get('default_hooks') or {}).get('visualization')
     if not hook:
@@ -80,7 +80,7 @@ def set_visualization(cfg: Config, args: argparse.Namespace) -> None:
         hook['test_out_dir' if is_detection else 'out_dir'] = args.show_dir
 
 
-def set_tta(cfg: Config) -> None:
+def _set_tta(cfg: Config) -> None:
     """Let the model average over augmented images; refuse one that shows calibrated scores."""
     kind = cfg.model.get('type')
     if getattr(kind, '__name__', str(kind)).rpartition('.')[2] == 'CalibratedModel':
@@ -116,7 +116,7 @@ def set_tta(cfg: Config) -> None:
     data.pipeline = cfg.tta_pipeline
 
 
-def test_and_keep(runner, args: argparse.Namespace) -> None:
+def _test_and_keep(runner, args: argparse.Namespace) -> None:
     """Test, and write what ``--out`` is to keep, whole or not at all."""
     with temporary_folder(args.out) if is_main_process() else nullcontext(Path()) as folder:
         path = folder / Path(args.out).name
@@ -155,11 +155,11 @@ def start(args: argparse.Namespace) -> None:
     cfg.load_from = args.checkpoint
     cfg.resume = False
     if args.show or args.show_dir:
-        set_visualization(cfg, args)
+        _set_visualization(cfg, args)
     if args.amp:
         cfg.test_cfg.fp16 = True
     if args.tta:
-        set_tta(cfg)
+        _set_tta(cfg)
     warnings = [] if args.no_check else check_data(cfg, splits=('test',))
     runner = build_runner(cfg, allow_partial=args.allow_partial)
     model = bare_model(runner.model)
@@ -169,7 +169,7 @@ def start(args: argparse.Namespace) -> None:
     if args.out is None:
         runner.test()
     else:
-        test_and_keep(runner, args)
+        _test_and_keep(runner, args)
     sys.stderr.writelines(f'{text}\n' for text in warnings)
 
 

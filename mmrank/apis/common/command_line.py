@@ -89,7 +89,8 @@ def split_entry(word: str) -> tuple[str, str, str | None]:
     name, equals, text = word.partition('=')
     # A path may have an equals sign of its own.
     if not equals or Path(word.partition(',')[0]).exists():
-        name, text = '', word
+        name = ''
+        text = word
     path, comma, checkpoint = text.partition(',')
     return name, path, checkpoint if comma else None
 
@@ -113,7 +114,7 @@ def foreign_pictures(folder: str | os.PathLike, written: Iterable[Path]) -> list
     return [f'not of this run, but in the folder before: {", ".join(names)}'] if names else []
 
 
-def digest_run(config: Mapping, checkpoint: str | os.PathLike | None, device: str) -> str:
+def digest_run(config: Mapping | list, checkpoint: str | os.PathLike | None, device: str) -> str:
     """Sixteen hexadecimal digits of config, content of the checkpoint and kind of device."""
     content = hashlib.sha256(json.dumps([config, device], sort_keys=True, default=str).encode())
     if checkpoint is not None:

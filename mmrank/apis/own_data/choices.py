@@ -183,7 +183,8 @@ def _explain(chosen: Choices, splits: dict[str, Split], sides: np.ndarray, steps
     low, middle, high = (round(x) for x in np.percentile(sides, [10, 50, 90]))
     strides = STRIDES[chosen.detector]
     stock = ANCHOR_SCALES[chosen.detector][0]
-    smallest, largest = chosen.anchor_scale * strides[0], chosen.anchor_scale * strides[-1]
+    smallest = chosen.anchor_scale * strides[0]
+    largest = chosen.anchor_scale * strides[-1]
     begin = stock * strides[0]
     kind = "mmdet's own" if chosen.anchor_scale == stock else f"mmdet's own begin at {begin}"
     optimiser = "SGD, mmdet's rate for 16 images by the batch"

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
+from mmrank.imports import required_package
 from mmrank.visualization.figures import new_panels, save, shorten
 from mmrank.visualization.palette import colours_of
 
@@ -18,8 +19,7 @@ _NAMED_CLASSES = 20
 _PER_CLASS, _PERPLEXITY = 100, 30
 
 
-@dataclass(frozen=True)
-class EmbeddingMap:
+class _EmbeddingMap(NamedTuple):
     """Samples on a plane."""
 
     name: str  # Of the model
@@ -42,22 +42,17 @@ def choose_samples(labels: np.ndarray, num_classes: int) -> np.ndarray:
     return np.sort(np.concatenate(rows))
 
 
-def neighbour_purity(distances: np.ndarray, labels: np.ndarray) -> float:
+def _neighbour_purity(distances: np.ndarray, labels: np.ndarray) -> float:
     """Percent of samples whose nearest other one is of their class."""
     distances = distances.copy()
     np.fill_diagonal(distances, np.inf)
     return float(100 * (labels[distances.argmin(1)] == labels).mean())
 
 
-def make_map(name: str, features: RetrievalFeatures, rows: np.ndarray) -> EmbeddingMap:
+def make_map(name: str, features: RetrievalFeatures, rows: np.ndarray) -> _EmbeddingMap:
     """Place samples on a plane by t-SNE (van der Maaten and Hinton, 2008) of cosine distances."""
-    try:
+    with required_package('sklearn', 'a map of embeddings', 'pip install scikit-learn'):
         from sklearn.manifold import TSNE
-    except ImportError as error:
-        raise UserError(
-            'a map of embeddings requires scikit-learn, which is not '
-            'installed. Fix: pip install scikit-learn'
-        ) from error
     if len(rows) <= 3 * _PERPLEXITY:
         raise UserError(
             f'{name}: {len(rows)} samples are too few. Fix: more than {3 * _PERPLEXITY}, of more '
@@ -73,17 +68,17 @@ def make_map(name: str, features: RetrievalFeatures, rows: np.ndarray) -> Embedd
     tsne = TSNE(perplexity=_PERPLEXITY, init='random', metric='precomputed', random_state=0)
     places = tsne.fit_transform(distances)
     offsets = places[:, None] - places
-    return EmbeddingMap(
+    return _EmbeddingMap(
         name,
         places,
         labels,
-        neighbour_purity(distances, labels),
-        neighbour_purity((offsets**2).sum(-1), labels),
+        _neighbour_purity(distances, labels),
+        _neighbour_purity((offsets**2).sum(-1), labels),
     )
 
 
 def plot_maps(
-    maps: Sequence[EmbeddingMap],
+    maps: Sequence[_EmbeddingMap],
     path: str | os.PathLike,
     classes: Mapping[int, str] | Sequence[str] | None = None,
 ) -> Path:

@@ -179,7 +179,7 @@ class SeedPlan:
         if fold is not None:
             name = f'fold_{fold}-{name}'
         if stage == TUNE:
-            name = re.sub(r'[^\w.=+-]+', '_', choice_label(choice)) + f'/{name}'
+            name = re.sub(r'[^\w.=+-]+', '_', choice_label(choice))[:100] + f'/{name}'
         folder = self.out_dir / stage / method.name / name
         return Run(method.name, method.config, stage, seed, options, dict(choice), folder, fold)
 
@@ -282,8 +282,8 @@ def _read_method(entry: Any, options: Mapping[str, str], grid: Mapping[str, tupl
     entry = _mapping({'config': entry} if isinstance(entry, str) else entry, 'methods')
     config = _take(entry, 'config', None, str, 'the config of each of the methods')
     name = _take(entry, 'name', Path(config).stem, str, 'a name')
-    if not re.fullmatch(r'[\w.+-]+', name) or name in ('.', '..'):
-        raise _wrong('name', name, 'letters, digits and _ . + - only, as it names a folder')
+    if not re.fullmatch(r'[\w.+-]{1,100}', name) or name in ('.', '..'):
+        raise _wrong('name', name, 'up to 100 letters, digits and _ . + -, as it names a folder')
     own = _read_options(entry.pop('cfg_options', None), f'{name}.cfg_options')
     own_grid = _read_grid(entry.pop('tune', None), f'{name}.tune')
     if entry:

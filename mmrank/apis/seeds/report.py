@@ -85,9 +85,9 @@ def report(
     cells = summarise(plan, values)
     every = [*tuning_outcomes, *outcomes]
     failures = [item for item in every if item.error]
-    text = write_markdown(plan, cells, tuning=tuning, failures=failures)
+    text = _write_markdown(plan, cells, tuning=tuning, failures=failures)
     folder = plan.out_dir
-    write_runs_csv(plan, every, folder / 'runs.csv')
+    _write_runs_csv(plan, every, folder / 'runs.csv')
     write_atomically(text.encode(), folder / 'report.md')
     draw_box_plot(
         values,
@@ -107,7 +107,7 @@ def report(
         console.print(f'wrote {folder / name}')
 
 
-def write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: Path) -> Path:
+def _write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: Path) -> Path:
     """Write a row for each run: a record, of which tools/research/results.py makes tables."""
     done = [outcome for outcome in outcomes if outcome.metrics]
     fields = [*FACTS, *sorted({key for outcome in done for key in outcome.metrics})]
@@ -127,7 +127,7 @@ def write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: Path) -> P
     return write_rows(path, rows, fields)
 
 
-def write_markdown(
+def _write_markdown(
     plan: SeedPlan,
     cells: Sequence[Summary],
     *,

@@ -131,7 +131,7 @@ class RunQueue:
         outcomes: dict[int, Outcome] = {}
         waiting = []
         for index, run in enumerate(runs):
-            if run.result_file.is_file():
+            if os.path.lexists(run.result_file):
                 outcomes[index] = self._finish(run, '', 0.0)
             else:
                 waiting.append(index)

@@ -144,15 +144,15 @@ def is_polygon(polygon: object) -> bool:
 class Rule(NamedTuple):
     """A kind of problem.
 
-    ``where`` says in which annotations, (n,) bool; ``text`` is what a finding says of one, with its
-    values in braces. It is an error if there are more than the ``tolerated`` share.
+    ``where`` says in which annotations, (n,) bool, and ``keys`` what a finding shows of one. It is
+    an error if there are more than the ``tolerated`` share.
     """
 
     kind: str
     where: Callable[[Columns], np.ndarray]
-    text: str
     fix: str
     tolerated: float = 0.0
+    keys: tuple[str, ...] = ('category_id', 'bbox', 'area')
 
 
 def _occurs_again(columns: Columns) -> np.ndarray:
@@ -177,37 +177,31 @@ _ERRORS = (
     Rule(
         'duplicate annotation id',
         _occurs_again,
-        'this id occurs again',
         'number the annotations 1, 2, 3, ...; merged files are the usual cause.',
     ),
     Rule(
         'unknown image id',
         lambda columns: columns.image < 0,
-        'no image has the id {image_id}',
         "add the image to 'images' or remove the annotation.",
     ),
     Rule(
         'unknown category id',
         lambda columns: columns.label < 0,
-        'category_id is {category_id}; the file has {known}',
         "add the category to 'categories' or remove the annotation, which training leaves out.",
     ),
     Rule(
         'box of impossible size',
         _is_impossible,
-        'bbox is {bbox}, area is {area}',
         f'{_REAL_BOX[:-1]}, each below 10^9; NaN makes the loss NaN.',
     ),
     Rule(
         'box of negative size',
         lambda columns: (columns.box[:, 2:] < 0).any(1),
-        'bbox is {bbox}',
         'bbox is [x, y, width, height]; corners [x1, y1, x2, y2] must be turned into it.',
     ),
     Rule(
         'box of zero size',
         lambda columns: (columns.box[:, 2:] == 0).any(1),
-        'bbox is {bbox}',
         _REAL_BOX,
         # Official COCO has two in 860,001, and mmdet skips them.
         tolerated=1e-4,
@@ -215,13 +209,11 @@ _ERRORS = (
     Rule(
         'box outside the image',
         _is_outside,
-        'bbox is {bbox}, the image is {image_size}',
         "correct the box or the image's width and height: the box covers no pixel of the image.",
     ),
     Rule(
         'area not positive',
         lambda columns: ~(columns.area > 0),
-        'area is {area}',
         'set area to the pixels of the object, or width * height of the box; '
         'mmdet drops objects without area.',
     ),
@@ -264,13 +256,11 @@ _DOUBTS = (
     Rule(
         'boxes are corners',
         _are_corners,
-        'bbox is {bbox}, the image is {image_size}',
         'turn the corners [x1, y1, x2, y2] into [x, y, width, height].',
     ),
     Rule(
         'boxes reach beyond the image',
         _overhangs,
-        'bbox is {bbox}, the image is {image_size}',
         'check width and height of the images, and that bbox is [x, y, width, height].',
         tolerated=1,
     ),
@@ -279,14 +269,12 @@ _DOUBTS = (
         lambda columns: ((columns.box[:, :2] + columns.box[:, 2:] <= 1) & (columns.size > 1)).all(
             1
         ),
-        'bbox is {bbox}',
         'multiply x and width by the width of the image, y and height by its height.',
         tolerated=0.1,
     ),
     Rule(
         'area does not fit the box',
         _has_odd_area,
-        'area is {area}, bbox is {bbox}',
         'set area to the pixels of the object, or width * height of the box: AP of small, medium '
         'and large objects goes by it.',
         tolerated=1,
@@ -294,21 +282,18 @@ _DOUBTS = (
     Rule(
         'same box twice',
         _is_repeated,
-        'another object of the class has bbox {bbox}',
         'remove the copy: the second counts as an object that is missed.',
         tolerated=1,
     ),
     Rule(
         'rotated box',
         lambda columns: columns.is_turned,
-        'attributes.rotation is set',
         'export polygons or masks, and boxes around them: bbox is the box before it is turned.',
         tolerated=1,
     ),
     Rule(
         'object to ignore',
         lambda columns: columns.is_ignored & (columns.crowd == 0),
-        "'ignore' is set",
         'iscrowd=1 in place of ignore: mmdet does not train on the object, and COCO counts it as '
         'missed.',
         tolerated=1,
@@ -316,7 +301,6 @@ _DOUBTS = (
     Rule(
         'annotation id 0',
         lambda columns: columns.id == 0,
-        'pycocotools never counts this object as found',
         'number the annotations 1, 2, 3, ...',
         tolerated=1,
     ),
@@ -328,17 +312,16 @@ def _mask_rules(is_wanted: np.ndarray, are_required: bool) -> tuple[Rule, Rule]:
         Rule(
             'object without a mask',
             lambda columns: (columns.mask == 0) & is_wanted[columns.label] & are_required,
-            'it has no segmentation',
             'write its segmentation, remove the annotation, or with_mask=False of LoadAnnotations: '
             'mmdet ends in a KeyError at this image.',
         ),
         Rule(
             'mask that cannot be drawn',
             lambda columns: columns.mask < 0,
-            'segmentation is {segmentation}, the image is {image_size}',
             'segmentation is a list of polygons [[x1, y1, x2, y2, x3, y3, ...]], or an RLE whose '
             'size is [height, width] of the image.',
             tolerated=0 if are_required else 1,
+            keys=('segmentation',),
         ),
     )
 
@@ -370,8 +353,9 @@ def scan_annotations(
         is_error = len(places) > rule.tolerated * len(annotations)
         for index in places[:MAX_EXAMPLES].tolist():
             ann = annotations[index]
-            text = rule.text.format(**_words(ann, sizes, report.names))
-            found.add(rule.kind, f'{_where(index, ann)}: {text}', is_error)
+            values = ', '.join(f'{key} is {shown(ann.get(key))}' for key in rule.keys)
+            size = ' x '.join(map(str, sizes.get(ann['image_id'], ('unknown',))))
+            found.add(rule.kind, f'{_where(index, ann)}: {values}, image {size}', is_error)
         if len(places):
             found.by_kind[rule.kind].count = len(places)
 
@@ -401,15 +385,6 @@ def scan_annotations(
 
 def _where(index: int, ann: dict) -> str:
     return f'annotations[{index}] (id {shown(ann["id"])}, image_id {shown(ann["image_id"])})'
-
-
-def _words(ann: dict, sizes: dict, names: dict) -> dict[str, str]:
-    """What the texts of the rules name of an annotation."""
-    return {
-        **{key: shown(ann.get(key)) for key in (*_FORMS, 'segmentation')},
-        'known': ', '.join(map(shown, list(names)[:10])) + (', ...' if len(names) > 10 else ''),
-        'image_size': '{} x {}'.format(*sizes.get(ann['image_id'], (inf, inf))),
-    }
 
 
 def _report_form(index: int, ann: object, found: Findings) -> None:

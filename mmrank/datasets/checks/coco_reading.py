@@ -72,7 +72,10 @@ def _not_json(data: bytes, error: ValueError) -> str:
     if not error.doc.rstrip().endswith(('}', ']')):
         return f'is cut off in a value that starts at {where}. Fix: fetch it again'
     around = error.doc[max(0, error.pos - 20) : error.pos + 20]
-    return f'is no valid JSON at {where}, near {around!r}. Fix: correct it, or fetch it again'
+    return (
+        f'is no valid JSON at {where}, near {around!r}. Fix: correct it, or fetch the file '
+        'again if it was cut off'
+    )
 
 
 @contextmanager

@@ -25,9 +25,6 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
     The validation classes are taken from the training part. Labels are 0 to C-1 in each split, by
     the names of its classes in natural order (2 before 10), which ``metainfo['classes']`` holds.
 
-    An item of the list has ``img_path``, ``gt_label`` and, where the data set has such,
-    ``super_class``.
-
     Args:
         data_root: Folder of the data set.
         split: ``'train'``, ``'val'``, ``'trainval'`` (both) or ``'test'``.
@@ -112,8 +109,6 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
             item = {'img_path': path, 'gt_label': labels[image.class_name]}
             if coarser:
                 item['label_levels'] = [*coarser[image.class_name], item['gt_label']]
-            if image.super_class:
-                item['super_class'] = image.super_class
             items.append(item)
         return items
 
@@ -128,16 +123,16 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         if self.hierarchy is None:
             return {}
         if self.hierarchy == 'super_class':
-            paths = {name: [group] for name, group in groups.items()}
+            rows = [[group, name] for name, group in groups.items()]
         else:
             rows = [row for _, row in read_rows(self.hierarchy, '\t')]
-            paths = {row[-1]: row[:-1] for row in rows}
+        paths = {row[-1]: row[:-1] for row in rows}
         missing = [name for name in wanted if not any(paths.get(name, ()))]
-        if missing or len({len(x) for x in paths.values()}) > 1:
-            what = f'has no coarser class of {missing[:5]}' if missing else 'has uneven lines'
+        is_even = len({len(x) for x in paths.values()}) == 1
+        if missing or not is_even or len(paths) < len(rows):
             raise UserError(
-                f'hierarchy={self.hierarchy!r} {what}. Fix: a line for each class, "coarse, ..., '
-                'class" parted by tabs'
+                f'hierarchy={self.hierarchy!r} lacks {missing[:5]}, has lines of several lengths, '
+                'or a class twice. Fix: a line for each class, "coarse, ..., class" parted by tabs'
             )
         numbers: dict[tuple[str, ...], int] = {}
         return {

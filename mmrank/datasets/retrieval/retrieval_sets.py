@@ -37,10 +37,8 @@ class StanfordOnlineProducts(RetrievalDataset):
 class VehicleID(RetrievalDataset):
     """PKU VehicleID (Liu et al., CVPR 2016), 26,267 vehicles.
 
-    The papers on AP search every test image in all others of its list: the stable AP paper gives
-    7,332, 12,995 and 20,038 images as the galleries, which is the whole small, medium and large
-    list. (SOPRC's mAUPRC is also lower than its Recall@1, which cannot be where a query has one
-    positive.) The data set's own protocol, one image of each vehicle in the gallery, drawn at
+    The papers on AP search every test image in all others of its list, the whole small, medium or
+    large one. The data set's own protocol, one image of each vehicle in the gallery, drawn at
     random, is ``mmrank.RetrievalMetric`` with ``gallery_per_class=1``.
 
     Args:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mmrank.distributed import all_gather_lists
-from mmrank.errors import UserTypeError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs import pairwise_surrogate_sum
@@ -98,10 +98,11 @@ class SOAPLoss(RankingLoss):
         check_tensors(sample_idx=sample_idx)
         if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
             found = None if sample_idx is None else tuple(sample_idx.shape)
-            raise ValueError(
-                f'{type(self).__name__} needs sample_idx of shape ({len(cls_score)},), the '
-                f'index of each row in the training set, got {found}; use '
-                "mmrank.OneVsRestHead and keep 'sample_idx' in meta_keys of PackInputs"
+            raise UserError(
+                f'{type(self).__name__} needs sample_idx of shape ({len(cls_score)},), got '
+                f'{found}. Fix: loss(scores, labels, sample_idx=the place of each row in the '
+                'training set); '
+                "mmrank.OneVsRestHead passes it with 'sample_idx' in meta_keys of PackInputs"
             )
         index = self.ranks.index_of(sample_idx, cls_score.device)
         # float64 holds every index.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mmrank.checks import one_of
 from mmrank.distributed import all_gather_rows, join, mean_over_ranks, rows_and_dtype, world_group
 from mmrank.errors import UserError
+from mmrank.losses.first_batch import warn_of_one_sample
 from mmrank.losses.options import NamedSettings
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.state.sample_state import check_sample_ids
@@ -182,10 +183,12 @@ class ContrastiveLoss(NamedSettings):
         check_floats(view1=view1, view2=view2)
         if sample_idx is not None:
             check_sample_ids(sample_idx, len(view1))
+            warn_of_one_sample(self, sample_idx)
         elif self.keeps_samples:
-            raise ValueError(
-                f'{type(self).__name__} requires sample_idx, the index of each sample in the '
-                "training set; keep 'sample_idx' in meta_keys of PackInputs"
+            raise UserError(
+                f'{type(self).__name__} requires sample_idx. Fix: loss(view1, view2, '
+                'sample_idx=the place of each sample in the training set); in mmpretrain keep '
+                "'sample_idx' in meta_keys of PackInputs"
             )
 
     def _check_batch_size(self, rows: int) -> None:

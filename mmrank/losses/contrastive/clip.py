@@ -29,8 +29,9 @@ class CLIPLoss(ContrastiveLoss):
     """Symmetric cross-entropy of images and texts.
 
     The image of a pair is classified among the texts of the batch, and its text among the images;
-    the two losses are averaged. Source: Radford et al., Learning Transferable Visual Models From
-    Natural Language Supervision, ICML 2021, section 2.3.
+    the two losses are averaged. Give ``loss.parameters()`` to the optimiser, too. Source: Radford
+    et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021,
+    section 2.3.
 
     Args:
         tau: Temperature, at the start if it is learned. CLIP takes 0.07.

@@ -1,6 +1,6 @@
 """Embeddings of a large batch, with the activations of a part of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import chain
 from typing import cast
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmrank.checks import check_at_least
+from mmrank.errors import UserError
 
 
 def grad_cache(
@@ -34,7 +35,8 @@ def grad_cache(
 
     Args:
         encode: Embeds some of the rows: returns (n, ...) of n of them.
-        rows: (B, ...) tensor, or a sequence of B, such as texts.
+        rows: (B, ...) tensor, a sequence of B, such as texts; or columns of B rows each, a mapping
+            such as a BatchEncoding, or a tuple of tensors.
         chunk: Rows at a time, >= 1.
         modules: Those that ``encode`` calls; ``encode`` itself if it is one.
 
@@ -47,16 +49,46 @@ def grad_cache(
         torch.Size([10, 2])
     """
     check_at_least(1, chunk=chunk)
-    if len(rows) <= chunk:
+    size = _number_of_rows(rows)
+    if size <= chunk:
         return encode(rows)
     if not modules and isinstance(encode, nn.Module):
         modules = [encode]
     found = []
-    last = (len(rows) - 1) // chunk * chunk
+    last = (size - 1) // chunk * chunk
     for start in range(0, last, chunk):
-        found.append(_checkpointed(encode, rows[start : start + chunk], modules))
-    found.append(encode(rows[last:]))
+        found.append(_checkpointed(encode, _part(rows, slice(start, start + chunk)), modules))
+    found.append(encode(_part(rows, slice(last, None))))
     return torch.cat(found)
+
+
+def _columns(rows) -> list[Tensor]:
+    """Tensors of a mapping, or of a tuple of tensors, with a row for each sample."""
+    values = rows.values() if isinstance(rows, Mapping) else rows
+    is_columns = isinstance(rows, (Mapping, tuple))
+    return [x for x in values if isinstance(x, Tensor) and x.dim()] if is_columns else []
+
+
+def _number_of_rows(rows) -> int:
+    columns = _columns(rows)
+    sizes = {len(x) for x in columns} or {len(rows)}
+    if len(sizes) > 1 or (isinstance(rows, Mapping) and not columns):
+        raise UserError(
+            'rows must be columns with as many rows each, got shapes '
+            f'{[tuple(x.shape) for x in columns]}. '
+            "Fix: tensors of (B, ...) each, such as tokenizer(texts, return_tensors='pt')"
+        )
+    return sizes.pop()
+
+
+def _part(rows, part: slice):
+    """Some of the rows, in the form that they have."""
+    if not _columns(rows):
+        return rows[part]
+    if not isinstance(rows, Mapping):
+        return tuple(x[part] if isinstance(x, Tensor) and x.dim() else x for x in rows)
+    cut = {k: x[part] if isinstance(x, Tensor) and x.dim() else x for k, x in rows.items()}
+    return type(rows)(cut)
 
 
 def _checkpointed(encode: Callable, part, modules) -> Tensor:

@@ -35,14 +35,13 @@ class _NegativeSums(Function):
         of_keys = torch.zeros_like(keys)
         of_scale = torch.zeros_like(scale)
         of_bias = torch.zeros_like(bias)
-        with torch.autocast(rows.device.type, enabled=False):
-            for part, _, scores, _ in negative_strips(rows, keys, ctx.numbers):
-                slope = (scale * scores + bias).sigmoid_().mul_(grad[part, None])
-                of_scale += (slope * scores).sum()
-                of_bias += slope.sum()
-                slope *= scale
-                of_rows[part].addmm_(slope, keys)
-                of_keys.addmm_(slope.t(), rows[part])
+        for part, _, scores, _ in negative_strips(rows, keys, ctx.numbers):
+            slope = (scale * scores + bias).sigmoid_().mul_(grad[part, None])
+            of_scale += (slope * scores).sum()
+            of_bias += slope.sum()
+            slope *= scale
+            of_rows[part].addmm_(slope, keys)
+            of_keys.addmm_(slope.t(), rows[part])
         return of_rows, of_keys, of_scale, of_bias, None
 
 
@@ -66,8 +65,8 @@ class SigLIPLoss(ContrastiveLoss):
     ``softplus(-t <x_i, y_i> - b) + sum_j softplus(t <x_i, y_j> + b)`` over the second views ``y_j``
     of all other samples, the mean over i. There is no softmax: a pair does not compete with the
     others, and a sample without negatives still has the loss of its own pair. b starts at -10, as
-    nearly all pairs of a batch are negative. Source: Zhai et al., Sigmoid Loss for Language Image
-    Pre-Training, ICCV 2023, section 3.2.
+    nearly all pairs of a batch are negative. Give ``loss.parameters()`` to the optimiser, too.
+    Source: Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV 2023, section 3.2.
 
     Args:
         tau: Temperature ``1/t`` at the start; the paper takes 0.1.

@@ -146,17 +146,16 @@ class _LogSumExp(Function):
         factor = slope / sums.total.clamp(min=1)
         of_rows = torch.zeros_like(rows)
         of_columns = of_rows if ctx.is_mirrored else torch.zeros_like(columns)
-        with torch.autocast(rows.device.type, enabled=False):
-            strips = negative_strips(rows, columns, ctx.numbers, ctx.is_mirrored, kept)
-            for part, first, strip, later in strips:
-                weights = sums.powers(strip, 0, part, 1).mul_(factor[0, part, None])
-                if ctx.both:
-                    mirror = sums.powers(strip[:, later.start - first :], -1, later, 0)
-                    weights[:, later.start - first :] += mirror.mul_(factor[-1, later])
-                of_rows[part].addmm_(weights, columns[first:])
-                of_columns[first:].addmm_(weights.t(), rows[part])
-                # The next strip takes their memory.
-                strip = mirror = None
+        strips = negative_strips(rows, columns, ctx.numbers, ctx.is_mirrored, kept)
+        for part, first, strip, later in strips:
+            weights = sums.powers(strip, 0, part, 1).mul_(factor[0, part, None])
+            if ctx.both:
+                mirror = sums.powers(strip[:, later.start - first :], -1, later, 0)
+                weights[:, later.start - first :] += mirror.mul_(factor[-1, later])
+            of_rows[part].addmm_(weights, columns[first:])
+            of_columns[first:].addmm_(weights.t(), rows[part])
+            # The next strip takes their memory.
+            strip = mirror = None
         # The weights of an anchor add up to 1.
         of_positive = -slope.sum(0)
         of_tau = -slope * mean_h / tau

@@ -9,7 +9,8 @@ from mmrank.autograd import violated
 from mmrank.checks import check_not_negative, one_of
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.losses.lists import check_classified, class_indices, one_vs_all
+from mmrank.losses.first_batch import warn_of_first_batch
+from mmrank.losses.lists import check_classified, class_indices, one_vs_all, without_left_out
 from mmrank.losses.options import NamedSettings
 from mmrank.state import LabelCounts
 from mmrank.tensors import at_least_float32, clamp_infinite
@@ -24,25 +25,30 @@ class PointwiseLoss(NamedSettings):
 
     Args:
         num_classes: Number of classes C, columns of the scores.
-        use_sigmoid: See above.
+        use_sigmoid: See above. None: softmax for (n,) class indices, where the loss has that form,
+            sigmoid for (n, C) labels.
         scope: ``global``: in distributed training the mean is over the rows of all ranks, exactly
             as in a single process. ``local``: each rank has its own mean.
         loss_weight: Factor of the whole loss.
     """
 
+    takes_logits = True
+
     def __init__(
         self,
         num_classes: int,
-        use_sigmoid: bool = True,
+        use_sigmoid: bool | None = None,
         scope: str = 'global',
         loss_weight: float = 1.0,
     ) -> None:
         super().__init__()
         one_of('scope', scope, ('global', 'local'))
         check_not_negative(loss_weight=loss_weight)
-        if not use_sigmoid and num_classes == 1:
+        if use_sigmoid is False and num_classes == 1:
             raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
         self.num_columns = num_classes
+        if num_classes == 1 or type(self).softmax_losses is PointwiseLoss.softmax_losses:
+            use_sigmoid = True
         self.use_sigmoid = use_sigmoid
         self.scope = scope
         self.loss_weight = loss_weight
@@ -60,8 +66,8 @@ class PointwiseLoss(NamedSettings):
         Args:
             cls_score: (n, C) raw scores, any float dtype.
             target: (n,) class indices, or (n, C) of 0 and 1, which softmax does not take. With
-                sigmoid C = no class.
-            weight: (n,) finite weights >= 0 of the rows.
+                ``use_sigmoid=True`` C = no class.
+            weight: (n,) finite weights >= 0 of the rows; the labels of a row of 0 are not read.
             avg_factor: Accepted because heads pass it, not used: the mean is over the rows. With it
                 (n, C) targets may be soft, in [0, 1]: those above 0 are positives.
             reduction_override: Likewise; only None is supported.
@@ -73,6 +79,8 @@ class PointwiseLoss(NamedSettings):
         if reduction_override is not None:
             raise ValueError(f'reduction_override={reduction_override!r} is not supported')
         check_classified(cls_score, target, weight, self.num_columns, weight_per_class=False)
+        warn_of_first_batch(self, cls_score, target, by_head=avg_factor is not None)
+        target = without_left_out(target, weight)
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())
@@ -86,7 +94,8 @@ class PointwiseLoss(NamedSettings):
             # A row of weight 0 may be NaN, and 0 * NaN is not 0.
             cls_score = cls_score.masked_fill(weight == 0, 0)
         cls_score = clamp_infinite(cls_score)  # inf - inf is NaN
-        if self.use_sigmoid:
+        by_sigmoid = target.dim() == 2 if self.use_sigmoid is None else self.use_sigmoid
+        if by_sigmoid:
             is_positive = one_vs_all(target, self.num_columns, soft=avg_factor is not None)
             losses, share = self.sigmoid_losses(cls_score, is_positive)
         else:
@@ -112,9 +121,9 @@ class PointwiseLoss(NamedSettings):
 
     def _single_labels(self, target: Tensor) -> Tensor:
         if target.dim() != 1:
-            raise ValueError(
+            raise UserError(
                 'softmax needs one class per sample, (n,) indices, got a target of shape '
-                f'{tuple(target.shape)}; set use_sigmoid=True for several'
+                f'{tuple(target.shape)}. Fix: target.argmax(1), or use_sigmoid=True for several'
             )
         return class_indices(target, self.num_columns, self.num_columns - 1)
 

@@ -41,7 +41,7 @@ class LDAMLoss(ClassCountLoss):
         **kwargs: See :class:`ClassCountLoss`.
 
     Attributes:
-        reweighting: () float32 buffer, 1 from the start of the re-weighting on.
+        reweighting: () int64 buffer, 1 from the start of the re-weighting on.
     """
 
     reweighting: Tensor
@@ -61,7 +61,7 @@ class LDAMLoss(ClassCountLoss):
         self.max_margin = max_margin
         self.scale = scale
         self.reweight_beta = reweight_beta
-        self.register_buffer('reweighting', torch.zeros((), dtype=torch.float32))
+        self.register_buffer('reweighting', torch.zeros((), dtype=torch.long))
 
     def start_reweighting(self) -> None:
         """Weight the classes from now on."""

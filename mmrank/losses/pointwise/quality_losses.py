@@ -54,6 +54,7 @@ class QualityLoss(HeadLoss):
     """
 
     box_input = 'quality'
+    takes_logits = True
     no_retrieval = 'scores the boxes of a detector'
 
     def __init__(

@@ -24,7 +24,14 @@ class ALRP(NamedTuple):
     localisation: Tensor
 
 
-def alrp_loss(logits: Tensor, targets: Tensor, box_errors: Tensor, *, delta: float = 1.0) -> ALRP:
+def alrp_loss(
+    logits: Tensor,
+    targets: Tensor,
+    box_errors: Tensor,
+    *,
+    mask: Tensor | None = None,
+    delta: float = 1.0,
+) -> ALRP:
     """ALRP of each list.
 
     ``mean_i (N_FP(i) + E_i + sum_{k != i} E_k H(s_k - s_i)) / rank(i)``. Source: Oksuz et al., A
@@ -46,7 +53,7 @@ def alrp_loss(logits: Tensor, targets: Tensor, box_errors: Tensor, *, delta: flo
         ALRP(classification=tensor(0.5000), localisation=tensor(0.2000))
     """
     check_positive(delta=delta)
-    parts = _alrp(target_lists(logits, targets, box_errors), delta)
+    parts = _alrp(target_lists(logits, targets, mask, box_errors), delta)
     return ALRP(*(like_scores(x, logits) for x in parts))
 
 

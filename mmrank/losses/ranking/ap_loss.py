@@ -6,6 +6,7 @@ from torch import Tensor
 from mmrank.checks import check_positive
 from mmrank.losses.base import GRADED
 from mmrank.losses.lists import RankedLists, like_scores
+from mmrank.losses.pairs_graded import relevances
 
 from .error_driven import ErrorDrivenLoss, RankCounts, target_lists
 
@@ -14,6 +15,7 @@ def ap_loss(
     logits: Tensor,
     targets: Tensor,
     *,
+    mask: Tensor | None = None,
     delta: float = 1.0,
     interpolate: bool = True,
     relevance: Tensor | None = None,
@@ -26,7 +28,8 @@ def ap_loss(
 
     Args:
         logits: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        targets: Same shape; in (0, 1] positive, 0 negative, < 0 left out.
+        targets: Same shape; in (0, 1] positive, 0 negative.
+        mask: Same shape, False or 0 at entries to ignore, whatever their target. None: all count.
         delta: Half width of the step H in units of the scores, > 0.
         interpolate: Use the interpolated precision: ``1 - N_FP/rank`` of a positive is the largest
             of all positives that do not score higher.
@@ -46,8 +49,8 @@ def ap_loss(
         tensor(0.5000)
     """
     check_positive(delta=delta)
-    lists = target_lists(logits, targets, relevance)
-    return like_scores(_ap(lists, delta, interpolate, lists.values), logits)
+    lists = target_lists(logits, targets, mask, relevance)
+    return like_scores(_ap(lists, delta, interpolate, relevances(lists)), logits)
 
 
 def _ap(

@@ -22,7 +22,7 @@ SCALE = 4.0
 MARGIN = 0.5
 
 
-def dr_loss(logits: Tensor, targets: Tensor) -> Tensor:
+def dr_loss(logits: Tensor, targets: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """DR loss of each list, of the sigmoid p of the logits.
 
     ``4/L log(1 + exp(L (P- - P+ + 1/2)))`` with L = 6, ``P- = sum_j q_j p_j``, ``q = softmax(p /
@@ -40,7 +40,7 @@ def dr_loss(logits: Tensor, targets: Tensor) -> Tensor:
         >>> dr_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
         tensor(3.5265)
     """
-    lists = target_lists(logits, targets)
+    lists = target_lists(logits, targets, mask)
     lists.pos = probabilities(lists.pos)
     lists.scores = probabilities(lists.scores)
     return like_scores(_dr(lists), logits)

@@ -24,22 +24,19 @@ from mmrank.tensors import check_tensors, shares
 USUAL_LOGITS = (-5.0, 5.0)
 
 
-def target_lists(logits: Tensor, targets: Tensor, values: Tensor | None = None) -> RankedLists:
-    """Lists by targets in (0, 1] for positives, 0 for negatives, < 0 (or NaN) for what is left out.
+def target_lists(
+    logits: Tensor, targets: Tensor, mask: Tensor | None = None, values: Tensor | None = None
+) -> RankedLists:
+    """Lists by targets in (0, 1] for positives and 0 for negatives; else ValueError.
 
-    ValueError above 1.
+    What the mask leaves out may have any target.
     """
-    check_tensors(logits=logits, targets=targets)
-    if logits.shape != targets.shape:
-        raise ValueError(
-            'logits and targets must have one shape, got '
-            f'{tuple(logits.shape)} and {tuple(targets.shape)}'
-        )
-    is_positive = targets > 0
+    check_tensors(logits=logits, targets=targets, mask=mask)
+    if mask is not None and mask.shape == targets.shape:
+        targets = targets.masked_fill(mask == 0, 0)
     # The scores themselves, arguments swapped, would pass for labels.
-    fix = '0 for negatives, at most 1 for positives, -1 for what is left out'
-    shares('targets', torch.where(is_positive, targets, 0), fix)
-    return split_lists(logits, is_positive, targets >= 0, values)
+    fix = 'targets > 0 if these are positives, and mask=(targets >= 0) to leave those below 0 out'
+    return split_lists(logits, shares('targets', targets, fix) > 0, mask, values)
 
 
 def _piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
@@ -194,6 +191,7 @@ class ErrorDrivenLoss(RankingLoss):
     """
 
     zero_without_positives = True
+    takes_logits = True
     fixed_settings = ('activation',)
     #: Weight of the new batch in the mean positive logit.
     momentum = 0.01

@@ -24,7 +24,9 @@ class RankSort(NamedTuple):
     sorting: Tensor
 
 
-def rank_sort_loss(logits: Tensor, targets: Tensor, *, delta: float = 0.5) -> RankSort:
+def rank_sort_loss(
+    logits: Tensor, targets: Tensor, *, mask: Tensor | None = None, delta: float = 0.5
+) -> RankSort:
     """Rank & Sort of each list.
 
     Source: Oksuz et al., Rank & Sort Loss for Object Detection and Instance Segmentation, ICCV
@@ -43,7 +45,7 @@ def rank_sort_loss(logits: Tensor, targets: Tensor, *, delta: float = 0.5) -> Ra
         RankSort(ranking=tensor(0.2000), sorting=tensor(0.1000))
     """
     check_positive(delta=delta)
-    parts = _rank_sort(target_lists(logits, targets, targets), delta)
+    parts = _rank_sort(target_lists(logits, targets, mask, targets), delta)
     return RankSort(*(like_scores(x, logits) for x in parts))
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
-from mmrank.losses.pairs_graded import graded_pair_sum
+from mmrank.losses.pairs_graded import graded_pair_sum, relevances
 from mmrank.losses.pairs_smooth import Sigmoid
 
 
@@ -40,7 +40,7 @@ def smooth_ap_loss(
         tensor(0.1667)
     """
     lists = split_lists(scores, is_positive, mask, relevance)
-    return like_scores(_smooth_ap(lists, Sigmoid(tau), lists.values), scores)
+    return like_scores(_smooth_ap(lists, Sigmoid(tau), relevances(lists)), scores)
 
 
 def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid, relevance: Tensor | None = None) -> Tensor:

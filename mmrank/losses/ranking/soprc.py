@@ -11,7 +11,7 @@ from mmrank.checks import check_not_negative, one_of
 from mmrank.distributed import all_reduce_sum, join
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss, idle_share
-from mmrank.losses.lists import RankedLists, like_scores, lists_with_positives, split_lists
+from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Surrogate
 from mmrank.state import ClassPrior, ScoreVector
@@ -317,7 +317,7 @@ class SOPRCLoss(RankingLoss):
             settings = (self.surrogate, self.tau2, self.rank_gradient)
             terms.append(soprc_terms(lists, own, prior, *settings, lone_points=1))
         losses, argument = (torch.cat(x) for x in zip(*terms))
-        counted = lists_with_positives(parts)
+        counted = torch.cat([lists.has_positive for lists in parts])
         if self.per_batch:
             spread = _semi_variance(_in_one_row(parts), self.lam1, self.lam2, True)[0]
         else:

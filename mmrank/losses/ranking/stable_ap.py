@@ -10,15 +10,9 @@ from torch import Tensor
 from mmrank.checks import check_not_negative, check_positive, one_of
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss
-from mmrank.losses.lists import (
-    RankedLists,
-    all_positives,
-    like_scores,
-    lists_with_positives,
-    split_lists,
-)
+from mmrank.losses.lists import RankedLists, all_positives, like_scores, split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
-from mmrank.losses.pairs_graded import graded_mass, graded_pair_sum
+from mmrank.losses.pairs_graded import graded_mass, graded_pair_sum, relevances
 from mmrank.losses.pairs_smooth import OneSidedHuber
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
 
@@ -74,7 +68,7 @@ def stable_ap_loss(
     check_not_negative(t=t)
     lists = split_lists(scores, is_positive, mask, relevance)
     huber = OneSidedHuber(tau)
-    risk, ratio = _weighted_risk(lists, mean_pos, huber, bound, a, t, weights, lists.values)
+    risk, ratio = _weighted_risk(lists, mean_pos, huber, bound, a, t, weights, relevances(lists))
     if rho is None:
         rho = ratio
     elif not isinstance(rho, Tensor) and not rho > 0:
@@ -275,6 +269,10 @@ class StableAPLoss(RankingLoss):
         self._given = {name: x for name, x in given.items() if x not in (None, 'auto')}
         self._take_units(LOGITS)
 
+    @property
+    def takes_logits(self) -> bool:
+        return super().takes_logits or self.score_range == LOGITS['score_range']
+
     def expect_cosines(self) -> None:
         super().expect_cosines()
         self._take_units(COSINES)
@@ -339,7 +337,10 @@ class StableAPLoss(RankingLoss):
             return 1.0
         spreads = [self.spread.log_spreads(x.scores, x.is_negative, x.group) for x in parts]
         unit = self.spread.average(
-            torch.cat(spreads), lists_with_positives(parts), self.usual_margin, parts[0].state_group
+            torch.cat(spreads),
+            torch.cat([lists.has_positive for lists in parts]),
+            self.usual_margin,
+            parts[0].state_group,
         )
         least, largest = self.MARGIN_LIMITS
         return unit.clamp(least * self.usual_margin, largest * self.usual_margin)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmrank.apis.retrieval.maps import choose_samples, neighbour_purity
+from mmrank.apis.retrieval.maps import _neighbour_purity, choose_samples
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
 
 TOOL = Path(__file__).resolve().parents[3] / 'tools/analysis_tools/embedding_map.py'
@@ -32,7 +32,7 @@ def test_purity_against_a_loop():
         others = [j for j in range(30) if j != i]
         nearest = min(others, key=lambda j: distances[i, j])
         hits += labels[nearest] == labels[i]
-    assert neighbour_purity(distances, labels) == pytest.approx(100 * hits / 30)
+    assert _neighbour_purity(distances, labels) == pytest.approx(100 * hits / 30)
     assert distances[0, 0] == 0  # not changed
 
 

@@ -125,7 +125,7 @@ def refused(content):
         *(({'methods': [{'config': x}]}, '`config` is') for x in (None, 5, ['a.py'])),
         *(
             ({'methods': [{'config': 'x.py', 'name': x}]}, '`name` is')
-            for x in ('a/b', '.', '..', '', 5, 'a\0')
+            for x in ('a/b', '.', '..', '', 5, 'a\0', 'a' * 300)
         ),
         ({'methods': [{'config': 'x.py', 'seed': 1}]}, "unknown fields ['seed']"),
         ({'methods': [{'config': 'x.py', 'cfg_options': 'a=1'}]}, '`x.cfg_options` is'),

@@ -14,7 +14,7 @@ from scipy import stats
 from mmrank.apis.common.records import read_final_rows
 from mmrank.apis.seeds.plan import parse_plan
 from mmrank.apis.seeds.plots import by_setting, draw_box_plot, plot_setting, read_values
-from mmrank.apis.seeds.report import write_markdown, write_runs_csv
+from mmrank.apis.seeds.report import _write_markdown, _write_runs_csv
 from mmrank.apis.seeds.runs import Outcome
 from mmrank.apis.seeds.statistics import collect_values, compare_paired, summarise
 from mmrank.errors import UserError
@@ -119,7 +119,7 @@ def test_markdown(plan):
             'at_edge': True,
         }
     ]
-    text = write_markdown(plan, cells, tuning=tuning, failures=failures)
+    text = _write_markdown(plan, cells, tuning=tuning, failures=failures)
     assert '| a | acc ↑ | 4 | 0.3200 ± 0.0216 | baseline |  |' in text
     assert '| b | acc ↑ | 4 | **0.3800 ± 0.0216** | +0.0600 [+0.0375, +0.0825] | 0.003 |' in text
     assert '| c | time ↓ | 3 | ' in text
@@ -170,7 +170,7 @@ def test_box_plot_of_a_file(plan, run_script, tmp_path):
     for outcome in outcomes:
         outcome.run.folder.mkdir(parents=True)
         outcome.run.result_file.write_text(json.dumps(facts | {'metrics': {}}))
-    runs = write_runs_csv(plan, outcomes, tmp_path / 'runs.csv')
+    runs = _write_runs_csv(plan, outcomes, tmp_path / 'runs.csv')
     first, *others = read_final_rows(runs)
     assert {key: first[key] for key in facts} == {key: str(x) for key, x in facts.items()}
     assert len(others) == 10

@@ -16,7 +16,7 @@ from mmrank.apis.seeds.runs import (
     parse_progress,
     read_result,
 )
-from mmrank.apis.seeds.train_and_test import read_curve
+from mmrank.apis.seeds.train_and_test import _read_curve
 from mmrank.errors import UserError
 
 
@@ -168,4 +168,4 @@ def test_a_torn_line_of_a_killed_training_is_left_out(tmp_path):
     file = tmp_path / '20260101_000000' / 'vis_data' / 'scalars.json'
     file.parent.mkdir(parents=True)
     file.write_text('{"acc": 0.5, "step": 1}\n{"acc": 0.6, "step": 2}\n{"acc": 0.7, "st')
-    assert read_curve(tmp_path, ['acc'], 10) == [[10, {'acc': 0.5}], [20, {'acc': 0.6}]]
+    assert _read_curve(tmp_path, ['acc'], 10) == [[10, {'acc': 0.5}], [20, {'acc': 0.6}]]

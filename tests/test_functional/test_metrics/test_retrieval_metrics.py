@@ -279,7 +279,7 @@ def test_a_label_below_zero_is_no_class(where):
         levels=lambda: level_metrics(x, torch.stack([unknown, unknown], 1)),
         curves=lambda: retrieval_curves(x, unknown),
     )
-    with pytest.raises(UserError, match='labels holds .* below 0.*Fix: .*keep = .*labels >= 0'):
+    with pytest.raises(UserError, match='labels holds .* below 0.*Fix: .*keep = .*labels >= 0.*'):
         calls[where]()
     keep = unknown >= 0
     assert retrieval_metrics(x[keep], unknown[keep]).summary([1])['queries'] == 2

@@ -53,20 +53,22 @@ def check(got, expected, rtol=1e-9, atol=1e-11):
 class TestAgainstLoops:
     def test_ap(self, pos, neg, kind, method):
         logits, targets, _ = make_list(pos, neg, kind)
+        kept = targets >= 0
         for interpolate in (True, False):
             with summed_by(method):
                 values, grads = with_gradient(
-                    lambda x, on=interpolate: ap_loss(x, targets, interpolate=on), logits
+                    lambda x, on=interpolate: ap_loss(x, targets, mask=kept, interpolate=on), logits
                 )
             value, grad = ap_loop(logits, targets, interpolate=interpolate)
             check([*values, *grads], [value, grad])
 
     def test_alrp(self, pos, neg, kind, method):
         logits, targets, errors = make_list(pos, neg, kind)
+        kept = targets >= 0
         errors.requires_grad_()
         leaf = logits.clone().requires_grad_()
         with summed_by(method):
-            parts = alrp_loss(leaf, targets, errors)
+            parts = alrp_loss(leaf, targets, errors, mask=kept)
             (grad,) = torch.autograd.grad(parts.classification, leaf, retain_graph=True)
             (box_grad,) = torch.autograd.grad(parts.localisation, errors)
         assert (box_grad[targets <= 0] == 0).all()
@@ -75,8 +77,9 @@ class TestAgainstLoops:
 
     def test_rank_sort(self, pos, neg, kind, method):
         logits, targets, _ = make_list(pos, neg, kind)
+        kept = targets >= 0
         with summed_by(method):
-            values, grads = with_gradient(lambda x: rank_sort_loss(x, targets), logits)
+            values, grads = with_gradient(lambda x: rank_sort_loss(x, targets, mask=kept), logits)
         check([*values, *grads], rank_sort_loop(logits, targets))
 
 
@@ -93,7 +96,7 @@ def test_any_list(entries, delta):
     positives = int((targets > 0).sum())
     errors = torch.linspace(0.1, 0.9, len(entries), dtype=torch.float64)
     loose = dict(rtol=1e-8, atol=1e-9)
-    how = dict(delta=delta)
+    how = dict(mask=targets >= 0, delta=delta)
     for method in METHODS:
         with summed_by(method):
             ap, ap_grad = with_gradient(lambda x: ap_loss(x, targets, **how), logits)
@@ -111,9 +114,10 @@ def test_any_list(entries, delta):
 
 def test_many_positives_need_several_blocks_of_pairs(monkeypatch):
     logits, targets, _ = make_list(50, 100)
-    whole = with_gradient(lambda x: rank_sort_loss(x, targets), logits)
+    kept = targets >= 0
+    whole = with_gradient(lambda x: rank_sort_loss(x, targets, mask=kept), logits)
     monkeypatch.setattr(pairs_graded, '_CACHED_PAIRS', 350)
-    parts = with_gradient(lambda x: rank_sort_loss(x, targets), logits)
+    parts = with_gradient(lambda x: rank_sort_loss(x, targets, mask=kept), logits)
     check(parts[0] + parts[1], whole[0] + whole[1])
 
 

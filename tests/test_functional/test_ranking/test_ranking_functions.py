@@ -17,10 +17,9 @@ from mmrank import functional as F
 from mmrank import tensors
 
 
-def targets(scores, is_positive, mask, values=None):
-    """Targets as AP-Loss takes them: > 0 positive, 0 negative, < 0 left out."""
-    found = is_positive.double() * (1 if values is None else (0.1 + values) / 1.1)
-    return found if mask is None else torch.where(mask.bool(), found, -1)
+def targets(scores, is_positive, values=None):
+    """Targets as AP-Loss takes them: > 0 positive, 0 negative."""
+    return is_positive.double() * (1 if values is None else (0.1 + values) / 1.1)
 
 
 def levels(is_positive, values):
@@ -38,16 +37,16 @@ def stable_ap(scores, is_positive, mask, values, method='auto'):
 
 #: ``f(scores, is_positive, mask, values)``; the values are what some losses take beside scores.
 FUNCTIONS = {
-    'alrp': lambda s, p, m, v: sum(F.alrp_loss(s, targets(s, p, m), v)),
-    'ap': lambda s, p, m, v: F.ap_loss(s, targets(s, p, m)),
+    'alrp': lambda s, p, m, v: sum(F.alrp_loss(s, targets(s, p), v, mask=m)),
+    'ap': lambda s, p, m, v: F.ap_loss(s, targets(s, p), mask=m),
     'auc_huber': lambda s, p, m, v: F.auc_loss(s, p, mask=m, surrogate='one_sided_huber'),
     'auc_sigmoid': lambda s, p, m, v: F.auc_loss(s, p, mask=m, tau=0.2),
     'blackbox_ap': lambda s, p, m, v: F.blackbox_ap_loss(s, p, mask=m, lam=3.0),
-    'dr': lambda s, p, m, v: F.dr_loss(s, targets(s, p, m)),
+    'dr': lambda s, p, m, v: F.dr_loss(s, targets(s, p), mask=m),
     'hap': lambda s, p, m, v: F.hap_loss(s, levels(p, v), mask=m, tau=0.1),
     'listwise_ap': lambda s, p, m, v: F.listwise_ap_loss(s, p, mask=m, num_bins=9),
     'ndcg': lambda s, p, m, v: F.ndcg_loss(s, levels(p, v), mask=m, tau=0.1),
-    'rank_sort': lambda s, p, m, v: sum(F.rank_sort_loss(s, targets(s, p, m, v))),
+    'rank_sort': lambda s, p, m, v: sum(F.rank_sort_loss(s, targets(s, p, v), mask=m)),
     'recall_at_k': lambda s, p, m, v: F.recall_at_k_loss(s, p, mask=m, ks=(1, 4), tau=0.1),
     'smooth_ap': lambda s, p, m, v: F.smooth_ap_loss(s, p, mask=m, tau=0.1),
     'soap': lambda s, p, m, v: soap_losses(s, p, m),

@@ -31,9 +31,6 @@ class RunRecord:
     config: str
     checkpoint: str
     ann_file: str
-    loss: str
-    backbone: str
-    test_size: str
     device: str
     batch_size: int
     timed_images: int

@@ -1,9 +1,8 @@
-"""Losses of a small RT-DETR, D-FINE or RF-DETR (transformers), from random weights.
+"""Losses of a small RT-DETR or D-FINE (transformers), from random weights.
 
-Data: a folder of make_shapes_coco.py. Methods, or ``common``: ``loss`` (without it the stock one),
-``model`` (``rtdetr``, ``dfine``, or ``rfdetr`` of transformers 5, with ``groups: apart`` a ranking
-for each group of its queries), ``size`` of the images, ``steps``, of which the last half brings the
-rate to 0, ``evals`` (steps to measure on the way) and ``config`` of the model.
+Data: a folder of make_shapes_coco.py. Methods, or ``common``: ``loss`` (by default the
+stock one), ``model`` (``rtdetr`` or ``dfine``), ``size`` of the images, ``steps`` (the last half
+brings the rate to 0), ``evals`` (steps to measure on the way) and ``config`` of an RT-DETR.
 
 ``as_IoU`` is the mAP if the scores were the IoU of the boxes, so what the boxes alone allow;
 ``best_IoU`` of an object by any query; of as many highest scores as there are objects the shares
@@ -23,7 +22,7 @@ from small_detrs import build
 from training_plan import TrainingPlan
 
 HEADS = ('class_embed', 'bbox_embed', 'enc_score_head', 'enc_bbox_head')
-CLASS_PARTS = ('vfl', 'ranking', 'loss_ce')
+CLASS_PARTS = ('vfl', 'ranking')
 FIGURES = ('mAP', 'AP50', 'AP75', 'as_IoU', 'best_IoU', 'order')
 FIGURES += ('right', 'twice', 'class', 'place', 'none', 'ratio')
 BATCH = 8

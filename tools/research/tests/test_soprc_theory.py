@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import integrate
 
 from mmrank.functional import average_precision
 from mmrank.state import ScoreVector
@@ -24,10 +23,8 @@ from theory.soprc import (
     interpolation_errors,
     moving_score_vector,
     population_auprc,
-    population_soprc_risk,
     score_vector_noise,
 )
-from theory.stable_ap import ap_risk
 
 BY_NAME = [pytest.param(d, id=d.name) for d in DISTRIBUTIONS]
 CURVED = [pytest.param(d, id=d.name) for d in (BINORMAL, BIBETA)]
@@ -54,47 +51,6 @@ def test_auprc_is_the_average_precision_of_many_scores(distribution):
     labels = torch.arange(40_000) < 20_000
     ap = average_precision(torch.cat([pos, neg]), labels).item()
     assert population_auprc(distribution, 0.5) == pytest.approx(ap, abs=2e-4)
-
-
-@pytest.mark.parametrize('distribution', BY_NAME)
-@pytest.mark.slow
-def test_soprc_risk_by_nested_quadrature(distribution):
-    tau1, tau2, prior = 0.3, 0.05, 0.1
-
-    def huber(x):
-        return 1 - 2 * x / tau1 if x < 0 else max(1 - x / tau1, 0) ** 2
-
-    def risk(u):
-        s = distribution.positive.ppf(u)
-        above, _ = integrate.quad(
-            lambda q: huber(s - distribution.negative.ppf(q)),
-            *(0, 1),
-            points=[min(distribution.negative.cdf(s), 1 - 1e-9)],
-            epsabs=1e-5,
-        )
-        higher, _ = integrate.quad(
-            lambda q: math.tanh(max(distribution.positive.ppf(q) - s, 0) / (2 * tau2)),
-            *(u, 1),
-            epsabs=1e-5,
-        )
-        x = (1 - prior) / prior * above / higher
-        return x / (1 + x)
-
-    nodes = (np.arange(40) + 0.5) / 40
-    expected = np.mean([risk(u) for u in nodes])
-    got = population_soprc_risk(distribution, prior, tau1, tau2, nodes=40)
-    assert got == pytest.approx(expected, abs=3e-3)
-
-
-@pytest.mark.parametrize('distribution', BY_NAME)
-def test_curvature_is_the_second_difference_of_the_quantiles(distribution):
-    x, h = np.linspace(0.1, 0.9, 9), 1e-4
-    second = (
-        distribution.positive.ppf(x + h)
-        - 2 * distribution.positive.ppf(x)
-        + distribution.positive.ppf(x - h)
-    ) / h**2
-    np.testing.assert_allclose(distribution.quantile_curvature(x), second, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize('distribution', CURVED)
@@ -189,12 +145,3 @@ def test_moving_score_vector_is_the_state_of_training():
         pos = BIBETA.sample_positives(4, 6, rng)
         expected = state.update(pos, torch.ones_like(pos, dtype=torch.bool))
     torch.testing.assert_close(got.float(), expected)
-
-
-def test_ap_risk_equals_average_precision_with_ties():
-    g = torch.Generator().manual_seed(0)
-    pos = torch.randint(0, 9, (6, 7), generator=g).double() / 8
-    neg = torch.randint(0, 9, (6, 20), generator=g).double() / 8
-    labels = torch.arange(27) < 7
-    expected = [1 - average_precision(torch.cat([p, n]), labels) for p, n in zip(pos, neg)]
-    torch.testing.assert_close(ap_risk(pos, neg), torch.stack(expected))

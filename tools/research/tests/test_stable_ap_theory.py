@@ -26,9 +26,10 @@ def brute_force_sides(pos, neg, tau, eps):
     def huber(x):
         return 1 - 2 * x / tau if x < 0 else max(1 - x / tau, 0) ** 2
 
-    n, rho = len(pos), len(neg) / len(pos)
+    n = len(pos)
+    rho = len(neg) / n
     largest = 1 + 4 / tau
-    risk = surrogate = argument = jensen = total = 0.0
+    risk = surrogate = argument = jensen = 0.0
     for s in pos:
         mean = sum(huber(s - t) for t in neg) / len(neg)
         rank = sum(s <= k for k in pos) / n
@@ -41,12 +42,9 @@ def brute_force_sides(pos, neg, tau, eps):
         else:
             weight = (1 + rho * largest) / (rank + rho * largest)
         argument += rho * weight * mean / n
-        total += weight / n
     q = math.pi / 2 + 2 * (1 + rho * largest) / (1 + 2 * rho * largest)
     bound = q / 2 * math.sqrt(eps**2 + argument / (1 + argument))
-    x = argument / total
-    weighted = total * math.sqrt(eps**2 + x / (1 + x))
-    return risk, surrogate, weighted, bound, jensen / (1 + jensen)
+    return risk, surrogate, bound, jensen / (1 + jensen)
 
 
 def test_sides_equal_brute_force():

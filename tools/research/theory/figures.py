@@ -49,25 +49,6 @@ def plot_two_negatives(
     return save(figure, path)
 
 
-def plot_anchor_weights(
-    weights: Sequence[tuple[str, np.ndarray, float, np.ndarray, float]], path: PathLike
-) -> Path:
-    """Weights of the negatives of some anchors, at two temperatures: iSogCLR, figure 3."""
-    figure, axes = new_panels(1, len(weights), 4.2, 3.0)
-    for axis, (name, own, tau, common, other) in zip(axes[0], weights):
-        for values, key, label in (
-            (own, 'isogclr', rf'its own $\tau$ = {tau:.3g}'),
-            (common, 'clip', rf'$\tau$ = {other:.3g} for all'),
-        ):
-            place = np.arange(1, len(own) + 1)
-            axis.plot(place, np.sort(values)[::-1], color=LOSS_STYLES[key].colour, label=label)
-        axis.set(title=name, xlabel='negatives, the most similar first', ylabel='weight $p^*$')
-        axis.set(xscale='log', yscale='log', ylim=(max(1e-8, own.min() / 10), 1))
-        axis.legend(fontsize=8, frameon=False)
-    label_panels(axes)
-    return save(figure, path)
-
-
 def plot_theorem1(
     sides: Theorem1Sides,
     sides_title: str,

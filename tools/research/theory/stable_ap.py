@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum, stable_ap_loss
-from mmrank.losses.ranking.stable_ap import mean_one, stable_ap_outer
+from mmrank.losses.ranking.stable_ap import stable_ap_outer
 from mmrank.state import MeanPositiveScore
 
 # Cosine scores.
@@ -53,13 +53,10 @@ def random_scores(lists: int, count: int, generator: torch.Generator) -> Tensor:
 
 
 class Theorem1Sides(NamedTuple):
-    """The quantities of theorem 1, (L,) each; the first four ascend."""
+    """The quantities of theorem 1, (L,) each; the first three ascend."""
 
     risk: Tensor  # ``1 - AP``
     surrogate_risk: Tensor  # ``mean_i htilde(rho l_i / r_i)``
-    # ``S h(rho/n+ sum_i (w_i/S) l_i)`` with ``S`` the mean of the weights (step b of the proof):
-    # the form that is trained
-    weighted: Tensor
     bound: Tensor  # ``q/2 h(rho/n+ sum_i w(r_i) l_i)``
     # ``htilde(rho/n+ sum_i l_i / r_i)`` (eq. 3), another bound of ``surrogate_risk`` that the paper
     # turns down.
@@ -76,11 +73,9 @@ def theorem1_sides(pos: Tensor, neg: Tensor, tau: float, eps: float) -> Theorem1
     rank = count_at_or_above(pos, pos) / num_pos
     x = rho * mean / rank
     weight = theorem1_weight(rank, rho, largest)
-    risk_of = rho * (mean_one(weight) * mean).mean(1)
     return Theorem1Sides(
         risk=ap_risk(pos, neg),
         surrogate_risk=(x / (1 + x)).mean(1),
-        weighted=weight.mean(1) * stable_ap_outer(risk_of, eps),
         bound=half_q(rho * largest) * stable_ap_outer(rho * (weight * mean).mean(1), eps),
         jensen=1 - 1 / (1 + x.mean(1)),
     )

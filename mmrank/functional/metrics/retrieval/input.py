@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.errors import UserError
-from mmrank.losses.unit_rows import unit_rows
 from mmrank.tensors import check_floats, check_tensors
 
 # Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
@@ -84,6 +83,13 @@ def query_blocks(order: Tensor, row_bytes: int, memory_limit: int) -> tuple[Tens
     return order.split(rows)
 
 
+def unit_rows(x: Tensor) -> Tensor:
+    """Rows of length 1; rows of zeros stay. Neither over- nor underflows."""
+    tiny = torch.finfo(x.dtype).tiny
+    x = x / x.abs().amax(1, keepdim=True).clamp(min=tiny)
+    return x.div_(torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp(1.0))
+
+
 def prepare_sets(
     queries: Tensor,
     query_labels: Tensor,
@@ -127,7 +133,7 @@ def prepare_sets(
     elif same_set:
         own = torch.arange(len(queries), device=queries.device)
         ids = own, own
-    dtype = torch.promote_types(queries.dtype, gallery.dtype)
+    dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
     rows = unit_rows(queries.detach().to(dtype))
     all_rows = rows if same_set else unit_rows(gallery.detach().to(dtype))
     all_rows = pad(all_rows, (0, 0, 0, -len(gallery) % _GALLERY_TILE))
@@ -182,7 +188,7 @@ def _check_labels(labels: Tensor, embeddings: Tensor, name: str) -> Tensor:
         raise UserError(
             f'{name} of shape {tuple(labels.shape)} must be multi-hot, 0 or 1 for each class, got '
             f'{odd[0].item()}',
-            'pass labels of several levels to level_metrics',
+            '0 where a class is not known; labels of several levels go to level_metrics',
         )
     return labels.to(embeddings.device, torch.float32)
 
@@ -193,7 +199,8 @@ def check_classes(labels: Tensor, name: str) -> None:
     if unknown:
         raise UserError(
             f'{name} holds {unknown} values below 0, got {int(labels.min())}',
-            f'leave samples without a class out: keep = {name} >= 0',
+            'leave samples without a class out: keep = '
+            + (f'{name} >= 0' if labels.dim() == 1 else f'({name} >= 0).all(1)'),
         )
 
 

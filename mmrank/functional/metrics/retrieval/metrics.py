@@ -20,7 +20,7 @@ _BYTES_PER_SCORE = 32
 _BYTES_OF_SEARCH = 2**30
 
 
-class RetrievalFigures(NamedTuple):
+class _RetrievalFigures(NamedTuple):
     """(Q,) figures per query, in the order of the queries."""
 
     #: The first three are float64 in [0, 1], NaN without a positive.
@@ -45,10 +45,10 @@ class RetrievalFigures(NamedTuple):
         return result | {name: int(mask.sum()) for name, mask in counts.items()}
 
 
-class RetrievalCurves(NamedTuple):
+class _RetrievalCurves(NamedTuple):
     """Figures and precision-recall curve of each query."""
 
-    figures: RetrievalFigures
+    figures: _RetrievalFigures
     recall: Tensor  # (T,) float64 recall thresholds, from 0 to 1
     precision: Tensor  # (Q, T) float64 interpolated precision in [0, 1], NaN without a positive
 
@@ -77,7 +77,7 @@ def retrieval_metrics(
     memory_limit: int = 2**30,
     group: 'dist.ProcessGroup | None' = None,
     leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
-) -> RetrievalFigures:
+) -> _RetrievalFigures:
     """AP, R-Precision, MAP@R and the best positive's rank of each query.
 
     A query's positives are the gallery samples of its class. Without a gallery every query searches
@@ -146,7 +146,7 @@ def retrieval_curves(
     memory_limit: int = 2**30,
     group: 'dist.ProcessGroup | None' = None,
     leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
-) -> RetrievalCurves:
+) -> _RetrievalCurves:
     """Figures and precision-recall curve of each query, in one pass.
 
     With ``rank_i`` and ``rank+_i`` as in ``retrieval_metrics`` and R positives, positive i is a
@@ -185,10 +185,10 @@ def retrieval_curves(
         group=group,
     )
     recall = torch.linspace(0, 1, points, dtype=torch.float64, device=precision.device)
-    return RetrievalCurves(figures, recall, precision)
+    return _RetrievalCurves(figures, recall, precision)
 
 
-def recall_curve(figures: RetrievalFigures, at: Sequence[int]) -> list[float]:
+def recall_curve(figures: _RetrievalFigures, at: Sequence[int]) -> list[float]:
     """Recall@K for many K >= 1: the share of queries with a positive among their first K.
 
     NaN when no query has a positive.
@@ -246,15 +246,15 @@ def nearest_in_gallery(
     return scores, rows
 
 
-def _empty_figures(query_labels: Tensor) -> RetrievalFigures:
+def _empty_figures(query_labels: Tensor) -> _RetrievalFigures:
     """Zeros, to be filled in."""
     figures = query_labels.new_zeros(3, len(query_labels), dtype=torch.float64)
     counts = query_labels.new_zeros(2, len(query_labels), dtype=torch.int64)
-    return RetrievalFigures(*figures, *counts)
+    return _RetrievalFigures(*figures, *counts)
 
 
 def _figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> tuple[Tensor, ...]:
-    """(B,) fields of ``RetrievalFigures``, of what ``Reduce`` takes.
+    """(B,) fields of ``_RetrievalFigures``, of what ``Reduce`` takes.
 
     The padding of the (B, P) positives may have any value not above the real ones.
     """

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mmrank.distributed import join
+from mmrank.losses.lists import RankedLists, labelled_entries
 
-from .lists import RankedLists, labelled_entries
-from .ranking.stable_ap import StableAPLoss
+from .stable_ap import StableAPLoss
 
 
 class _Separate(nn.Module):

@@ -1,0 +1,302 @@
+"""What users of other libraries type first: the right answer, or a fix that works."""
+
+import re
+import warnings
+from collections import Counter, UserDict
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, normalize
+
+import mmrank.functional as F
+from mmrank import losses
+from mmrank.errors import UserError
+from mmrank.state import GradientBalance
+
+COUNTED = dict(num_classes=3, class_counts=[5, 3, 1])
+#: Losses of (n, 3) scores, with what they require.
+OF_ROWS = {
+    'StableAPLoss': {},
+    'SmoothAPLoss': {},
+    'APLoss': {},
+    'DRLoss': {},
+    'AUCLoss': {},
+    'MAUCLoss': {},
+    'VarifocalLoss': dict(use_iou=False),
+    'AsymmetricLoss': dict(num_classes=3),
+    'LDAMLoss': COUNTED,
+    'ClassBalancedCELoss': dict(COUNTED, use_sigmoid=True),
+    'BalancedSoftmaxLoss': COUNTED,
+}
+
+
+def rows(seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(8, 3, generator=g), torch.tensor([0, 1, 0, 2, 0, 1, 1, 2])
+
+
+@pytest.mark.parametrize('ignored', [-100, -1, 255, float('nan')])
+@pytest.mark.parametrize('name', OF_ROWS)
+def test_a_row_of_weight_0_is_never_looked_at(name, ignored):
+    scores, labels = rows()
+    keep = torch.tensor([1, 1, 0, 1, 1, 0, 1, 1]).bool()
+    expected = getattr(losses, name)(**OF_ROWS[name])(scores[keep], labels[keep])
+    labels = torch.where(keep, labels, ignored)
+    assert labels.is_floating_point() == (ignored != ignored)
+    for weight in (keep, keep.float()):
+        found = getattr(losses, name)(**OF_ROWS[name])(scores, labels, weight=weight)
+        torch.testing.assert_close(found, expected)
+
+
+def test_an_entry_of_weight_0_is_never_looked_at():
+    scores, labels = rows()
+    labels = torch.nn.functional.one_hot(labels, 3)
+    weight = torch.ones(8, 3)
+    weight[2, 1] = weight[5] = 0
+    unknown = torch.where(weight > 0, labels, -1)
+    expected = losses.StableAPLoss()(scores, labels, weight=weight)
+    assert torch.equal(losses.StableAPLoss()(scores, unknown, weight=weight), expected)
+    expected = losses.APLoss()(scores[:, 0], labels[:, 0], weight=weight[:, 1])
+    found = losses.APLoss()(scores[:, 0], unknown[:, 0] - (weight[:, 1] == 0).long(), weight[:, 1])
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ('name', 'settings', 'fix'),
+    [
+        ('SmoothAPLoss', dict(temperature=0.2), 'tau=0.2'),
+        ('InfoNCELoss', dict(temp=0.2), 'tau=0.2'),
+        ('StableAPLoss', dict(n_classes=4), 'num_classes=4'),
+        ('StableAPLoss', dict(quallity=0.5), 'quality=0.5'),
+        ('StableAPLoss', dict(temperature=0.2), 'tau=0.2'),
+    ],
+)
+def test_the_fix_of_a_setting_works(name, settings, fix):
+    with pytest.raises(UserError, match=f'Fix: {fix}$'):
+        getattr(losses, name)(**settings)
+    eval(f'losses.{name}({fix})')
+
+
+@pytest.mark.parametrize(
+    ('call', 'message'),
+    [
+        (lambda: losses.StableAPLoss(class_weight=[1, 2]), 'ClassBalancedCELoss'),
+        (lambda: losses.StableAPLoss(sample_weight=[1, 2]), 'weight=weight > 0'),
+        (lambda: losses.StableAPLoss(labels=[1, 2]), r'Fix: leave it out; loss\(scores, labels\)'),
+        (lambda: losses.InBatchSoftmaxLoss(torch.eye(2), torch.eye(2)), 'build it once, then call'),
+        (lambda: losses.InfoNCELoss(tau=nn.Parameter(torch.ones(()))), r'Fix: tau=float\(tau\)'),
+        (lambda: losses.SmoothAPLoss(tau=nn.Parameter(torch.ones(()))), r'Fix: tau=float\(tau\)'),
+        (lambda: losses.InfoNCELoss()(*torch.rand(3, 4, 2)), r'add up loss\(view1, view2\) and'),
+        (lambda: losses.SogCLRLoss(9)(*torch.rand(2, 4, 2)), 'Fix: loss.view1, view2, sample_idx='),
+        (
+            lambda: losses.InfoNCELoss()(*torch.rand(2, 4, 2), torch.tensor([0, -1, 2, 3])),
+            'they must be >= 0',
+        ),
+        (
+            lambda: losses.StableAPLoss()(torch.rand(2, 3), torch.tensor([[0, 1, torch.nan]] * 2)),
+            r'target is NaN.*weight=',
+        ),
+        (
+            lambda: losses.StableAPLoss()(torch.rand(2, 1, 4, 4), torch.ones(2, 1, 4, 4)),
+            r'loss\(cls_score.flatten\(\), target.flatten\(\)\)',
+        ),
+        (lambda: losses.GradedAPLoss()(*rows()), r'Fix: loss\(cls_score, target, quality='),
+        (lambda: losses.LDAMLoss(3)(*rows()), r'Fix: loss.set_class_counts\(counts\)'),
+        (
+            lambda: losses.InBatchSoftmaxLoss()(
+                torch.eye(2), torch.eye(2), *torch.ones(2, 2).long()
+            ),
+            r'Fix: loss.set_pairs\(rows, cols, shape\)',
+        ),
+        (lambda: losses.LDAMLoss(**COUNTED)(rows()[0], rows()[1] + 1), 'is for use_sigmoid=True'),
+        (
+            lambda: losses.LDAMLoss(3, class_counts=Counter(a=2)),
+            "class_counts has 'a', which is no class index",
+        ),
+        (
+            lambda: F.grad_cache(len, {'a': torch.ones(4, 2), 'b': torch.ones(3)}, 2),
+            'as many rows each',
+        ),
+    ],
+)
+def test_a_message_names_the_fix(call, message):
+    with pytest.raises((UserError, RuntimeError), match=message):
+        call()
+
+
+def test_maps_and_qualities_of_all_rows():
+    maps = torch.rand(2, 3, 4, 4)
+    labels = torch.randint(3, (2, 4, 4))
+    flat = maps.movedim(1, -1).flatten(0, -2), labels.flatten()
+    assert losses.StableAPLoss()(*flat).isfinite()
+    scores, labels = rows()
+    labels = torch.where(labels == 2, 3, labels)
+    quality = torch.rand(8)
+    expected = losses.GradedAPLoss()(scores, labels, quality=quality[labels < 3])
+    assert torch.equal(losses.GradedAPLoss()(scores, labels, quality=quality), expected)
+
+
+UNIT = normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)))
+CLASSES = torch.arange(12) % 4
+
+
+@pytest.mark.parametrize(
+    ('loss', 'batch', 'message'),
+    [
+        (losses.StableAPLoss(), (UNIT, CLASSES), r'mmrank.EmbeddingLoss\(StableAPLoss\(\)\)'),
+        (losses.SmoothAPLoss(), (UNIT.abs(), CLASSES), r'EmbeddingLoss\(SmoothAPLoss\(\)\)'),
+        (losses.StableAPLoss(), (UNIT.sigmoid(), CLASSES), 'takes logits'),
+        (losses.APLoss(), (UNIT.softmax(1), CLASSES), 'takes logits'),
+        (losses.AsymmetricLoss(8), (UNIT.sigmoid(), CLASSES), 'takes logits'),
+        (losses.InfoNCELoss(), (UNIT, UNIT, CLASSES * 0), 'sample_idx=0'),
+    ],
+)
+def test_the_first_batch_is_looked_at_once(loss, batch, message):
+    with pytest.warns(UserWarning, match=message):
+        loss(*batch)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        loss(*batch)
+
+
+def test_usual_batches_give_no_warning():
+    onehot = torch.nn.functional.one_hot(CLASSES, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        losses.StableAPLoss()(2 * UNIT, CLASSES)
+        losses.SmoothAPLoss()(UNIT.sigmoid(), CLASSES)
+        losses.StableAPLoss(tau=0.1, score_range=(0, 1))(UNIT.sigmoid(), CLASSES)
+        losses.StableAPLoss()(UNIT, CLASSES, avg_factor=1)
+        losses.SmoothAPLoss()(UNIT, onehot)
+        losses.EmbeddingLoss(losses.StableAPLoss())(UNIT, CLASSES)
+        losses.InfoNCELoss()(UNIT, UNIT, CLASSES)
+
+
+@pytest.mark.parametrize('counts', [[50, 30, 20], Counter({0: 50, 1: 30, 2: 20})])
+def test_class_indices_are_of_a_softmax(counts):
+    scores, labels = rows()
+    shift = torch.tensor([0.5, 0.3, 0.2]).log()
+    expected = cross_entropy(scores + shift, labels)
+    loss = losses.LogitAdjustedCELoss(num_classes=3, class_counts=counts)
+    torch.testing.assert_close(loss(scores, labels), expected)
+    onehot = torch.nn.functional.one_hot(labels, 3)
+    by_sigmoid = losses.LogitAdjustedCELoss(num_classes=3, class_counts=counts, use_sigmoid=True)
+    assert torch.equal(loss(scores, onehot), by_sigmoid(scores, labels))
+
+
+OF_TARGETS = {
+    'ap_loss': F.ap_loss,
+    'dr_loss': F.dr_loss,
+    'rank_sort_loss': lambda *x, **mask: F.rank_sort_loss(*x, **mask).ranking,
+    'alrp_loss': lambda s, t, **mask: F.alrp_loss(s, t, s * 0, **mask).classification,
+}
+
+
+@pytest.mark.parametrize('name', OF_TARGETS)
+def test_minus_one_is_left_out_by_the_mask_alone(name):
+    scores = torch.tensor([0.9, 0.8, 0.7, 0.6])
+    labels = torch.tensor([0.0, 1, 1, -1])
+    function = OF_TARGETS[name]
+    with pytest.raises(UserError, match=r'targets > 0 if .*mask=\(targets >= 0\)'):
+        function(scores, labels)
+    found = function(scores, labels, mask=labels >= 0)
+    assert torch.equal(found, function(scores[:3], labels[:3]))
+    assert found > 0
+
+
+@pytest.mark.parametrize('function', [F.smooth_ap_loss, F.ap_loss])
+@pytest.mark.parametrize('worst', [-1.0, torch.nan])
+def test_a_relevance_below_zero_is_refused(function, worst):
+    scores = torch.tensor([0.9, 0.8, 0.7])
+    relevance = torch.tensor([worst, 1.0, 0.5])
+    with pytest.raises(UserError, match='relevance must be >= 0 at the positives'):
+        function(scores, torch.tensor([1, 0, 1]), relevance=relevance)
+    function(scores, torch.tensor([0, 1, 1]), relevance=relevance)
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'size'),
+    [
+        (torch.float16, 1e3),
+        (torch.float16, 1e-6),
+        (torch.bfloat16, 1e20),
+        (torch.float32, 1e20),
+        (torch.float32, 1e-30),
+    ],
+)
+def test_gradients_of_any_size_are_balanced(dtype, size):
+    features = torch.ones(4, dtype=dtype, requires_grad=True)
+    balance = GradientBalance(1.0)
+    watched = balance.watch(features)
+    factor = balance.factor(100 * size * watched.sum().float(), size * watched.sum().float())
+    torch.testing.assert_close(float(factor), 0.01, rtol=1e-2, atol=0)
+
+
+def test_a_sum_balances_by_the_embeddings():
+    g = torch.Generator().manual_seed(0)
+    embeddings = 3 * torch.randn(12, 8, generator=g)
+    embeddings[:6] *= 100
+    embeddings.requires_grad_()
+    parts = [losses.SmoothAPLoss(tau=0.1), losses.AUCLoss(tau=0.1)]
+    loss = losses.EmbeddingLoss(losses.SumLoss(parts, balance_gradients=True))
+    loss(embeddings, CLASSES)
+    norms = []
+    for part in parts:
+        value = losses.EmbeddingLoss(part)(embeddings, CLASSES)
+        norms.append(torch.autograd.grad(value, embeddings)[0].norm())
+    found = loss.loss.diagnostics['factor_1']
+    torch.testing.assert_close(found, norms[0] / norms[1], rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize(
+    'loss', [losses.SmoothAPLoss(tau=0.1), losses.NDCGLoss(tau=0.1), losses.RecallAtKLoss(tau=0.1)]
+)
+def test_backward_inside_autocast(loss):
+    scores, labels = rows()
+    scores.requires_grad_()
+    loss(scores, labels).backward()
+    expected = scores.grad.clone()
+    scores.grad = None
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        loss(scores, labels).backward()
+    torch.testing.assert_close(scores.grad, expected, rtol=1e-6, atol=1e-9)
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 4)
+        self.most = 0
+
+    def forward(self, batch):
+        ids, mask = batch.values() if hasattr(batch, 'values') else batch
+        self.most = max(self.most, len(ids))
+        return (self.table(ids) * mask[..., None]).mean(1)
+
+
+@pytest.mark.parametrize('kind', [dict, UserDict, tuple])
+def test_columns_are_embedded_in_chunks(kind):
+    torch.manual_seed(0)
+    columns = dict(ids=torch.randint(50, (10, 6)), mask=torch.ones(10, 6))
+    batch = tuple(columns.values()) if kind is tuple else kind(columns)
+    net = Encoder()
+    expected = net(batch)
+    net.most = 0
+    torch.testing.assert_close(F.grad_cache(net, batch, chunk=4), expected)
+    assert net.most == 4
+
+
+def test_reweighting_keeps_its_dtype():
+    loss = losses.LDAMLoss(**COUNTED).half()
+    assert loss.reweighting.dtype == torch.long
+    loss.load_state_dict({'reweighting': torch.ones(())})
+    assert loss.reweighting == 1
+
+
+def test_every_fix_of_other_libraries_is_named():
+    from mmrank.losses.options import ELSEWHERE
+
+    for name in ELSEWHERE:
+        with pytest.raises(UserError, match=re.escape(f'does not take {name}. Fix: ')):
+            losses.SmoothAPLoss(**{name: 1})
