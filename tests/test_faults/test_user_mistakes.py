@@ -30,7 +30,7 @@ CODE = re.compile(
 #: What the rows of this run have said.
 messages = []
 #: Places of mmrank and tools with a "Fix:" that no row of the table raises; it may only fall.
-NOT_RAISED = 400
+NOT_RAISED = 390
 
 
 def fix_of(message):
