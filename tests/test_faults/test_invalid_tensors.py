@@ -48,7 +48,6 @@ WRONG = {
     'a weight without shape': (dict(weight=torch.tensor(1.0)), 'weight'),
     'a NaN weight': (dict(weight=torch.full((N,), NAN)), 'weight'),
     'integer scores': (dict(cls_score=torch.ones(N, CLASSES).int()), 'score'),
-    'flat scores': (dict(cls_score=torch.ones(N)), 'cls_score'),
     'deep scores': (dict(cls_score=torch.ones(N, CLASSES, 1)), 'cls_score'),
 }
 
