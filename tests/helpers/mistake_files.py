@@ -134,12 +134,10 @@ YOLO = {
 }
 XML = {
     'cut': VOC[:-30],
-    'entities': '<!DOCTYPE a [<!ENTITY b "c">]>' + VOC,
     'no_box': VOC.replace('bndbox', 'box'),
     'other_size': VOC.replace('>40<', '>400<'),
     'outside': VOC.replace('>9<', '>90<'),
     'swapped': VOC.replace('>9<', '>1<'),
-    'other_picture': VOC.replace('a.png', 'z.png'),
 }
 CSV = {
     'columns': 'image,x,label\na.png,1,disk\n',

@@ -295,10 +295,3 @@ def map_after_training(kind, loss):
 @pytest.mark.parametrize('kind', CALLS)
 def test_four_lines_learn(kind):
     assert map_after_training(kind, StableAPLoss()) > 0.7
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('kind', [*RANKINGS[1:], DRLoss])
-def test_embeddings_learn_with_every_loss_as_it_is(kind):
-    """Settings for cosines are no option that a user must know."""
-    assert map_after_training('embeddings', kind()) > 0.7

@@ -74,16 +74,6 @@ class FreshLoss(RankingLoss):
         return (1 + lists.scores[lists.is_negative].mean() - pos).relu()
 
 
-class StrangeLoss(nn.Module):
-    """Takes what no other loss takes."""
-
-    def __init__(self, depth):
-        super().__init__()
-
-    def forward(self, depth_map, camera):
-        return depth_map.sum()
-
-
 @pytest.fixture
 def register(monkeypatch):
     """Registers classes for the time of a test, as if mmrank had them."""
@@ -110,18 +100,6 @@ def test_a_new_loss_is_in_the_list(register):
     with pytest.raises(AssertionError, match='not close'):
         # It would be found out: half of the scores lose their gradient.
         assert_same((value, gradients), (value, [x.tril() for x in gradients]))
-
-
-def test_a_loss_without_a_batch_says_what_to_add(register):
-    register(StrangeLoss)
-    assert cases('StrangeLoss') == []
-    with pytest.raises(LookupError, match='depth.*Fix: add .* to SETTINGS'):
-        build('StrangeLoss', {})
-    loss = build('StrangeLoss', dict(depth=1))
-    with pytest.raises(
-        LookupError, match=r'StrangeLoss.forward\(depth_map, camera\). Fix: name its'
-    ):
-        kinds(loss)
 
 
 #: What the settings of a loss seldom change: slow for all but its first ones.

@@ -134,11 +134,3 @@ def test_a_moving_average_of_the_model_keeps_the_order(loss):
     loss.sorter = other.requires_grad_(False)
     torch.testing.assert_close(loss(scores, labels), expected)
     assert loss.half().sorter.order.dtype == torch.float64
-
-
-def test_a_sorter_of_before_has_an_order_of_integers(sorter, tmp_path):
-    sorter.save(tmp_path / 'sorter.pth', 0.1)
-    content = torch.load(tmp_path / 'sorter.pth', weights_only=True)
-    content['state_dict']['order'] = content['state_dict']['order'].long()
-    torch.save(content, tmp_path / 'sorter.pth')
-    assert torch.equal(RankSorter.load(tmp_path / 'sorter.pth').order, sorter.order)
