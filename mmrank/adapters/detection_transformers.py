@@ -23,7 +23,7 @@ with required_package(
 PREFIX = '_loss_function.'
 
 
-class QueryVarifocal(QueryCriterion):
+class _QueryVarifocal(QueryCriterion):
     """Mixin for the criterions of RT-DETR and D-FINE, which weigh their losses themselves."""
 
     loss_name = 'loss_ranking'
@@ -38,19 +38,19 @@ class QueryVarifocal(QueryCriterion):
     loss_labels_vfl = QueryCriterion.loss_labels
 
 
-class QueryMatchability(QueryVarifocal):
+class _QueryMatchability(_QueryVarifocal):
     """Mixin for the criterion of DEIMv2. Its boxes may have more matches than its classes."""
 
     replaced = 'loss_mal'
     loss_labels_mal = QueryCriterion.loss_labels
 
 
-def ranked_criterion(mixin: type[QueryCriterion], file: str, name: str) -> type:
+def _ranked_criterion(mixin: type[QueryCriterion], file: str, name: str) -> type:
     """Subclass of a criterion in ``transformers.loss``."""
     return mixin.class_for(getattr(import_module(f'transformers.loss.{file}'), name))
 
 
-class DetectorLosses(nn.Module):
+class _DetectorLosses(nn.Module):
     """Takes the place of ``loss_function`` of a model.
 
     The functions of transformers make their criterion themselves, so this lays out the outputs of
@@ -79,7 +79,7 @@ class DetectorLosses(nn.Module):
         return self.gradient_balance.scaled(losses, classes, boxes)
 
 
-class RTDetrLosses(DetectorLosses):
+class _RTDetrLosses(_DetectorLosses):
     """For RT-DETR, RT-DETRv2, D-FINE and DEIMv2; the last of ``aux_<i>`` are the proposals."""
 
     def rankings_of(self, loss: HeadLoss, config) -> nn.ModuleDict:
@@ -114,17 +114,17 @@ class RTDetrLosses(DetectorLosses):
         L layers begin with the denoising queries.
         """
         fine = hasattr(config, 'weight_loss_fgl')
-        mixin = QueryVarifocal
+        mixin = _QueryVarifocal
         file = 'loss_rt_detr'
         name = 'RTDetrLoss'
         if fine:
             file = 'loss_d_fine'
             name = 'DFineLoss'
         if hasattr(config, 'weight_loss_mal'):
-            mixin = QueryMatchability
+            mixin = _QueryMatchability
             file = 'loss_deimv2'
             name = 'Deimv2Loss'
-        criterion = ranked_criterion(mixin, file, name)(config)
+        criterion = _ranked_criterion(mixin, file, name)(config)
         criterion.rankings = self.rankings
         # The boxes of D-FINE and DEIMv2 may lie outside.
         inside = (lambda boxes: boxes.clamp(0, 1)) if fine else (lambda boxes: boxes)
@@ -149,7 +149,7 @@ class RTDetrLosses(DetectorLosses):
         return sum(losses.values()), losses, auxiliary
 
 
-class DeformableDetrLosses(DetectorLosses):
+class _DeformableDetrLosses(_DetectorLosses):
     """For Conditional DETR, DAB-DETR, Deformable DETR, LW-DETR and RF-DETR.
 
     The last two train several groups of queries: all groups of a layer together are one ranking.
@@ -183,7 +183,7 @@ class DeformableDetrLosses(DetectorLosses):
         file, kind = ('lw_detr', 'LwDetr') if grouped else ('deformable_detr', 'DeformableDetr')
         file = f'loss_{file}'
         matcher = getattr(import_module(f'transformers.loss.{file}'), f'{kind}HungarianMatcher')
-        criterion = ranked_criterion(QueryCriterion, file, f'{kind}ImageLoss')(
+        criterion = _ranked_criterion(QueryCriterion, file, f'{kind}ImageLoss')(
             matcher(config.class_cost, config.bbox_cost, config.giou_cost),
             config.num_labels,
             config.focal_alpha,
@@ -247,7 +247,7 @@ def show_centred(model: nn.Module, args: tuple, outputs):
     return (*outputs[:at], logits, *outputs[at + 1 :])
 
 
-def check_objects(model: nn.Module, args: tuple, settings: dict) -> None:
+def _check_objects(model: nn.Module, args: tuple, settings: dict) -> None:
     """Forward pre-hook: refuse labels and boxes of the objects that are none of this model."""
     labels = settings.get('labels') or ()
     check_labels(
@@ -261,7 +261,7 @@ def check_objects(model: nn.Module, args: tuple, settings: dict) -> None:
 
 def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
     """Put the ranking losses into a model, see :func:`mmrank.adapters.use_ranking_loss`."""
-    check_ranks(model, isinstance(model.loss_function, DetectorLosses), False)
+    check_ranks(model, isinstance(model.loss_function, _DetectorLosses), False)
     name = type(model).__name__
     config = model.config
     if settings.balance_boxes:
@@ -275,13 +275,13 @@ def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
             f'mal_alpha={config.mal_alpha!r} weighs the negatives of the proposals. The loss that '
             f'they keep in {name} has no such weight. Fix: mal_alpha=None, the default'
         )
-    made = RTDetrLosses if hasattr(config, 'weight_loss_vfl') else DeformableDetrLosses
+    made = _RTDetrLosses if hasattr(config, 'weight_loss_vfl') else _DeformableDetrLosses
     criterion = made(settings, config)
     criterion.to(model.device).train(model.training)
     # What model.loss_function = criterion calls; torch would hide a module behind the property.
     type(model).loss_function.fset(model, criterion)
     model.register_forward_hook(show_centred)
-    model.register_forward_pre_hook(check_objects, with_kwargs=True)
+    model.register_forward_pre_hook(_check_objects, with_kwargs=True)
     if settings.balance is not None:
         model.model.decoder.layers[-1].register_forward_hook(criterion.watch)
 
@@ -289,7 +289,7 @@ def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
 def detach(model: nn.Module) -> None:
     """Undo :func:`attach`; the centre moves into the bias of the scores."""
     criterion = model.loss_function
-    check_ranks(model, isinstance(criterion, DetectorLosses), True)
+    check_ranks(model, isinstance(criterion, _DetectorLosses), True)
     if criterion.centre_scores:
         if hasattr(model, 'class_labels_classifier'):  # Conditional DETR
             heads = model.class_labels_classifier
@@ -305,7 +305,7 @@ def detach(model: nn.Module) -> None:
         with torch.no_grad():
             bias -= centre_of(criterion.rankings[LAST], bias.detach())
     del model._loss_function
-    own_hooks = (show_centred, check_objects, criterion.watch)
+    own_hooks = (show_centred, _check_objects, criterion.watch)
     last_layer = model.model.decoder.layers[-1]
     for hooks in (model._forward_hooks, model._forward_pre_hooks, last_layer._forward_hooks):
         for key, hook in list(hooks.items()):
@@ -329,7 +329,7 @@ def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
     from safetensors.torch import load_file
 
     criterion = model.loss_function
-    check_ranks(model, isinstance(criterion, DetectorLosses), True)
+    check_ranks(model, isinstance(criterion, _DetectorLosses), True)
     state = {
         key.removeprefix(PREFIX): value
         for file in sorted(Path(folder).glob('*.safetensors'))

@@ -13,7 +13,7 @@ from .label_ranges import check_fractions, check_labels
 from .query_criterion import LAST, QueryCriterion, copies_of
 
 
-class QuerySetCriterion(QueryCriterion):
+class _QuerySetCriterion(QueryCriterion):
     """Mixin for ``rfdetr.models.criterion.SetCriterion``."""
 
     logits = 'pred_logits'
@@ -47,7 +47,7 @@ def attach(module: nn.Module, settings: RankingSettings) -> None:
     criterion = module.criterion
     loss = settings.loss
     name = type(module).__name__
-    check_ranks(module, isinstance(criterion, QuerySetCriterion), False)
+    check_ranks(module, isinstance(criterion, _QuerySetCriterion), False)
     refused = {
         'balance_boxes=True': settings.balance_boxes,
         'balance_gradients': settings.balance is not None,
@@ -60,7 +60,7 @@ def attach(module: nn.Module, settings: RankingSettings) -> None:
     names = ['aux_' + key.removeprefix('loss_ce_') for key in criterion.weight_dict]
     names = [LAST, *(x for x in names if x.removeprefix('aux_').isdigit())]
     proposals = {'enc': IABCELoss(criterion.focal_alpha, scope=loss.scope)}
-    criterion.__class__ = QuerySetCriterion.class_for(type(criterion))
+    criterion.__class__ = _QuerySetCriterion.class_for(type(criterion))
     criterion.rankings = copies_of(loss, names, proposals).to(module.model.class_embed.bias.device)
     criterion.rankings.train(criterion.training)
     if settings.centre_scores:
@@ -71,7 +71,7 @@ def attach(module: nn.Module, settings: RankingSettings) -> None:
 def detach(module: nn.Module) -> None:
     """Undo :func:`attach`; the centre moves into the bias of the scores."""
     criterion = module.criterion
-    check_ranks(module, isinstance(criterion, QuerySetCriterion), True)
+    check_ranks(module, isinstance(criterion, _QuerySetCriterion), True)
     if hasattr(criterion, 'centring'):
         bias = module.model.class_embed.bias
         with torch.no_grad():

@@ -31,7 +31,7 @@ with required_package(
     from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 
 
-class SentenceLoss(nn.Module):
+class _SentenceLoss(nn.Module):
     """Base: embeds the columns and calls a loss, whose state :class:`SaveLossState` saves.
 
     While the model is in eval mode, the state of the loss does not move. ``mini_batch_size`` of a
@@ -99,7 +99,7 @@ class _Rows:
         return _Rows({key: x[rows] if isinstance(x, Tensor) else x for key, x in column})
 
 
-class SentenceContrastLoss(SentenceLoss):
+class SentenceContrastLoss(_SentenceLoss):
     """Contrastive losses: InfoNCE, CLIP, SogCLR, iSogCLR, VICReg and others.
 
     Data set: two columns, such as ``anchor`` and ``positive``; or one, which is embedded twice,
@@ -141,7 +141,7 @@ class SentenceContrastLoss(SentenceLoss):
         return self.loss(*embeddings, labels)
 
 
-class SentenceRetrievalLoss(SentenceLoss):
+class SentenceRetrievalLoss(_SentenceLoss):
     """Ranking losses: each query ranks the documents of the batch.
 
     Data set, one of:
@@ -238,7 +238,7 @@ class SentenceRetrievalLoss(SentenceLoss):
             )
 
 
-class SentenceInBatchLoss(SentenceLoss):
+class SentenceInBatchLoss(_SentenceLoss):
     """In-batch losses of two towers, unbiased by the counts of the pairs.
 
     Data set: two columns, such as ``query`` and ``document``, and ``label``, a pair of integers:
@@ -297,7 +297,7 @@ class SaveLossState(TrainerCallback):
 
     FILE = 'mmrank_loss.pt'
 
-    def __init__(self, loss: SentenceLoss) -> None:
+    def __init__(self, loss: _SentenceLoss) -> None:
         self.loss = loss.loss
 
     def on_save(self, args, state, control, **kwargs) -> None:

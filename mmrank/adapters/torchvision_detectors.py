@@ -18,7 +18,7 @@ from torchvision.models.detection.retinanet import RetinaNetHead
 from torchvision.ops import generalized_box_iou_loss
 
 
-class RankingHead(RankingPart):
+class _RankingHead(RankingPart):
     """Mixin for dense heads: all anchors or points of a batch are one ranking."""
 
     def forward(self, x: list[Tensor]) -> dict[str, Tensor]:
@@ -103,7 +103,7 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
     """Put a copy of the loss into the head, see :func:`mmrank.adapters.use_ranking_loss`."""
     head = model.head
     loss = settings.loss
-    check_ranks(model, isinstance(head, RankingHead), False)
+    check_ranks(model, isinstance(head, _RankingHead), False)
     if not isinstance(head, (RetinaNetHead, FCOSHead)):
         raise UserTypeError(
             f'model.head={type(head).__name__} has no adapter. Fix: use a RetinaNetHead or '
@@ -117,13 +117,13 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
             f'balance_boxes=True: {type(loss).__name__} computes the box loss itself. Fix: remove '
             'balance_boxes'
         )
-    put_loss(head, RankingHead, settings, head.classification_head.cls_logits)
+    put_loss(head, _RankingHead, settings, head.classification_head.cls_logits)
 
 
 def detach(model: nn.Module) -> None:
     """Undo :func:`attach`; the centre moves into the bias of the scores."""
     head = model.head
-    check_ranks(model, isinstance(head, RankingHead), True)
+    check_ranks(model, isinstance(head, _RankingHead), True)
     if head.centre_scores:
         bias = head.classification_head.cls_logits.bias
         centre = centre_of(head.ranking_loss, bias.detach())

@@ -79,7 +79,7 @@ class RankingRoIHeads(RankingPart):
                 ]
             )
             boxes['quality'] = aligned_iou(decoded[rows, labels[rows]], true[rows])
-        return self.ranking_loss(log_odds(logits)[:, 1:], target, (labels >= 0).float(), **boxes)
+        return self.ranking_loss(_log_odds(logits)[:, 1:], target, (labels >= 0).float(), **boxes)
 
     def postprocess_detections(self, class_logits, *args, **kwargs) -> tuple:
         """The host's detections, the mean positive score shown as 0.5."""
@@ -89,7 +89,7 @@ class RankingRoIHeads(RankingPart):
         return super().postprocess_detections(class_logits, *args, **kwargs)
 
 
-def log_odds(logits: Tensor) -> Tensor:
+def _log_odds(logits: Tensor) -> Tensor:
     """(n, C) logits to ``log(p / (1 - p))`` of their softmax p, at least float32.
 
     ``1 - p`` of the highest score, which may be close to 1, is the sum of the others.

@@ -22,7 +22,7 @@ from mmengine.registry import MODELS, OPTIMIZERS, RUNNERS
 from mmengine.utils import import_modules_from_strings
 
 import mmrank.registry  # noqa: F401  with mmcv's operators, before mmdet asks for them
-from mmrank.apis.config_file import check_config_file
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.config_names import check_file_names, check_option_names
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.errors import UserError
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     # a tool without a model, need not take.
     from mmengine.runner import Runner
 
+#: How files begin that torch.save writes: a zip archive, or a pickle.
+_CHECKPOINTS = (b'PK\x03\x04', b'\x80')
 #: Import name, and the distribution to install, of each optional package.
 PACKAGES = {
     'mmcv': 'onedl-mmcv',
@@ -42,30 +44,26 @@ PACKAGES = {
 }
 
 
-def train_or_test_parser(description: str = '', epilog: str = '') -> argparse.ArgumentParser:
-    """The parser of ``train.py`` and ``test.py``, with all that both take."""
-    parser = argparse.ArgumentParser(
-        description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+def train_or_test_parser(doc: str | None = None, **options) -> argparse.ArgumentParser:
+    """The parser of ``mmrank train`` and ``test``, with all that both take."""
+    parser = tool_parser(
+        doc,
+        work_dir=(
+            None,
+            "folder of what is written (default: the config's work_dir, else work_dirs/<name of "
+            'the config>)',
+        ),
+        no_check=(False, 'skip the check of COCO files and retrieval data sets before the start'),
+        **options,
     )
     parser.add_argument('config', help='config file')
-    parser.add_argument(
-        '--work-dir',
-        help="folder of what is written (default: the config's work_dir, else "
-        'work_dirs/<name of the config>)',
-    )
-    parser.add_argument(
-        '--no-check',
-        action='store_true',
-        help='skip the check of COCO files and retrieval data sets before the start',
-    )
-    add_config_option(parser)
     parser.add_argument(
         '--launcher',
         choices=['none', 'pytorch', 'slurm', 'mpi'],
         default='none',
-        help='how several processes are started (default: none, one process); '
-        'the dist_*.sh and slurm_*.sh scripts beside this one set it',
+        help='how several processes are started; dist_*.sh and slurm_*.sh of tools/ set it',
     )
+    add_config_option(parser)
     add_checkpoint_options(parser)
     # torchrun sets LOCAL_RANK, older launchers pass one of these spellings.
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
@@ -159,11 +157,15 @@ def read_config(path: str) -> Config:
             f'config file {path!r} does not exist.\n  Fix: pass its path relative to '
             f'{os.getcwd()}, or start it by name with: mim train mmrank {Path(path).name}'
         )
-    check_config_file(path)
+    if Path(path).read_bytes().startswith(_CHECKPOINTS):
+        raise UserError(
+            f'{path} is a checkpoint, and a config file is wanted.\n  Fix: the arguments in the '
+            'order CONFIG CHECKPOINT'
+        )
     try:
         cfg = Config.fromfile(path)
     except Exception as error:
-        inherited = re.findall(r'(\w+)::', Path(path).read_text('utf-8'))
+        inherited = re.findall(r'(\w+)::', Path(path).read_text('utf-8', errors='replace'))
         for name in inherited:
             if name in PACKAGES and importlib.util.find_spec(name) is None:
                 raise _missing_package(name) from error
@@ -173,9 +175,11 @@ def read_config(path: str) -> Config:
                 'packages).\n  Fix: inherit by path; an installed mmrank has its configs in '
                 f'{config_folder()}'
             ) from error
+        reason = f'{type(error).__name__}: {error}'
+        if isinstance(error, RecursionError):
+            reason = 'a _base_ leads back to it'
         raise UserError(
-            f'{path} cannot be read as a config: {type(error).__name__}: {error}\n  Fix: correct '
-            'that place of it, or name another file'
+            f'{path} cannot be read as a config: {reason}\n  Fix: correct that place of it'
         ) from error
     check_file_names(cfg, path)
     return cfg

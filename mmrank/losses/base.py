@@ -20,7 +20,7 @@ from mmrank.losses.lists import (
     lists_with_positives,
     ranked_lists,
 )
-from mmrank.losses.options import NamedSettings, ScopeOptions, Unpack
+from mmrank.losses.options import NamedSettings
 
 #: How much the IoU of a box counts where ``quality`` is None and a head passes it.
 GRADED = 0.9
@@ -262,7 +262,7 @@ class RankingLoss(HeadLoss):
         mode: str = 'flatten',
         activation: str = 'none',
         reduction: str = 'mean',
-        **kwargs: Unpack[ScopeOptions],
+        **kwargs,
     ) -> None:
         super().__init__(num_classes, **kwargs)
         one_of('mode', mode, ('flatten', 'per_class'))

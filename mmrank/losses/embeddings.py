@@ -20,7 +20,7 @@ from mmrank.tensors import check_floats, check_tensors, refuse_nan
 _WATCHED = 10
 
 
-def check_embeddings(**embeddings: Tensor) -> None:
+def _check_embeddings(**embeddings: Tensor) -> None:
     """Check that each is a matrix of floats, else TypeError or ValueError."""
     check_floats(**embeddings)
     for name, rows in embeddings.items():
@@ -30,7 +30,7 @@ def check_embeddings(**embeddings: Tensor) -> None:
             )
 
 
-def class_numbers(name: str, labels: Tensor) -> Tensor:
+def _class_numbers(name: str, labels: Tensor) -> Tensor:
     """Labels that number classes, integers as int64; ValueError for one-hot and other labels."""
     if labels.dtype == torch.bool and labels.dim() == 2:
         raise UserError(
@@ -52,7 +52,7 @@ def class_numbers(name: str, labels: Tensor) -> Tensor:
 
 def _levels(name: str, labels: Tensor) -> Tensor:
     """(L, n) classes of each level, from coarse to fine, of (n,) or (n, L) labels."""
-    labels = class_numbers(name, labels)
+    labels = _class_numbers(name, labels)
     return labels.t() if labels.dim() == 2 else labels[None]
 
 
@@ -86,7 +86,7 @@ class EmbeddingBatch:
 
     def __post_init__(self) -> None:
         check_tensors(query_labels=self.query_labels, gallery_labels=self.gallery_labels)
-        check_embeddings(queries=self.queries, gallery=self.gallery)
+        _check_embeddings(queries=self.queries, gallery=self.gallery)
         if self.queries.size(1) != self.gallery.size(1):
             raise ValueError(
                 f'queries and gallery must be embeddings of one length, got {self.queries.size(1)} '
@@ -261,7 +261,7 @@ class EmbeddingLoss(NamedSettings):
                 'ref_embeddings and ref_labels must be given together. Fix: the class of each row '
                 'of the gallery as ref_labels'
             )
-        check_embeddings(embeddings=embeddings, ref_embeddings=ref_embeddings)
+        _check_embeddings(embeddings=embeddings, ref_embeddings=ref_embeddings)
         check_tensors(labels=labels, ref_labels=ref_labels)
         searches_itself = ref_embeddings is embeddings
         rows = unit_rows(embeddings)

@@ -12,7 +12,7 @@ from mmrank.tensors import check_tensors, refuse_nan, size_levels
 _SHARED_ENTRIES = 2**16
 
 
-def group_index(group: Tensor, in_parts: bool = True) -> list[tuple[Tensor, Tensor]]:
+def _group_index(group: Tensor, in_parts: bool = True) -> list[tuple[Tensor, Tensor]]:
     """(L, N) rows of each value of (n,) group ids, padded with 0, and (L, N) mask of the rows.
 
     There is one such pair for all lists, or ``in_parts``, where much of it would be padding, one
@@ -72,10 +72,10 @@ def entries_of_groups(
     """Yield scores, positives, negatives, values and classes of the lists of each group.
 
     ``entries`` are (1, n) scores, positives and negatives, ``row_values`` are (1, n) as well. See
-    :func:`group_index` for the parts. All lists are of one class.
+    :func:`_group_index` for the parts. All lists are of one class.
     """
     scores, is_positive, is_negative = entries
-    for index, mask in group_index(group, in_parts):
+    for index, mask in _group_index(group, in_parts):
         values = None if row_values is None else row_values[0][index]
         one_class = index.new_zeros(len(index))
         positives = is_positive[0][index] & mask

@@ -20,7 +20,7 @@ _USUAL_THRESHOLD = 0.05
 _STOCK_HEADS = {'BaseDenseHead': 'level', 'DETRHead': 'layer of its decoder'}
 
 
-def refuse_stock_head(loss: nn.Module) -> None:
+def _refuse_stock_head(loss: nn.Module) -> None:
     """Raise UserError where a stock dense head of mmdet builds or calls a loss of whole batches.
 
     Such a head calls its loss once for each level, and a loss does not know which module holds it:
@@ -69,7 +69,7 @@ class BoxHeadHooks(nn.Module):
 
     def __init__(self, use_sigmoid: bool = True) -> None:
         super().__init__()
-        refuse_stock_head(self)
+        _refuse_stock_head(self)
         if not use_sigmoid:
             raise UserError(
                 'use_sigmoid=False is not supported: the loss scores each class on its own. '
@@ -82,7 +82,7 @@ class BoxHeadHooks(nn.Module):
         if reduction_override is not None:
             raise ValueError(f'there is no reduction to override, got {reduction_override!r}')
         if not self._knows_its_head:
-            refuse_stock_head(self)
+            _refuse_stock_head(self)
             self._knows_its_head = True
 
     def get_cls_channels(self, num_classes: int) -> int:
@@ -188,7 +188,7 @@ class BoxHeadHooks(nn.Module):
         return scores if centre is None else scores - centre.to(scores.dtype)
 
 
-def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
+def _values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
     """(n,) values of the rows, from the (n_pos,) of those with a class; 0 for the others.
 
     Differentiable. On a GPU the number of values is not compared with the number of rows, which
@@ -251,5 +251,5 @@ def box_values(
             )
     # One dtype on all ranks: one without boxes has its own zeros.
     values = values.to(torch.promote_types(cls_score.dtype, torch.float32))
-    values = values_of_rows(values, target, cls_score.size(1))
+    values = _values_of_rows(values, target, cls_score.size(1))
     return values.expand(1 if loss.mode == 'flatten' else cls_score.size(1), -1)

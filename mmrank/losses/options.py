@@ -1,71 +1,17 @@
 """Settings of losses: their names for an editor, and what is said about one that is not taken.
 
-A loss that passes ``**kwargs`` to its base names them by a ``TypedDict``, as an editor shows them.
-What is not in it is not taken. The bases, which are named here, document them.
+A loss passes ``**kwargs`` on to its bases, whose settings it takes but for its ``fixed_settings``.
 """
 
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from reprlib import Repr
-from typing import TypedDict, get_args
 
 from torch import nn
-from typing_extensions import Unpack as Unpack
 
 from mmrank.errors import UserTypeError
 from mmrank.retired import retired_setting
-
-
-class ScopeOptions(TypedDict, total=False):
-    scope: str
-    loss_weight: float
-
-
-class TemperatureOptions(ScopeOptions, total=False):  # ISogCLRLoss, for any kind of data
-    eta: float
-    beta0: float
-    beta1: float
-    load_state: bool
-    gradient_clip: float | None
-
-
-class HeadOptions(ScopeOptions, total=False):  # PointwiseLoss
-    use_sigmoid: bool
-
-
-class SoftmaxOptions(ScopeOptions, total=False):  # ClassCountLoss with softmax
-    class_counts: Sequence[int] | None
-    num_samples: int | None
-
-
-class ClassCountOptions(HeadOptions, SoftmaxOptions, total=False):  # ClassCountLoss
-    pass
-
-
-class QualityOptions(ScopeOptions, total=False):  # QualityLoss
-    use_iou: bool
-    num_classes: int | None
-
-
-class LogitOptions(ScopeOptions, total=False):  # RankingLoss without an activation
-    num_classes: int | None
-    mode: str
-    reduction: str
-
-
-class ListOptions(ScopeOptions, total=False):  # RankingLoss but for num_classes and mode
-    activation: str
-    reduction: str
-
-
-class PerClassOptions(ListOptions, total=False):  # RankingLoss but for mode
-    num_classes: int | None
-
-
-class RankingOptions(PerClassOptions, LogitOptions, total=False):  # RankingLoss
-    pass
-
 
 #: Settings of PyTorch's losses and others, and what a loss here has in their place.
 ELSEWHERE = {
@@ -77,19 +23,17 @@ ELSEWHERE = {
 }
 
 
-class UnknownSettingError(UserTypeError):
-    """A config has settings that its class does not take."""
-
-
 class NamedSettings(nn.Module):
     """Base of losses: ``help()`` and ``repr()`` show the settings, and others are refused."""
 
     #: Settings that are taken, but that ``help()`` does not show.
     hidden_settings: Sequence[str] = ()
+    #: Settings of its bases that a class sets itself.
+    fixed_settings: Sequence[str] = ()
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__signature__ = signature_of(cls)
+        cls.__signature__ = _signature_of(cls)
 
     def __new__(cls, *args, **settings):
         # Not in __init__: a base gets what its subclass passes, which no config has written.
@@ -107,13 +51,13 @@ class NamedSettings(nn.Module):
 
 
 def refuse_unknown(cls: type, unknown: dict) -> None:
-    """Raise UnknownSettingError for the keyword arguments that no ``__init__`` took."""
+    """Raise UserTypeError for the keyword arguments that no ``__init__`` took."""
     for name in unknown:
         if fix := ELSEWHERE.get(name) or retired_setting(cls.__name__, name):
-            raise UnknownSettingError(f'{cls.__name__} does not take {name}. Fix: {fix}')
+            raise UserTypeError(f'{cls.__name__} does not take {name}. Fix: {fix}')
     if unknown:
         listed = ', '.join(f'{k}={v!r:.80}' for k, v in unknown.items())
-        raise UnknownSettingError(
+        raise UserTypeError(
             f'{cls.__name__} does not take {listed}. A config that inherits '
             'from another one keeps the settings of what was there. '
             f"Fix: dict(_delete_=True, type='mmrank.{cls.__name__}', ...) "
@@ -140,12 +84,12 @@ def _as_text(settings: Mapping[str, object]) -> str:
 
 def settings_of(cls: type) -> list[str]:
     """Keyword arguments of a class that may pass ``**kwargs`` to its bases; its bases' last."""
-    return list(signature_of(cls).parameters)
+    return list(_signature_of(cls).parameters)
 
 
 @functools.cache
-def signature_of(cls: type) -> inspect.Signature:
-    """Arguments of a class, those that ``**kwargs: Unpack[...]`` passes to its bases spelt out."""
+def _signature_of(cls: type) -> inspect.Signature:
+    """Arguments of a class, those that ``**kwargs`` passes to its bases spelt out."""
     hidden = getattr(cls, 'hidden_settings', ())
     parameters = [p for p in _parameters(cls.__mro__) if p.name not in hidden]
     return inspect.Signature(sorted(parameters, key=lambda p: p.kind))
@@ -158,12 +102,8 @@ def _parameters(classes: Sequence[type]) -> list[inspect.Parameter]:
         return []
     _, *parameters = inspect.signature(classes[at].__dict__['__init__']).parameters.values()
     own = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    passed_on = next((p for p in parameters if p.kind is p.VAR_KEYWORD), None)
-    if passed_on is None:
+    if all(p.kind is not p.VAR_KEYWORD for p in parameters):
         return own
-    of_bases = _parameters(classes[at + 1 :])
-    options = next(iter(get_args(passed_on.annotation)), None)
-    # A loss of your own may have a plain **kwargs, which passes all on.
-    wanted = {p.name for p in of_bases} if options is None else {*options.__annotations__}
-    wanted -= {p.name for p in own}
-    return [*own, *(p.replace(kind=p.KEYWORD_ONLY) for p in of_bases if p.name in wanted)]
+    taken = {p.name for p in own} | {*classes[at].__dict__.get('fixed_settings', ())}
+    of_bases = [p for p in _parameters(classes[at + 1 :]) if p.name not in taken]
+    return [*own, *(p.replace(kind=p.KEYWORD_ONLY) for p in of_bases)]

@@ -37,7 +37,7 @@ _FEW_POSITIVES = 8
 _NEAR = 8.0
 
 
-class Intervals(NamedTuple):
+class _Intervals(NamedTuple):
     """What depends on the positives alone: L lists, P positives, T = 2P thresholds, K = T + 1.
 
     Interval k holds the scores above threshold k - 1 and not above threshold k.
@@ -55,7 +55,7 @@ class Intervals(NamedTuple):
     edges: Tensor
 
 
-def intervals_of(pos: Tensor, pos_mask: Tensor, tau: float) -> Intervals:
+def _intervals_of(pos: Tensor, pos_mask: Tensor, tau: float) -> _Intervals:
     """Cut the line at the (L, P) positives."""
     s = torch.where(pos_mask, clamp_infinite(pos.double()), torch.inf)
     margin = s.new_full((), tau)
@@ -82,10 +82,10 @@ def intervals_of(pos: Tensor, pos_mask: Tensor, tau: float) -> Intervals:
     covered = depth.cumsum(1) > 0.5
     # Elsewhere an interval may be wide: its upper end is no anchor for what lies in it.
     anchors = torch.where(covered, pad(anchors, (0, 1)), 0)
-    return Intervals(margin, thresholds, centre, covered, anchors, p, 1 - p + top, edges)
+    return _Intervals(margin, thresholds, centre, covered, anchors, p, 1 - p + top, edges)
 
 
-def moments(intervals: Intervals, neg: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+def moments(intervals: _Intervals, neg: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
     """(L, N) intervals of the negatives, and (3, L, K) sums of 1, u and u^2 of each interval.
 
     A score of ``weight`` w counts as w scores. Interval 0, which lies below all windows, takes what
@@ -129,7 +129,7 @@ def moments(intervals: Intervals, neg: Tensor, weight: Tensor | None) -> tuple[T
     return places, found
 
 
-def totals(intervals: Intervals, moments: Tensor) -> tuple[Tensor, Tensor]:
+def totals(intervals: _Intervals, moments: Tensor) -> tuple[Tensor, Tensor]:
     """(L, P) sums over the negatives and their slopes by the positives; any number at padding."""
     tau, _, _, covered, anchors, p, q, edges = intervals
     # Below the lowest threshold nothing counts, whatever is in there.
@@ -148,7 +148,7 @@ def totals(intervals: Intervals, moments: Tensor) -> tuple[Tensor, Tensor]:
     return total + number * (1 - 2 * p) + 2 * y, -2 / tau * (slope + number)
 
 
-def coefficients(intervals: Intervals, grad: Tensor) -> tuple[Tensor, Tensor]:
+def _coefficients(intervals: _Intervals, grad: Tensor) -> tuple[Tensor, Tensor]:
     """(L, K) a and b of the gradient ``a + b (t - centre)`` of a negative t, by its interval.
 
     ``grad`` is the (L, P) gradient of the sums, 0 at padding.
@@ -165,20 +165,20 @@ def coefficients(intervals: Intervals, grad: Tensor) -> tuple[Tensor, Tensor]:
     return 2 / tau * constant, 2 / tau**2 * by_y
 
 
-def interval_sums(
+def _interval_sums(
     surrogate: Surrogate, pos: Tensor, pos_mask: Tensor, neg: Tensor, weight: Tensor | None, **_
 ) -> Sums:
     """See :func:`mmrank.losses.pairs_smooth.matrix_sums`; values and slopes come together."""
     # NaN has no place on the line: it stays out, and makes NaN of its own sum and, as in the
     # matrix, of the gradient of every negative of its list.
     nan = torch.where(pos.isnan() & pos_mask, torch.nan, 0.0)
-    intervals = intervals_of(pos, pos_mask & ~pos.isnan(), surrogate.tau)
+    intervals = _intervals_of(pos, pos_mask & ~pos.isnan(), surrogate.tau)
     places, found = moments(intervals, neg, weight)
     total, slope = totals(intervals, found)
     return total + nan, slope + nan, (places, nan, *intervals)
 
 
-def interval_gradient(
+def _interval_gradient(
     _: Surrogate,
     grad: Tensor,
     neg: Tensor,
@@ -188,8 +188,8 @@ def interval_gradient(
     *saved: Tensor,
 ) -> Tensor:
     """See :func:`mmrank.losses.pairs_smooth.matrix_gradient`."""
-    intervals = Intervals(*saved)
-    constant, by_y = coefficients(intervals, grad)
+    intervals = _Intervals(*saved)
+    constant, by_y = _coefficients(intervals, grad)
     constant += nan.sum(1, keepdim=True)
     out = torch.empty_like(neg, memory_format=torch.contiguous_format)
     for rows, part in blocks(neg):
@@ -205,18 +205,18 @@ def interval_gradient(
     return out
 
 
-class Way(NamedTuple):
+class _Way(NamedTuple):
     """Two functions that sum a surrogate and give the gradient of the negatives."""
 
     sums: Callable[..., Sums]
     gradient: Callable[..., Tensor]
 
 
-_MATRIX = Way(matrix_sums, matrix_gradient)
-_INTERVALS = Way(interval_sums, interval_gradient)
+_MATRIX = _Way(matrix_sums, matrix_gradient)
+_INTERVALS = _Way(_interval_sums, _interval_gradient)
 
 
-def fastest_way(surrogate: Surrogate, pos_mask: Tensor, width: int) -> Way:
+def _fastest_way(surrogate: Surrogate, pos_mask: Tensor, width: int) -> _Way:
     """The way that is fastest for (L, P) positives and ``width`` negatives."""
     # A subclass has other values.
     if type(surrogate) is not OneSidedHuber:
@@ -234,7 +234,7 @@ def fastest_way(surrogate: Surrogate, pos_mask: Tensor, width: int) -> Way:
 class _PairSum(Function):
     @staticmethod
     def forward(ctx, pos, neg, pos_mask, weight, surrogate, group):
-        way = fastest_way(surrogate, pos_mask, neg.size(1))
+        way = _fastest_way(surrogate, pos_mask, neg.size(1))
         slopes = is_compiling() or any(ctx.needs_input_grad[:2])
         total, slope, saved = way.sums(surrogate, pos, pos_mask, neg, weight, slopes=slopes)
         if group is not None:
@@ -319,14 +319,14 @@ def pairwise_surrogate_sum(
 
 def count_above(
     pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, delta: float, group=None
-) -> tuple[Tensor, Way, tuple[Tensor, ...]]:
+) -> tuple[Tensor, _Way, tuple[Tensor, ...]]:
     """(L, P) float64 ``sum_j H(t_j - s_i)``, 0 at padding, and what :func:`spread_above` needs.
 
     The step ``H(x) = clamp(x/(2 delta) + 1/2, 0, 1)`` is, up to a factor and a shift, the slope of
     the one-sided Huber of margin ``2 delta``: ``H(t - s) = -delta l'(s + delta - t)``.
     """
     surrogate = OneSidedHuber(2 * delta)
-    way = fastest_way(surrogate, pos_mask, neg.size(1))
+    way = _fastest_way(surrogate, pos_mask, neg.size(1))
     shifted = pos.double() + delta
     _, slope, saved = way.sums(surrogate, shifted, pos_mask, neg, neg_mask, values=False)
     count = -delta * slope
@@ -336,7 +336,7 @@ def count_above(
     return torch.where(pos_mask, count.clamp(min=0), 0), way, (neg_mask, *saved)
 
 
-def spread_above(weight: Tensor, neg: Tensor, delta: float, way: Way, *saved: Tensor) -> Tensor:
+def spread_above(weight: Tensor, neg: Tensor, delta: float, way: _Way, *saved: Tensor) -> Tensor:
     """(L, N) ``sum_i w_i H(t_j - s_i)`` of (L, P) weights, 0 at padding, in the scores' dtype.
 
     ``neg`` and ``delta`` are those of :func:`count_above`, which returned the rest.

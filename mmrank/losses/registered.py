@@ -47,7 +47,7 @@ def model_type(named: str | type):
         return registry.get(named)
 
 
-def loss_type(field: str, config: Mapping):
+def _loss_type(field: str, config: Mapping):
     """Class of the loss of a config that stands at ``field``; KeyError if there is none."""
     named = config.get('type')
     if named is None:
@@ -81,9 +81,9 @@ def build_loss(field: str, config: Mapping, num_classes: int | None = None) -> n
 def with_num_classes(field: str, config: Mapping, num_classes: int | None) -> dict:
     """Copy of a config with ``num_classes`` of the head, if mmrank's loss takes it.
 
-    Values of the config take precedence. Raises KeyError as :func:`loss_type` does.
+    Values of the config take precedence. Raises KeyError as :func:`_loss_type` does.
     """
-    loss = loss_type(field, config)
+    loss = _loss_type(field, config)
     is_ours = inspect.isclass(loss) and issubclass(loss, (HeadLoss, PointwiseLoss))
     if num_classes is None or not is_ours or 'num_classes' not in settings_of(loss):
         return dict(config)

@@ -8,7 +8,7 @@ from mmrank.checks import check_within
 from .sample_state import SampleState, check_sample_ids
 
 
-def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
+def _moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
     """Moving averages of (2, ...) surrogate ranks, ``u <- (1 - gamma) u + gamma g``, float64.
 
     Source: SOAP (NeurIPS 2021), algorithm 1. A first visit (u = 0) takes g as it is; where g is not
@@ -52,7 +52,7 @@ class SampleRanks(SampleState):
     def step(self, index: Tensor, batch: Tensor) -> Tensor:
         """(2, S) float64 after a batch, without storing them, at indices of shape S."""
         entries = self.fetch(index.flatten(), index.device)
-        return moving_ranks(entries.view(2, *index.shape), batch, self.gamma)
+        return _moving_ranks(entries.view(2, *index.shape), batch, self.gamma)
 
     def update(self, index: Tensor, batch: Tensor, mask: Tensor) -> None:
         """Take in (2, S) of a batch, the same on all ranks, if the state moves.
@@ -63,4 +63,4 @@ class SampleRanks(SampleState):
             self.take(index.flatten(), batch.flatten(1), mask.flatten())
 
     def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
-        return moving_ranks(entries, batch, self.gamma)
+        return _moving_ranks(entries, batch, self.gamma)

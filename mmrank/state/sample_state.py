@@ -11,7 +11,7 @@ from mmrank.tensors import check_index
 from .base import SavedState
 
 
-class SampleGroups:
+class _SampleGroups:
     """Sums over the rows of each of (n,) samples, repeated or not, broadcast to all of its rows.
 
     In float64, and on the CPU in one fixed order, so that the order of the rows does not show. The
@@ -119,7 +119,7 @@ class SampleState(SavedState):
         batch = batch.detach()
         finite = batch.float().isfinite().all(0)
         usable = finite if usable is None else usable & finite
-        groups = SampleGroups(ids)
+        groups = _SampleGroups(ids)
         first = groups.log_mean_exp if self.says_log else groups.mean
         merged = [first(batch[0], usable)]
         merged += [groups.mean(x, usable) for x in batch[1:]]

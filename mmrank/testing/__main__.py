@@ -1,9 +1,9 @@
-"""Check a loss of any package, and write a script for each check that it fails.
+"""Check a loss of any package.
 
 Example::
 
     python -m mmrank.testing torch.nn:CrossEntropyLoss --set label_smoothing=0.1
-    python -m mmrank.testing my_losses:MyLoss --call embeddings --slow --scripts failed
+    python -m mmrank.testing my_losses:MyLoss --call embeddings --slow
 """
 
 import argparse
@@ -12,7 +12,6 @@ import functools
 import importlib
 import inspect
 import sys
-from pathlib import Path
 
 from mmrank.errors import UserError, show_user_errors
 from mmrank.testing.calls import CALLS
@@ -37,7 +36,6 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--promise', nargs='+', default=[], help='checks beyond the usual ones that it must pass'
     )
-    parser.add_argument('--scripts', type=Path, help='folder for a script of each failed check')
     return parser
 
 
@@ -89,11 +87,6 @@ def main(arguments: list[str] | None = None) -> int:
         promises=args.promise,
     )
     sys.stdout.write(f'{report}\n')
-    for failure in report.failures if args.scripts else []:
-        args.scripts.mkdir(parents=True, exist_ok=True)
-        path = args.scripts / f'{report.subject.name}_{failure.check}.py'
-        path.write_text(report.script(failure.check), encoding='utf-8')
-        sys.stdout.write(f'{path} written\n')
     return int(bool(report.failures))
 
 

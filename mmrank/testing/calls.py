@@ -1,11 +1,8 @@
-"""What a loss is called with: batches, and the ways to call that have a name.
-
-The functions that make a batch are written into the scripts of failed checks as they stand here, so
-they use torch alone.
-"""
+"""What a loss is called with: batches, and the ways to call that have a name."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,7 +19,7 @@ def total(value: object) -> Tensor:
     return value[0] if isinstance(value, tuple) else value
 
 
-def call_in_order(loss: Loss, *tensors: Tensor) -> object:
+def _call_in_order(loss: Loss, *tensors: Tensor) -> object:
     """``loss(*tensors)``."""
     return loss(*tensors)
 
@@ -38,7 +35,7 @@ class Batch:
     #: Labels, indices and others.
     fixed: tuple[Tensor, ...]
     #: Calls a loss with the leaves and the fixed tensors.
-    apply: Callable[..., object] = call_in_order
+    apply: Callable[..., object] = _call_in_order
 
     def of(self, loss: Loss) -> Tensor:
         """What the loss says of this batch, one number."""
@@ -87,7 +84,7 @@ class Call:
     #: each belongs to sample i.
     make: Callable[[int, int], tuple[list[Tensor], list[Tensor]]]
     #: ``apply(loss, *tensors)`` calls the loss.
-    apply: Callable[..., object] = call_in_order
+    apply: Callable[..., object] = _call_in_order
     #: ``no_positives(x, y)`` and ``all_positives(x, y)``: the tensors ``y`` of a batch where no
     #: sample, or each, is a positive; None: there is no such batch.
     no_positives: Callable[..., list[Tensor]] | None = None
@@ -101,157 +98,106 @@ class Call:
         return Batch(self.name, tuple(leaves), tuple(fixed), self.apply)
 
 
-def make_scores(size, seed):
+def _numbers(g: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=g, dtype=torch.float64)
+
+
+def _classes(g: torch.Generator, *shape: int) -> Tensor:
+    return torch.randint(3, shape, generator=g)
+
+
+def _bits(g: torch.Generator, *shape: int) -> Tensor:
+    return (torch.rand(*shape, generator=g) < 0.4).long()
+
+
+def _places(g: torch.Generator, size: int) -> Tensor:
+    return torch.randperm(40, generator=g)[:size]
+
+
+def _make(
+    number: int, shape: tuple, labels: Callable, of_entries: tuple, size: int, seed: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """``number`` tensors of entries of a shape, and the labels of the shape ``of_entries``."""
     g = torch.Generator().manual_seed(seed)
-    scores = torch.randn(size, 3, generator=g, dtype=torch.float64)
-    return [scores], [torch.randint(3, (size,), generator=g)]
+    leaves = [_numbers(g, size, *shape) for _ in range(number)]
+    return leaves, [labels(g, size, *of_entries)]
 
 
-def make_binary(size, seed):
-    g = torch.Generator().manual_seed(seed)
-    scores = torch.randn(size, generator=g, dtype=torch.float64)
-    return [scores], [(torch.rand(size, generator=g) < 0.4).long()]
+def _make_views(number: int, size: int, seed: int) -> tuple[list[Tensor], list[Tensor]]:
+    return _make(number, (8,), _places, (), size, seed)[0], []
 
 
-def make_multi_label(size, seed):
-    g = torch.Generator().manual_seed(seed)
-    scores = torch.randn(size, 3, generator=g, dtype=torch.float64)
-    return [scores], [(torch.rand(size, 3, generator=g) < 0.4).long()]
-
-
-def make_embeddings(size, seed):
-    g = torch.Generator().manual_seed(seed)
-    x = torch.randn(size, 8, generator=g, dtype=torch.float64)
-    return [x], [torch.randint(3, (size,), generator=g)]
-
-
-def make_views(size, seed):
-    g = torch.Generator().manual_seed(seed)
-    return [torch.randn(size, 8, generator=g, dtype=torch.float64) for _ in range(2)], []
-
-
-def make_indexed_views(size, seed):
-    g = torch.Generator().manual_seed(seed)
-    x = [torch.randn(size, 8, generator=g, dtype=torch.float64) for _ in range(2)]
-    return x, [torch.randperm(40, generator=g)[:size]]
-
-
-def make_triplets(size, seed):
-    g = torch.Generator().manual_seed(seed)
-    return [torch.randn(size, 8, generator=g, dtype=torch.float64) for _ in range(3)], []
-
-
-def make_lists(size, seed):
-    g = torch.Generator().manual_seed(seed)
-    scores = torch.randn(size, 7, generator=g, dtype=torch.float64)
-    return [scores], [torch.randint(3, (size, 7), generator=g)]
-
-
-def make_boxes(size, seed):
+def _make_boxes(size: int, seed: int) -> tuple[list[Tensor], list[Tensor]]:
     g = torch.Generator().manual_seed(seed)
     corners, sides = torch.rand(2, 2, size, 2, generator=g, dtype=torch.float64)
     x, y = torch.cat([corners, corners + 0.5 + sides], 2)
     return [x], [y]
 
 
-def make_numbers(size, seed):
-    g = torch.Generator().manual_seed(seed)
-    x, y = torch.randn(2, size, 3, generator=g, dtype=torch.float64)
-    return [x], [y]
-
-
-def make_masks(size, seed):
-    g = torch.Generator().manual_seed(seed)
-    scores = torch.randn(size, 3, 4, 4, generator=g, dtype=torch.float64)
-    return [scores], [torch.randint(3, (size, 4, 4), generator=g)]
-
-
-def call_with_unit_rows(loss, *tensors):
+def _call_with_unit_rows(loss: Loss, *tensors: Tensor) -> object:
     """As image and text towers do, with the factor 10 of the cosines."""
     x, *others = [torch.nn.functional.normalize(x) for x in tensors]
     return loss(x, *others, torch.tensor(10.0, dtype=x.dtype))
 
 
-def one_class(x, y):
+def _all_zero(x, y):
     return [torch.zeros_like(y[0])]
 
 
-def each_its_own_class(x, y):
-    return [torch.arange(len(y[0]))]
-
-
-def all_zero(x, y):
-    return [torch.zeros_like(y[0])]
-
-
-def all_one(x, y):
+def _all_one(x, y):
     return [torch.ones_like(y[0])]
 
 
-def score_the_class(x, y):
-    return [8.0 * torch.nn.functional.one_hot(y[0], 3).double() - 4]
+def _each_its_own_class(x, y):
+    return [torch.arange(len(y[0]))]
 
 
-def score_the_positives(x, y):
-    return [8.0 * y[0].double() - 4]
+def _scores_of_labels(x, y):
+    labels = y[0]
+    if labels.shape != x[0].shape:
+        labels = torch.nn.functional.one_hot(labels, x[0].size(1)).movedim(-1, 1)
+    return [8.0 * labels.double() - 4]
 
 
-def class_directions(x, y):
+def _class_directions(x, y):
     return [8.0 * torch.nn.functional.one_hot(y[0], 8).double()]
 
 
-def second_as_first(x, y):
+def _second_as_first(x, y):
     return [8.0 * torch.eye(len(x[0]), dtype=torch.float64)] * 2
 
 
-def score_the_mask(x, y):
-    return [8.0 * torch.nn.functional.one_hot(y[0], 3).movedim(-1, 1).double() - 4]
-
-
-def as_the_target(x, y):
+def _as_the_target(x, y):
     return [y[0].double()]
 
 
+_EITHER = dict(no_positives=_all_zero, all_positives=_all_one, perfect=_scores_of_labels)
+_ONE_CLASS = dict(all_positives=_all_zero, perfect=_scores_of_labels)
+_indexed = partial(_make, 2, (8,), _places, ())
 #: Ways to call that have a name: what the command and ``call=`` take.
 CALLS = {
     call.name: call
     for call in [
-        Call('scores', make_scores, all_positives=one_class, perfect=score_the_class),
-        Call(
-            'binary',
-            make_binary,
-            no_positives=all_zero,
-            all_positives=all_one,
-            perfect=score_the_positives,
-        ),
-        Call(
-            'multi_label',
-            make_multi_label,
-            no_positives=all_zero,
-            all_positives=all_one,
-            perfect=score_the_positives,
-        ),
+        Call('scores', partial(_make, 1, (3,), _classes, ()), **_ONE_CLASS),
+        Call('binary', partial(_make, 1, (), _bits, ()), **_EITHER),
+        Call('multi_label', partial(_make, 1, (3,), _bits, (3,)), **_EITHER),
         Call(
             'embeddings',
-            make_embeddings,
-            no_positives=each_its_own_class,
-            all_positives=one_class,
-            perfect=class_directions,
+            partial(_make, 1, (8,), _classes, ()),
+            no_positives=_each_its_own_class,
+            all_positives=_all_zero,
+            perfect=_class_directions,
         ),
-        Call('views', make_views, perfect=second_as_first),
-        Call('indexed_views', make_indexed_views, perfect=second_as_first),
-        Call('images_texts', make_views, call_with_unit_rows, perfect=second_as_first),
-        Call('triplets', make_triplets),
+        Call('views', partial(_make_views, 2), perfect=_second_as_first),
+        Call('indexed_views', _indexed, perfect=_second_as_first),
         Call(
-            'lists',
-            make_lists,
-            no_positives=all_zero,
-            all_positives=all_one,
-            perfect=score_the_positives,
+            'images_texts', partial(_make_views, 2), _call_with_unit_rows, perfect=_second_as_first
         ),
-        Call('boxes', make_boxes, perfect=as_the_target),
-        Call('numbers', make_numbers, perfect=as_the_target),
-        Call('masks', make_masks, all_positives=one_class, perfect=score_the_mask),
+        Call('triplets', partial(_make_views, 3)),
+        Call('lists', partial(_make, 1, (7,), _classes, (7,)), **_EITHER),
+        Call('boxes', _make_boxes, perfect=_as_the_target),
+        Call('numbers', partial(_make, 1, (3,), _numbers, (3,)), perfect=_as_the_target),
+        Call('masks', partial(_make, 1, (3, 4, 4), _classes, (4, 4)), **_ONE_CLASS),
     ]
 }
 

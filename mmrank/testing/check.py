@@ -1,4 +1,4 @@
-"""A check: its name, its reason, its function and the script that repeats it."""
+"""A check: its name, its reason and its function."""
 
 import contextlib
 import inspect
@@ -45,8 +45,6 @@ class Check:
     name: str
     #: Looks at a subject; raises CheckFailedError.
     function: Callable[[Subject], None]
-    #: The last lines of a script that repeats it; see mmrank.testing.scripts.
-    script: str = ''
     #: Whether every loss is held to it, not only one that promises it.
     is_usual: bool = True
     #: Whether it takes seconds.
@@ -106,18 +104,11 @@ def _one_line(error: Exception) -> str:
     return textwrap.shorten(f'{type(error).__name__}: {text}', 500, placeholder=' ...')
 
 
-def check(*lines: str, **options: object) -> Callable[[Callable], Check]:
-    """Make a check of a function, named as the function without ``check_``.
-
-    Args:
-        *lines: Parts of the script that repeats it.
-        **options: Other fields of :class:`Check`.
-    """
-    script = '\n'.join(textwrap.dedent(x).strip() for x in lines)
+def check(**options: object) -> Callable[[Callable], Check]:
+    """Make a check of a function ``_name``, with other fields of :class:`Check`."""
 
     def decorate(function: Callable[[Subject], None]) -> Check:
-        name = function.__name__.removeprefix('check_')
-        return Check(name, function, script, **options)
+        return Check(function.__name__.removeprefix('_'), function, **options)
 
     return decorate
 

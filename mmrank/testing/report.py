@@ -7,7 +7,6 @@ from mmrank.errors import UserError
 from mmrank.testing.calls import Call
 from mmrank.testing.check import FAILED, NOT_APPLICABLE, OUTCOMES, Check, Result
 from mmrank.testing.checks import batches, copies, dtypes, gradients, graphs, growth, metrics, ranks
-from mmrank.testing.scripts import script_of
 from mmrank.testing.subject import Subject, subject_of
 
 MODULES = (gradients, batches, dtypes, copies, graphs, ranks, growth, metrics)
@@ -20,7 +19,7 @@ CHECKS: dict[str, Check] = {
 }
 
 
-def checks_named(names: Iterable[str] | None, slow: bool = False) -> list[Check]:
+def _checks_named(names: Iterable[str] | None, slow: bool = False) -> list[Check]:
     """Checks by their names, else UserError; None: all of them, the slow ones if asked for."""
     if names is None:
         return [x for x in CHECKS.values() if slow or not x.is_slow]
@@ -44,11 +43,6 @@ class Report:
         """Results of the checks that failed."""
         return [x for x in self.results if x.outcome == FAILED]
 
-    def script(self, name: str) -> str:
-        """A script that repeats the check of that name without mmrank."""
-        (result,) = [x for x in self.results if x.check == name]
-        return script_of(CHECKS[name], self.subject, result)
-
     def counts(self) -> dict[str, int]:
         """Number of checks by outcome."""
         return {x: sum(r.outcome == x for r in self.results) for x in OUTCOMES}
@@ -60,7 +54,7 @@ class Report:
         return '\n'.join([*lines, ', '.join(counts)])
 
 
-def report_of(subject: Subject, checks: Sequence[Check]) -> Report:
+def _report_of(subject: Subject, checks: Sequence[Check]) -> Report:
     """Run checks on a subject; one that cannot be called is looked at by no other."""
     subject.builder()  # A missing argument is not a fault of the loss: it is raised.
     first = CHECKS['value'].result(subject)
@@ -83,7 +77,7 @@ def check_loss(
 
     Args:
         loss: A function or a module; a class, built without arguments; or a
-            ``functools.partial`` of one of them, from which the scripts know the settings.
+            ``functools.partial`` of one of them.
         call: How it is called: one of the names of :data:`mmrank.testing.CALLS`, or a
             :class:`~mmrank.testing.Call` of your own.
         checks: Names of the checks to run. Default: all that take no seconds.
@@ -103,7 +97,7 @@ def check_loss(
         >>> report.failures
         []
     """
-    return report_of(subject_of(loss, call, **known), checks_named(checks, slow))
+    return _report_of(subject_of(loss, call, **known), _checks_named(checks, slow))
 
 
 def parametrize_with_checks(
@@ -131,7 +125,7 @@ def parametrize_with_checks(
     subjects = [x if isinstance(x, Subject) else subject_of(x, call) for x in losses]
     pairs = [
         pytest.param(subject, check, id=f'{subject}-{check}')
-        for check in checks_named(checks, slow)
+        for check in _checks_named(checks, slow)
         for subject in subjects
         if not check.excuse(subject)
     ]

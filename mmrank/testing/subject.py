@@ -35,8 +35,6 @@ class Subject:
     limit: Callable[[], Loss] | None = None
     #: In what the batches are; float32 for a loss whose state takes nothing else.
     dtype: torch.dtype = torch.float64
-    #: Lines of Python that define ``build()`` in a script.
-    source: str = ''
 
     def __str__(self) -> str:
         return self.name
@@ -59,11 +57,6 @@ class Subject:
     def is_module(self) -> bool:
         """Whether it is a module rather than a function."""
         return isinstance(self.builder(), nn.Module)
-
-    def has_parameters(self) -> bool:
-        """Whether it has parameters of its own, which scripts turn into float64."""
-        loss = self.builder()
-        return isinstance(loss, nn.Module) and any(True for _ in loss.parameters())
 
     def trained(self) -> Loss:
         """The loss with two batches behind it."""
@@ -96,28 +89,6 @@ def _builder(loss: object) -> Callable[[], Loss]:
     return functools.partial(_itself, loss)
 
 
-def _source(loss: object) -> str:
-    """Lines that define ``build()``, or what is known of them."""
-    words = []
-    if isinstance(loss, functools.partial):
-        words = [*map(repr, loss.args), *(f'{k}={v!r}' for k, v in loss.keywords.items())]
-    settings = ', '.join(words)
-    named = _named(loss)
-    name = named.__qualname__
-    imports = f'from {named.__module__} import {name.partition(".")[0]}'
-    made = _made_of(loss)
-    if inspect.isclass(made):
-        built = f'{name}({settings})'
-    elif not inspect.isroutine(made):
-        built = f'{name}(...)  # with your settings'
-    elif words:
-        imports += '\nfrom functools import partial'
-        built = f'partial({name}, {settings})'
-    else:
-        built = name
-    return f'{imports}\n\ndef build(): return {built}'
-
-
 def subject_of(loss: object, call: str | Call = 'scores', **known: object) -> Subject:
     """The subject of a loss.
 
@@ -133,5 +104,5 @@ def subject_of(loss: object, call: str | Call = 'scores', **known: object) -> Su
     """
     if not callable(loss):
         raise TypeError(f'loss must be a function, a module or a class, got {loss!r}')
-    fields = {'name': _named(loss).__name__, 'source': _source(loss), **known}
-    return Subject(builder=_builder(loss), call=call_of(call), **fields)
+    known.setdefault('name', _named(loss).__name__)
+    return Subject(builder=_builder(loss), call=call_of(call), **known)

@@ -28,7 +28,7 @@ from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.registry import MODELS
 from mmrank.testing import Batch, Call, Subject
-from mmrank.testing.calls import call_in_order
+from mmrank.testing.calls import _call_in_order
 
 CLASSES, SAMPLES, WIDTH = 3, 40, 8
 HERE = 'tests/helpers/registered_losses.py'
@@ -162,7 +162,7 @@ def _of_queries(loss, embeddings, labels):
     return loss.embedding_loss(EmbeddingBatch.of_one_batch(unit_rows(embeddings), labels))
 
 
-CALLS = {'rows': _of_rows, 'queries': _of_queries, 'views': call_in_order, 'pairs': call_in_order}
+CALLS = {'rows': _of_rows, 'queries': _of_queries, 'views': _call_in_order, 'pairs': _call_in_order}
 # Twelve training pairs of seven left and five right entities.
 PAIRS = torch.arange(12) % 7, torch.arange(12) % 5
 

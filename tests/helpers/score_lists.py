@@ -6,8 +6,8 @@ from unittest import mock
 import torch
 
 from mmrank.losses import pairs
-from mmrank.losses.auc.auc import MAUCLoss, mauc_of_classes
-from mmrank.losses.auc.soap import soap_of_ranks, surrogate_ranks
+from mmrank.losses.auc.auc import MAUCLoss, _mauc_of_classes
+from mmrank.losses.auc.soap import _soap_of_ranks, _surrogate_ranks
 from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber, SquaredHinge
@@ -45,15 +45,15 @@ def mauc_losses(scores, is_positive, mask=None, **settings):
     """(C,) losses of :class:`mmrank.losses.MAUCLoss` of (C, N) scores, class by class."""
     loss = MAUCLoss(**settings)
     lists = split_lists(scores, is_positive, mask)
-    losses, _ = mauc_of_classes(lists, loss.tau)
+    losses, _ = _mauc_of_classes(lists, loss.tau)
     return like_scores(losses, scores)
 
 
 def soap_losses(scores, is_positive, mask=None, margin=1.0):
     """SOAP of each list without a past: the moving averages are what the batch says."""
     lists = split_lists(scores, is_positive, mask)
-    batch = surrogate_ranks(lists, SquaredHinge(margin))
-    return like_scores(soap_of_ranks(batch, batch, lists.pos_mask), scores)
+    batch = _surrogate_ranks(lists, SquaredHinge(margin))
+    return like_scores(_soap_of_ranks(batch, batch, lists.pos_mask), scores)
 
 
 @contextmanager

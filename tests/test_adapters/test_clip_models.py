@@ -13,8 +13,7 @@ from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.adapters import OpenCLIPLoss, use_contrastive_loss
-from mmrank.errors import UserError
-from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, SigLIPLoss, SogCLRLoss, StableAPLoss
+from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, SigLIPLoss, SogCLRLoss
 
 transformers = pytest.importorskip('transformers')
 
@@ -222,17 +221,3 @@ def test_blocks_of_the_pages(page, mark, package, tmp_path):
     found = [x for _, x in all_blocks(PAGES / 'users' / f'{page}.md') if mark in x]
     (tmp_path / 'typed.py').write_text(found[0])
     output_of(['python typed.py'], tmp_path)
-
-
-def test_messages():
-    views = [torch.eye(3), torch.eye(3), torch.tensor(10.0)]
-    with pytest.raises(TypeError, match='StableAPLoss is not contrastive'):
-        OpenCLIPLoss(StableAPLoss())
-    with pytest.raises(UserError, match='needs its index. Fix: sample_idx'):
-        OpenCLIPLoss(LOSSES['SogCLR']())(*views)
-    with pytest.raises(UserError, match='SigLIPLoss needs the logit_bias'):
-        OpenCLIPLoss(SigLIPLoss())(*views)
-    with pytest.raises(TypeError, match='Linear has no parameter logit_scale'):
-        use_contrastive_loss(torch.nn.Linear(2, 2), SigLIPLoss())
-    with pytest.raises(UserError, match='has a contrastive loss already'):
-        use_contrastive_loss(use_contrastive_loss(clip(), SigLIPLoss()), SigLIPLoss())

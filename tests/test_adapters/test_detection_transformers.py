@@ -106,13 +106,3 @@ def test_a_rank_without_boxes_takes_part_in_all_rankings():
 def test_a_weight_that_the_proposals_loss_lacks_is_refused():
     with pytest.raises(UserError, match='mal_alpha=0.5 .* Fix: mal_alpha=None'):
         use_ranking_loss(models.build('Deimv2', mal_alpha=0.5), StableAPLoss())
-
-
-def test_messages(tmp_path):
-    model = detector()
-    with pytest.raises(UserError, match='has no ranking loss'):
-        load_ranking_state(model, tmp_path)
-    model.save_pretrained(tmp_path)
-    use_ranking_loss(model, StableAPLoss())
-    with pytest.raises(UserError, match='belongs to another ranking loss'):
-        load_ranking_state(model, tmp_path)

@@ -160,30 +160,6 @@ def test_map_is_that_of_sklearn_over_the_whole_corpus(model):
         MeanAveragePrecisionEvaluator(queries, corpus, {'z': {'d0'}})
 
 
-def test_the_index_of_a_row_selects_its_state():
-    model, loss = sentence_model(), ISogCLRLoss(24, tau_init=0.5)
-    rows = [3, 17, 5, 9]
-    columns = [[column[i] for i in rows] for column in pairs()]
-    SentenceContrastLoss(model, loss)(features(model, *columns), torch.tensor(rows))
-    assert loss.temperature.seen.nonzero()[:, 0].tolist() == sorted(rows)
-
-
-def test_one_column_is_embedded_twice():
-    from sentence_transformers.sentence_transformer.modules import BoW, Dense, Dropout
-
-    torch.manual_seed(0)
-    modules = [BoW(WORDS), Dropout(0.3), Dense(len(WORDS), 6)]
-    model = st.SentenceTransformer(modules=modules, device='cpu').train()
-    loss = SentenceContrastLoss(model, InfoNCELoss(tau=0.1))
-    (column,) = features(model, TEXTS)
-    torch.manual_seed(3)
-    found = loss([column], None)
-    torch.manual_seed(3)
-    views = [model(dict(column))['sentence_embedding'] for _ in range(2)]
-    assert not torch.equal(*views)
-    torch.testing.assert_close(found, InfoNCELoss(tau=0.1)(*views))
-
-
 @pytest.mark.parametrize(
     'loss',
     [StableAPLoss(6, mode='per_class', **COSINES), SmoothAPLoss(tau=0.05)],
@@ -261,30 +237,6 @@ def test_learns(wrapper, loss, columns, labels):
     assert values[-1] < values[0]
     assert before < 0.9
     assert same_topic_first(model) > max(before, 0.95)
-
-
-def test_messages(model):
-    with pytest.raises(TypeError, match='go into SentenceRetrievalLoss'):
-        SentenceContrastLoss(model, StableAPLoss())
-    with pytest.raises(TypeError, match='go into SentenceContrastLoss'):
-        SentenceRetrievalLoss(model, InfoNCELoss())
-    with pytest.raises(TypeError, match='is not an InBatchLoss'):
-        SentenceInBatchLoss(model, InfoNCELoss(), [[0, 0]])
-    one, two = features(model, *pairs())
-    loss = SentenceRetrievalLoss(model, StableAPLoss(**COSINES))
-    with pytest.raises(UserError, match='needs a column label'):
-        loss(in_double([one]), None)
-    loss.loss.mode = 'per_class'
-    with pytest.raises(UserError, match="Fix: mode='flatten'"):
-        loss(in_double([one, two]), None)
-    loss.loss.mode = 'flatten'
-    for label, message in ((-1.0, 'row.*label.*>= 0'), (0.76, 'holds 0.76, a score.*Fix')):
-        labels = torch.ones(len(pairs()[0])).index_fill(0, torch.tensor([2]), label)
-        with pytest.raises(UserError, match=message):
-            loss(in_double([one, two]), labels)
-    contrast = SentenceContrastLoss(model, InfoNCELoss())
-    with pytest.raises(UserError, match='needs 2 columns in addition to label'):
-        contrast(in_double([one, two, two]), None)
 
 
 def _step(rank, own):

@@ -111,7 +111,6 @@ def test_pairs_of_a_two_tower(folder):
     assert pairs.shape == (3, 3)
     assert pairs.rows.tolist() == [0, 0, 1, 1, 2]
     assert pairs.cols.tolist() == [0, 1, 1, 2, 0]
-    assert list(pairs.col_names) == ['a cat', 'the cat', 'a dog']
     sampler = InBatchPairSampler(data, batch_size=2, seed=0)
     drawn = list(sampler)
     assert len(drawn) == len(set(drawn)) == 4
@@ -149,7 +148,7 @@ def test_random_caption(folder):
         (dict(unit='caption'), ValueError, "unit='caption' is unknown"),
         (dict(data_prefix='images'), UserError, 'first image .* does'),
         (dict(ann_file='val.jsonl'), UserError, 'cannot be read'),
-        (dict(caption_key='text'), UserError, '3 entries'),
+        (dict(caption_key='text'), UserError, r'jsonl:1 is .*caption'),
     ],
 )
 def test_bad_settings_are_refused(folder, kwargs, error, message):

@@ -37,8 +37,6 @@ def test_omniglot(alphabets):
     check_items(two, root, own)
     with pytest.raises(UserError, match=r"no folders \['Klingon'\]"):
         build('Omniglot', root, alphabets=('Korean', 'Klingon'))
-    with pytest.raises(TypeError, match=r"write \('Korean',\)"):
-        build('Omniglot', root, alphabets='Korean')
 
 
 def test_class_folder(alphabets):

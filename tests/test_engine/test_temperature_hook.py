@@ -27,13 +27,10 @@ class Clusters(Dataset):
     def __len__(self):
         return SIZE
 
-    def get_gt_labels(self):
-        """Class of each item."""
-        return self.labels
-
     def get_data_info(self, index):
         """What the sheet shows."""
-        return dict(img=np.full((4, 4, 3), 10 * index, np.uint8))
+        image = np.full((4, 4, 3), 10 * index, np.uint8)
+        return dict(img=image, gt_label=self.labels[index])
 
     def __getitem__(self, index):
         g = torch.Generator().manual_seed(int(index))

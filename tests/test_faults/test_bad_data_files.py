@@ -15,7 +15,7 @@ from retrieval_trees import write_images
 
 from mmrank.apis.coco.cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import check_coco_file, inspect_coco
-from mmrank.datasets.interactions import InteractionDataset, TopKDataset, read_csv, read_xmc
+from mmrank.datasets.interactions import read_csv, read_xmc
 from mmrank.datasets.interactions.splitting import split_file
 from mmrank.datasets.retrieval.image_lists import PATH_LIST
 from mmrank.errors import UserError
@@ -185,65 +185,31 @@ def test_blanks_make_no_second_item(tmp_path):
     assert pairs.row_names == ['1', '2']
     assert pairs.col_names == ['2', '3']
     path.write_text('1,2\n1, 2\n')
-    with pytest.raises(ValueError, match='pairs occur more than once'):
-        read_csv(path)
+    assert len(read_csv(path)) == 1
 
 
 @pytest.mark.parametrize('read', [read_csv, read_xmc])
-def test_other_encodings_are_named(tmp_path, read):
-    path = tmp_path / 'a.csv'
-    path.write_bytes('1,2 0:1\n1,é\n'.encode('latin-1'))
-    with pytest.raises(ValueError, match=r'a\.csv, line 2 is not UTF-8 .*0xe9.*Fix'):
-        read(path)
-
-
-@pytest.mark.parametrize('read', [read_csv, read_xmc])
-def test_damaged_and_endless_gzip_files(tmp_path, read, monkeypatch):
-    path = tmp_path / 'a.csv.gz'
-    path.write_bytes(b'1,2\n')
-    with pytest.raises(ValueError, match=r'a\.csv\.gz is not a whole gzip'):
-        read(path)
-    path.write_bytes(gzip.compress(os.urandom(9999).hex().encode())[:-20])
-    with pytest.raises(ValueError, match=r'a\.csv\.gz is not a whole gzip'):
-        read(path)
-    path.write_bytes(gzip.compress(bytes(50 * 10**6)))
-    with pytest.raises(ValueError, match=r'a\.csv\.gz, line 1 has more than'):
-        read(path)
-
-
-def test_a_quote_that_is_not_closed(tmp_path):
-    path = tmp_path / 'a.csv'
-    path.write_text('1,2\n1,"3\n' + '1,2\n' * 50_000)
-    with pytest.raises(ValueError, match=r'a\.csv, line \d+: field larger'):
-        read_csv(path)
-
-
 @pytest.mark.parametrize(
-    'options',
+    ('name', 'content', 'message'),
     [
-        dict(duplicates='drop'),
-        dict(min_rating='four'),
-        dict(min_rating=float('nan')),
-        dict(separator=''),
-        dict(separator='"'),
+        ('a.csv', '1,2 0:1\n1,é\n'.encode('latin-1'), "a.csv cannot be read: 'utf-8' .* 0xe9"),
+        ('a.csv.gz', b'1,2\n', 'a.csv.gz cannot be read: Not a gzipped file'),
+        ('a.csv.gz', gzip.compress(b'1,2 0:1\n' * 99)[:-20], 'a.csv.gz cannot be read: Compressed'),
     ],
 )
-def test_options_are_refused_before_the_file_is_read(tmp_path, options):
-    name = next(iter(options))
-    with pytest.raises(ValueError, match=name):
-        read_csv(tmp_path / 'absent.csv', **options)
+def test_text_that_cannot_be_read_is_named(tmp_path, read, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f'{message}.* Fix: '):
+        read(path)
 
 
-def test_what_comes_later_is_checked_first(tmp_path):
-    absent = tmp_path / 'absent.csv'
-    for options in (dict(share=2), dict(seed=-1), dict(separator='')):
-        with pytest.raises(ValueError, match=next(iter(options))):
-            split_file(absent, tmp_path / 'out', **options)
-    with pytest.raises(ValueError, match='duplicates'):
-        InteractionDataset(absent, duplicates='drop')
-    with pytest.raises(FileNotFoundError, match='held-out pairs does not'):
-        TopKDataset(absent, absent)
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize('rest', ['', '1,2\n' * 50_000])
+def test_a_quote_that_is_not_closed(tmp_path, rest):
+    path = tmp_path / 'a.csv'
+    path.write_text('1,2\n1,"3\n' + rest)
+    with pytest.raises(UserError, match=r'a\.csv:2: .*Fix: .* quote'):
+        read_csv(path)
 
 
 def test_a_split_finds_quoted_blank_and_named_columns(tmp_path):
@@ -251,25 +217,24 @@ def test_a_split_finds_quoted_blank_and_named_columns(tmp_path):
     lines = ['item,user,rating', '"x,1",a,5', ' y , a,5', 'z,a,5', '"x,1",b,5']
     lines += ['y,b,4', 'z,b,1', 'z,b,5']
     path.write_text('\n'.join(lines) + '\n')
-    train, test = split_file(path, tmp_path / 'out', 0.4, min_rating=2)
-    texts = [p.read_text().splitlines() for p in (train, test)]
+    paths = split_file(path, tmp_path / 'out', 0.4, min_rating=2)
+    texts = [p.read_text().splitlines() for p in paths]
     assert [text[0] for text in texts] == [lines[0]] * 2
     kept = sorted(texts[0][1:] + texts[1][1:])
-    assert kept == sorted(x for x in lines[1:] if not x.endswith(',1'))
+    assert kept == sorted([*lines[1:2], 'y,a,5', *lines[3:6], lines[7]])
     assert len(texts[1]) > 1
-    path.write_text('a,"x\n1"\na,y\nb,y\nb,"x\n1"\n')
-    with pytest.raises(ValueError, match='remove line breaks within quotes'):
-        split_file(path, tmp_path / 'other', 0.4)
+    with pytest.raises(ValueError, match='share must be in'):
+        split_file(path, tmp_path / 'other', 1)
     assert not (tmp_path / 'other').exists()
 
 
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('1 0:1\n2 3:nan\n', r'a\.txt, line 2: a value is nan'),
-        ('1 0:1\n2 3:1e39\n', r'a\.txt, line 2: a value is inf'),
-        (f'1 {"9" * 5000} 3\n1 0:1\n', r'a\.txt, line 1: .* cannot be read'),
-        (f'1 {"9" * 5000}:1\n', r"a\.txt, line 1: '1 9999"),
+        ('1 0:1\n2 3:nan\n', r'a\.txt:2: .* not finite'),
+        ('1 0:1\n2 3:1e39\n', r'a\.txt:2: .* not finite'),
+        (f'1 {"9" * 5000} 3\n1 0:1\n', r'a\.txt:1: .* cannot be read'),
+        (f'1 {"9" * 5000}:1\n', r"a\.txt:1: '1 9999"),
     ],
 )
 def test_bad_features(tmp_path, text, message):
@@ -334,9 +299,6 @@ def test_tables_that_leave_the_folder(tmp_path):
         path.write_text(f'cat,image\n1,{image}\n0,b.jpg\n')
         with pytest.raises(UserError, match=message):
             tables.MultiLabelCSV('labels.csv', data_root=str(tmp_path))
-    path.write_text('cat,image\n1\n0,b.jpg\n')
-    with pytest.raises(UserError, match=r'labels\.csv:2: .* is empty'):
-        tables.MultiLabelCSV('labels.csv', data_root=str(tmp_path))
 
 
 @pytest.mark.parametrize('suffix', ['.jsonl', '.json'])
@@ -357,7 +319,7 @@ def test_captions(tmp_path, suffix, entry):
     path.write_text(entry if suffix == '.jsonl' else f'[{entry}]')
 
     def read():
-        read_caption_table(path).raise_if_bad()
+        read_caption_table(path)
 
     with pytest.raises(UserError, match=rf'captions\{suffix}.*') as e:
         read()

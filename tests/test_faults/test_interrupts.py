@@ -57,7 +57,7 @@ def assert_in_order(process, number, output):
         assert foreign not in output, output
 
 
-@pytest.mark.parametrize('tool', ['benchmarks/coco_table', 'research/in_batch_table'])
+@pytest.mark.parametrize('tool', ['benchmarks/coco_table'])
 def test_in_the_imports_of_tools_that_go_on(tool):
     process = start_tool(TRAIN.parent / f'{tool}.py', '--help')
     wait_for_handlers(process)

@@ -129,11 +129,6 @@ def test_no_rows_and_no_gradient():
         assert not grad_cache(net, images(), 4).requires_grad
 
 
-def test_a_chunk_has_rows():
-    with pytest.raises(ValueError, match='chunk must be at least 1, got 0'):
-        grad_cache(network(), images(), 0)
-
-
 class Chunked(nn.Module):
     """Embeds two rows at a time."""
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from mmrank import losses
-from mmrank.losses.options import UnknownSettingError
+from mmrank.errors import UserTypeError
 
 #: Loss, its settings, and what the error says.
 VALUES = [
@@ -136,5 +136,5 @@ def test_a_value_is_named(name, settings, message):
 
 @pytest.mark.parametrize(('name', 'settings', 'message'), UNKNOWN)
 def test_a_setting_that_is_unknown_is_named(name, settings, message):
-    with pytest.raises(UnknownSettingError, match=message):
+    with pytest.raises(UserTypeError, match=message):
         getattr(losses, name)(**settings)

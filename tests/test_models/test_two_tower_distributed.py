@@ -10,9 +10,8 @@ from small_models import table
 from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.datasets import InteractionDataset, TopKDataset
-from mmrank.datasets.samplers import CrossPairSampler, InBatchPairSampler, NaivePairSampler
+from mmrank.datasets.samplers import InBatchPairSampler
 from mmrank.evaluation.top_k_metric import TopKMetric
-from mmrank.functional import labelled_pair_loss
 from mmrank.models import TwoTower
 
 CASES = [
@@ -34,23 +33,7 @@ CASES = [
         dict(batch_size=10),
         dict(type='mmrank.InBatchLoss', mode='sogram'),
     ),
-    # The loss of labelled pairs has the pointwise loss of these.
-    (
-        'naive',
-        NaivePairSampler,
-        dict(batch_size=10),
-        dict(type='mmrank.InBatchLoss', pointwise='logistic'),
-    ),
-    ('cross', CrossPairSampler, dict(num_rows=6, num_cols=5), dict(type='mmrank.InBatchLoss')),
 ]
-
-
-def _loss_of(model, batch, pointwise):
-    """The loss of the model, or of labelled pairs."""
-    if 'is_positive' not in batch:
-        return model(mode='loss', **batch)['loss']
-    index = batch['left_index'], batch['right_index']
-    return labelled_pair_loss(*model(**batch), batch['is_positive'], *index, pointwise)
 
 
 def _train(folder, sampling, sampler, setting, loss):
@@ -59,8 +42,7 @@ def _train(folder, sampling, sampler, setting, loss):
     pairs = dataset.interactions
     towers = [table(n, 3) for n in pairs.shape]
     model = TwoTower(*towers, loss, top_k=3).double()
-    if sampling in ('in_batch', 'sogram'):
-        model.pair_loss.set_pairs(pairs.rows, pairs.cols, pairs.shape)
+    model.pair_loss.set_pairs(pairs.rows, pairs.cols, pairs.shape)
     wrapped = model
     if torch.distributed.is_initialized():
         wrapped = DistributedDataParallel(model)
@@ -69,7 +51,7 @@ def _train(folder, sampling, sampler, setting, loss):
     for number in range(4):
         batch = dataset.__getitems__(stream.rank_batch(number))
         optimizer.zero_grad()
-        _loss_of(wrapped, batch, loss.get('pointwise', 'square')).backward()
+        wrapped(mode='loss', **batch)['loss'].backward()
         optimizer.step()
     return model
 

@@ -39,7 +39,7 @@ TORCH = FLOOR_OF['functional']
 LIBRARIES = {
     'checkpoint_loading': {'mmengine'},
     # An adapter to the first, which it imports when a loss is built; torch requires the second.
-    'losses': {'pytorch_metric_learning', 'typing_extensions'},
+    'losses': {'pytorch_metric_learning'},
     # mmcv's operators by torchvision's kernels.
     'mmcv_ops': {'torchvision'},
     'registry': {'mmengine'},

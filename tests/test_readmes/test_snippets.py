@@ -466,7 +466,7 @@ def test_detector_for_own_classes(tmp_path):
         assert data.data_root == 'data/mine/'
         assert data.metainfo.classes == ('cat', 'dog', 'cow')
     assert cfg.val_evaluator.ann_file.startswith('data/mine/')
-    assert cfg.test_evaluator.type == 'CocoMetric'
+    assert cfg.test_evaluator.type == 'mmrank.CocoMetric'
 
 
 def test_recommendation_for_own_data(tmp_path):

@@ -11,8 +11,8 @@ from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
 
 from mmrank.errors import UserError
-from mmrank.state import SampleLogMean, SampleState, SampleTemperature
-from mmrank.state.sample_state import SampleGroups, check_sample_ids
+from mmrank.state import SampleState, SampleTemperature
+from mmrank.state.sample_state import _SampleGroups, check_sample_ids
 
 CPU = torch.device('cpu')
 
@@ -44,13 +44,6 @@ def test_steps_are_those_of_the_algorithm():
     assert state.seen.tolist() == [False] * 4 + [True, False]
     assert state.tau[others].tolist() == [0.5] * 5
     assert state.log_s[others].tolist() == [-math.inf] * 5
-
-
-def test_first_visit_counts_in_full_at_any_time():
-    state = SampleLogMean(3, beta0=0.1)
-    step(state, [0, 1], [1.0, 2.0])
-    step(state, [0, 2], [1.0, -400.0])
-    torch.testing.assert_close(state.log_s, torch.tensor([1.0, 2.0, -400.0]))
 
 
 def test_repeated_samples_take_one_step_with_their_mean():
@@ -89,16 +82,9 @@ def test_unusable_values_leave_a_sample():
     assert torch.equal(state.table, alone.table)
 
 
-def test_empty_batch():
-    state = temperature()
-    before = state.table.clone()
-    step(state, torch.zeros(0, dtype=torch.long), [], [])
-    assert torch.equal(state.table, before)
-
-
 def test_groups():
     ids = torch.tensor([7, 3, 7, 3, 9])
-    groups = SampleGroups(ids)
+    groups = _SampleGroups(ids)
     values = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
     assert groups.sum(values).tolist() == [4, 6, 4, 6, 5]
     usable = torch.tensor([True, True, False, True, False])
@@ -122,7 +108,7 @@ def test_sums_have_the_same_bits_in_any_order():
     sums = set()
     for order in itertools.permutations(range(5)):
         order = torch.tensor(order)
-        total = SampleGroups(ids[order]).sum(values[order])
+        total = _SampleGroups(ids[order]).sum(values[order])
         sums.add(total[order == 0].item())
     assert len(sums) == 1
 
@@ -143,23 +129,6 @@ def test_bad_indices_are_refused(ids, error, message):
         check_sample_ids(torch.tensor(ids), 2, 6)
     with pytest.raises(TypeError, match='as_tensor'):
         check_sample_ids([0, 1], 2)
-
-
-@pytest.mark.parametrize(
-    ('kwargs', 'message'),
-    [
-        (dict(size=0), 'num_samples must be'),
-        (dict(size=True), 'num_samples must be'),
-        (dict(beta0=0), 'beta0 must be'),
-        (dict(beta1=1.5), 'beta1 must be'),
-        (dict(eta=0), 'SogCLRLoss'),
-        (dict(tau_init=0.01), 'tau0 <= tau_init'),
-        (dict(tau_max=math.inf), 'tau_max must be > 0 and finite, got inf'),
-    ],
-)
-def test_bad_parameters_are_refused(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        temperature(**kwargs)
 
 
 class Model(nn.Module):
@@ -188,10 +157,6 @@ def test_missing_state_is_named():
     saved = {k: v for k, v in trained().state_dict().items() if 'state' not in k}
     with pytest.raises(RuntimeError, match=r'state\.tau'):
         Model().load_state_dict(saved)
-
-
-def test_the_table_follows_the_model():
-    assert Model().to('meta').state.table.device.type == 'meta'
 
 
 @pytest.mark.parametrize('load', [nn.Module.load_state_dict, mmengine_load])

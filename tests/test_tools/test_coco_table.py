@@ -13,7 +13,7 @@ from rich.console import Console
 
 import coco_table
 import measure_detector
-from mmrank.apis.coco.runs import RECORD_NAME, read_record
+from detectors.runs import RECORD_NAME, read_record
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import UserError
 
@@ -40,11 +40,11 @@ def data(tmp_path_factory):
 @pytest.fixture
 def call(data, tmp_path, monkeypatch):
     """Call the tool; give what it printed. Drawing takes its time."""
-    draw = coco_table.draw_benchmark
+    draw = coco_table.plot_pr_curves
 
     def run(*words, ann_file='val', out='out', pictures=False):
-        own = draw if pictures else lambda *arguments: []
-        monkeypatch.setattr(coco_table, 'draw_benchmark', own)
+        own = draw if pictures else lambda *arguments, **options: 'no picture'
+        monkeypatch.setattr(coco_table, 'plot_pr_curves', own)
         console = Console(file=io.StringIO(), width=120)
         words = [str(word) for word in words]
         if ann_file:
@@ -62,11 +62,10 @@ def read_table(folder):
 
 
 def test_folders_make_everything(call, data, tmp_path):
-    shown = call(
+    call(
         f'good={data}/val_good',
         f'poor={data}/val_poor/results.bbox.json',
-        *('--side-by-side', 'good', 'poor', '--image-dir', data / 'val'),
-        *('--num-images', 1, '--classes', 'disk'),
+        *('--classes', 'disk'),
         pictures=True,
     )
     out = tmp_path / 'out'
@@ -74,19 +73,10 @@ def test_folders_make_everything(call, data, tmp_path):
         'coco_table.md',
         'coco_table.csv',
         'classes.csv',
-        'metrics.png',
         'pr_curves.png',
-        'side_by_side.jpg',
     }
     table = read_table(out)
     assert float(table['good']['mAP']) > float(table['poor']['mAP']) > 0
-    assert shown.count('image_id ') == 1
-    assert 'not of this run' not in shown
-    # A later table names the picture of this one, and leaves it.
-    shown = call(f'good={data}/val_good', '--classes', 'disk', pictures=True)
-    for text in (shown, (out / 'coco_table.md').read_text()):
-        assert 'not of this run, but in the folder before: side_by_side.jpg' in text
-    assert (out / 'side_by_side.jpg').exists()
 
 
 def test_images_without_predictions_are_reported(call, data, tmp_path):
@@ -102,8 +92,6 @@ def test_images_without_predictions_are_reported(call, data, tmp_path):
 
 def test_wrong_input_is_refused(call, data):
     good = f'{data}/val_good'
-    with pytest.raises(UserError, match='pass --image-dir'):
-        call(f'a={good}', f'b={good}', '--side-by-side', 'a', 'b')
     with pytest.raises(UserError, match='are not in the annotations'):
         call(good, ann_file='test')
     with pytest.raises(ValueError, match="no class 'zebra'"):
@@ -117,9 +105,6 @@ def test_errors_are_one_message(data, tmp_path, monkeypatch, capsys):
     captured = capsys.readouterr().err
     assert captured.startswith('error: --ann-file')
     assert 'Traceback' not in captured
-    with pytest.raises(SystemExit):
-        coco_table.parse_args([*words, '--num-images', '-1'])
-    assert '--num-images must be at least' in capsys.readouterr().err
 
 
 FAKE = """
@@ -138,7 +123,7 @@ source = root / f'{{split}}_{{name}}' / 'results.bbox.json'
 shutil.copy(source, Path(out) / 'predictions.bbox.json')
 record = dict(digest=digest, config=words[0], checkpoint='x.pth',
     ann_file=str(root / f'annotations/{{split}}.json'),
-    image_dir=str(root / split), loss='Focal', backbone='ResNet-18',
+    loss='Focal', backbone='ResNet-18',
     test_size='256 x 192', device='CPU', batch_size=1, timed_images=3,
     images_per_second=4.0, images_per_second_with_data=3.0,
     memory_bytes=2**20, memory_kind='CPU', parameters=10**6)
@@ -150,7 +135,7 @@ def test_configs_are_run_once(call, data, tmp_path, monkeypatch):
     script = tmp_path / 'measure_detector.py'
     script.write_text(FAKE.format(root=str(data)))
     monkeypatch.setattr(coco_table, 'HERE', tmp_path)
-    monkeypatch.setattr('mmrank.apis.coco.runs._POLL_SECONDS', 0.01)
+    monkeypatch.setattr('detectors.runs._POLL_SECONDS', 0.01)
     for name in ('good', 'poor'):
         (tmp_path / f'{name}.py').write_text('model = dict()')
     (tmp_path / 'x.pth').write_text('weights')
@@ -164,14 +149,12 @@ def test_configs_are_run_once(call, data, tmp_path, monkeypatch):
         call(*words, ann_file=None)
     assert 'broken on purpose' in str(caught.value)
     (data / 'broken').unlink()
-    pair = ('--side-by-side', 'good', 'poor', '--num-images', 1)
-    shown = call(*words, *pair, ann_file=None)
+    shown = call(*words, ann_file=None)
     lines = calls.read_text().splitlines()
     assert [line.split()[0][-7:] for line in lines] == ['good.py', 'poor.py', 'poor.py']
     assert lines[0].endswith('x.pth')
     assert lines[1].split()[1] == '--out'
     assert 'good: run before' in shown
-    assert (tmp_path / 'out' / 'side_by_side.jpg').is_file()
     row = read_table(tmp_path / 'out')['poor']
     assert row['images_per_second'] == '4.0'
     assert row['loss'] == 'Focal'
@@ -197,9 +180,6 @@ def test_lvis_is_recognised(call, data, tmp_path):
     for name in ('mAP', 'APr', 'APc', 'APf', 'AR300'):
         assert 0 <= float(row[name]) <= 1
     assert (tmp_path / 'out' / 'pr_curves.png').is_file()
-    pair = ('--side-by-side', 'val_good', 'val_poor', '--image-dir', '.')
-    with pytest.raises(UserError, match='does not support LVIS'):
-        call(f'{data}/val_poor', *words, *pair, ann_file=None)
 
 
 TINY = """
@@ -259,7 +239,6 @@ def test_a_detector_is_measured(tiny, data, tmp_path, monkeypatch):
     assert record.parameters == sum(p.numel() for p in model.parameters())
     described = (record.loss, record.backbone, record.test_size)
     assert described == ('StableAP', 'ResNet-18', '256 x 192')
-    assert Path(record.image_dir) == data / 'test'
     boxes = json.loads((out / 'predictions.bbox.json').read_text())
     assert {box['image_id'] for box in boxes} <= {1, 2, 3, 4, 5}
     assert {box['category_id'] for box in boxes} <= {1, 2, 3, 4}

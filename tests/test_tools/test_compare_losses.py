@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -146,44 +145,29 @@ def test_the_budget_gives_steps_and_seeds():
 
 def test_a_budget_that_was_too_small_may_be_raised():
     asked = dict(losses=['own'], budget='1m', images=None, views=2, metric=None, digest='x')
-    assert fits(dict(asked=asked, timed={}), dict(asked, budget='5m'))
+    assert fits(dict(asked=asked), dict(asked, budget='5m'))
     assert not fits(dict(asked=asked), dict(asked, views=3))
     assert not fits(dict(asked=asked, steps=50), dict(asked, budget='5m'))
 
 
-def test_a_killed_trial_counts_its_seconds_later(tmp_path, monkeypatch):
-    methods = tuple(Method(name, str(tmp_path / 'x.py')) for name in ('a', 'b'))
+def test_a_trial_measures_a_start_and_a_step(tmp_path, monkeypatch):
     (tmp_path / 'x.py').write_text('x = 1')
-    seconds = {'a': 30.0, 'b': 20.0}
-    starts = []
+    methods = tuple(Method(name, str(tmp_path / 'x.py')) for name in ('a', 'b'))
+    plan = SeedPlan(tmp_path / 'trial', methods, (100,), (), baseline='a')
 
     def work_off(console, queue, runs, title):
-        (run,) = runs
-        starts.append(run.method)
-        folder = run.folder / f'start_{len(starts)}' / 'vis_data'
-        folder.mkdir(parents=True)
-        (folder / 'scalars.json').write_text('{"time": 0.5}\n' * compare_losses.TRIAL)
-        if seconds[run.method] is None:
-            raise KeyboardInterrupt
-        run.result_file.write_text('{"metrics": {"mAP": 0.5}}')
-        return [Outcome(run, {'mAP': 0.5}, seconds[run.method])]
+        assert not plan.out_dir.exists()
+        for run in runs:
+            folder = run.folder / 'start' / 'vis_data'
+            folder.mkdir(parents=True)
+            (folder / 'scalars.json').write_text(
+                '{"time": 0.5, "step": 1}\n' * compare_losses.TRIAL
+            )
+        return [Outcome(run, {'mAP': 0.5}, 20.0) for run in runs]
 
     monkeypatch.setattr(compare_losses, 'work_off', work_off)
-    plan = SeedPlan(tmp_path / 'whole', methods, (100,), (), baseline='a')
-    whole = try_out(None, plan, {}, lambda: None)
-    assert whole == (30 + 20 - 2 * 12 * 0.5, 1.0, ['mAP'])
-    plan = replace(plan, out_dir=tmp_path / 'killed')
-    timed, kept = {}, []
-    seconds['b'] = None
-    with pytest.raises(KeyboardInterrupt):
-        try_out(None, plan, timed, lambda: kept.append(dict(timed)))
-    assert [*kept[-1]] == ['a']
-    seconds['b'] = 20.0
-    starts.clear()
-    assert try_out(None, plan, kept[-1], lambda: None) == whole
-    assert starts == ['b']
-    # Killed between the result and its seconds: tried again.
-    assert try_out(None, plan, {}, lambda: None) == whole
+    for _ in range(2):  # the second one removes what the first one left
+        assert try_out(None, plan) == (2 * (20 - 12 * 0.5), 1.0, ['mAP'])
 
 
 def test_the_answer_says_what_is_level():

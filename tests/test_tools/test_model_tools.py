@@ -21,7 +21,7 @@ from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.engine.resume.matching import compare_states, missing_centre
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
-from publishing import publish_model
+from publish_model import publish_model
 
 ROOT = Path(__file__).resolve().parents[2]
 ANALYSIS = ROOT / 'tools' / 'analysis_tools'

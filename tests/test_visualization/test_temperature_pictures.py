@@ -22,7 +22,6 @@ class Painted:
         self.labels, self.keys = np.asarray(labels), keys
         if classes:
             self.metainfo = dict(classes=classes)
-            self.get_gt_labels = lambda: self.labels
 
     def __len__(self):
         return len(self.labels)
@@ -31,7 +30,8 @@ class Painted:
         """An item, as mmengine's data sets have it."""
         image = np.zeros((8, 8, 3), np.uint8)
         image[..., self.labels[index]] = 255
-        return dict(img=image, gt_label=self.labels[index], **self.keys)
+        labels = dict(gt_label=self.labels[index]) if hasattr(self, 'metainfo') else {}
+        return dict(img=image, **labels, **self.keys)
 
 
 class Twice:

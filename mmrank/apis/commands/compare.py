@@ -20,7 +20,6 @@ import copy
 import json
 import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 from mmengine.config import Config
@@ -29,6 +28,7 @@ from rich.progress import track
 
 from mmrank.apis.common.command_line import digest_run, tool_parser
 from mmrank.apis.common.folder_lock import lock_folder
+from mmrank.apis.common.training_curves import read_scalars
 from mmrank.apis.entry_point import add_trust_option, load, train_or_test_parser
 from mmrank.apis.own_data.answer import answer
 from mmrank.apis.own_data.head_losses import (
@@ -43,7 +43,7 @@ from mmrank.apis.own_data.head_losses import (
 )
 from mmrank.apis.seeds.plan import Method, SeedPlan
 from mmrank.apis.seeds.report import report, work_off
-from mmrank.apis.seeds.runs import RunQueue, read_result
+from mmrank.apis.seeds.runs import RunQueue
 from mmrank.apis.seeds.statistics import collect_values
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import remove_path, write_atomically
@@ -56,17 +56,19 @@ FEWEST_SEEDS, MOST_SEEDS = 3, 10
 
 
 def parse_args() -> argparse.Namespace:
-    parser = tool_parser(__doc__)
-    add = parser.add_argument
-    add('config', help='your config, of mmdet or mmpretrain')
-    add('--losses', nargs='+', default=[OWN, 'GradedAPLoss', 'RankSortLoss'], metavar='LOSS')
-    add('--checkpoint', help='weights of backbone and neck, such as those of a model of COCO')
-    add('--budget', default='20m', help='time of the trainings: 90s, 20m or 2h (default: 20m)')
-    add('--out', help='folder (default: work_dirs/compare_<name of the config>)')
-    add('--images', type=int, help='this many training images at random (default: all)')
-    add('--views', type=int, default=2, help='random views of each image (default: %(default)s)')
-    add('--disk', type=float, default=8.0, help='GB that stored features may take (default: 8)')
-    add('--metric', help='key of the metric (default: the first mAP of the evaluator)')
+    parser = tool_parser(
+        __doc__,
+        losses=[OWN, 'GradedAPLoss', 'RankSortLoss'],
+        checkpoint=(None, 'weights of backbone and neck, such as those of a model of COCO'),
+        budget=('20m', 'time of the trainings: 90s, 20m or 2h'),
+        out=(None, 'folder (default: work_dirs/compare_<name of the config>)'),
+        views=(2, 'random views of each image'),
+        disk=(8.0, 'GB that stored features may take'),
+        metric=(None, 'key of the metric (default: the first mAP of the evaluator)'),
+    )
+    parser.add_argument('config', help='your config, of mmdet or mmpretrain')
+    images = 'this many training images at random (default: all)'
+    parser.add_argument('--images', type=int, help=images)
     add_trust_option(parser)
     return parser.parse_args()
 
@@ -174,36 +176,26 @@ def make_plan(
     )
 
 
-def try_out(
-    console: Console, plan: SeedPlan, timed: dict[str, list[float]], keep: Callable[[], None]
-) -> tuple[float, float, list[str]]:
-    """Seconds of all losses together for a start with its evaluation, and a step; the metrics.
-
-    ``timed`` has both for the losses that were tried before an interruption. ``keep`` is called
-    when it has one more.
-    """
-    queue = RunQueue(plan)
-    runs = plan.final_runs()
-    for run in runs:
-        if run.method in timed and run.result_file.is_file():
-            continue
-        # Of what ended, or was killed, before its seconds were kept.
-        remove_path(run.folder)
-        (outcome,) = work_off(console, queue, [run], 'trial')
+def try_out(console: Console, plan: SeedPlan) -> tuple[float, float, list[str]]:
+    """Seconds of all losses together for a start with its evaluation, and a step; the metrics."""
+    fixed = 0.0
+    steps = 0.0
+    remove_path(plan.out_dir)  # an interrupted trial has no seconds
+    outcomes = work_off(console, RunQueue(plan), plan.final_runs(), 'trial')
+    for outcome in outcomes:
         if outcome.error:
             raise UserError(
-                f'{run.method} does not train:\n{outcome.error}\nFix: what the log of {run.folder} '
-                'says, or leave that loss out'
+                f'{outcome.run.method} does not train:\n{outcome.error}\nFix: what the log of '
+                f'{outcome.run.folder} says, or leave that loss out'
             )
         # A trial that died was started once more.
-        log = max(run.folder.glob('*/vis_data/scalars.json'), key=lambda x: x.stat().st_mtime)
-        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        logs = outcome.run.folder.glob('*/vis_data/scalars.json')
+        lines = read_scalars(max(logs, key=lambda x: x.stat().st_mtime))
         times = [line['time'] for line in lines if 'time' in line][TRIAL // 2 :]
         one = sum(times) / len(times)
-        timed[run.method] = [max(outcome.seconds - TRIAL * one, 0.0), one]
-        keep()
-    fixed, steps = zip(*(timed[run.method] for run in runs))
-    return sum(fixed), sum(steps), [*read_result(runs[-1])]
+        fixed += max(outcome.seconds - TRIAL * one, 0.0)
+        steps += one
+    return fixed, steps, [*outcomes[-1].metrics]
 
 
 def size_of(budget: float, fixed: float, step: float) -> tuple[int, int]:
@@ -252,7 +244,7 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     if known['asked'] != asked:
         if not fits(known, asked) and any((args.out / 'features').glob('*.index')):
             raise UserError(f'{args.out} holds another comparison. Fix: another --out')
-        known = {'asked': asked, 'timed': known.get('timed', {})}
+        known = {'asked': asked}
     write_atomically(json.dumps(known, indent=1).encode(), state)
     if not args.checkpoint and not has_pretrained(cfg.model):
         console.print(
@@ -262,17 +254,12 @@ def compare(args: argparse.Namespace, console: Console) -> int:
         )
     folder = store_features(cfg, args, parts)
     if 'steps' not in known:
-
-        def keep() -> None:
-            write_atomically(json.dumps(known, indent=1).encode(), state)
-
         trial = make_plan(cfg, args, folder, parts, TRIAL, 1)
-        timed = known.setdefault('timed', {})
-        fixed, step, metrics = try_out(console, trial, timed, keep)
+        fixed, step, metrics = try_out(console, trial)
         known['steps'], known['seeds'] = size_of(seconds_of(args.budget), fixed, step)
         known['metric'] = choose_metric(metrics, args.metric)
         known['minutes'] = known['seeds'] * (fixed + known['steps'] * step) / 60
-        keep()
+        write_atomically(json.dumps(known, indent=1).encode(), state)
     console.print(
         f'{" and ".join(parts)} stored; {len(args.losses)} losses x {known["seeds"]} seeds x '
         f'{known["steps"]} steps, about {known["minutes"]:.0f} minutes.'

@@ -1,4 +1,25 @@
-"""Evaluate a checkpoint of a config of mmrank, mmdet or mmpretrain."""
+r"""Evaluate a checkpoint of a config of mmrank, mmdet or mmpretrain.
+
+Examples:
+  # the metrics of the config's test split
+  mmrank test CONFIG work_dirs/NAME/epoch_12.pth
+
+  # keep the predictions, and draw them
+  mmrank test CONFIG CHECKPOINT --out predictions.pkl --show-dir drawn
+
+  # keep the metrics as a file
+  mmrank test CONFIG CHECKPOINT --out metrics.json --out-item metrics
+
+  # test on another split
+  mmrank test CONFIG CHECKPOINT --cfg-options test_dataloader.dataset.ann_file=val.json \
+      test_evaluator.ann_file=data/mine/val.json
+
+  # four GPUs on this machine
+  tools/dist_test.sh CONFIG CHECKPOINT 4
+
+exit status: 0 tested, 2 something in the config, the data or the command line is wrong (see the
+message).
+"""
 
 import argparse
 import os
@@ -24,51 +45,21 @@ from mmrank.errors import UserError
 from mmrank.files import check_output, temporary_folder
 from mmrank.models.calibrated_model import CalibratedMixin
 
-EPILOG = """\
-examples:
-  # the metrics of the config's test split
-  mmrank test CONFIG work_dirs/NAME/epoch_12.pth
-
-  # keep the predictions, and draw them
-  mmrank test CONFIG CHECKPOINT --out predictions.pkl
-  mmrank test CONFIG CHECKPOINT --show-dir drawn
-
-  # keep the metrics as a file
-  mmrank test CONFIG CHECKPOINT --out metrics.json --out-item metrics
-
-  # test on another split
-  mmrank test CONFIG CHECKPOINT --cfg-options \\
-      test_dataloader.dataset.ann_file=annotations/val.json \\
-      test_evaluator.ann_file=data/mine/annotations/val.json
-
-  # four GPUs on this machine
-  tools/dist_test.sh CONFIG CHECKPOINT 4
-
-exit status: 0 tested, 2 something in the config, the data or the command line
-is wrong (see the message).
-"""
-
 
 def parse_args() -> argparse.Namespace:
-    parser = train_or_test_parser(__doc__, EPILOG)
+    parser = train_or_test_parser(
+        __doc__,
+        out=(None, 'file for the predictions (.pkl) or metrics (.json)'),
+        show_dir=(None, 'folder for drawn predictions'),
+        show=(False, 'show predictions in a window'),
+        wait_time=(2.0, 'seconds that each window stays'),
+        amp=(False, 'test in mixed precision'),
+        tta=(False, "average over the config's tta_pipeline, or flipped images"),
+    )
     parser.add_argument('checkpoint', help='checkpoint file or URL')
-
-    parser.add_argument('--out', help='file for the predictions (.pkl) or metrics (.json)')
     parser.add_argument(
         '--out-item', choices=['pred', 'metrics'], default='pred', help='what --out keeps'
     )
-    parser.add_argument('--show-dir', help='folder for drawn predictions')
-    parser.add_argument('--show', action='store_true', help='show predictions in a window')
-    parser.add_argument(
-        '--wait-time', type=float, default=2, help='seconds that each window stays (default: 2)'
-    )
-    parser.add_argument('--amp', action='store_true', help='test in mixed precision')
-    parser.add_argument(
-        '--tta',
-        action='store_true',
-        help="average over the config's tta_pipeline, or flipped images",
-    )
-
     return parser.parse_args()
 
 

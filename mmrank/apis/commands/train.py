@@ -1,4 +1,21 @@
-"""Train a model from a config of mmrank, mmdet or mmpretrain."""
+"""Train a model from a config of mmrank, mmdet or mmpretrain.
+
+Examples:
+  # one process; logs and checkpoints go to work_dirs/<name of the config>
+  mmrank train configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py
+
+  # resume after an interruption, from the last complete checkpoint
+  mmrank train CONFIG --resume
+
+  # change settings without a new file
+  mmrank train CONFIG --seed 1 --work-dir work_dirs/try1 --cfg-options train_cfg.max_epochs=6
+
+  # four GPUs on this machine, the learning rate scaled to the batch
+  tools/dist_train.sh CONFIG 4 --auto-scale-lr --amp
+
+exit status: 0 trained, 2 something in the config, the data or the command line is wrong (see the
+message), 130 interrupted by Ctrl-C, 143 by SIGTERM.
+"""
 
 import argparse
 import sys
@@ -20,59 +37,25 @@ from mmrank.apis.entry_point import (
 )
 from mmrank.errors import UserError
 
-EPILOG = """\
-examples:
-  # one process; logs and checkpoints go to work_dirs/<name of the config>
-  mmrank train configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py
-
-  # resume after an interruption, from the last complete checkpoint
-  mmrank train CONFIG --resume
-
-  # change settings without a new file
-  mmrank train CONFIG --seed 1 --work-dir work_dirs/try1 \\
-      --cfg-options model.bbox_head.loss_cls.tau=0.5 train_cfg.max_epochs=6
-
-  # four GPUs on this machine, the learning rate scaled to the batch
-  tools/dist_train.sh CONFIG 4 --auto-scale-lr --amp
-
-  # an installed mmrank, config by name
-  mim train mmrank retinanet_r18_fpn_stable-ap_bccd.py
-
-exit status: 0 trained, 2 something in the config, the data or the command
-line is wrong (see the message), 130 interrupted by Ctrl-C, 143 by SIGTERM.
-"""
-
 
 def parse_args() -> argparse.Namespace:
-    parser = train_or_test_parser(__doc__, EPILOG)
+    parser = train_or_test_parser(
+        __doc__,
+        amp=(False, 'mixed precision with dynamic loss scaling (needs a GPU)'),
+        auto_scale_lr=(False, 'scale the learning rate to the total batch'),
+        no_validate=(False, 'train without evaluating in between'),
+        save_on_signal=(False, 'save a checkpoint at Ctrl-C or SIGTERM (Slurm)'),
+    )
     parser.add_argument(
         '--resume',
         nargs='?',
         const='auto',
         metavar='CHECKPOINT',
         help='resume from this checkpoint; without a value, or with "auto", from the last complete '
-        'one in the work folder (incomplete ones are skipped), or from the start if there is none',
+        'one in the work folder, or from the start if there is none',
     )
-    parser.add_argument(
-        '--amp', action='store_true', help='mixed precision with dynamic loss scaling (needs a GPU)'
-    )
-    parser.add_argument(
-        '--auto-scale-lr', action='store_true', help='scale the learning rate to the total batch'
-    )
-    parser.add_argument(
-        '--seed',
-        type=int,
-        help="seed of all that is random (default: the config's, else a new one)",
-    )
-    parser.add_argument(
-        '--no-validate', action='store_true', help='train without evaluating in between'
-    )
-
-    parser.add_argument(
-        '--save-on-signal',
-        action='store_true',
-        help='save a checkpoint at Ctrl-C or SIGTERM (Slurm)',
-    )
+    seed = "seed of all that is random (default: the config's, else a new one)"
+    parser.add_argument('--seed', type=int, help=seed)
     return parser.parse_args()
 
 

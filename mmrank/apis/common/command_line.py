@@ -19,17 +19,18 @@ def tool_parser(doc: str | None, **options: Any) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name, default in options.items():
-        default, text = default if isinstance(default, tuple) else (default, '')
-        rest: dict = dict(default=default, help=f'{text} (default: %(default)s)'.lstrip())
+    for name, value in options.items():
+        default, text = value if isinstance(value, tuple) else (value, '')
+        rest: dict[str, Any] = dict(default=default, help=text)
         if default is False:
-            rest = dict(action='store_true', help=text)
-        elif name == 'device':
-            rest['choices'] = ['cpu', 'cuda']
-        elif isinstance(default, list):
-            rest.update(nargs='+', type=type(default[0]))
+            rest['action'] = 'store_true'
         elif default is not None:
+            rest['help'] = f'{text} (default: %(default)s)'.lstrip()
             rest['type'] = type(default)
+        if name == 'device':
+            rest['choices'] = ['cpu', 'cuda']
+        if isinstance(default, list):
+            rest.update(nargs='+', type=type(default[0]))
         parser.add_argument(f'--{name.replace("_", "-")}', **rest)
     return parser
 

@@ -248,6 +248,6 @@ def _warn(chosen: Choices, splits: dict[str, Split], missed: np.ndarray, boxes: 
     if train.per_image > 100:
         chosen.warnings.append(
             f'an image has {train.per_image} objects, and COCO counts the best 100 detections. '
-            f'Fix: test_cfg.max_per_img={train.per_image} and proposal_nums=(100, 300, '
-            f'{train.per_image}) of CocoMetric'
+            f'Fix: test_cfg.max_per_img={train.per_image} and proposal_nums=(1, 10, '
+            f'{train.per_image}) of mmrank.CocoMetric'
         )

@@ -129,7 +129,8 @@ def choose(
     """Choose each method's values by their mean on the validation data."""
     metric = plan.decisive_metric
     sign = -1 if metric in plan.lower_better else 1
-    chosen, rows = {}, []
+    chosen = {}
+    rows = []
     shared = bool(plan.tune_folds)
     trials = len(plan.tune_seeds) * (len(plan.tune_folds) or 1)
     for method, fold in itertools.product(plan.methods, (None,) if shared else plan.fold_numbers):

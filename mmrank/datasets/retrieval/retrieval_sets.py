@@ -93,10 +93,6 @@ class Omniglot(RetrievalDataset):
     """
 
     def __init__(self, data_root: str, alphabets: Sequence[str] | None = None, **kwargs) -> None:
-        if isinstance(alphabets, str):
-            raise TypeError(
-                f'alphabets must be a list of names, got {alphabets!r}; write ({alphabets!r},)'
-            )
         self.alphabets = tuple(alphabets or ())
         super().__init__(data_root, split='trainval', **kwargs)
 
@@ -139,8 +135,8 @@ class ClassFolder(RetrievalDataset):
     ) -> None:
         if split == 'test' and not test_fraction:
             raise UserError(
-                f"split='test' needs a test_fraction above 0, got {test_fraction}. Fix: set it, "
-                "the same in all splits, or use the folder of the test images with split='trainval'"
+                "split='test' needs a test_fraction above 0. Fix: the same one in all splits, or "
+                "the folder of the test images with split='trainval'"
             )
         check_at_least(1, depth=depth)
         self.test_fraction, self.depth = test_fraction, depth

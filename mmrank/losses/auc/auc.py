@@ -8,7 +8,6 @@ from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss, StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.options import PerClassOptions, RankingOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber, Sigmoid
 from mmrank.tensors import clamp_infinite
@@ -73,9 +72,7 @@ class AUCLoss(StatelessRankingLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
-    def __init__(
-        self, surrogate: str = 'sigmoid', tau: float = 0.1, **kwargs: Unpack[RankingOptions]
-    ) -> None:
+    def __init__(self, surrogate: str = 'sigmoid', tau: float = 0.1, **kwargs) -> None:
         super().__init__(**kwargs)
         one_of('surrogate', surrogate, _SURROGATES)
         kind, self.factor = _SURROGATES[surrogate]
@@ -87,7 +84,7 @@ class AUCLoss(StatelessRankingLoss):
         return _auc(lists, self.surrogate, self.factor)
 
 
-def mauc_of_classes(lists: RankedLists, tau: float) -> tuple[Tensor, Tensor]:
+def _mauc_of_classes(lists: RankedLists, tau: float) -> tuple[Tensor, Tensor]:
     """(C,) float64 losses and (C,) bool whether a class has pairs."""
     x = clamp_infinite(lists.scores.double())
     # Classes of negatives, (N, C + 1): samples of no class are the last.
@@ -131,8 +128,9 @@ class MAUCLoss(RankingLoss):
     zero_without_positives = True
     no_retrieval = 'compares the classes of a classifier'
     for_retrieval = 'AUCLoss'
+    fixed_settings = ('mode',)
 
-    def __init__(self, tau: float = 1.0, **kwargs: Unpack[PerClassOptions]) -> None:
+    def __init__(self, tau: float = 1.0, **kwargs) -> None:
         super().__init__(mode='per_class', **kwargs)
         check_positive(tau=tau)
         self.tau = tau
@@ -146,4 +144,4 @@ class MAUCLoss(RankingLoss):
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:
             self._check_retrieval()
-        return self.reduce_lists(*mauc_of_classes(lists, self.tau))
+        return self.reduce_lists(*_mauc_of_classes(lists, self.tau))

@@ -11,7 +11,6 @@ from mmrank.checks import check_within
 from mmrank.distributed import all_gather_lists
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, positive_index
-from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber
 from mmrank.tensors import at_least_float32
@@ -47,16 +46,14 @@ class PartialAUCLoss(StatelessRankingLoss):
 
     cost = 'scores'
 
-    def __init__(
-        self, max_fpr: float = 0.1, tau: float = 1.0, **kwargs: Unpack[RankingOptions]
-    ) -> None:
+    def __init__(self, max_fpr: float = 0.1, tau: float = 1.0, **kwargs) -> None:
         super().__init__(**kwargs)
         check_within('(0, 1]', max_fpr=max_fpr)
         self.max_fpr = max_fpr
         self.surrogate = OneSidedHuber(tau)
 
     def losses(self, lists: RankedLists) -> Tensor:
-        number, index, mask = highest_negatives(lists, self.max_fpr)
+        number, index, mask = _highest_negatives(lists, self.max_fpr)
         total = pairwise_surrogate_sum(
             lists.pos,
             lists.scores.gather(1, index),
@@ -71,7 +68,7 @@ class PartialAUCLoss(StatelessRankingLoss):
 
 
 @torch.no_grad()
-def highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor, Tensor | None]:
+def _highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor, Tensor | None]:
     """The ``ceil(share * n)`` highest of the n negatives of a list, and their ties.
 
     NaN counts as high. With a ``group`` they are the highest of the negatives of all ranks.

@@ -7,14 +7,13 @@ from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserTypeError
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import SquaredHinge
 from mmrank.state.positive_history import SampleRanks
 from mmrank.tensors import check_tensors
 
 
-def surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
+def _surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
     """(2, L, P) float64 g of each positive: among the positives, and among all scores.
 
     ``0 < g_1 <= g_2``, 0 at padding; differentiable once.
@@ -32,7 +31,7 @@ def surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
     return torch.stack([among, among + below]) / size
 
 
-def soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
+def _soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
     """(L,) SOAP from (2, L, P) surrogate ranks g and their moving averages u, without gradient.
 
     The value is ``mean_i 1 - u_i1/u_i2``. The gradient is ``mean_i (-1/u_i2) grad g_i1 +
@@ -73,6 +72,7 @@ class SOAPLoss(RankingLoss):
 
     zero_without_positives = True
     keeps_samples = True
+    fixed_settings = ('mode',)
     no_retrieval = 'keeps averages of the samples of a classifier'
     saturation_advice = (
         'There are too many negatives for a positive: use '
@@ -85,7 +85,7 @@ class SOAPLoss(RankingLoss):
         num_classes: int = 1,
         margin: float = 1.0,
         gamma: float = 0.9,
-        **kwargs: Unpack[ListOptions],
+        **kwargs,
     ) -> None:
         super().__init__(num_classes=num_classes, mode='per_class', **kwargs)
         self.num_samples = num_samples
@@ -114,9 +114,9 @@ class SOAPLoss(RankingLoss):
         """SOAP of the lists; their values are places in the state."""
         mask = lists.pos_mask
         index = lists.required_values().detach().long()
-        batch = surrogate_ranks(lists, self.hinge)
+        batch = _surrogate_ranks(lists, self.hinge)
         moving = self.ranks.step(index, batch)
-        losses = soap_of_ranks(batch, moving, mask)
+        losses = _soap_of_ranks(batch, moving, mask)
         self._remember(batch.detach(), index, lists)
         self.diagnostics = {
             'u_positive': _mean_of(moving[0], mask),

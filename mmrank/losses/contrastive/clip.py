@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.checks import check_ascending, check_count, check_positive
-from mmrank.losses.options import ScopeOptions, Unpack
 from mmrank.state.sample_state import check_sample_ids
 from mmrank.tensors import at_least_float32
 
@@ -16,12 +15,12 @@ from .info_nce import info_nce_losses
 
 def bounded_exp(logarithm: Tensor, low: float, high: float) -> Tensor:
     """() exponential of a (1,) parameter that is kept in ``[low, high]``, at least float32."""
-    clamp_parameter(logarithm, low, high)
+    _clamp_parameter(logarithm, low, high)
     return at_least_float32(logarithm).exp().view(())
 
 
 @torch.no_grad()
-def clamp_parameter(parameter: Tensor, low: float, high: float = math.inf) -> None:
+def _clamp_parameter(parameter: Tensor, low: float, high: float = math.inf) -> None:
     """Clamp the parameter itself: a clamped value would have no gradient, and not return."""
     parameter.clamp_(low, high)
 
@@ -54,7 +53,7 @@ class CLIPLoss(ContrastiveLoss):
         learnable: bool = True,
         tau_min: float = 0.01,
         tau_max: float = 1.0,
-        **kwargs: Unpack[ScopeOptions],
+        **kwargs,
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
@@ -99,7 +98,7 @@ class IndividualCLIPLoss(ContrastiveLoss):
     keeps_samples = True
     tau_min = 0.001
 
-    def __init__(self, num_samples: int, tau: float = 0.01, **kwargs: Unpack[ScopeOptions]) -> None:
+    def __init__(self, num_samples: int, tau: float = 0.01, **kwargs) -> None:
         super().__init__(**kwargs)
         fix = '; set it to the number of pairs in the training set'
         check_count('num_samples', num_samples, fix=fix)
@@ -115,7 +114,7 @@ class IndividualCLIPLoss(ContrastiveLoss):
         taus = []
         for name in ('image_tau', 'text_tau'):
             tau = getattr(self, name)
-            clamp_parameter(tau, self.tau_min)
+            _clamp_parameter(tau, self.tau_min)
             taus.append(at_least_float32(tau[batch.ids]))
             self.diagnostics[f'{name}_mean'] = tau.detach().mean()
         terms = self.terms(batch, torch.stack(taus), bimodal=True)

@@ -9,14 +9,14 @@ from .base import ContrastedBatch
 from .clip import CLIPLoss
 
 
-def gap_and_total(view1: Tensor, view2: Tensor) -> tuple[Tensor, Tensor]:
+def _gap_and_total(view1: Tensor, view2: Tensor) -> tuple[Tensor, Tensor]:
     """Difference and sum of two views, at least float32."""
     view1 = at_least_float32(view1)
     view2 = at_least_float32(view2)
     return view1 - view2, view1 + view2
 
 
-def cyclic_consistency(
+def _cyclic_consistency(
     view1: Tensor, view2: Tensor, all_view1: Tensor, all_view2: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Two (n,) squared differences of similarities, at least float32: across and within.
@@ -32,8 +32,8 @@ def cyclic_consistency(
     """
     is_whole = all_view1 is view1
     with torch.autocast(view1.device.type, enabled=False):
-        gap, total = gap_and_total(view1, view2)
-        all_gap, all_total = (gap, total) if is_whole else gap_and_total(all_view1, all_view2)
+        gap, total = _gap_and_total(view1, view2)
+        all_gap, all_total = (gap, total) if is_whole else _gap_and_total(all_view1, all_view2)
         if len(all_gap) <= 4 * gap.size(1):
             x = gap @ all_total.t()
             y = x.t() if is_whole else total @ all_gap.t()
@@ -61,7 +61,7 @@ class CyCLIPLoss(CLIPLoss):
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """CLIP's loss and the weighted inconsistency of each sample."""
         views = batch.view1, batch.view2, batch.all_view1, batch.all_view2
-        cross, within = cyclic_consistency(*views)
+        cross, within = _cyclic_consistency(*views)
         number = max(len(cross), 1)
         self.diagnostics['cross_inconsistency'] = cross.detach().sum() / number
         self.diagnostics['in_inconsistency'] = within.detach().sum() / number

@@ -8,7 +8,7 @@ from mmrank.tensors import at_least_float32
 from .base import ContrastedBatch, ContrastiveLoss
 
 
-def off_diagonal_square_sum(x: Tensor, y: Tensor) -> Tensor:
+def _off_diagonal_square_sum(x: Tensor, y: Tensor) -> Tensor:
     """``sum_{a != b} (x^T y)_ab^2`` of two (n, D) matrices, by way of the smaller matrix.
 
     With n < D rows the (D, D) matrix is not formed: the sum of its squares is the sum of the
@@ -24,7 +24,7 @@ def off_diagonal_square_sum(x: Tensor, y: Tensor) -> Tensor:
     return product.masked_fill(is_diagonal, 0).square().sum()
 
 
-class DecorrelationLoss(ContrastiveLoss):
+class _DecorrelationLoss(ContrastiveLoss):
     """Base of losses that compare columns of a batch, not its samples.
 
     They have no negatives and use no index: a sample that occurs twice counts twice. Embeddings are
@@ -50,7 +50,7 @@ class DecorrelationLoss(ContrastiveLoss):
         raise NotImplementedError
 
 
-class BarlowTwinsLoss(DecorrelationLoss):
+class BarlowTwinsLoss(_DecorrelationLoss):
     """Cross-correlation matrix C of two views, drawn to the identity.
 
     ``sum_a (1 - C_aa)^2`` and, weighted by :attr:`off_diagonal`, ``sum_{a != b} C_ab^2``. Columns
@@ -73,13 +73,13 @@ class BarlowTwinsLoss(DecorrelationLoss):
         ]
         n = len(x)
         on_diagonal = (1 - (x * y).sum(0) / n).square().sum()
-        off_diagonal = off_diagonal_square_sum(x, y) / n**2
+        off_diagonal = _off_diagonal_square_sum(x, y) / n**2
         self.diagnostics['on_diagonal'] = on_diagonal.detach()
         self.diagnostics['off_diagonal'] = off_diagonal.detach()
         return on_diagonal + self.off_diagonal * off_diagonal
 
 
-class VICRegLoss(DecorrelationLoss):
+class VICRegLoss(_DecorrelationLoss):
     """Variance, invariance and covariance of two views, with the weights of the paper.
 
     ``invariance`` is the mean squared difference of the views, ``variance`` the mean of ``max(0, 1
@@ -105,7 +105,7 @@ class VICRegLoss(DecorrelationLoss):
             std = (view.var(0) + self.eps).sqrt()
             variance = variance + (1 - std).relu().mean() / 2
             centred = view - view.mean(0)
-            squares = off_diagonal_square_sum(centred, centred)
+            squares = _off_diagonal_square_sum(centred, centred)
             covariance = covariance + squares / (n - 1) ** 2 / d
         invariance = (view1 - view2).square().mean()
         terms = dict(invariance=invariance, variance=variance, covariance=covariance)

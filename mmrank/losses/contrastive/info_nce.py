@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from mmrank.checks import check_not_negative, check_positive
-from mmrank.losses.options import ScopeOptions, Unpack
 
 from .base import ContrastedBatch, ContrastiveLoss, check_views
 from .terms import NegativeTerms
@@ -72,11 +71,7 @@ class InfoNCELoss(ContrastiveLoss):
     positive_in_denominator = True
 
     def __init__(
-        self,
-        tau: float = 0.5,
-        bimodal: bool = False,
-        hardness_strength: float = 0.0,
-        **kwargs: Unpack[ScopeOptions],
+        self, tau: float = 0.5, bimodal: bool = False, hardness_strength: float = 0.0, **kwargs
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)

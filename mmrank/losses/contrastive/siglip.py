@@ -8,7 +8,6 @@ from torch.nn.functional import logsigmoid
 
 from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_positive
-from mmrank.losses.options import ScopeOptions, Unpack
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
@@ -87,9 +86,7 @@ class SigLIPLoss(ContrastiveLoss):
     log_scale: Tensor | None
     logit_bias: Tensor | None
 
-    def __init__(
-        self, tau: float = 0.1, learnable: bool = True, **kwargs: Unpack[ScopeOptions]
-    ) -> None:
+    def __init__(self, tau: float = 0.1, learnable: bool = True, **kwargs) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
         self.tau = float(tau)

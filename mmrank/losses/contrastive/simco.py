@@ -5,14 +5,13 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from mmrank.checks import check_positive
-from mmrank.losses.options import ScopeOptions, Unpack
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .info_nce import log_sum_of_negatives
 from .terms import NegativeTerms
 
 
-def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tensor:
+def _dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tensor:
     """Loss of each anchor, see :class:`SimCoLoss`; 0 for one without negatives.
 
     ``W_b / W_a`` alone overflows for an anchor that is far from its negatives, but ``W_a`` cancels
@@ -48,9 +47,7 @@ class SimCoLoss(ContrastiveLoss):
 
     tau_inter = 1.0
 
-    def __init__(
-        self, tau: float = 0.1, bimodal: bool = True, **kwargs: Unpack[ScopeOptions]
-    ) -> None:
+    def __init__(self, tau: float = 0.1, bimodal: bool = True, **kwargs) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
         self.tau = float(tau)
@@ -61,4 +58,4 @@ class SimCoLoss(ContrastiveLoss):
         with torch.no_grad():
             smooth = batch.terms(self.tau_inter, self.bimodal)
         sharp = self.terms(batch, self.tau, self.bimodal)
-        return dual_temperature_losses(sharp, smooth).mean(0)
+        return _dual_temperature_losses(sharp, smooth).mean(0)

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from mmrank.checks import check_ascending, check_not_negative, check_positive
-from mmrank.losses.options import ScopeOptions, TemperatureOptions, Unpack
 from mmrank.state.sample_averages import (
     SampleLogMean,
     SampleTemperature,
@@ -41,7 +40,7 @@ def global_contrastive_loss(
     return torch.where(has_negatives, value + (varying - varying.detach()), varying * 0)
 
 
-def temperature_gradient(
+def _temperature_gradient(
     log_batch: Tensor, log_mean: Tensor, mean_h: Tensor, tau: Tensor, rho: float
 ) -> Tensor:
     """Gradient of the robust contrastive loss in the temperature.
@@ -56,7 +55,7 @@ def temperature_gradient(
     return log_s + rho - ratio * mean_h.detach() / tau.detach()
 
 
-class MovingAverageLoss(ContrastiveLoss):
+class _MovingAverageLoss(ContrastiveLoss):
     """Base of SogCLR and iSogCLR.
 
     The mean of exp over the negatives of a small batch is a poor estimate of the mean over the data
@@ -94,7 +93,7 @@ class MovingAverageLoss(ContrastiveLoss):
         terms = self.terms(batch, tau.detach(), bimodal=len(states) == 2)
         log_s = moving_log_mean(entries[0], terms.log_mean, states[0].beta0)
         losses = global_contrastive_loss(terms.log_mean, log_s, tau, self.rho, self.tau0)
-        slope = temperature_gradient(terms.log_mean, log_s, terms.mean_h, tau, self.rho)
+        slope = _temperature_gradient(terms.log_mean, log_s, terms.mean_h, tau, self.rho)
         if tau.requires_grad:
             # Without negatives it is not finite. The value is in the loss already.
             losses = losses + torch.where(terms.count > 0, slope, 0) * (tau - tau.detach())
@@ -121,7 +120,7 @@ class MovingAverageLoss(ContrastiveLoss):
         self.diagnostics |= {prefix + name: value for name, value in noted.items()}
 
 
-class SogCLRLoss(MovingAverageLoss):
+class SogCLRLoss(_MovingAverageLoss):
     """Global contrastive loss with one temperature.
 
     ``tau log mean_z exp(h(z)/tau)`` over the negatives z of the data set, with ``h(z) = <a, z> -
@@ -159,7 +158,7 @@ class SogCLRLoss(MovingAverageLoss):
         beta0: float = 0.9,
         bimodal: bool = False,
         load_state: bool = True,
-        **kwargs: Unpack[ScopeOptions],
+        **kwargs,
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
@@ -183,7 +182,7 @@ class SogCLRLoss(MovingAverageLoss):
         return bounded_exp(self.log_tau, *self.bounds).expand_as(entries[0])
 
 
-class ISogCLRLoss(MovingAverageLoss):
+class ISogCLRLoss(_MovingAverageLoss):
     """Robust global contrastive loss with a temperature for each sample.
 
     ``tau_i log mean_z exp(h_i(z)/tau_i) + (tau_i - tau0) rho`` over both views z of all other
@@ -228,7 +227,7 @@ class ISogCLRLoss(MovingAverageLoss):
         beta1: float = 0.9,
         load_state: bool = True,
         gradient_clip: float | None = None,
-        **kwargs: Unpack[ScopeOptions],
+        **kwargs,
     ) -> None:
         super().__init__(**kwargs)
         check_positive(rho=rho)
@@ -262,6 +261,6 @@ class BimodalISogCLRLoss(ISogCLRLoss):
         tau_init: float = 0.01,
         tau0: float = 0.005,
         tau_max: float = 0.05,
-        **kwargs: Unpack[TemperatureOptions],
+        **kwargs,
     ) -> None:
         super().__init__(num_samples, rho, tau_init, tau0, tau_max, **kwargs)

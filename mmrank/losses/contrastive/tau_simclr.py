@@ -5,7 +5,6 @@ from torch import Tensor
 
 from mmrank.checks import check_positive
 from mmrank.errors import UserError
-from mmrank.losses.options import ScopeOptions, Unpack
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss
@@ -29,7 +28,7 @@ class TaUSimCLRLoss(ContrastiveLoss):
 
     positive_in_denominator = False
 
-    def __init__(self, tau: float = 0.1, **kwargs: Unpack[ScopeOptions]) -> None:
+    def __init__(self, tau: float = 0.1, **kwargs) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
         self.tau = float(tau)
@@ -53,7 +52,7 @@ class TaUSimCLRLoss(ContrastiveLoss):
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Mean over the two anchors of each sample."""
         tau = torch.stack([self.temperatures(x) for x in (batch.view1, batch.view2)])
-        terms = self.terms(embeddings_of(batch), tau, bimodal=False)
+        terms = self.terms(_embeddings_of(batch), tau, bimodal=False)
         if tau.numel():
             self.diagnostics['tau_mean'] = tau.detach().mean()
             self.diagnostics['tau_min'] = tau.detach().min()
@@ -61,9 +60,9 @@ class TaUSimCLRLoss(ContrastiveLoss):
         return info_nce_losses(terms, self.positive_in_denominator).mean(0)
 
     def _note(self, batch: ContrastedBatch) -> None:
-        super()._note(embeddings_of(batch))
+        super()._note(_embeddings_of(batch))
 
 
-def embeddings_of(batch: ContrastedBatch) -> ContrastedBatch:
+def _embeddings_of(batch: ContrastedBatch) -> ContrastedBatch:
     """The batch without the last column, e."""
     return batch.mapped(lambda rows: rows[:, :-1])

@@ -37,7 +37,7 @@ def number_samples(ids: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
     return (begin + end).float(), end - begin
 
 
-def negative_similarities(
+def _negative_similarities(
     rows: Tensor, columns: Tensor, row_numbers: Tensor, column_numbers: Tensor
 ) -> Tensor:
     """(n, m) inner products; far below any where row and column are of one sample."""
@@ -47,7 +47,7 @@ def negative_similarities(
     return x.add_(is_same, alpha=torch.finfo(x.dtype).min / 2)
 
 
-class ExpSums:
+class _ExpSums:
     """Sums over the negatives of (k, n) anchors: of ``exp((s - best)/tau)``, and of s times it.
 
     The methods take a strip of similarities s, the anchors ``part`` of a ``side`` that it belongs
@@ -81,7 +81,7 @@ class ExpSums:
 def negative_strips(
     rows: Tensor, columns: Tensor, numbers: tuple, is_mirrored: bool = False, kept: Sequence = ()
 ) -> Iterator[tuple]:
-    """Compute :func:`negative_similarities` in strips of rows, of less memory than the embeddings.
+    """Compute :func:`_negative_similarities` in strips of rows, of less memory than the embeddings.
 
     Yields the rows of a strip, its first column, the strip, and the columns that are anchors there.
     Those are all, or where the columns are the rows again, the ones after its own rows; the ones
@@ -99,14 +99,14 @@ def negative_strips(
         part = slice(begin, end)
         strip = next(kept, None)
         if strip is None:
-            strip = negative_similarities(
+            strip = _negative_similarities(
                 rows[part], columns[first:], row_numbers[part], column_numbers[first:]
             )
         yield part, first, strip, slice(end if is_mirrored else 0, None)
         begin = end
 
 
-class LogSumExp(Function):
+class _LogSumExp(Function):
     """``log sum exp(h/tau)`` and mean of h of the rows, and of the columns, in (1 or 2, n).
 
     ``columns`` is None for the rows again; they have terms if ``tau`` is (2, n). Row i has the
@@ -119,7 +119,7 @@ class LogSumExp(Function):
         ctx.numbers = numbers
         columns = rows if columns is None else columns
         ctx.both = ctx.is_mirrored or len(tau) == 2
-        sums = ExpSums(tau)
+        sums = _ExpSums(tau)
         m, width = columns.shape
         entries = len(rows) * m // (2 if ctx.is_mirrored else 1)
         is_small = entries <= max((len(rows) + m) * width, _KEPT_ENTRIES)
@@ -208,7 +208,7 @@ def negative_terms(
         positive = (rows * at_least_float32(positives)).sum(1)
         tau = torch.as_tensor(tau, dtype=rows.dtype, device=rows.device)
         tau = tau.expand(*tau.shape[:-1], len(rows))
-        log_sum, mean_h = LogSumExp.apply(rows, columns, numbers, positive, torch.atleast_2d(tau))
+        log_sum, mean_h = _LogSumExp.apply(rows, columns, numbers, positive, torch.atleast_2d(tau))
     count = (len(key_ids) - same).expand_as(tau)
     log_mean = log_sum.view(tau.shape) - count.clamp(min=1).to(rows.dtype).log()
     return NegativeTerms(log_mean, mean_h.view(tau.shape), count)

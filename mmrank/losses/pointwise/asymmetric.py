@@ -5,7 +5,6 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from mmrank.checks import check_not_negative, check_within
-from mmrank.losses.options import HeadOptions, Unpack
 from mmrank.tensors import clamp_infinite
 
 from .base import PointwiseLoss
@@ -33,7 +32,7 @@ class AsymmetricLoss(PointwiseLoss):
         gamma_neg: float = 4.0,
         gamma_pos: float = 0.0,
         clip: float = 0.05,
-        **kwargs: Unpack[HeadOptions],
+        **kwargs,
     ) -> None:
         super().__init__(num_classes, **kwargs)
         check_not_negative(gamma_neg=gamma_neg, gamma_pos=gamma_pos)

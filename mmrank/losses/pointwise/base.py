@@ -10,7 +10,7 @@ from mmrank.checks import check_not_negative, one_of
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all
-from mmrank.losses.options import HeadOptions, NamedSettings, Unpack
+from mmrank.losses.options import NamedSettings
 from mmrank.state import LabelCounts
 from mmrank.tensors import at_least_float32, clamp_infinite
 
@@ -136,7 +136,7 @@ class ClassCountLoss(PointwiseLoss):
         num_classes: int,
         class_counts: Sequence[int] | None = None,
         num_samples: int | None = None,
-        **kwargs: Unpack[HeadOptions],
+        **kwargs,
     ) -> None:
         super().__init__(num_classes, **kwargs)
         self.wants_class_counts = class_counts is None

@@ -7,7 +7,6 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mmrank.checks import check_within
-from mmrank.losses.options import ClassCountOptions, Unpack
 
 from .base import ClassCountLoss
 
@@ -45,9 +44,7 @@ class ClassBalancedCELoss(ClassCountLoss):
         **kwargs: See :class:`ClassCountLoss`.
     """
 
-    def __init__(
-        self, num_classes: int, beta: float = 0.9999, **kwargs: Unpack[ClassCountOptions]
-    ) -> None:
+    def __init__(self, num_classes: int, beta: float = 0.9999, **kwargs) -> None:
         super().__init__(num_classes, **kwargs)
         check_within('[0, 1)', beta=beta)
         self.beta = beta

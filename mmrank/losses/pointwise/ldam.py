@@ -5,13 +5,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
 from mmrank.checks import check_not_negative, check_positive, check_within
-from mmrank.losses.options import ClassCountOptions, Unpack
 
 from .base import ClassCountLoss
 from .class_balanced_ce import effective_number_weights
 
 
-def ldam_margins(counts: Tensor, max_margin: float) -> Tensor:
+def _ldam_margins(counts: Tensor, max_margin: float) -> Tensor:
     """Label-distribution-aware margins of (..., K) counts, float64 in ``[0, max_margin]``.
 
     ``n_c^(-1/4)``, scaled so that the rarest class, and one without samples, has ``max_margin``.
@@ -53,7 +52,7 @@ class LDAMLoss(ClassCountLoss):
         max_margin: float = 0.5,
         scale: float = 30.0,
         reweight_beta: float = 0.9999,
-        **kwargs: Unpack[ClassCountOptions],
+        **kwargs,
     ) -> None:
         super().__init__(num_classes, **kwargs)
         check_not_negative(max_margin=max_margin)
@@ -87,4 +86,4 @@ class LDAMLoss(ClassCountLoss):
         """Margins and weights of (..., K) counts, in the dtype of the scores."""
         weights = effective_number_weights(counts, self.reweight_beta)
         weights = torch.where(self.reweighting > 0, weights, 1)
-        return ldam_margins(counts, self.max_margin).to(scores), weights.to(scores)
+        return _ldam_margins(counts, self.max_margin).to(scores), weights.to(scores)

@@ -5,12 +5,11 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mmrank.checks import check_not_negative
-from mmrank.losses.options import ClassCountOptions, SoftmaxOptions, Unpack
 
 from .base import ClassCountLoss
 
 
-def log_shares(counts: Tensor, tau: float) -> Tensor:
+def _log_shares(counts: Tensor, tau: float) -> Tensor:
     """``log(pi^tau + 1e-12)`` of (..., K) counts of competing classes, float64.
 
     pi is the share of a class among its K; 1e-12 keeps a class without samples finite, as in the
@@ -36,16 +35,14 @@ class LogitAdjustedCELoss(ClassCountLoss):
         **kwargs: See :class:`ClassCountLoss`.
     """
 
-    def __init__(
-        self, num_classes: int, tau: float = 1.0, **kwargs: Unpack[ClassCountOptions]
-    ) -> None:
+    def __init__(self, num_classes: int, tau: float = 1.0, **kwargs) -> None:
         super().__init__(num_classes, **kwargs)
         check_not_negative(tau=tau)
         self.tau = tau
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
         """Binary cross-entropy, every row counting 1."""
-        neg, pos = log_shares(self.counts.get(), self.tau).unbind(1)
+        neg, pos = _log_shares(self.counts.get(), self.tau).unbind(1)
         scores = scores + (pos - neg).to(scores)
         targets = is_positive.to(scores.dtype)
         losses = binary_cross_entropy_with_logits(scores, targets, reduction='none')
@@ -53,7 +50,7 @@ class LogitAdjustedCELoss(ClassCountLoss):
 
     def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropy, every row counting 1."""
-        shift = log_shares(self.counts.get()[:, 1], self.tau)
+        shift = _log_shares(self.counts.get()[:, 1], self.tau)
         losses = cross_entropy(scores + shift.to(scores), labels, reduction='none')
         return losses, torch.ones_like(losses)
 
@@ -69,5 +66,7 @@ class BalancedSoftmaxLoss(LogitAdjustedCELoss):
         **kwargs: See :class:`LogitAdjustedCELoss`, except ``tau`` and ``use_sigmoid``.
     """
 
-    def __init__(self, num_classes: int, **kwargs: Unpack[SoftmaxOptions]) -> None:
+    fixed_settings = ('tau', 'use_sigmoid')
+
+    def __init__(self, num_classes: int, **kwargs) -> None:
         super().__init__(num_classes, use_sigmoid=False, **kwargs)

@@ -17,7 +17,6 @@ from mmrank.checks import check_not_negative, check_within
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.lists import positive_index, values_at
-from mmrank.losses.options import QualityOptions, ScopeOptions, Unpack
 from mmrank.tensors import at_least_float32, clamp_infinite, refuse_nan
 
 
@@ -58,11 +57,7 @@ class QualityLoss(HeadLoss):
     no_retrieval = 'scores the boxes of a detector'
 
     def __init__(
-        self,
-        gamma: float,
-        use_iou: bool = True,
-        num_classes: int | None = None,
-        **kwargs: Unpack[ScopeOptions],
+        self, gamma: float, use_iou: bool = True, num_classes: int | None = None, **kwargs
     ) -> None:
         super().__init__(num_classes, **kwargs)
         check_not_negative(gamma=gamma)
@@ -130,9 +125,7 @@ class VarifocalLoss(QualityLoss):
         tensor(0.4765)
     """
 
-    def __init__(
-        self, alpha: float = 0.75, gamma: float = 2.0, **kwargs: Unpack[QualityOptions]
-    ) -> None:
+    def __init__(self, alpha: float = 0.75, gamma: float = 2.0, **kwargs) -> None:
         super().__init__(gamma, **kwargs)
         self.alpha = alpha
 
@@ -154,7 +147,7 @@ class MALLoss(QualityLoss):
         **kwargs: See :class:`VarifocalLoss`, except ``alpha``.
     """
 
-    def __init__(self, gamma: float = 1.5, **kwargs: Unpack[QualityOptions]) -> None:
+    def __init__(self, gamma: float = 1.5, **kwargs) -> None:
         super().__init__(gamma, **kwargs)
 
     def positives(self, p: Tensor, quality: Tensor) -> tuple[float, Tensor]:
@@ -174,9 +167,7 @@ class IABCELoss(QualityLoss):
         **kwargs: See :class:`VarifocalLoss`.
     """
 
-    def __init__(
-        self, alpha: float = 0.25, gamma: float = 2.0, **kwargs: Unpack[QualityOptions]
-    ) -> None:
+    def __init__(self, alpha: float = 0.25, gamma: float = 2.0, **kwargs) -> None:
         super().__init__(gamma, **kwargs)
         check_within('[0, 1]', alpha=alpha)
         self.alpha = alpha
@@ -203,9 +194,7 @@ class QualityFocalLoss(QualityLoss):
         **kwargs: See :class:`VarifocalLoss`.
     """
 
-    def __init__(
-        self, gamma: float = 2.0, alpha: float | None = None, **kwargs: Unpack[QualityOptions]
-    ) -> None:
+    def __init__(self, gamma: float = 2.0, alpha: float | None = None, **kwargs) -> None:
         super().__init__(gamma, **kwargs)
         self.sides = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)
 

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from mmrank.checks import check_positive
 from mmrank.losses.lists import RankedLists, like_scores
-from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.state import SelfBalance
 
 from .error_driven import ErrorDrivenLoss, RankCounts, target_lists
@@ -87,9 +86,10 @@ class ALRPLoss(ErrorDrivenLoss):
     """
 
     box_input = 'loss'
+    fixed_settings = ('delta',)
     cost = 'scores'
 
-    def __init__(self, balance_period: int = 3665, **kwargs: Unpack[LogitOptions]) -> None:
+    def __init__(self, balance_period: int = 3665, **kwargs) -> None:
         super().__init__(delta=1.0, **kwargs)
         self.balance = SelfBalance(period=balance_period)
 

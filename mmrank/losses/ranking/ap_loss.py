@@ -6,7 +6,6 @@ from torch import Tensor
 from mmrank.checks import check_positive
 from mmrank.losses.base import GRADED
 from mmrank.losses.lists import RankedLists, like_scores
-from mmrank.losses.options import LogitOptions, Unpack
 
 from .error_driven import ErrorDrivenLoss, RankCounts, target_lists
 
@@ -91,11 +90,7 @@ class APLoss(ErrorDrivenLoss):
     cost = 'scores'
 
     def __init__(
-        self,
-        delta: float = 1.0,
-        interpolate: bool = True,
-        quality: float | None = None,
-        **kwargs: Unpack[LogitOptions],
+        self, delta: float = 1.0, interpolate: bool = True, quality: float | None = None, **kwargs
     ) -> None:
         super().__init__(delta, **kwargs)
         self.count_quality(quality)
@@ -125,5 +120,7 @@ class GradedAPLoss(APLoss):
         tensor(0.1233)
     """
 
-    def __init__(self, **kwargs: Unpack[LogitOptions]) -> None:
+    fixed_settings = ('delta', 'interpolate', 'quality')
+
+    def __init__(self, **kwargs) -> None:
         super().__init__(delta=0.5, interpolate=False, quality=GRADED, **kwargs)

@@ -9,7 +9,6 @@ from torch import Tensor
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs_fast import Places
 from mmrank.tensors import clamp_infinite, score_blocks
 
@@ -139,9 +138,7 @@ class BlackBoxAPLoss(StatelessRankingLoss):
 
     cost = 'scores'
 
-    def __init__(
-        self, lam: float = 4.0, margin: float = 0.02, **kwargs: Unpack[RankingOptions]
-    ) -> None:
+    def __init__(self, lam: float = 4.0, margin: float = 0.02, **kwargs) -> None:
         super().__init__(**kwargs)
         check_positive(lam=lam)
         check_not_negative(margin=margin)

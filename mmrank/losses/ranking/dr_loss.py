@@ -8,7 +8,6 @@ from torch import Tensor
 from mmrank.distributed import all_reduce_sum
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, probabilities
-from mmrank.losses.options import LogitOptions, Unpack
 
 from .error_driven import target_lists
 
@@ -90,9 +89,10 @@ class DRLoss(StatelessRankingLoss):
     """
 
     zero_without_positives = False
+    fixed_settings = ('activation',)
     cost = 'scores'
 
-    def __init__(self, **kwargs: Unpack[LogitOptions]) -> None:
+    def __init__(self, **kwargs) -> None:
         super().__init__(activation='sigmoid', **kwargs)
 
     def losses(self, lists: RankedLists) -> Tensor:

@@ -14,7 +14,6 @@ from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_positive
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists, all_positives, split_lists
-from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs import count_above, spread_above
 from mmrank.losses.pairs_graded import graded_pairs
 from mmrank.state import MeanPositiveScore
@@ -43,7 +42,7 @@ def target_lists(logits: Tensor, targets: Tensor, values: Tensor | None = None) 
     return split_lists(logits, is_positive, targets >= 0, values)
 
 
-def piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
+def _piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
     """``H(x) = clamp(x / (2 delta) + 1/2, 0, 1)`` of score differences of any shape.
 
     ``delta`` is the half width of the ramp. Source: AP-Loss (CVPR 2019), eq. 13; Rank & Sort (ICCV
@@ -60,7 +59,7 @@ def positive_pairs(
     u is the (L, P) ``grade`` of the positives. At padding k the first is 0, the second any number.
     """
     for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, grade):
-        yield part, gaps, piecewise_linear_step(-x, delta)
+        yield part, gaps, _piecewise_linear_step(-x, delta)
 
 
 class RankCounts:
@@ -195,10 +194,11 @@ class ErrorDrivenLoss(RankingLoss):
     """
 
     zero_without_positives = True
+    fixed_settings = ('activation',)
     #: Weight of the new batch in the mean positive logit.
     momentum = 0.01
 
-    def __init__(self, delta: float, **kwargs: Unpack[LogitOptions]) -> None:
+    def __init__(self, delta: float, **kwargs) -> None:
         super().__init__(activation='none', **kwargs)
         check_positive(delta=delta)
         self.delta = delta

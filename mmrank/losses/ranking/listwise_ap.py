@@ -10,7 +10,6 @@ from mmrank.checks import check_at_least, check_score_range
 from mmrank.distributed import all_reduce_sum
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.tensors import block_width
 
 
@@ -47,8 +46,8 @@ def listwise_ap_loss(
 
 
 def _listwise_ap(lists: RankedLists, num_bins: int, score_range: tuple[float, float]) -> Tensor:
-    own = soft_histogram(lists.pos, lists.pos_mask, num_bins, score_range)
-    others = soft_histogram(lists.scores, lists.is_negative, num_bins, score_range)
+    own = _soft_histogram(lists.pos, lists.pos_mask, num_bins, score_range)
+    others = _soft_histogram(lists.scores, lists.is_negative, num_bins, score_range)
     above = all_reduce_sum(others, lists.group).cumsum(1)
     total = own.cumsum(1) + above
     # The positives of a bin times the share of negatives down to it: the histogram of the positives
@@ -62,7 +61,7 @@ def _check(num_bins: int, score_range: tuple[float, float]) -> None:
     check_score_range(score_range)
 
 
-def soft_histogram(
+def _soft_histogram(
     scores: Tensor, mask: Tensor, num_bins: int, score_range: tuple[float, float]
 ) -> Tensor:
     """(L, num_bins) float64 counts: each score is split linearly between its two nearest bins.
@@ -112,10 +111,7 @@ class ListwiseAPLoss(StatelessRankingLoss):
     cost = 'scores'
 
     def __init__(
-        self,
-        num_bins: int = 20,
-        score_range: tuple[float, float] = (-1.0, 1.0),
-        **kwargs: Unpack[RankingOptions],
+        self, num_bins: int = 20, score_range: tuple[float, float] = (-1.0, 1.0), **kwargs
     ) -> None:
         super().__init__(**kwargs)
         _check(num_bins, score_range)

@@ -10,7 +10,6 @@ from torch import Tensor
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.distributed import world_group
 from mmrank.losses.lists import RankedLists, like_scores
-from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.state.gradient_balance import GradientBalance, total_of, with_scaled
 
 from .error_driven import ErrorDrivenLoss, RankCounts, given_gradient, positive_pairs, target_lists
@@ -138,9 +137,7 @@ class RankSortLoss(ErrorDrivenLoss):
 
     box_input = 'quality'
 
-    def __init__(
-        self, delta: float = 0.5, sort_weight: float = 1.0, **kwargs: Unpack[LogitOptions]
-    ) -> None:
+    def __init__(self, delta: float = 0.5, sort_weight: float = 1.0, **kwargs) -> None:
         super().__init__(delta, **kwargs)
         check_not_negative(sort_weight=sort_weight)
         self.sort_weight = sort_weight

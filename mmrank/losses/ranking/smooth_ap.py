@@ -5,7 +5,6 @@ from torch import Tensor
 
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_graded import graded_pair_sum
 from mmrank.losses.pairs_smooth import Sigmoid
@@ -83,9 +82,7 @@ class SmoothAPLoss(StatelessRankingLoss):
         'use mmrank.StableAPLoss, which rescales itself'
     )
 
-    def __init__(
-        self, tau: float = 0.01, quality: float | None = None, **kwargs: Unpack[RankingOptions]
-    ) -> None:
+    def __init__(self, tau: float = 0.01, quality: float | None = None, **kwargs) -> None:
         super().__init__(**kwargs)
         self.count_quality(quality)
         self.surrogate = Sigmoid(tau)

@@ -15,7 +15,6 @@ from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.state.base import SavedState
 
 TRAIN = 'python tools/misc/train_sorter.py'
@@ -162,7 +161,7 @@ class SoDeepLoss(RankingLoss):
     #: cosines. Scores beyond twice the range have no gradient; of logits take the sigmoid.
     score_range = (-1.0, 1.0)
 
-    def __init__(self, sorter: str | os.PathLike, **kwargs: Unpack[RankingOptions]) -> None:
+    def __init__(self, sorter: str | os.PathLike, **kwargs) -> None:
         super().__init__(**kwargs)
         self.sorter = RankSorter.load(sorter).requires_grad_(False)
 

@@ -12,7 +12,6 @@ from mmrank.distributed import all_reduce_sum, join
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss, idle_share
 from mmrank.losses.lists import RankedLists, like_scores, lists_with_positives, split_lists
-from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Surrogate
 from mmrank.state import ClassPrior, ScoreVector
@@ -258,7 +257,7 @@ class SOPRCLoss(RankingLoss):
         lam2: float = 0.0,
         score_range: tuple[float, float] = (-1.0, 1.0),
         semi_variance: str = 'per_list',
-        **kwargs: Unpack[ListOptions],
+        **kwargs,
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         one_of('semi_variance', semi_variance, ('per_list', 'batch'))

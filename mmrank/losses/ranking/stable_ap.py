@@ -17,7 +17,6 @@ from mmrank.losses.lists import (
     lists_with_positives,
     split_lists,
 )
-from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_graded import graded_mass, graded_pair_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber
@@ -75,7 +74,7 @@ def stable_ap_loss(
     check_not_negative(t=t)
     lists = split_lists(scores, is_positive, mask, relevance)
     huber = OneSidedHuber(tau)
-    risk, ratio = weighted_risk(lists, mean_pos, huber, bound, a, t, weights, lists.values)
+    risk, ratio = _weighted_risk(lists, mean_pos, huber, bound, a, t, weights, lists.values)
     if rho is None:
         rho = ratio
     elif not isinstance(rho, Tensor) and not rho > 0:
@@ -111,7 +110,7 @@ def mean_one(weight: Tensor) -> Tensor:
     return weight * torch.where(count > 0, count / weight.sum(1, keepdim=True), 0)
 
 
-def weighted_risk(
+def _weighted_risk(
     lists: RankedLists,
     mean_pos: Tensor | float,
     surrogate: OneSidedHuber,
@@ -234,7 +233,7 @@ class StableAPLoss(RankingLoss):
         momentum: float = 0.01,
         score_penalty: float | None = None,
         quality: float | None = None,
-        **kwargs: Unpack[ListOptions],
+        **kwargs,
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         mean_scope = mean_scope or ('global' if mode == 'flatten' else 'per_class')
@@ -356,7 +355,7 @@ class StableAPLoss(RankingLoss):
             divisor = unit.to(lists.pos.dtype)[:, None]
             lists = replace(lists, pos=lists.pos / divisor, scores=lists.scores / divisor)
         settings = (self.surrogate, self.bound, self.a, self.t, self.weights)
-        return *weighted_risk(lists, mu, *settings, relevance), counted
+        return *_weighted_risk(lists, mu, *settings, relevance), counted
 
     def _rho(self, risk: Tensor, ratio: Tensor, counted: Tensor, lists: RankedLists) -> Tensor:
         """(L,) imbalances of the lists."""

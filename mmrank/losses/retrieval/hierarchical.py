@@ -12,13 +12,12 @@ from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import Surrogate
 from mmrank.tensors import check_tensors
 
 
-class SupRankStep(Surrogate):
+class _SupRankStep(Surrogate):
     """``sigmoid(z/tau)`` for ``z = -x <= 0``, ``1/2`` more up to ``delta``, then a line.
 
     Its ``slope`` never vanishes for a negative far above a positive; at least 1 there, at most 1/2
@@ -67,7 +66,7 @@ def hap_loss(
 
     ``1 - (1 / sum_i u_i) sum_i H_i / r_i`` with ``H_i = sum_{k at or above i} min(u_i, u_k)``, a
     constant, and ``r_i`` the number of scores at or above i of its level or more, a constant, plus
-    ``sum_k step(s_k - s_i)`` over the lower levels, see :class:`SupRankStep`. The relevance of
+    ``sum_k step(s_k - s_i)`` over the lower levels, see :class:`_SupRankStep`. The relevance of
     level l of L is ``u = (l/L)^alpha / n_l``, with n_l scores of just that level in the list. A tie
     with a lower level counts as half in H too, as the step of 0 is 1/2.
     Source: Ramzi et al., Hierarchical Average Precision Training for Pertinent Image Retrieval
@@ -88,7 +87,7 @@ def hap_loss(
     """
     check_not_negative(alpha=alpha)
     lists = _levelled(scores, levels, mask)
-    return like_scores(_hap(lists, SupRankStep(tau), alpha), scores)
+    return like_scores(_hap(lists, _SupRankStep(tau), alpha), scores)
 
 
 def ndcg_loss(
@@ -105,7 +104,7 @@ def ndcg_loss(
         tensor(0.1174)
     """
     lists = _levelled(scores, levels, mask)
-    return like_scores(_ndcg(lists, SupRankStep(tau)), scores)
+    return like_scores(_ndcg(lists, _SupRankStep(tau)), scores)
 
 
 def _levelled(scores: Tensor, levels: Tensor, mask: Tensor | None) -> RankedLists:
@@ -124,7 +123,7 @@ def _levelled(scores: Tensor, levels: Tensor, mask: Tensor | None) -> RankedList
     return replace(lists, num_levels=max(int(levels.max()), 1) if levels.numel() else 1)
 
 
-def _ranks(lists: RankedLists, step: SupRankStep) -> tuple[Tensor, Tensor, list[Tensor]]:
+def _ranks(lists: RankedLists, step: _SupRankStep) -> tuple[Tensor, Tensor, list[Tensor]]:
     """(L, P) ranks, levels, and by level m the positives of it at or above each positive."""
     pos = lists.pos
     mask = lists.pos_mask
@@ -160,7 +159,7 @@ def _share(lists: RankedLists, rank: Tensor, gain: Tensor, best: Tensor) -> Tens
     return torch.where(lists.has_positive, 1 - got / torch.where(best > 0, best, 1), 0)
 
 
-def _hap(lists: RankedLists, step: SupRankStep, alpha: float) -> Tensor:
+def _hap(lists: RankedLists, step: _SupRankStep, alpha: float) -> Tensor:
     rank, level, found = _ranks(lists, step)
     with torch.no_grad():
         relevance = []
@@ -176,7 +175,7 @@ def _hap(lists: RankedLists, step: SupRankStep, alpha: float) -> Tensor:
     return _share(lists, rank, gain, own.sum(1))
 
 
-def _ndcg(lists: RankedLists, step: SupRankStep) -> Tensor:
+def _ndcg(lists: RankedLists, step: _SupRankStep) -> Tensor:
     rank, level, _ = _ranks(lists, step)
     with torch.no_grad():
         place = torch.arange(2, level.size(1) + 2, device=level.device).double().log2()
@@ -187,9 +186,9 @@ def _ndcg(lists: RankedLists, step: SupRankStep) -> Tensor:
 class _LevelLoss(StatelessRankingLoss):
     """Base of losses of labels on several levels."""
 
-    def __init__(self, tau: float = 0.01, **kwargs: Unpack[RankingOptions]) -> None:
+    def __init__(self, tau: float = 0.01, **kwargs) -> None:
         super().__init__(**kwargs)
-        self.surrogate = SupRankStep(tau)
+        self.surrogate = _SupRankStep(tau)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         if batch.num_levels == 1:
@@ -219,9 +218,7 @@ class HAPLoss(_LevelLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
-    def __init__(
-        self, alpha: float = 1.0, tau: float = 0.01, **kwargs: Unpack[RankingOptions]
-    ) -> None:
+    def __init__(self, alpha: float = 1.0, tau: float = 0.01, **kwargs) -> None:
         super().__init__(tau, **kwargs)
         check_not_negative(alpha=alpha)
         self.alpha = alpha

@@ -12,7 +12,6 @@ from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import Sigmoid
 
@@ -93,11 +92,7 @@ class RecallAtKLoss(StatelessRankingLoss):
     saturation_advice = 'All positives are far beyond k. Fix: larger ks'
 
     def __init__(
-        self,
-        ks: Sequence[int] = (1, 2, 4, 8, 16),
-        tau: float = 0.01,
-        mixup: bool = False,
-        **kwargs: Unpack[RankingOptions],
+        self, ks: Sequence[int] = (1, 2, 4, 8, 16), tau: float = 0.01, mixup: bool = False, **kwargs
     ) -> None:
         super().__init__(**kwargs)
         _check(ks)
@@ -118,11 +113,11 @@ class RecallAtKLoss(StatelessRankingLoss):
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         if self.mixup and self.training:
-            batch = with_mixtures(batch, world_group() if self.scope == 'global' else None)
+            batch = _with_mixtures(batch, world_group() if self.scope == 'global' else None)
         return super().embedding_loss(batch)
 
 
-def with_mixtures(batch: EmbeddingBatch, group=None) -> EmbeddingBatch:
+def _with_mixtures(batch: EmbeddingBatch, group=None) -> EmbeddingBatch:
     """The batch and a mixture of each pair of queries of a class, as queries and in the gallery.
 
     The ranks of ``group`` have the same queries: they draw the same mixtures, and each has its

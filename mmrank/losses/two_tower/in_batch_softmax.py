@@ -18,7 +18,7 @@ from mmrank.tensors import check_index, check_tensors
 from .pair_embeddings import check_widths, common_dtype, embeddings_of_pairs
 
 
-def corrected_rows(
+def _corrected_rows(
     left: Tensor, right: Tensor, log_share: Tensor | None, tau: float
 ) -> tuple[Tensor, Tensor]:
     """(n, D') and (m, D') rows whose inner product is ``<left, right> / tau - log q``.
@@ -37,7 +37,7 @@ def corrected_rows(
         return torch.cat([left, ones], 1), torch.cat([right, share], 1)
 
 
-def in_batch_softmax_losses(
+def _in_batch_softmax_losses(
     left: Tensor,
     right: Tensor,
     cols: Tensor,
@@ -57,9 +57,9 @@ def in_batch_softmax_losses(
     ``left`` are (B, D) embeddings of the pairs, ``right`` (B + C, D): theirs, then the embeddings
     of C further candidates, Yang et al., Mixed Negative Sampling, WWW 2020. ``cols`` (B + C,) are
     right entities with (B + C,) ``log_share`` log q. ``all_keys`` are (M, D') right rows of all
-    ranks, see :func:`corrected_rows`, of (M,) ``all_cols``.
+    ranks, see :func:`_corrected_rows`, of (M,) ``all_cols``.
     """
-    anchors, keys = corrected_rows(left, right, log_share, tau)
+    anchors, keys = _corrected_rows(left, right, log_share, tau)
     if all_keys is None:
         all_keys = keys
         all_cols = cols
@@ -179,10 +179,10 @@ class InBatchSoftmaxLoss(NamedSettings):
         if world is not None and self.scope == 'global':
             group = world
             total = sum(pairs)
-            _, keys = corrected_rows(left, right, log_share, self.tau)
+            _, keys = _corrected_rows(left, right, log_share, self.tau)
             ids = all_gather_rows(cols[:, None], counts, group)[:, 0]
             keys = all_gather_rows(keys, counts, group)
-        losses = in_batch_softmax_losses(
+        losses = _in_batch_softmax_losses(
             *(left, right, cols, log_share, self.tau),
             refined=self.refined,
             all_keys=keys,

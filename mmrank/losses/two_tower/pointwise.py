@@ -41,7 +41,7 @@ class SquarePointwise(Pointwise):
         return 0.5 * scores.square()
 
 
-class LogisticPointwise(Pointwise):
+class _LogisticPointwise(Pointwise):
     """``log(1 + exp(-y s))`` with y = 1 or -1."""
 
     def positive(self, scores: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ class LogisticPointwise(Pointwise):
 
 
 #: Pointwise losses by the name that ``pointwise`` takes.
-POINTWISE = {'square': SquarePointwise, 'logistic': LogisticPointwise}
+POINTWISE = {'square': SquarePointwise, 'logistic': _LogisticPointwise}
 
 
 def build_pointwise(pointwise: str | Pointwise) -> Pointwise:

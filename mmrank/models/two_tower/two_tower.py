@@ -70,21 +70,13 @@ class TwoTower(BaseModel):
         cols: Tensor,
         left_index: Tensor,
         right_index: Tensor,
-        is_positive: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Dict with ``loss`` of a batch of ``mmrank.InteractionDataset``.
 
         ``left`` and ``right`` are the distinct entities, ``rows`` and ``cols`` (B,) the entities of
-        the pairs, at the places ``left_index`` and ``right_index`` there. Batches of naive and
-        cross sampling, which have ``is_positive``, are refused.
+        the pairs, at the places ``left_index`` and ``right_index`` there.
         """
         self._check_towers()
-        if is_positive is not None:
-            raise ValueError(
-                f"{type(self.pair_loss).__name__} is for sampling='in_batch', but the data set "
-                'uses another sampling; change it, or call labelled_pair_loss of mmrank.functional '
-                "on model(mode='tensor', **batch)"
-            )
         f, g = self.left(left), self.right(right)
         return dict(loss=self.pair_loss(f, g, rows, cols, left_index, right_index))
 

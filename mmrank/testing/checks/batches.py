@@ -7,38 +7,14 @@ from mmrank.testing.calls import Batch
 from mmrank.testing.check import check, require, require_finite, require_same
 from mmrank.testing.subject import Subject
 
-#: The last lines of a script that looks for finite numbers.
-FINITE = """
-value = call(build(), x, y)
-slopes = torch.autograd.grad(value, x)
-print(value, slopes)
-assert value.isfinite() and all(s.isfinite().all() for s in slopes)
-"""
-#: The same for two batches that should say the same.
-SAME = """
-one = call(build(), x, y)
-other = call(build(), *moved)
-print(float(one), float(other))
-assert torch.isclose(one, other, rtol=1e-6)
-a, b = torch.autograd.grad(one, x), torch.autograd.grad(other, moved[0])
-assert all(torch.allclose(s, t) for s, t in zip(a, [back(t) for t in b])), (a, b)
-"""
 
-
-def require_finite_on(batch: Batch, subject: Subject) -> None:
+def _require_finite_on(batch: Batch, subject: Subject) -> None:
     """Fail unless a fresh loss has a finite value and gradients."""
     require_finite(*batch.gradients(subject.build()))
 
 
-@check(
-    """
-    order = torch.arange(11, -1, -1)
-    moved = [t[order].detach().requires_grad_() for t in x], [t[order] for t in y]
-    back = lambda t: t[order]
-    """,
-    SAME,
-)
-def check_permutation(subject: Subject) -> None:
+@check()
+def _permutation(subject: Subject) -> None:
     """The order of a batch does not matter.
 
     A sampler shuffles it. What the order changes is noise at best, and at worst a row that is
@@ -56,24 +32,19 @@ def check_permutation(subject: Subject) -> None:
         require_same(moved[1], [x[order] for x in gradients], 'a gradient in another order')
 
 
-def _strided(x: Tensor) -> Tensor:
+def _interleaved(x: Tensor) -> Tensor:
     return torch.stack([x, x], -1).transpose(0, 1).contiguous().transpose(0, 1)[..., 0]
 
 
 def _strided_all(batch: Batch) -> Batch:
-    batch = batch.mapped(lambda x: _strided(x) if x.dim() > 1 else torch.stack([x, x], -1)[:, 0])
+    batch = batch.mapped(
+        lambda x: _interleaved(x) if x.dim() > 1 else torch.stack([x, x], -1)[:, 0]
+    )
     return batch.with_fixed([torch.stack([x, x], -1)[..., 0] for x in batch.fixed])
 
 
-@check(
-    """
-    def strided(t): return torch.stack([t, t], -1)[..., 0]
-    moved = [strided(t).detach().requires_grad_() for t in x], [strided(t) for t in y]
-    back = lambda t: t
-    """,
-    SAME,
-)
-def check_strided(subject: Subject) -> None:
+@check()
+def _strided(subject: Subject) -> None:
     """Inputs that are not contiguous are the numbers that they are.
 
     A transpose or a slice gives such a tensor; ``view`` refuses it, and a kernel that takes its
@@ -86,15 +57,8 @@ def check_strided(subject: Subject) -> None:
     require_same(found[1], gradients, 'a gradient of strided inputs')
 
 
-@check(
-    """
-    x = [t[:1].detach().expand(t.shape).clone().requires_grad_() for t in x]
-    moved = [t[:1].detach().expand(t.shape).requires_grad_() for t in x], y
-    back = lambda t: t
-    """,
-    SAME,
-)
-def check_expanded(subject: Subject) -> None:
+@check()
+def _expanded(subject: Subject) -> None:
     """An expanded tensor, whose rows share memory, is the numbers that it is.
 
     What a loss writes into it in place, it writes into all rows.
@@ -109,14 +73,8 @@ def check_expanded(subject: Subject) -> None:
     require_same(list(slopes), gradients, 'a gradient of expanded inputs')
 
 
-@check(
-    """
-    first = [x[0] if t.shape == x[0].shape else t for t in x]
-    x = [t[:1].detach().expand(t.shape).clone().requires_grad_() for t in first]
-    """,
-    FINITE,
-)
-def check_ties(subject: Subject) -> None:
+@check()
+def _ties(subject: Subject) -> None:
     """Where all rows of scores are the same, or all embeddings, the gradient is finite.
 
     A network that starts from zero, a collapsed one or a ReLU makes ties; a distance or a norm has
@@ -125,20 +83,11 @@ def check_ties(subject: Subject) -> None:
     batch = subject.batch()
     first = batch.leaves[0]
     rows = [first if x.shape == first.shape else x for x in batch.leaves]
-    require_finite_on(batch.with_leaves([x[:1].expand_as(x).clone() for x in rows]), subject)
+    _require_finite_on(batch.with_leaves([x[:1].expand_as(x).clone() for x in rows]), subject)
 
 
-@check(
-    """
-    x = [torch.cat([0 * t[:1], t[1:]]).detach().requires_grad_() for t in x]
-    value = call(build(), x, y)
-    slopes = torch.autograd.grad(value, x)
-    print(value, slopes)
-    assert value.isfinite() and all((s.abs() < 1e6).all() for s in slopes)
-    """,
-    is_usual=False,
-)
-def check_zero_row(subject: Subject) -> None:
+@check(is_usual=False)
+def _zero_row(subject: Subject) -> None:
     """A sample whose embedding or scores are all zero has a finite value and a bounded gradient.
 
     A dead ReLU gives one. Divided by its length plus 1e-12 it has a gradient of 1e10, after which
@@ -152,34 +101,22 @@ def check_zero_row(subject: Subject) -> None:
     require(largest < 1e6, f'a gradient of {largest:.1e}')
 
 
-@check(
-    """
-    x, y = make(1, 0)
-    x = [t.requires_grad_() for t in x]
-    """,
-    FINITE,
-)
-def check_one_element(subject: Subject) -> None:
+@check()
+def _one_element(subject: Subject) -> None:
     """One sample has a finite loss, or a refusal that says so.
 
     The last batch of an epoch may hold one. There is nothing to compare then.
     """
-    require_finite_on(subject.batch(1), subject)
+    _require_finite_on(subject.batch(1), subject)
 
 
-@check(
-    """
-    x, y = [t[:0].detach().requires_grad_() for t in x], [t[:0] for t in y]
-    """,
-    FINITE,
-    is_usual=False,
-)
-def check_no_element(subject: Subject) -> None:
+@check(is_usual=False)
+def _no_element(subject: Subject) -> None:
     """A batch of no samples has a finite loss, or a refusal that says so.
 
     A rank without boxes has one. The mean of nothing is NaN, which reaches all other ranks.
     """
-    require_finite_on(subject.batch().entries(slice(0, 0)), subject)
+    _require_finite_on(subject.batch().entries(slice(0, 0)), subject)
 
 
 def _has_no_such_batch(name: str):
@@ -189,39 +126,30 @@ def _has_no_such_batch(name: str):
     return excuse
 
 
-@check('y = no_positives(x, y)', FINITE, excuse=_has_no_such_batch('no_positives'))
-def check_no_positives(subject: Subject) -> None:
+@check(excuse=_has_no_such_batch('no_positives'))
+def _no_positives(subject: Subject) -> None:
     """A batch without a positive has a finite loss, or a refusal that says so.
 
     Rare classes make such batches. An average over the positives is then 0 / 0.
     """
     batch = subject.batch()
     fixed = subject.call.no_positives(batch.leaves, batch.fixed)
-    require_finite_on(batch.with_fixed(fixed), subject)
+    _require_finite_on(batch.with_fixed(fixed), subject)
 
 
-@check('y = all_positives(x, y)', FINITE, excuse=_has_no_such_batch('all_positives'))
-def check_all_positives(subject: Subject) -> None:
+@check(excuse=_has_no_such_batch('all_positives'))
+def _all_positives(subject: Subject) -> None:
     """A batch without a negative has a finite loss, or a refusal that says so.
 
     A sampler of classes makes such batches, and a list of few candidates is one.
     """
     batch = subject.batch()
     fixed = subject.call.all_positives(batch.leaves, batch.fixed)
-    require_finite_on(batch.with_fixed(fixed), subject)
+    _require_finite_on(batch.with_fixed(fixed), subject)
 
 
-@check(
-    """
-    x = [t.detach().clone() for t in x]
-    for t in x:
-        t[::2] = float('nan')
-    print(call(build(), x, y))
-    assert call(build(), x, y).isnan()
-    """,
-    refusals=(Exception,),
-)
-def check_nan_is_shown(subject: Subject) -> None:
+@check(refusals=(Exception,))
+def _nan_is_shown(subject: Subject) -> None:
     """A NaN in the scores is NaN in the loss, or a refusal.
 
     A loss that stays finite hides that the network has broken, and the scaler of mixed precision,
@@ -237,15 +165,8 @@ def check_nan_is_shown(subject: Subject) -> None:
     require(value.isnan(), f'the value is {value.item():.6g} where half of the rows are NaN')
 
 
-@check(
-    """
-    rows = x[0].detach().view(12, -1)
-    rows[0, 0], rows[1, -1], rows[2] = torch.inf, -torch.inf, torch.inf
-    """,
-    FINITE,
-    is_usual=False,
-)
-def check_infinities(subject: Subject) -> None:
+@check(is_usual=False)
+def _infinities(subject: Subject) -> None:
     """Infinite scores, which float16 makes of 70,000, leave the loss and its gradients finite.
 
     A rank or a bounded loss can promise it; a cross-entropy is infinite itself.
@@ -261,32 +182,20 @@ def check_infinities(subject: Subject) -> None:
 
     batch = subject.batch()
     first, *others = batch.leaves
-    require_finite_on(batch.with_leaves([infinite(first), *others]), subject)
+    _require_finite_on(batch.with_leaves([infinite(first), *others]), subject)
 
 
-@check(
-    """
-    x = [(1000 * t.detach()).requires_grad_() for t in x]
-    """,
-    FINITE,
-)
-def check_large_numbers(subject: Subject) -> None:
+@check()
+def _large_numbers(subject: Subject) -> None:
     """Scores in the thousands have a finite loss and finite gradients.
 
     ``log(sigmoid(x))`` and ``exp(x)`` written out are infinite there, and their gradients NaN.
     """
-    require_finite_on(subject.batch().mapped(lambda x: 1000 * x), subject)
+    _require_finite_on(subject.batch().mapped(lambda x: 1000 * x), subject)
 
 
-@check(
-    """
-    better, worse = call(build(), perfect(x, y), y), call(build(), [-t for t in perfect(x, y)], y)
-    print(float(better), float(worse))
-    assert better < call(build(), x, y)
-    """,
-    excuse=_has_no_such_batch('perfect'),
-)
-def check_perfect_is_better(subject: Subject) -> None:
+@check(excuse=_has_no_such_batch('perfect'))
+def _perfect_is_better(subject: Subject) -> None:
     """Scores that rank perfectly have a lower loss than random ones.
 
     A sign, or a distance taken for a similarity, would fail here.

@@ -29,24 +29,8 @@ def _require_same_step(subject: Subject, found: Loss, expected: Loss, what: str)
     require_same(*states, f'the state {what}', rtol=0, atol=0)
 
 
-#: Two steps, something that is done to the loss, and the third step of both.
-THIRD = """
-loss = build()
-for seed in (0, 1): call(loss, *make(12, seed))
-{change}
-values = [float(call(one, *make(12, 2))) for one in (loss, other)]
-print(values)
-assert values[0] == values[1]
-"""
-#: Another loss with the same two steps, and a value of it that is only asked for.
-TRAINED = """torch.manual_seed(0); other = build()
-for seed in (0, 1): call(other, *make(12, seed))
-"""
-VALUE_ALONE = 'with torch.no_grad(): call(other, *make(12, 5))'
-
-
-@check(THIRD.format(change='import copy; other = copy.deepcopy(loss)'), excuse=is_a_function)
-def check_deepcopy(subject: Subject) -> None:
+@check(excuse=is_a_function)
+def _deepcopy(subject: Subject) -> None:
     """A copy takes the same step as the loss, and neither sees the step of the other.
 
     An average of weights, or a search over settings, copies the model with its losses.
@@ -55,12 +39,8 @@ def check_deepcopy(subject: Subject) -> None:
     _require_same_step(subject, copy.deepcopy(loss), loss, 'of a copy')
 
 
-@check(
-    THIRD.format(change='import pickle; other = pickle.loads(pickle.dumps(loss))'),
-    refusals=(Exception,),
-    excuse=is_a_function,
-)
-def check_pickle(subject: Subject) -> None:
+@check(refusals=(Exception,), excuse=is_a_function)
+def _pickle(subject: Subject) -> None:
     """A pickled loss takes the same step.
 
     Processes that are spawned get their model so.
@@ -71,11 +51,8 @@ def check_pickle(subject: Subject) -> None:
     _require_same_step(subject, loaded, loss, 'of a pickled loss')
 
 
-@check(
-    THIRD.format(change='other = build(); other.load_state_dict(loss.state_dict())'),
-    excuse=is_a_function,
-)
-def check_state_dict(subject: Subject) -> None:
+@check(excuse=is_a_function)
+def _state_dict(subject: Subject) -> None:
     """A checkpoint holds what the third step needs.
 
     A running mean, a queue or a step counter in a plain attribute is lost where a training goes on:
@@ -90,11 +67,8 @@ def check_state_dict(subject: Subject) -> None:
     _require_same_step(subject, loaded, loss, 'after loading a checkpoint')
 
 
-@check(
-    THIRD.format(change=TRAINED + 'other.eval()\n' + VALUE_ALONE + '\nother.train()'),
-    excuse=is_a_function,
-)
-def check_evaluation(subject: Subject) -> None:
+@check(excuse=is_a_function)
+def _evaluation(subject: Subject) -> None:
     """A value that is asked for in evaluation does not move the state.
 
     Who logs the loss of the validation set would train on it.
@@ -108,8 +82,8 @@ def check_evaluation(subject: Subject) -> None:
     _require_same_step(subject, other, loss, 'after an evaluation')
 
 
-@check(THIRD.format(change=TRAINED + VALUE_ALONE), is_usual=False, excuse=is_a_function)
-def check_value_alone(subject: Subject) -> None:
+@check(is_usual=False, excuse=is_a_function)
+def _value_alone(subject: Subject) -> None:
     """A value that is asked for under ``torch.no_grad()`` does not move the state.
 
     ``model.eval()`` does not reach a loss outside of the model.
@@ -121,19 +95,8 @@ def check_value_alone(subject: Subject) -> None:
     _require_same_step(subject, other, loss, 'after a value without gradients')
 
 
-@check(
-    """
-    with torch.device('meta'): other = build()
-    other.to_empty(device='cpu').load_state_dict(build().state_dict())
-    values = [float(call(one, *make(12, 0))) for one in (build(), other)]
-    print(values)
-    assert values[0] == values[1]
-    """,
-    is_usual=False,
-    refusals=(Exception,),
-    excuse=is_a_function,
-)
-def check_built_on_meta(subject: Subject) -> None:
+@check(is_usual=False, refusals=(Exception,), excuse=is_a_function)
+def _built_on_meta(subject: Subject) -> None:
     """A loss that is built on the meta device takes the same step once a checkpoint is loaded.
 
     Large models are built without values first, with their losses.
@@ -148,21 +111,8 @@ def check_built_on_meta(subject: Subject) -> None:
     _require_same_step(subject, other, loss, 'of a loss that was built on the meta device')
 
 
-@check(
-    """
-    from torch.utils.checkpoint import checkpoint
-    plain, other = build(), build()
-    for seed in (0, 1):
-        x, y = make(12, seed)
-        x = [t.requires_grad_() for t in x]
-        one = call(plain, x, y)
-        two = checkpoint(lambda *x: call(other, x, y), *x, use_reentrant=False)
-        a, b = torch.autograd.grad(one, x), torch.autograd.grad(two, x)
-        print(float(one), float(two))
-        assert one == two and all(map(torch.equal, a, b))
-    """
-)
-def check_checkpointing(subject: Subject) -> None:
+@check()
+def _checkpointing(subject: Subject) -> None:
     """Under ``torch.utils.checkpoint``, which runs the forward again, the step is the same.
 
     A state that moves in the forward moves twice, and the gradient is of another value than the one

@@ -6,8 +6,6 @@ from torch import Tensor
 from mmrank.testing.check import check, is_a_function, require, require_finite, require_same
 from mmrank.testing.subject import Subject
 
-#: A line of the scripts.
-CAST = 'def to(t, dtype): return t.to(dtype) if t.is_floating_point() else t'
 SMALL = (torch.uint8, torch.int8, torch.int16, torch.int32)
 
 
@@ -20,18 +18,8 @@ def _has_no_labels(subject: Subject) -> str:
     return '' if any(map(_is_integer, fixed)) else f'{subject.call.name} has no labels of integers'
 
 
-@check(
-    """
-    expected = call(build(), x, y)
-    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
-        found = call(build(), x, [t.to(dtype) for t in y])
-        print(dtype, float(found), 'instead of', float(expected))
-        assert torch.isclose(found, expected, rtol=1e-6)
-    """,
-    refusals=(Exception,),
-    excuse=_has_no_labels,
-)
-def check_label_dtypes(subject: Subject) -> None:
+@check(refusals=(Exception,), excuse=_has_no_labels)
+def _label_dtypes(subject: Subject) -> None:
     """Labels of any integer dtype are the numbers that they are, or are refused.
 
     Data sets keep them in uint8. ``-labels`` and ``1 - 2 * labels`` are other numbers there, and
@@ -53,16 +41,8 @@ def check_label_dtypes(subject: Subject) -> None:
         raise refused[0]
 
 
-@check(
-    CAST,
-    """
-    exact = call(build(), x, y)
-    found = call(build(), [t.float() for t in x], [to(t, torch.float32) for t in y])
-    print(float(found), 'instead of', float(exact))
-    assert abs(found - exact) < 1e-3 * abs(exact) + 1e-3
-    """,
-)
-def check_float32(subject: Subject) -> None:
+@check()
+def _float32(subject: Subject) -> None:
     """In float32 the loss is what it is in float64.
 
     A small epsilon vanishes in float32, and a difference of large sums loses its digits.
@@ -75,17 +55,6 @@ def check_float32(subject: Subject) -> None:
     require_same(found[1], gradients, 'a gradient in float32', rtol=1e-2, atol=1e-3 * scale + 1e-6)
 
 
-HALF = """
-half = [t.detach().to(torch.{dtype}).requires_grad_() for t in x]
-exact = call(build(), [t.float() for t in half], [to(t, torch.float32) for t in y])
-found = call(build(), half, [to(t, torch.{dtype}) for t in y])
-slopes = torch.autograd.grad(found, half)
-print(float(found), 'instead of', float(exact))
-assert all(s.isfinite().all() for s in slopes), slopes
-assert abs(found - exact) < {tolerance} * abs(exact) + {tolerance}
-"""
-
-
 def _half(subject: Subject, dtype: torch.dtype, tolerance: float) -> None:
     half = subject.batch().cast(dtype)
     value = half.cast(torch.float32).of(subject.build(torch.float32))
@@ -94,8 +63,8 @@ def _half(subject: Subject, dtype: torch.dtype, tolerance: float) -> None:
     require_same(found, value, f'the value in {dtype}', rtol=tolerance, atol=tolerance)
 
 
-@check(CAST, HALF.format(dtype='float16', tolerance=0.02), refusals=(Exception,))
-def check_float16(subject: Subject) -> None:
+@check(refusals=(Exception,))
+def _float16(subject: Subject) -> None:
     """Scores in float16 have the loss of the same numbers in float32, or are refused.
 
     exp(12) is infinite in float16, and 1e-8 is zero: what is added as an epsilon is not there.
@@ -103,8 +72,8 @@ def check_float16(subject: Subject) -> None:
     _half(subject, torch.float16, 0.02)
 
 
-@check(CAST, HALF.format(dtype='bfloat16', tolerance=0.05), refusals=(Exception,))
-def check_bfloat16(subject: Subject) -> None:
+@check(refusals=(Exception,))
+def _bfloat16(subject: Subject) -> None:
     """Scores in bfloat16 have the loss of the same numbers in float32, or are refused.
 
     It has three digits: sums of thousands of terms stand still, and 1 - 0.999 is 0 or 0.004.
@@ -112,18 +81,8 @@ def check_bfloat16(subject: Subject) -> None:
     _half(subject, torch.bfloat16, 0.05)
 
 
-@check(
-    CAST,
-    """
-    x, y = [t.float() for t in x], [to(t, torch.float32) for t in y]
-    plain = call(build(), x, y)
-    with torch.autocast('cpu', dtype=torch.bfloat16):
-        found = call(build(), x, y)
-    print(float(found), 'instead of', float(plain))
-    assert abs(found - plain) < 0.05 * abs(plain) + 0.05
-    """,
-)
-def check_autocast(subject: Subject) -> None:
+@check()
+def _autocast(subject: Subject) -> None:
     """Under autocast to bfloat16 the loss is near what it is without.
 
     Autocast turns a matrix product of the loss into bfloat16; a cosine of 0.996 is then 1, and the
@@ -137,24 +96,8 @@ def check_autocast(subject: Subject) -> None:
     require_same(found[0], value, 'the value under autocast', rtol=0.05, atol=0.05)
 
 
-@check(
-    """
-    for dtype in (torch.float16, torch.bfloat16):
-        half = [t.detach().to(dtype) for t in x]
-        with torch.autocast('cpu', dtype=dtype):
-            found = call(build(), half, y)
-        exact = call(build(), [t.double() for t in half], y)
-        print(dtype, found, 'instead of', exact)
-        assert found.dtype == torch.float32 and abs(found - exact) < 1e-3 * abs(exact) + 1e-3
-    half = [t.detach().half() for t in x]
-    with torch.autocast('cpu', dtype=torch.bfloat16):
-        found = call(build(), half, y)
-    print(found, 'instead of', call(build(), half, y))
-    assert torch.equal(found, call(build(), half, y))
-    """,
-    is_usual=False,
-)
-def check_computes_in_float32(subject: Subject) -> None:
+@check(is_usual=False)
+def _computes_in_float32(subject: Subject) -> None:
     """Under autocast, a loss of scores in half precision is computed in float32.
 
     Stricter than the checks before: the value is right to three digits whatever autocast does, has
@@ -177,18 +120,8 @@ def check_computes_in_float32(subject: Subject) -> None:
     )
 
 
-@check(
-    """
-    for dtype in (torch.float64, torch.bfloat16):
-        loss = build().to(dtype)
-        value = call(loss, x, y)
-        print(dtype, value, torch.autograd.grad(value, x))
-        assert value.isfinite()
-    """,
-    refusals=(Exception,),
-    excuse=is_a_function,
-)
-def check_moved_to_another_dtype(subject: Subject) -> None:
+@check(refusals=(Exception,), excuse=is_a_function)
+def _moved_to_another_dtype(subject: Subject) -> None:
     """A loss that has moved to another dtype with its model still has a finite value.
 
     ``model.to(torch.bfloat16)`` takes the buffers of its losses with it: counts of samples, running

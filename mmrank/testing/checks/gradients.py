@@ -10,17 +10,8 @@ from mmrank.testing.check import CheckFailedError, check, require, require_finit
 from mmrank.testing.subject import Subject
 
 
-@check(
-    """
-    value = call(build(), x, y)
-    slopes = torch.autograd.grad(value, x)
-    print(value, slopes)
-    assert value.numel() == 1 and value.isfinite()
-    assert all(s.isfinite().all() for s in slopes) and any(s.any() for s in slopes)
-    """,
-    refusals=(),
-)
-def check_value(subject: Subject) -> None:
+@check(refusals=())
+def _value(subject: Subject) -> None:
     """One finite number, with a finite gradient that is not zero everywhere.
 
     All other checks presuppose it. If it fails by an error, look whether the loss is called as it
@@ -32,14 +23,8 @@ def check_value(subject: Subject) -> None:
     require(any(x.any() for x in gradients), 'every gradient is zero')
 
 
-@check(
-    """
-    before = [t.clone() for t in [*x, *y]]
-    call(build(), x, y).backward()
-    assert all(map(torch.equal, [*x, *y], before)), ([*x, *y], before)
-    """
-)
-def check_inputs_untouched(subject: Subject) -> None:
+@check()
+def _inputs_untouched(subject: Subject) -> None:
     """A loss does not write into its inputs.
 
     Labels that it changes in place are wrong for the metric, and for the second loss, that read
@@ -53,14 +38,8 @@ def check_inputs_untouched(subject: Subject) -> None:
         require(torch.equal(x, y), 'an input has other numbers after the call')
 
 
-@check(
-    """
-    first, second = call(build(), x, y), call(build(), x, y)
-    print(first, second)
-    assert torch.equal(first, second)
-    """
-)
-def check_same_twice(subject: Subject) -> None:
+@check()
+def _same_twice(subject: Subject) -> None:
     """Two losses that are built alike, with the same seed, say the same of the same batch.
 
     A difference comes from a state that instances share, or from numbers that no seed reaches.
@@ -71,20 +50,8 @@ def check_same_twice(subject: Subject) -> None:
     require_same(found[0], expected[0], 'the value of a second instance', rtol=0, atol=0)
 
 
-@check(
-    """
-    v = [torch.randn_like(t) for t in x]
-    with torch.no_grad():
-        up, down = [call(build(), [t + h * d for t, d in zip(x, v)], y) for h in (1e-4, -1e-4)]
-    slopes = torch.autograd.grad(call(build(), x, y), x)
-    found, expected = sum((s * d).sum() for s, d in zip(slopes, v)), (up - down) / 2e-4
-    found, expected = found.double(), expected.double()
-    print('by autograd', float(found), 'by differences', float(expected))
-    assert torch.isclose(found, expected, rtol=1e-2, atol=1e-3)
-    """,
-    excuse=lambda subject: subject.own_gradient,
-)
-def check_derivative(subject: Subject) -> None:
+@check(excuse=lambda subject: subject.own_gradient)
+def _derivative(subject: Subject) -> None:
     """The gradient is the derivative of the value, by finite differences in float64.
 
     A term that is detached, or a formula of a backward that is off by a factor, trains on something
@@ -119,15 +86,8 @@ def _difference(batch: Batch, loss: Loss, directions: list[Tensor], step: float)
     return (sides[0] - sides[1]) / (2 * step)
 
 
-@check(
-    """
-    once = torch.autograd.grad(call(build(), x, y), x)
-    thrice = torch.autograd.grad(3 * call(build(), x, y), x)
-    print(once, thrice)
-    assert all(torch.allclose(3 * a, b) for a, b in zip(once, thrice))
-    """
-)
-def check_grad_output(subject: Subject) -> None:
+@check()
+def _grad_output(subject: Subject) -> None:
     """Three times the loss has three times the gradient.
 
     A backward of its own that forgets the incoming gradient ignores the weight of the loss in a
@@ -142,22 +102,10 @@ def check_grad_output(subject: Subject) -> None:
 
 
 @check(
-    """
-    v = [torch.randn_like(t) for t in x]
-    def slope(h=0.0):
-        moved = [(t + h * d).detach().requires_grad_() for t, d in zip(x, v)]
-        grads = torch.autograd.grad(call(build(), moved, y), moved, create_graph=True)
-        return moved, sum((s * d).sum() for s, d in zip(grads, v))
-    moved, along = slope()
-    found = sum((s * d).sum() for s, d in zip(torch.autograd.grad(along, moved), v))
-    expected = (slope(1e-5)[1] - slope(-1e-5)[1]) / 2e-5
-    print('by autograd', float(found), 'by differences', float(expected))
-    assert torch.isclose(found, expected, rtol=1e-3, atol=1e-5)
-    """,
     refusals=(Exception,),
     excuse=lambda subject: '' if subject.dtype == torch.float64 else 'differences need float64',
 )
-def check_second_derivative(subject: Subject) -> None:
+def _second_derivative(subject: Subject) -> None:
     """Gradients of gradients are right or refused.
 
     A gradient penalty or a Hessian takes them. A backward of its own that autograd does not see
@@ -194,18 +142,8 @@ def check_second_derivative(subject: Subject) -> None:
         require_right(1e-3, 1e-2, 1e-3 * max(float(x.abs().max()) for x in found))
 
 
-@check(
-    """
-    expected = torch.autograd.grad(call(build(), x, y), x)
-    loss = build()
-    loss = loss.eval() if hasattr(loss, 'eval') else loss
-    found = torch.func.grad(lambda x: call(loss, x, y))([t.detach() for t in x])
-    print(found, expected)
-    assert all(map(torch.allclose, found, expected))
-    """,
-    is_usual=False,
-)
-def check_function_transform(subject: Subject) -> None:
+@check(is_usual=False)
+def _function_transform(subject: Subject) -> None:
     """``torch.func.grad`` gives the gradient of ``backward()``, or is refused.
 
     In evaluation: a transform keeps nothing. Gradients by sample and meta-learning are taken so.

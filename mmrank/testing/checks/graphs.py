@@ -11,7 +11,7 @@ from mmrank.testing.check import check, require, require_same
 from mmrank.testing.subject import Subject
 
 
-def require_compiled(subject: Subject, batches: list[Batch]) -> None:
+def _require_compiled(subject: Subject, batches: list[Batch]) -> None:
     """Fail unless the traced loss has the values, gradients and state of the plain one."""
     torch.compiler.reset()
     plain = subject.build()
@@ -28,45 +28,22 @@ def require_compiled(subject: Subject, batches: list[Batch]) -> None:
         require_same(*states, 'the state after compiled steps', rtol=1e-10, atol=1e-12)
 
 
-@check(
-    """
-    loss = build()
-    compiled = torch.compile(lambda x, y: call(loss, x, y), backend='eager', fullgraph=True)
-    one, other = compiled(x, y), call(build(), x, y)
-    print(float(one), float(other))
-    assert torch.isclose(one, other)
-    """,
-    is_usual=False,
-    is_slow=True,
-    refusals=(Exception,),
-)
-def check_compile(subject: Subject) -> None:
+@check(is_usual=False, is_slow=True, refusals=(Exception,))
+def _compile(subject: Subject) -> None:
     """``torch.compile(fullgraph=True)`` traces the loss in one graph, and right.
 
     The backend is ``eager``: what is checked is the trace, a state and a backward of its own
     included, not the code that a compiler makes of it. Of the second batch the length is another.
     """
-    require_compiled(subject, [subject.batch(), subject.batch(size=10, seed=1)])
+    _require_compiled(subject, [subject.batch(), subject.batch(size=10, seed=1)])
 
 
 def _nothing(*_: object, **__: object) -> contextlib.AbstractContextManager:
     return contextlib.nullcontext()
 
 
-@check(
-    """
-    from contextlib import nullcontext
-    torch.autocast = lambda *a, **k: nullcontext()  # meta has none
-    with torch.device('meta'):
-        x = [torch.empty_like(t, device='meta', requires_grad=True) for t in x]
-        loss = build()
-        loss = loss.to('meta') if hasattr(loss, 'to') else loss
-        assert call(loss, x, [t.to('meta') for t in y]).shape == ()
-    """,
-    is_usual=False,
-    refusals=(Exception,),
-)
-def check_meta(subject: Subject) -> None:
+@check(is_usual=False, refusals=(Exception,))
+def _meta(subject: Subject) -> None:
     """A step runs on the meta device, whose tensors have no values.
 
     It fails where the loss looks at a number on the host, or makes a shape of one: ``item``,

@@ -44,29 +44,8 @@ def growth(subject: Subject) -> tuple[float, float]:
     return memory, math.log2(large.operators / small.operators)
 
 
-GROWTH = """
-from torch.utils._python_dispatch import TorchDispatchMode
-class Counter(TorchDispatchMode):
-    calls = largest = 0
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {{}}))
-        self.calls += 1
-        for t in out if isinstance(out, (tuple, list)) else [out]:
-            self.largest = max(self.largest, getattr(t, 'nbytes', 0))
-        return out
-found = []
-for size in (32, 64):
-    x, y = make(size, 0)
-    with Counter() as counter:
-        call(build(), [t.requires_grad_() for t in x], y).backward()
-    found.append(counter)
-print([c.{what} for c in found])
-assert found[1].{what} < {limit} * found[0].{what}
-"""
-
-
-@check(GROWTH.format(what='largest', limit=5.6), is_usual=False)
-def check_memory(subject: Subject) -> None:
+@check(is_usual=False)
+def _memory(subject: Subject) -> None:
     """The largest tensor grows with the square of the batch at most.
 
     A tensor of all triplets grows with the cube: a batch of 1,000 needs 8 GB.
@@ -75,8 +54,8 @@ def check_memory(subject: Subject) -> None:
     require(exponent < 2.5, f'the largest tensor grows as the batch to the power {exponent:.1f}')
 
 
-@check(GROWTH.format(what='calls', limit=1.3), is_usual=False)
-def check_loops(subject: Subject) -> None:
+@check(is_usual=False)
+def _loops(subject: Subject) -> None:
     """The number of operators does not grow with the batch.
 
     A loop over samples or pairs starts thousands of kernels, and a GPU waits for each. Counted and

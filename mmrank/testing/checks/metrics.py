@@ -14,7 +14,7 @@ FUNCTIONS = {
 }
 
 
-def metric_of(name: str, scores: Tensor, labels: Tensor) -> float:
+def _metric_of(name: str, scores: Tensor, labels: Tensor) -> float:
     """Mean of a metric over lists, which are rows of (lists, entries), or over one list."""
     from sklearn import metrics
 
@@ -28,16 +28,8 @@ def metric_of(name: str, scores: Tensor, labels: Tensor) -> float:
     return float(sum(values) / len(values))
 
 
-@check(
-    """
-    # The loss and scikit-learn's score of the same batch.
-    from sklearn import metrics
-    print(float(call(build(), x, y)), metrics.average_precision_score(y[0] > 0, x[0].detach()))
-    raise AssertionError('compare them in the limit of the settings')
-    """,
-    excuse=lambda subject: '' if subject.limit else 'it names no metric',
-)
-def check_metric(subject: Subject) -> None:
+@check(excuse=lambda subject: '' if subject.limit else 'it names no metric')
+def _metric(subject: Subject) -> None:
     """In the limit of its settings the loss is one minus its metric.
 
     A smooth average precision with a narrow sigmoid is the average precision of scikit-learn; what
@@ -46,7 +38,7 @@ def check_metric(subject: Subject) -> None:
     for seed in range(4):
         batch = subject.batch(seed=seed)
         found = batch.of(subject.limit()).double()
-        expected = 1 - metric_of(subject.metric, batch.leaves[0], batch.fixed[0])
+        expected = 1 - _metric_of(subject.metric, batch.leaves[0], batch.fixed[0])
         require_same(
             found,
             torch.tensor(expected).double(),

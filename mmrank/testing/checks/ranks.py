@@ -36,7 +36,7 @@ class Layers(nn.Module):
 
 
 @dataclass(frozen=True)
-class RankCheck:
+class _RankCheck:
     """A subject, the sizes of its shares, and whether the last rank has one class alone."""
 
     subject: Subject
@@ -56,7 +56,7 @@ class RankCheck:
         return batch.with_leaves(features).with_fixed(fixed), shapes
 
 
-def train(check: RankCheck, rank: int | None) -> list[Tensor]:
+def train(check: _RankCheck, rank: int | None) -> list[Tensor]:
     """Value of each step, last gradients and weights of a rank, or of one process for all."""
     model = Layers(check.subject)
     run = model if rank is None else DistributedDataParallel(model)
@@ -76,11 +76,11 @@ def train(check: RankCheck, rank: int | None) -> list[Tensor]:
     return [torch.stack(values), *(x.grad for x in weights), *(x.detach() for x in weights)]
 
 
-def _on_rank(rank: int, check: RankCheck) -> list[Tensor]:
+def _on_rank(rank: int, check: _RankCheck) -> list[Tensor]:
     return train(check, rank)
 
 
-def require_ranks_equal(check: RankCheck) -> None:
+def _require_ranks_equal(check: _RankCheck) -> None:
     """Fail unless the mean over ranks and the weights of each equal one process's."""
     values, *expected = train(check, None)
     try:
@@ -102,60 +102,39 @@ def _cannot_be_sent(subject: Subject) -> str:
     return ''
 
 
-#: A script that torchrun starts on each rank; see mmrank.testing.scripts.
-SCRIPT = """
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-sizes = {sizes}
-{labels}
-def step(net, rows):
-    out = [net(t.detach().view(len(t), -1)[rows]).view(-1, *t.shape[1:]) for t in x]
-    value = call(build(), out, [t[rows] for t in y])
-    value.backward()
-    return value.detach(), layer.weight.grad.clone()
-layer = torch.nn.Linear(x[0][0].numel(), x[0][0].numel()).double()
-value, slope = step(layer, slice(None))
-layer.zero_grad()
-dist.init_process_group('gloo')
-begin = sum(sizes[: dist.get_rank()])
-own, found = step(DistributedDataParallel(layer), slice(begin, begin + sizes[dist.get_rank()]))
-print(dist.get_rank(), 'value', float(own), 'gradient', found.norm(), 'instead of', slope.norm())
-assert torch.allclose(found, slope, rtol=1e-5, atol=1e-7)
-"""
-NO_POSITIVE = 'y[0][sum(sizes[:-1]):] = 0'
 OPTIONS = dict(is_usual=False, is_slow=True, excuse=_cannot_be_sent)
 
 
-@check(SCRIPT.format(sizes=(6, 6), labels=''), **OPTIONS)
-def check_two_ranks(subject: Subject) -> None:
+@check(**OPTIONS)
+def _two_ranks(subject: Subject) -> None:
     """Two processes under DistributedDataParallel train as one process with the whole batch.
 
     A gather that detaches, or that sums where DistributedDataParallel averages, is a learning rate
     that depends on the number of GPUs, or a gradient of half of the pairs.
     """
-    require_ranks_equal(RankCheck(subject, EVEN))
+    _require_ranks_equal(_RankCheck(subject, EVEN))
 
 
-@check(SCRIPT.format(sizes=(4, 4, 4), labels=''), **OPTIONS)
-def check_three_ranks(subject: Subject) -> None:
+@check(**OPTIONS)
+def _three_ranks(subject: Subject) -> None:
     """Three processes train as one: a factor of the world that is right for two shows here."""
-    require_ranks_equal(RankCheck(subject, THREE))
+    _require_ranks_equal(_RankCheck(subject, THREE))
 
 
-@check(SCRIPT.format(sizes=(7, 5), labels=''), **OPTIONS)
-def check_uneven_ranks(subject: Subject) -> None:
+@check(**OPTIONS)
+def _uneven_ranks(subject: Subject) -> None:
     """Two processes with batches of unlike lengths train as one.
 
     The last batch of an epoch and the boxes of an image differ from rank to rank; a gather of equal
     shapes hangs there, or a mean of means weighs the samples unlike.
     """
-    require_ranks_equal(RankCheck(subject, UNEVEN))
+    _require_ranks_equal(_RankCheck(subject, UNEVEN))
 
 
-@check(SCRIPT.format(sizes=(6, 6), labels=NO_POSITIVE), **OPTIONS)
-def check_rank_without_positives(subject: Subject) -> None:
+@check(**OPTIONS)
+def _rank_without_positives(subject: Subject) -> None:
     """A rank whose labels are all zero, next to one with all classes, trains as one process.
 
     A rank that returns early takes no part in the collective, and the others wait for it.
     """
-    require_ranks_equal(RankCheck(subject, EVEN, one_class_on_last=True))
+    _require_ranks_equal(_RankCheck(subject, EVEN, one_class_on_last=True))

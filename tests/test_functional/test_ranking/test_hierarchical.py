@@ -11,7 +11,6 @@ from torch.nn.functional import normalize
 
 from mmrank.functional import graded_average_precision, hap_loss, ndcg_loss
 from mmrank.losses import EmbeddingBatch, EmbeddingLoss, HAPLoss, NDCGLoss, SmoothAPLoss
-from mmrank.losses.retrieval.hierarchical import SupRankStep
 from mmrank.models.heads.retrieval_head import RetrievalHead
 
 SETTING = dict(tau=0.1)
@@ -125,11 +124,6 @@ def test_two_levels_by_hand():
     assert ndcg_loss(scores, levels, **SETTING).item() == pytest.approx(expected)
 
 
-def test_levels_are_integers():
-    with pytest.raises(TypeError, match=r'levels must be integers.*smooth_ap_loss\(relevance'):
-        hap_loss(torch.zeros(3), torch.tensor([0.5, 0.0, 1.0]))
-
-
 def images(seed=0):
     g = torch.Generator().manual_seed(seed)
     fine = torch.arange(24) % 8
@@ -172,11 +166,3 @@ def test_wrong_levels():
     uneven[3]['gt_label'] = torch.tensor([2])
     with pytest.raises(ValueError, match=r'gt_label must be 2 integers per sample, got \[2\]'):
         head.loss(x, uneven)
-
-
-def test_step_is_continuous_where_the_line_begins():
-    surrogate = SupRankStep(**SETTING)
-    x = torch.tensor([-0.3 - 1e-9, -0.3 + 1e-9, -1e-9, 1e-9]).double()
-    far, near, over, under = surrogate(x).tolist()
-    assert far == pytest.approx(near, abs=1e-6)
-    assert (over, under) == (pytest.approx(1.0), pytest.approx(0.5))

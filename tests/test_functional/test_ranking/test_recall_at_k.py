@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 from mmrank.functional import recall_at_k_loss, retrieval_metrics
 from mmrank.losses import EmbeddingBatch, EmbeddingLoss, RecallAtKLoss
 from mmrank.losses.retrieval import recall_at_k
-from mmrank.losses.retrieval.recall_at_k import with_mixtures
+from mmrank.losses.retrieval.recall_at_k import _with_mixtures
 
 scores = st.lists(st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-1, 1)), max_size=6)
 
@@ -84,7 +84,7 @@ def test_mixtures_are_queries_and_in_the_gallery():
         torch.cat([itself, empty], 1),
     )
     torch.manual_seed(0)
-    mixed = with_mixtures(batch)
+    mixed = _with_mixtures(batch)
     torch.manual_seed(0)
     share = torch.rand(7, 1, dtype=torch.float64)
     first, second = torch.tensor([0, 0, 1, 3, 3, 4, 6]), torch.tensor([1, 2, 2, 4, 5, 5, 7])

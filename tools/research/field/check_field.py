@@ -1,12 +1,11 @@
-"""Check losses of other libraries with mmrank.testing; writes a table and a script a failure.
+"""Check losses of other libraries with mmrank.testing; writes a table.
 
 A library that is not installed is left out::
 
     python tools/research/field/check_field.py --out field
 
 ``plan.yaml`` beside this file says which losses, how they are called and what is known of them.
-``losses.csv`` has a row a loss: its version and the number of checks by outcome. ``scripts/`` has
-a script for each failed check, which needs the library and torch.
+``losses.csv`` has a row a loss: its version and the number of checks by outcome.
 """
 
 import argparse
@@ -151,8 +150,7 @@ def main() -> None:
     parser.add_argument('--out', type=Path, default=Path('field'), help='folder to write into')
     parser.add_argument('--libraries', nargs='*', default=[], help='default: all in plan.yaml')
     args = parser.parse_args()
-    scripts = args.out / 'scripts'
-    scripts.mkdir(parents=True, exist_ok=True)
+    args.out.mkdir(parents=True, exist_ok=True)
     rows = []
     for row, loss, known in subjects(args.libraries):
         report = check_loss(loss, **known)
@@ -164,8 +162,6 @@ def main() -> None:
         print(f'{name}: {len(failed)} failed', flush=True)
         for failure in report.failures:
             print(f'    {failure.check}: {failure.message:.150}', flush=True)
-            path = scripts / f'{name}_{failure.check}.py'
-            path.write_text(report.script(failure.check), encoding='utf-8')
         # After each loss, so that an interruption costs one.
         write_csv_atomically([rows[0], *(x.values() for x in rows)], args.out / 'losses.csv')
 

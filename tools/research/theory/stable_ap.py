@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -17,11 +16,9 @@ SCORE_RANGE = (-1.0, 1.0)
 
 
 def theorem1_weight(rank: Tensor, rho: float | Tensor, bound: float) -> Tensor:
-    """Weight for which the stable AP risk bounds the AP risk.
+    """Weight for which the stable AP risk bounds the AP risk: stable AP (2025), theorem 1.
 
-    ``0.5 (r - r^2)^(-1/2)`` for ``0 < r <= 1/2`` and ``(1 + rho B)/(r + rho B)`` for ``1/2 < r <=
-    1``, the rank among the positives over their number, and the largest value B of the surrogate on
-    the score range. Source: stable AP (2025), theorem 1.
+    ``0.5 (r - r^2)^(-1/2)`` for a rank ``r`` of at most 1/2, else ``(1 + rho B)/(r + rho B)``.
     """
     upper = (1 + rho * bound) / (rank + rho * bound)
     head = rank.clamp(max=0.5)
@@ -169,8 +166,7 @@ def weight_sum_row(rho_bound: float, num_pos: int) -> WeightSumRow:
     return WeightSumRow(rho_bound, num_pos, mean, half_q(rho_bound), (1 / rank).mean().item())
 
 
-@dataclass(frozen=True)
-class DifferenceSetting:
+class DifferenceSetting(NamedTuple):
     """Parameters of lemma 1: rho, margin tau, offset a, power t, smoothing eps; kind of weights."""
 
     rho: float = 1.0
@@ -202,9 +198,7 @@ class DifferenceSetting:
 
     def loss(self, pos: Tensor, neg: Tensor, mean_pos: Tensor) -> Tensor:
         """(L,) stable AP losses; mu is a constant of the lists, as in lemma 1."""
-        options = dict(tau=self.tau, a=self.a, t=self.t, eps=self.eps, weights=self.weights)
-        scores = scores_of(pos, neg)
-        return stable_ap_loss(*scores, mean_pos, bound=self.bound, rho=self.rho, **options)
+        return stable_ap_loss(*scores_of(pos, neg), mean_pos, bound=self.bound, **self._asdict())
 
 
 class DifferenceRow(NamedTuple):
@@ -214,6 +208,7 @@ class DifferenceRow(NamedTuple):
     count: int
     limit: float
     worst: float
+    share: float  # ``worst`` over ``limit``
     random: float
     ap_worst: float
 
@@ -221,7 +216,7 @@ class DifferenceRow(NamedTuple):
 def difference_rows(
     num_pos: int, trials: int, seed: int, setting: DifferenceSetting
 ) -> Iterator[DifferenceRow]:
-    """Replace the lowest or the highest sample of a class, positives first, by :func:`_places`."""
+    """Replace the lowest or the highest sample of a class, by :func:`_places`."""
     num_neg = max(round(setting.rho * num_pos), 1)
     g = torch.Generator().manual_seed(seed + num_pos)
     lists = random_scores(trials, num_pos, g), random_scores(trials, num_neg, g)
@@ -230,8 +225,10 @@ def difference_rows(
     for replaced, count in (('positive', num_pos), ('negative', num_neg)):
         by_chance, ap_by_chance = _largest_changes(*random, replaced, setting)
         worst, ap_worst = _largest_changes(*made, replaced, setting)
-        found = max(by_chance, worst), by_chance, max(ap_by_chance, ap_worst)
-        yield DifferenceRow(replaced, count, setting.limit(count, replaced), *found)
+        worst = max(by_chance, worst)
+        limit = setting.limit(count, replaced)
+        changes = worst, worst / limit, by_chance, max(ap_by_chance, ap_worst)
+        yield DifferenceRow(replaced, count, limit, *changes)
 
 
 def _places(tau: float) -> list[float]:
