@@ -27,21 +27,15 @@ def shorten(name: str, length: int) -> str:
 
 
 def as_typed(figure: Figure) -> Figure:
-    """The figure with names as they are: a dollar begins no formula.
-
-    A character that the font lacks becomes its number, as ascii() writes it; another font is
-    chosen by ``font.family`` in matplotlibrc.
-    """
+    """The figure with names as they are: no formula, and the number of what the font lacks."""
     for text in figure.findobj(Text):
-        text.set_parse_math(False)
-        text.set_text(_drawable(text.get_text()))
+        text.set(parse_math=False, text=_drawable(text.get_text()))
     return figure
 
 
 def _drawable(text: str) -> str:
     known = get_font(findfont(FontProperties())).get_charmap()
-    shown = (x if ord(x) in known or x == '\n' else ascii(x)[1:-1] for x in text)
-    return ''.join(shown)
+    return ''.join(x if ord(x) in known or x == '\n' else ascii(x)[1:-1] for x in text)
 
 
 @lru_cache(maxsize=4096)
@@ -100,14 +94,6 @@ def new_grid(
     for axis in axes.ravel()[panels:]:
         axis.set_axis_off()
     return figure, axes.ravel()[:panels]
-
-
-def label_panels(axes: np.ndarray) -> None:
-    """Put a, b, c ... before the titles, as papers refer to panels."""
-    for index, axis in enumerate(axes.ravel()):
-        title = f'({chr(97 + index)}) {axis.get_title()}'
-        axis.set_title('')
-        axis.set_title(title, fontsize=9, loc='left')
 
 
 def legend_above(figure: Figure, axis: Axes, columns: int) -> None:

@@ -9,7 +9,7 @@ from coco_document import coco_document
 from retrieval_trees import write_images
 from tiny_tool_run import ROOT, TRAIN
 
-from mmrank.apis.own_data.choices import choose_anchors, choose_scale
+from mmrank.apis.own_data.choices import _choose_anchors, _choose_scale
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 TOOL = 'new_config'
@@ -93,19 +93,19 @@ def test_anchors_go_down_to_the_boxes_that_are_there():
     boxes = np.array([[90.0, 90.0]] * 90 + [[15.0, 15.0]] * 10)
     classes = np.array(['cell'] * 90 + ['platelet'] * 10)
     for detector in ('atss', 'retinanet', 'faster-rcnn'):
-        scale, _, missed = choose_anchors(boxes, classes, detector)
+        scale, _, missed = _choose_anchors(boxes, classes, detector)
         assert not missed.any()
-    scale, ratios, missed = choose_anchors(boxes[:90], classes[:90], 'retinanet')
+    scale, ratios, missed = _choose_anchors(boxes[:90], classes[:90], 'retinanet')
     assert (scale, ratios) == (4, (0.5, 1.0, 2.0))  # mmdet's own
 
 
 def test_small_boxes_keep_their_pixels():
     image = np.array([2000.0, 1000.0])
-    assert choose_scale(image, np.full(10, 400.0), True) == ((320, 160), 0.16)
-    scale, shrink = choose_scale(image, np.full(10, 24.0), True)
+    assert _choose_scale(image, np.full(10, 400.0), True) == ((320, 160), 0.16)
+    scale, shrink = _choose_scale(image, np.full(10, 24.0), True)
     assert scale == (1000, 500)
     assert shrink * 24 == 12
-    assert choose_scale(image, np.full(10, 6.0), True)[1] == 1  # nothing is enlarged
+    assert _choose_scale(image, np.full(10, 6.0), True)[1] == 1  # nothing is enlarged
 
 
 def test_boxes_that_no_anchor_matches_are_named(shapes, run, tmp_path):

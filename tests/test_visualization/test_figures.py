@@ -1,8 +1,18 @@
 """Texts of figures: shortened, broken and placed."""
 
+import warnings
+
 import pytest
 
-from mmrank.visualization.figures import _text_width, fit_text, fit_two_lines, shorten
+from mmrank.visualization.figures import (
+    _text_width,
+    as_typed,
+    fit_text,
+    fit_two_lines,
+    new_panels,
+    save,
+    shorten,
+)
 
 
 def test_names_are_shortened_in_the_middle():
@@ -28,3 +38,13 @@ def test_text_fits(text, weight):
         # As much as there is room for: one more would be too wide.
         longer = shorten(text, len(line) + 1)
         assert _text_width(longer, 8, weight) > 1.0 or line == text
+
+
+@pytest.mark.parametrize('name', ['$5 note$', '$\\5$', 'a_{b}^$', '钳子', '_bg', 'é', '😀'])
+def test_a_name_is_drawn_as_it_is(tmp_path, name):
+    figure, axes = new_panels(1, 1)
+    axes[0, 0].set_title(name)
+    assert fit_text(name, 9, 8) == name
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert save(as_typed(figure), tmp_path / 'a.png').stat().st_size

@@ -48,7 +48,7 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def check_args(args: argparse.Namespace) -> None:
+def _check_args(args: argparse.Namespace) -> None:
     """Refuse what would lose a file or make no config."""
     for name in ('batch_size', 'epochs'):
         value = getattr(args, name)
@@ -85,7 +85,7 @@ def show(chosen: Choices, splits: dict[str, Split], args: argparse.Namespace) ->
 @show_user_errors(OSError)
 def main() -> None:
     args = parse_args()
-    check_args(args)
+    _check_args(args)
     check_output(args.out)
     if args.val_fraction is not None:
         train = Path(args.train) if args.train else find_file(Path(args.coco), 'train')

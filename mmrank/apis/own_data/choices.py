@@ -69,9 +69,9 @@ def choose(
     counts = train.report.counts
     classes = tuple(name for name, count in counts.items() if count.total)
     sides = np.sqrt(train.boxes.prod(1))
-    scale, shrink = choose_scale(np.median(train.sizes, axis=0), sides, small)
+    scale, shrink = _choose_scale(np.median(train.sizes, axis=0), sides, small)
     boxes = train.boxes * shrink
-    anchor_scale, ratios, missed = choose_anchors(boxes, train.classes, detector)
+    anchor_scale, ratios, missed = _choose_anchors(boxes, train.classes, detector)
     num_images = train.report.num_images - train.report.num_empty_images
     if batch_size is None:
         batch_size = 4 if small else max(2, min(8, num_images // 20))
@@ -108,7 +108,7 @@ def choose(
     return chosen
 
 
-def choose_scale(
+def _choose_scale(
     image: np.ndarray, sides: np.ndarray, small: bool
 ) -> tuple[tuple[int, int], float]:
     """Scale for mmdet's ``Resize``, and by how much it shrinks an image of the median size.
@@ -126,7 +126,7 @@ def choose_scale(
     return (round(image.max() * shrink), round(image.min() * shrink)), shrink
 
 
-def choose_anchors(
+def _choose_anchors(
     boxes: np.ndarray, classes: np.ndarray, detector: str
 ) -> tuple[int, tuple[float, ...], np.ndarray]:
     """The anchors by which the worst class misses the fewest boxes; mmdet's own where they do.
@@ -142,7 +142,7 @@ def choose_anchors(
     best = None
     for ratios in RATIOS if detector != 'atss' else ((1.0,),):
         for scale in ANCHOR_SCALES[detector]:
-            missed = missed_boxes(boxes, detector, scale, ratios)
+            missed = _missed_boxes(boxes, detector, scale, ratios)
             worst = max(missed[classes == name].mean() for name in np.unique(classes))
             # Two digits: a single box is not a reason to leave mmdet's anchors.
             cost = round(float(worst), 2)
@@ -151,7 +151,7 @@ def choose_anchors(
     return best[1:]
 
 
-def missed_boxes(
+def _missed_boxes(
     boxes: np.ndarray, detector: str, scale: int, ratios: tuple[float, ...]
 ) -> np.ndarray:
     """(n,) bool: boxes whose overlap with each anchor is below one half, on the same centre.

@@ -91,7 +91,11 @@ def _columns(
         is_ignored=np.array(['ignore' in x and bool(x['ignore']) for x in entries], dtype=bool),
         is_turned=np.array(['attributes' in x and _is_turned(x) for x in entries], dtype=bool),
         mask=np.array(
-            [_mask_form(x, all_sizes[i], with_masks) for x, i in zip(masks, image.tolist())],
+            [
+                # The form of polygons is read where they are trained on: it takes a third more.
+                1 if not with_masks and _is_nested(x) else _mask_form(x, all_sizes[i])
+                for x, i in zip(masks, image.tolist())
+            ],
             dtype=np.int64,
         ),
     )
@@ -118,30 +122,28 @@ def _is_turned(ann: dict) -> bool:
     return is_number(turn) and turn % 360 != 0
 
 
-def _mask_form(mask: object, size: tuple, reads_numbers: bool) -> int:
+def _is_nested(mask: object) -> bool:
+    return type(mask) is list and len(mask) > 0 and type(mask[0]) is list
+
+
+def _mask_form(mask: object, size: tuple) -> int:
     """0: none, 1: polygons or the RLE of an image of this size, -1: another thing."""
     if not mask:
         return 0
     if type(mask) is list:
-        fits = all(map(is_polygon if reads_numbers else _is_list_of_points, mask))
-    else:
-        is_rle = type(mask) is dict and bool(mask.get('counts'))
-        fits = is_rle and mask.get('size') == [size[1], size[0]]
-    return 1 if fits else -1
-
-
-def _is_list_of_points(polygon: object) -> bool:
-    return type(polygon) is list and len(polygon) >= 6 and len(polygon) % 2 == 0
+        return 1 if all(map(is_polygon, mask)) else -1
+    is_rle = type(mask) is dict and bool(mask.get('counts'))
+    return 1 if is_rle and mask.get('size') == [size[1], size[0]] else -1
 
 
 def is_polygon(polygon: object) -> bool:
     """Whether a value is a list of three points or more, of finite numbers."""
-    if not _is_list_of_points(polygon):
+    if type(polygon) is not list or len(polygon) < 6 or len(polygon) % 2:
         return False
     return _NUMBERS.issuperset(map(type, polygon)) and all(abs(x) <= LARGEST_PIXEL for x in polygon)
 
 
-class Rule(NamedTuple):
+class _Rule(NamedTuple):
     """A kind of problem.
 
     ``where`` says in which annotations, (n,) bool, and ``keys`` what a finding shows of one. It is
@@ -174,44 +176,44 @@ def _is_outside(columns: Columns) -> np.ndarray:
 _REAL_BOX = 'remove the annotation or write its real box, [x, y, width, height] in pixels.'
 #: What makes an annotation unusable; the first that fits counts.
 _ERRORS = (
-    Rule(
+    _Rule(
         'duplicate annotation id',
         _occurs_again,
         'number the annotations 1, 2, 3, ...; merged files are the usual cause.',
     ),
-    Rule(
+    _Rule(
         'unknown image id',
         lambda columns: columns.image < 0,
         "add the image to 'images' or remove the annotation.",
     ),
-    Rule(
+    _Rule(
         'unknown category id',
         lambda columns: columns.label < 0,
         "add the category to 'categories' or remove the annotation, which training leaves out.",
     ),
-    Rule(
+    _Rule(
         'box of impossible size',
         _is_impossible,
         f'{_REAL_BOX[:-1]}, each below 10^9; NaN makes the loss NaN.',
     ),
-    Rule(
+    _Rule(
         'box of negative size',
         lambda columns: (columns.box[:, 2:] < 0).any(1),
         'bbox is [x, y, width, height]; corners [x1, y1, x2, y2] must be turned into it.',
     ),
-    Rule(
+    _Rule(
         'box of zero size',
         lambda columns: (columns.box[:, 2:] == 0).any(1),
         _REAL_BOX,
         # Official COCO has two in 860,001, and mmdet skips them.
         tolerated=1e-4,
     ),
-    Rule(
+    _Rule(
         'box outside the image',
         _is_outside,
         "correct the box or the image's width and height: the box covers no pixel of the image.",
     ),
-    Rule(
+    _Rule(
         'area not positive',
         lambda columns: ~(columns.area > 0),
         'set area to the pixels of the object, or width * height of the box; '
@@ -253,18 +255,18 @@ def _is_repeated(columns: Columns) -> np.ndarray:
 
 #: What looks wrong in the annotations that can be used.
 _DOUBTS = (
-    Rule(
+    _Rule(
         'boxes are corners',
         _are_corners,
         'turn the corners [x1, y1, x2, y2] into [x, y, width, height].',
     ),
-    Rule(
+    _Rule(
         'boxes reach beyond the image',
         _overhangs,
         'check width and height of the images, and that bbox is [x, y, width, height].',
         tolerated=1,
     ),
-    Rule(
+    _Rule(
         'boxes in fractions',
         lambda columns: ((columns.box[:, :2] + columns.box[:, 2:] <= 1) & (columns.size > 1)).all(
             1
@@ -272,33 +274,33 @@ _DOUBTS = (
         'multiply x and width by the width of the image, y and height by its height.',
         tolerated=0.1,
     ),
-    Rule(
+    _Rule(
         'area does not fit the box',
         _has_odd_area,
         'set area to the pixels of the object, or width * height of the box: AP of small, medium '
         'and large objects goes by it.',
         tolerated=1,
     ),
-    Rule(
+    _Rule(
         'same box twice',
         _is_repeated,
         'remove the copy: the second counts as an object that is missed.',
         tolerated=1,
     ),
-    Rule(
+    _Rule(
         'rotated box',
         lambda columns: columns.is_turned,
         'export polygons or masks, and boxes around them: bbox is the box before it is turned.',
         tolerated=1,
     ),
-    Rule(
+    _Rule(
         'object to ignore',
         lambda columns: columns.is_ignored & (columns.crowd == 0),
         'iscrowd=1 in place of ignore: mmdet does not train on the object, and COCO counts it as '
         'missed.',
         tolerated=1,
     ),
-    Rule(
+    _Rule(
         'annotation id 0',
         lambda columns: columns.id == 0,
         'number the annotations 1, 2, 3, ...',
@@ -307,15 +309,15 @@ _DOUBTS = (
 )
 
 
-def _mask_rules(is_wanted: np.ndarray, are_required: bool) -> tuple[Rule, Rule]:
+def _mask_rules(is_wanted: np.ndarray, are_required: bool) -> tuple[_Rule, _Rule]:
     return (
-        Rule(
+        _Rule(
             'object without a mask',
             lambda columns: (columns.mask == 0) & is_wanted[columns.label] & are_required,
             'write its segmentation, remove the annotation, or with_mask=False of LoadAnnotations: '
             'mmdet ends in a KeyError at this image.',
         ),
-        Rule(
+        _Rule(
             'mask that cannot be drawn',
             lambda columns: columns.mask < 0,
             'segmentation is a list of polygons [[x1, y1, x2, y2, x3, y3, ...]], or an RLE whose '
@@ -349,7 +351,7 @@ def scan_annotations(
         _report_form(index, annotations[index], found)
         report.bad_annotations.add(index)
 
-    def add(rule: Rule, places: np.ndarray) -> None:
+    def add(rule: _Rule, places: np.ndarray) -> None:
         is_error = len(places) > rule.tolerated * len(annotations)
         for index in places[:MAX_EXAMPLES].tolist():
             ann = annotations[index]

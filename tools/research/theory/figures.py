@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.visualization.figures import label_panels, legend_above, new_panels, save
+from mmrank.visualization.figures import legend_above, new_panels, save
 from mmrank.visualization.palette import LOSS_STYLES, colour
 from theory import soprc
 from theory.stable_ap import BoundRow, DifferenceRow, Theorem1Sides, TrackingError, WeightSumRow
@@ -19,6 +19,14 @@ _STYLES = {
     soprc.SOPRC_WITHOUT_V: dict(color=colour(1), marker='^', linestyle='--'),
     soprc.SOPRC_SURROGATES: dict(color=colour(3), marker='D', linestyle=':'),
 }
+
+
+def label_panels(axes: np.ndarray) -> None:
+    """Put a, b, c ... before the titles, as papers refer to panels."""
+    for index, axis in enumerate(axes.ravel()):
+        title = f'({chr(97 + index)}) {axis.get_title()}'
+        axis.set_title('')
+        axis.set_title(title, fontsize=9, loc='left')
 
 
 def plot_two_negatives(

@@ -68,7 +68,7 @@ def show(report: CocoReport, console: Console) -> None:
         console.print('[green]No problem found.[/]')
 
 
-def check_whole_config(args: argparse.Namespace) -> list[CocoReport]:
+def _check_config(args: argparse.Namespace) -> list[CocoReport]:
     """Reports of the data sets of a config; a UserError where one is bad."""
     # Imported late: a file alone needs no torch.
     from mmrank.apis.entry_point import read_config
@@ -92,7 +92,7 @@ def compare(reports: list[CocoReport], console: Console) -> None:
     compare_labels(parts)
 
 
-def write_json(document: dict, path: str, console: Console) -> None:
+def _write_json(document: dict, path: str, console: Console) -> None:
     """Write a document, whole or not at all."""
     try:
         text = json.dumps(document)
@@ -110,7 +110,7 @@ def main() -> int:
     args = parse_args()
     console = Console()
     if args.config:
-        for report in check_whole_config(args):
+        for report in _check_config(args):
             show(report, console)
         return 0
     for out in filter(None, (args.fix, args.merge)):
@@ -126,13 +126,13 @@ def main() -> int:
         show(report, console)
     if args.fix:
         cleaned, changes = clean_coco(documents[args.ann_files[0]], args.images)
-        write_json(cleaned, args.fix, console)
+        _write_json(cleaned, args.fix, console)
         for change in changes or ['nothing had to be changed']:
             console.print(f'  {escape(change)}')
     if not all(x.ok for x in reports):
         return 1
     if args.merge:
-        write_json(merge_coco(documents), args.merge, console)
+        _write_json(merge_coco(documents), args.merge, console)
     else:
         compare(reports, console)
     return 0
