@@ -26,7 +26,6 @@ WITHOUT_COMPILING = 'docs/pages/openmmlab_without_compiling.md'
 #: Commands that no test runs as they stand: document, a part of the block,
 #: and why. Tools and files that they name are checked below.
 NOT_RUN = [
-    ('docs/pages/loss_checks.md', 'mmrank.testing', 'test_checks.py runs the command'),
     ('docs/pages/loss_checks.md', 'check_field', 'other libraries, and minutes'),
     (README, 'make try', 'downloads; test_first_result.py runs its tool'),
     (README, 'new_config.py', 'needs data; test_new_config.py'),

@@ -73,7 +73,7 @@ BLOCKS = [
     (OTHER_DETECTORS, 'build_trainer'),
     # tests/test_adapters/test_clip_models.py runs these.
     (IMAGE_TEXT, 'use_contrastive_loss'),
-    (SENTENCES, 'MeanAveragePrecisionEvaluator'),
+    (SENTENCES, 'InformationRetrievalEvaluator'),
     (PYTORCH, 'EmbeddingLoss(StableAPLoss())'),
     (RECOMMENDATION, "_base_ = 'configs/tutorials"),
     (HOME, "_base_ = 'mmdet::atss"),
