@@ -109,7 +109,6 @@ EXTRAS = {
     'text': read_requirements('text'),
     'adapters': read_requirements('adapters'),
     'pretrained': read_requirements('pretrained'),
-    'slurm': read_requirements('slurm'),
     'tests': read_requirements('tests'),
 }
 EXTRAS['all'] = sorted({line for lines in EXTRAS.values() for line in lines})

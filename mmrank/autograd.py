@@ -129,7 +129,7 @@ def inside_backward() -> bool:
     return not is_compiling() and torch._C._current_graph_task_id() != -1
 
 
-def is_training_step() -> bool:
+def _is_training_step() -> bool:
     """Whether a forward that runs now is one of the training, and not only asked for its value.
 
     It is not under ``torch.no_grad()`` or ``torch.inference_mode()``, nor :func:`inside_backward`.
@@ -155,7 +155,7 @@ class TrainingState(nn.Module):
     @property
     def moves(self) -> bool:
         """Whether the forward that runs now moves the state; UserError within ``torch.func``."""
-        if not (self.training and is_training_step()):
+        if not (self.training and _is_training_step()):
             return False
         if inside_transform():
             raise UserError(

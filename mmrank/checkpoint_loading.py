@@ -24,8 +24,6 @@ from mmengine.logging import HistoryBuffer
 from mmrank.errors import UserError
 
 _COPY = 'copy or download it again, or pass another file'
-#: What is said of a path to a folder.
-IS_A_FOLDER = 'is a folder, and a checkpoint is a file. Fix: pass a .pth file'
 _IS_FOLDER = 0x10  # of the DOS attributes
 _TRUST = 'If you trust who made the file, pass --trust-checkpoint'
 #: Makes torch.load read tensors and plain containers alone, also in processes started from here.
@@ -60,7 +58,8 @@ def load_checkpoint(
     name = os.fspath(file) if is_path else getattr(file, 'name', 'data')
     if not options.get('mmap'):  # which is for files that are read in part
         with open(file, 'rb') if is_path else nullcontext(file) as opened:
-            refuse_damage(opened, name)
+            if (damage := zip_damage(opened)) is not None:
+                raise CheckpointError(f'checkpoint {name} {damage}.\n  Fix: {_COPY}')
     options.update(map_location=map_location)
     if _is_trusting if trust is None else trust:
         return _torch_load(file, weights_only=False, **options)
@@ -81,34 +80,30 @@ def load_checkpoint(
     return loaded
 
 
-def refuse_damage(file: BinaryIO, name: str) -> None:
-    """Raise a :class:`CheckpointError` where a file of torch's zip format is not as written.
+def zip_damage(file: BinaryIO) -> str | None:
+    """Say what is wrong with a file of torch's zip format; None if it is as written.
 
     torch's own reader does not compare the checksums: a flipped bit is another weight. What has
     another format is left to torch.
     """
     begin = file.tell()
     start = file.read(4)
-    if start == b'PK\x03\x04':
-        try:
-            with zipfile.ZipFile(file) as archive:
-                damage = record_damage(archive)
-        # Damaged bytes raise anything: struct, zlib, Unicode and value errors.
-        except Exception as error:
-            raise CheckpointError(_explain(name, error)) from error
-        if damage is not None:
-            raise CheckpointError(f'checkpoint {name} {damage}.\n  Fix: {_COPY}')
     file.seek(begin)
-
-
-def record_damage(archive: zipfile.ZipFile) -> str | None:
-    """Say what is wrong with the records of a checkpoint; None if they are as written."""
+    if start != b'PK\x03\x04':
+        return None
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            damaged = archive.testzip()
+    # Damaged bytes raise anything: struct, zlib, Unicode and value errors.
+    except Exception as error:
+        return f'is damaged or is not a checkpoint: {type(error).__name__}: {error!s:.200}'
+    file.seek(begin)
     # For a record that is marked as a folder torch's reader returns memory that it never wrote to:
     # weights of garbage, without an error.
-    for member in archive.infolist():
-        if member.external_attr & _IS_FOLDER:
-            return f'is damaged: record {member.filename} is marked as a folder'
-    damaged = archive.testzip()
+    folders = [member.filename for member in members if member.external_attr & _IS_FOLDER]
+    if folders:
+        return f'is damaged: record {folders[0]} is marked as a folder'
     return None if damaged is None else f'is damaged: record {damaged} has another checksum'
 
 
@@ -135,7 +130,10 @@ def guard_checkpoints(trust: bool = False) -> None:
     @wraps(fetch)
     def load(filename: str, *args: Any, **kwargs: Any) -> Any:
         if os.path.isdir(os.path.expanduser(filename)):
-            raise CheckpointError(f'checkpoint {filename} {IS_A_FOLDER}')
+            raise CheckpointError(
+                f'checkpoint {filename} is a folder, and a checkpoint is a file. Fix: pass a .pth '
+                'file'
+            )
         try:
             return fetch(filename, *args, **kwargs)
         except FileNotFoundError as error:

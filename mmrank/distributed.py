@@ -82,12 +82,12 @@ def scale_gradient(values: Tensor, factor: float) -> Tensor:
     return _ScaleGradient.apply(values, factor)
 
 
-def dtype_flags(dtype: torch.dtype) -> list[int]:
-    """Name a float dtype in integers that a collective can add up, for :func:`agreed_dtype`."""
+def _dtype_flags(dtype: torch.dtype) -> list[int]:
+    """Name a float dtype in integers that a collective can add up, for :func:`_agreed_dtype`."""
     return [int(x == dtype) for x in _FLOATS]
 
 
-def agreed_dtype(flags: list[int], own: torch.dtype) -> torch.dtype:
+def _agreed_dtype(flags: list[int], own: torch.dtype) -> torch.dtype:
     """Dtype that all ranks' dtypes convert to exactly, by the sum of their flags; else ``own``."""
     found = [x for x, flag in zip(_FLOATS, flags) if flag]
     return reduce(torch.promote_types, found, found[0] if found else own)
@@ -100,13 +100,13 @@ def sizes_and_dtype(
     number = len(own)
     size = dist.get_world_size(group)
     begin = dist.get_rank(group) * number
-    local_sizes = [0] * (size * number) + dtype_flags(dtype)
+    local_sizes = [0] * (size * number) + _dtype_flags(dtype)
     local_sizes[begin : begin + number] = own
     joined = torch.tensor(local_sizes, device=device)
     dist.all_reduce(joined, group=group)
     joined = joined.tolist()
     sizes = [joined[i * number : (i + 1) * number] for i in range(size)]
-    return sizes, agreed_dtype(joined[size * number :], dtype)
+    return sizes, _agreed_dtype(joined[size * number :], dtype)
 
 
 def rows_and_dtype(own: Tensor, group) -> tuple[list[int], torch.dtype]:
@@ -175,10 +175,10 @@ def all_gather_lists(values: Tensor, mask: Tensor, group) -> tuple[Tensor, Tenso
         (L, W * max P) values and mask, the same on all ranks, in a dtype that can hold the values
         of all.
     """
-    local_sizes = torch.tensor([values.size(1), *dtype_flags(values.dtype)], device=values.device)
+    local_sizes = torch.tensor([values.size(1), *_dtype_flags(values.dtype)], device=values.device)
     dist.all_reduce(local_sizes, dist.ReduceOp.MAX, group=group)
     width, *flags = local_sizes.tolist()
     missing = width - values.size(1)
-    values = pad(values.to(agreed_dtype(flags, values.dtype)), (0, missing))
+    values = pad(values.to(_agreed_dtype(flags, values.dtype)), (0, missing))
     joined_mask = _GatherColumns.apply(pad(mask, (0, missing)).to(torch.uint8), group)
     return _GatherColumns.apply(values, group), joined_mask.bool()

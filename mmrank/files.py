@@ -3,7 +3,6 @@
 import csv
 import errno
 import io
-import itertools
 import os
 import re
 import shutil
@@ -17,7 +16,7 @@ from pathlib import Path
 from mmrank.errors import UserError
 
 _SUFFIX = '.tmp'
-#: Names of :func:`temporary_name`.
+#: Names of :func:`_temporary_name`.
 _TEMP_NAME = re.compile(r'\.(?P<name>.+)\.(?P<pid>\d{1,10})@(?P<host>[\w-]+)\.tmp')
 #: Bytes that common file systems allow in one part of a path, and in all.
 _PART_BYTES, _PATH_BYTES = 255, 4095
@@ -44,7 +43,7 @@ def replace_atomically(path: str | os.PathLike) -> Iterator[Path]:
     """
     path = Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
-    temp = temporary_name(path)
+    temp = _temporary_name(path)
     try:
         yield temp
         os.replace(temp, path)
@@ -52,7 +51,7 @@ def replace_atomically(path: str | os.PathLike) -> Iterator[Path]:
         temp.unlink(missing_ok=True)
         _name_file(error, path)
         raise
-    sync_folder(path.parent)
+    _sync_folder(path.parent)
 
 
 def _name_file(error: BaseException, path: Path) -> None:
@@ -78,17 +77,9 @@ def temporary_folder(beside: str | os.PathLike) -> Iterator[Path]:
     """
     target = Path(beside).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    own = re.compile(rf'\.{re.escape(target.name)}\.{re.escape(_host())}\.(\d+)\.\d+\.tmp')
-    for path in target.parent.glob(f'.*{_SUFFIX}'):
-        # Process ids of two machines that share a disk can agree.
-        found = own.fullmatch(path.name)
-        if found and not process_lives(int(found[1])):
-            remove_path(path)
-    for number in itertools.count():
-        temp = target.with_name(f'.{target.name}.{_host()}.{os.getpid()}.{number}{_SUFFIX}')
-        with suppress(FileExistsError):
-            temp.mkdir()
-            break
+    remove_temporary_files(target.parent, target.name)
+    temp = _temporary_name(target)
+    temp.mkdir()
     try:
         yield temp
     except OSError as error:
@@ -118,20 +109,22 @@ def whole_folder(path: str | os.PathLike, *sources: str | os.PathLike) -> Iterat
             temp.rename(target)
 
 
-def temporary_name(path: str | os.PathLike) -> Path:
+def _temporary_name(path: str | os.PathLike) -> Path:
     """Hidden name next to ``path`` for what is to become ``path``."""
     path = Path(path).absolute()
     return path.with_name(f'.{path.name}.{os.getpid()}@{_host()}{_SUFFIX}')
 
 
-def remove_temporary_files(folder: str | os.PathLike) -> None:
-    """Remove what dead processes of this host left.
+def remove_temporary_files(folder: str | os.PathLike, name: str = '') -> None:
+    """Remove what dead processes of this host left, of one ``name`` or of all.
 
     Files of other hosts are left: nobody can tell whether their processes live.
     """
     for temp in Path(folder).glob(f'.*{_SUFFIX}'):
         match = _TEMP_NAME.fullmatch(temp.name)
-        if match is not None and match['host'] == _host() and _is_dead(int(match['pid'])):
+        if match is None or match['host'] != _host() or name not in ('', match['name']):
+            continue
+        if _is_dead(int(match['pid'])):
             remove_path(temp)
 
 
@@ -183,7 +176,7 @@ def remove_path(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def sync_folder(folder: str | os.PathLike) -> None:
+def _sync_folder(folder: str | os.PathLike) -> None:
     """Write the names in a folder to the disk."""
     if os.name != 'posix':  # elsewhere a folder cannot be opened
         return
@@ -194,7 +187,7 @@ def sync_folder(folder: str | os.PathLike) -> None:
         os.close(descriptor)
 
 
-def process_lives(pid: int) -> bool:
+def _process_lives(pid: int) -> bool:
     """Whether a process of this machine lives; True where nobody can tell."""
     if os.name != 'posix' or pid <= 0:
         return True
@@ -259,7 +252,7 @@ def _move_into(source: Path, target: Path) -> None:
 
 def _is_dead(pid: int) -> bool:
     # A process in a container may have the number of the one that died.
-    return pid == os.getpid() or not process_lives(pid)
+    return pid == os.getpid() or not _process_lives(pid)
 
 
 def _host() -> str:

@@ -2,7 +2,6 @@
 
 import ast
 import difflib
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,10 +10,6 @@ from pathlib import Path
 
 from mmrank.errors import UserImportError
 from mmrank.retired import retired_name
-
-#: Oldest version that mmrank works with, by the name of the import. The files of ``requirements/``
-#: ask pip for the same; a test compares them.
-VERSIONS = {'submitit': '1.5'}
 
 
 def missing_name(package: str, name: str, names: Sequence[str]) -> Exception:
@@ -56,10 +51,7 @@ def lazy_package(package: str) -> tuple[list[str], Callable, Callable]:
 
 @contextmanager
 def required_package(package: str, user: str, install: str) -> Iterator[None]:
-    """Put around the imports of a library, which ``user`` requires and a command installs.
-
-    Raises a :class:`UserImportError` if it is not there, or not in a version of :data:`VERSIONS`.
-    """
+    """Put around the imports of a library, which ``user`` requires and a command installs."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -68,12 +60,6 @@ def required_package(package: str, user: str, install: str) -> Iterator[None]:
         raise UserImportError(
             f'{user} requires {package}, which is not installed. Fix: {install}'
         ) from error
-    least = VERSIONS.get(package)
-    found = getattr(sys.modules.get(package), '__version__', None)
-    if least and found and _numbers(found) < _numbers(least):
-        raise UserImportError(
-            f'{user} requires {package} {least} or later; {found} is installed. Fix: {install}'
-        )
 
 
 def optional_class(package: str, type_name: str, path: str) -> type:
@@ -99,9 +85,3 @@ def register_optional(registry, package: str, paths: dict[str, str]) -> None:
 
         build.__doc__ = f'Build a ``{path}``; arguments as for the class.'
         registry.register_module(name=type_name, module=build)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """``'2.10.0rc1'`` as ``(2, 10, 0)``."""
-    release = re.match(r'\d+(\.\d+)*', version)
-    return tuple(map(int, release.group().split('.'))) if release else ()

@@ -58,15 +58,7 @@ OPTIMIZERS = _node('optimizer', 'OPTIMIZERS', 'mmrank.engine.optimizers')
 DATASETS = _node('dataset', 'DATASETS', 'mmrank.datasets.registered')
 DATA_SAMPLERS = _node('data sampler', 'DATA_SAMPLERS', 'mmrank.datasets.samplers')
 FUNCTIONS = _node('function', 'FUNCTIONS', 'mmrank.datasets.registered')
-METRICS = _node(
-    'metric',
-    'METRICS',
-    'mmrank.evaluation.image_text_retrieval_metric',
-    'mmrank.evaluation.average_precision_metric',
-    'mmrank.evaluation.frozen_feature_metrics',
-    'mmrank.evaluation.retrieval_metric',
-    'mmrank.evaluation.top_k_metric',
-)
+METRICS = _node('metric', 'METRICS', 'mmrank.evaluation.registered')
 OPTIM_WRAPPERS = _node('optimizer wrapper', 'OPTIM_WRAPPERS')
 TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models')
 TRANSFORMS = _node('transform', 'TRANSFORMS', 'mmrank.datasets.transforms')

@@ -8,6 +8,10 @@ _TAR = 'CaptionTable over image files, or webdataset, see docs/pages/users/image
 #: Registered names: the root registry of mmengine that a config looks in, and what to do.
 TYPES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(('ShardedCaptions', 'StreamedCaptions'), ('DATASETS', _TAR)),
+    **dict.fromkeys(
+        ('NaivePairSampler', 'CrossPairSampler'),
+        ('DATA_SAMPLERS', 'mmrank.InBatchPairSampler, which the losses of two towers take'),
+    ),
     'ShardSampler': ('DATA_SAMPLERS', _TAR),
     'LoadImageFromBytes': ('TRANSFORMS', _TAR),
     'FSDPStrategy': ('STRATEGIES', 'fully_shard of torch through Lightning or accelerate'),
@@ -40,11 +44,14 @@ SETTINGS = {
         "leave it out: the paper's value is a constant",
     ),
     'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
+    'InteractionDataset.duplicates': 'leave it out: a pair that is repeated counts once',
     'InBatchLoss.block_size': 'leave it out: blocks fit the cache',
     'InBatchSoftmaxLoss.num_buckets': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'InBatchSoftmaxLoss.num_hashes': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'InBatchSoftmaxLoss.alpha': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'RetrievalMetric.memory': 'leave it out, or build a faiss index over the features of out_file',
+    'RetrievalMetric.gallery_per_class': 'gallery_key, a field that the data set draws',
+    'RetrievalMetric.recall_only': 'leave it out: Recall@K is among the figures',
     'RetrievalMetric.index': 'leave it out, or build a faiss index over the features of out_file',
     'AUCLoss.max_fpr': 'mmrank.PartialAUCLoss(max_fpr=..., tau=...)',
     'AUCLoss.min_tpr': 'leave it out, or mmrank.PartialAUCLoss(max_fpr=...) for hard negatives',

@@ -37,7 +37,8 @@ def check_file_names(cfg: Config, path: str) -> None:
 def check_option_names(cfg: Config, options: Mapping) -> None:
     """Refuse an option of the command line that nothing would read."""
     for option in options:
-        node, path = cfg, ''
+        node = cfg
+        path = ''
         for name in option.split('.'):
             if not isinstance(node, dict | Config):
                 break

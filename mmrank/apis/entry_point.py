@@ -22,7 +22,7 @@ from mmengine.registry import MODELS, OPTIMIZERS, RUNNERS
 from mmengine.utils import import_modules_from_strings
 
 import mmrank.registry  # noqa: F401  with mmcv's operators, before mmdet asks for them
-from mmrank.apis.config_file import check_config_file
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.config_names import check_file_names, check_option_names
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.errors import UserError
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     # a tool without a model, need not take.
     from mmengine.runner import Runner
 
+#: How files begin that torch.save writes: a zip archive, or a pickle.
+_CHECKPOINTS = (b'PK\x03\x04', b'\x80')
 #: Import name, and the distribution to install, of each optional package.
 PACKAGES = {
     'mmcv': 'onedl-mmcv',
@@ -42,30 +44,26 @@ PACKAGES = {
 }
 
 
-def train_or_test_parser(description: str = '', epilog: str = '') -> argparse.ArgumentParser:
-    """The parser of ``train.py`` and ``test.py``, with all that both take."""
-    parser = argparse.ArgumentParser(
-        description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+def train_or_test_parser(doc: str | None = None, **options) -> argparse.ArgumentParser:
+    """The parser of ``mmrank train`` and ``test``, with all that both take."""
+    parser = tool_parser(
+        doc,
+        work_dir=(
+            None,
+            "folder of what is written (default: the config's work_dir, else work_dirs/<name of "
+            'the config>)',
+        ),
+        no_check=(False, 'skip the check of COCO files and retrieval data sets before the start'),
+        **options,
     )
     parser.add_argument('config', help='config file')
-    parser.add_argument(
-        '--work-dir',
-        help="folder of what is written (default: the config's work_dir, else "
-        'work_dirs/<name of the config>)',
-    )
-    parser.add_argument(
-        '--no-check',
-        action='store_true',
-        help='skip the check of COCO files and retrieval data sets before the start',
-    )
-    add_config_option(parser)
     parser.add_argument(
         '--launcher',
         choices=['none', 'pytorch', 'slurm', 'mpi'],
         default='none',
-        help='how several processes are started (default: none, one process); '
-        'the dist_*.sh and slurm_*.sh scripts beside this one set it',
+        help='how several processes are started; dist_*.sh and slurm_*.sh of tools/ set it',
     )
+    add_config_option(parser)
     add_checkpoint_options(parser)
     # torchrun sets LOCAL_RANK, older launchers pass one of these spellings.
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
@@ -126,7 +124,7 @@ def add_trust_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def walk_types(node: object) -> Iterator[str]:
+def _walk_types(node: object) -> Iterator[str]:
     """Yield every ``type`` of a config that is a string."""
     if isinstance(node, dict):
         if isinstance(node.get('type'), str):
@@ -134,7 +132,7 @@ def walk_types(node: object) -> Iterator[str]:
         node = [value for key, value in node.items() if key != 'type' or not isinstance(value, str)]
     if isinstance(node, list | tuple):
         for value in node:
-            yield from walk_types(value)
+            yield from _walk_types(value)
 
 
 def _missing_package(name: str) -> UserError:
@@ -159,11 +157,17 @@ def read_config(path: str) -> Config:
             f'config file {path!r} does not exist.\n  Fix: pass its path relative to '
             f'{os.getcwd()}, or start it by name with: mim train mmrank {Path(path).name}'
         )
-    check_config_file(path)
+    with open(path, 'rb') as file:
+        is_checkpoint = file.read(4).startswith(_CHECKPOINTS)
+    if is_checkpoint:
+        raise UserError(
+            f'{path} is a checkpoint, and a config file is wanted.\n  Fix: the arguments in the '
+            'order CONFIG CHECKPOINT'
+        )
     try:
         cfg = Config.fromfile(path)
     except Exception as error:
-        inherited = re.findall(r'(\w+)::', Path(path).read_text('utf-8'))
+        inherited = re.findall(r'(\w+)::', Path(path).read_text('utf-8', errors='replace'))
         for name in inherited:
             if name in PACKAGES and importlib.util.find_spec(name) is None:
                 raise _missing_package(name) from error
@@ -173,9 +177,11 @@ def read_config(path: str) -> Config:
                 'packages).\n  Fix: inherit by path; an installed mmrank has its configs in '
                 f'{config_folder()}'
             ) from error
+        reason = f'{type(error).__name__}: {error}'
+        if isinstance(error, RecursionError):
+            reason = 'a _base_ leads back to it'
         raise UserError(
-            f'{path} cannot be read as a config: {type(error).__name__}: {error}\n  Fix: correct '
-            'that place of it, or name another file'
+            f'{path} cannot be read as a config: {reason}\n  Fix: correct that place of it'
         ) from error
     check_file_names(cfg, path)
     return cfg
@@ -183,7 +189,7 @@ def read_config(path: str) -> Config:
 
 def check_packages(cfg: Config) -> None:
     """Check that the packages of types and scope, and a fitting transformers, are installed."""
-    scopes = {name.split('.')[0] for name in walk_types(cfg.to_dict())}
+    scopes = {name.split('.')[0] for name in _walk_types(cfg.to_dict())}
     scope = cfg.get('default_scope') or 'mmengine'
     if not {scope} & {'mmengine', *PACKAGES, *MODELS.children}:
         raise UserError(
@@ -207,13 +213,13 @@ def check_packages(cfg: Config) -> None:
         )
 
 
-def set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
+def _set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
     """Take the work folder of the command line, the config, or its name."""
     default = f'work_dirs/{Path(args.config).stem}'
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or default
 
 
-def set_collate(cfg: Config) -> None:
+def _set_collate(cfg: Config) -> None:
     """Set the collate function that mmpretrain's configs leave to their tool: models stack."""
     loaders = [cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test')]
     for loader in loaders:
@@ -254,17 +260,17 @@ def load(args: argparse.Namespace) -> Config:
     From here on this process loads checkpoints as data, unless the option says otherwise.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    check_launcher(args.launcher)
+    _check_launcher(args.launcher)
     guard_checkpoints(args.trust_checkpoint)
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
     apply_options(cfg, args.cfg_options)
-    set_work_dir(cfg, args)
-    set_collate(cfg)
+    _set_work_dir(cfg, args)
+    _set_collate(cfg)
     return cfg
 
 
-def prepare_cpu_processes(cfg: Config) -> None:
+def _prepare_cpu_processes(cfg: Config) -> None:
     """Let several processes work on CPUs: mmengine would select a GPU by rank.
 
     A process group that is there already it takes as it is.
@@ -284,7 +290,7 @@ def prepare_cpu_processes(cfg: Config) -> None:
     cfg.model_wrapper_cfg = dict(wrapper, device_ids=None)
 
 
-def check_launcher(launcher: str) -> None:
+def _check_launcher(launcher: str) -> None:
     """Check that the launcher which the command line names has started this process."""
     needed = dict(
         pytorch=('torchrun', 'RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT'),
@@ -318,7 +324,7 @@ def _set_slurm_variables() -> None:
     os.environ.setdefault('MASTER_PORT', '29500')
 
 
-def check_dump(cfg: Config) -> None:
+def _check_dump(cfg: Config) -> None:
     """Check the file to which mmengine writes the config: it is overwritten."""
     if not cfg.get('work_dir') or not cfg.filename or not is_main_process():
         return
@@ -346,8 +352,8 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
 
     refuse_flexible_runner(cfg.get('runner_type'))
     if cfg.launcher in ('pytorch', 'slurm') and get_device() == 'cpu':
-        prepare_cpu_processes(cfg)
-    check_dump(cfg)
+        _prepare_cpu_processes(cfg)
+    _check_dump(cfg)
     if isinstance(cfg.get('visualizer'), dict):
         cfg.visualizer.setdefault('type', 'Visualizer')  # a list of loggers alone
     build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg

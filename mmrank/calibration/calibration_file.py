@@ -18,13 +18,13 @@ from mmrank.tensors import shares
 
 from .monotone_map import interpolated_map, platt_map
 
-FORMAT = 'mmrank calibration 1'
-TASKS = ('detection', 'classification')
+_FORMAT = 'mmrank calibration 1'
+#: What reading a damaged file raises: a number may be too large, a list too deep.
+_DAMAGE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 #: A flatter map than this, in logits, is not a map of an order.
 LEAST_SCALE = 1e-3
 #: A larger offset leaves no digits for the scores.
 _LARGEST_OFFSET = 1e4
-_WRITTEN_BY = 'write it with tools/analysis_tools/calibrate.py'
 
 
 @dataclass(frozen=True)
@@ -139,17 +139,13 @@ class Calibration:
         """Write the calibration as JSON, whole or not at all; returns the path."""
         maps = [{k: v for k, v in asdict(x).items() if v is not None} for x in self.maps]
         head = dict(
-            format=FORMAT,
+            format=_FORMAT,
             task=self.task,
             method=self.method,
             target=self.target,
             weights_sha256=self.weights_sha256,
         )
-        # A class is a line.
-        lines = ',\n'.join('  ' + json.dumps(x) for x in maps)
-        text = json.dumps(head, indent=1).rstrip('\n}')
-        text += f',\n "maps": [\n{lines}\n ]\n}}\n'
-        write_atomically(text.encode(), path)
+        write_atomically(json.dumps(dict(head, maps=maps), indent=1).encode(), path)
         return Path(path)
 
 
@@ -157,32 +153,25 @@ def read_calibration(path: str | os.PathLike) -> Calibration:
     """Read a file of :meth:`Calibration.write`; every map has to rise."""
     try:
         content = json.loads(Path(path).read_text('utf-8'))
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f'calibration file {str(path)!r} cannot be read as JSON: {error}', _WRITTEN_BY
-        ) from error
-    if not isinstance(content, dict) or content.get('format') != FORMAT:
-        raise UserError(
-            f'{str(path)!r} is no calibration file: it does not say "format": "{FORMAT}"',
-            _WRITTEN_BY,
-        )
-    try:
+        if content['format'] != _FORMAT:
+            raise ValueError(f'it does not say "format": "{_FORMAT}"')
         maps = tuple(_class_map(x) for x in content['maps'])
         if len({x.scale is None for x in maps}) != 1:
             raise ValueError('the maps of the classes are not of one kind')
-        if content['task'] not in TASKS:
+        if content['task'] not in ('detection', 'classification'):
             raise ValueError(f'task {content["task"]!r} is not known')
+        digest = content['weights_sha256']
         return Calibration(
             content['task'],
             str(content['method']),
             str(content['target']),
             maps,
-            content['weights_sha256'],
+            None if digest is None else str(digest),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (OSError, *_DAMAGE) as error:
         raise UserError(
-            f'calibration file {str(path)!r} is damaged: {type(error).__name__}: {error}',
-            _WRITTEN_BY,
+            f'{str(path)!r} cannot be read as a calibration file: {type(error).__name__}: {error}',
+            'write it with tools/analysis_tools/calibrate.py',
         ) from error
 
 
@@ -221,26 +210,21 @@ def weights_digest(state: Mapping[str, Tensor]) -> str:
 
 
 def _class_map(node: Mapping) -> ClassMap:
-    """Read one map; raises ``KeyError``, ``TypeError`` or ``ValueError`` if it does not rise."""
-    known = dict(node)
+    """Read one map; raises what ``_DAMAGE`` has if it does not rise."""
+    known = dict(node, name=str(node['name']))
     for key in {'scores', 'probabilities'} & known.keys():
         known[key] = tuple(map(float, known[key]))
     for key in {'scale', 'offset'} & known.keys():
         known[key] = float(known[key])
     made = ClassMap(**known)
     if made.scale is not None:
-        if not (LEAST_SCALE <= made.scale < math.inf and abs(made.offset) <= _LARGEST_OFFSET):
-            raise ValueError(
-                f'scale {made.scale} and offset {made.offset} of class {made.name!r} are no rising '
-                'map'
-            )
-        return made
-    for name, values in (('scores', made.scores), ('probabilities', made.probabilities)):
-        rises = all(a <= b for a, b in pairwise(values))
-        if not (values and rises and values[0] >= 0 and values[-1] <= 1):
-            raise ValueError(f'{name} of class {made.name!r} do not rise from 0 to 1')
-    if len(made.scores) != len(made.probabilities):
-        raise ValueError(f'class {made.name!r} has other numbers of scores and of probabilities')
+        rises = LEAST_SCALE <= made.scale < math.inf and abs(made.offset) <= _LARGEST_OFFSET
+    else:
+        rises = len(made.scores) == len(made.probabilities) > 0
+        for values in (made.scores, made.probabilities):
+            rises &= all(a <= b for a, b in pairwise((0.0, *values, 1.0)))
+    if not rises:
+        raise ValueError(f'the map of class {made.name!r} does not rise from 0 to 1')
     return made
 
 

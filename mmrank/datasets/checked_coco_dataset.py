@@ -9,6 +9,7 @@ from mmengine.logging import print_log
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE
+from mmrank.errors import UserError
 
 
 class CheckedCocoDataset(CocoDataset):
@@ -30,6 +31,19 @@ class CheckedCocoDataset(CocoDataset):
             return super().load_data_list()
         finally:
             del self.COCOAPI
+
+    def prepare_data(self, idx: int) -> dict | None:
+        """Load a sample; a ``UserError`` if the image has another size than the file says."""
+        info = self.get_data_info(idx)
+        sample = self.pipeline(info)
+        loaded = info.get('ori_shape')  # the loader writes it to the same dict
+        if loaded is not None and tuple(loaded) != (info['height'], info['width']):
+            raise UserError(
+                f'{info["img_path"]} is {loaded[1]} x {loaded[0]}, and {self.ann_file} has '
+                f'{info["width"]} x {info["height"]}. Fix: the image that was annotated, or its '
+                'real width and height with boxes in its pixels'
+            )
+        return sample
 
 
 class LVISDataset(CheckedCocoDataset):

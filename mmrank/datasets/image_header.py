@@ -4,11 +4,14 @@ import os
 import warnings
 from collections.abc import Iterable
 from io import BytesIO
+from pathlib import Path
 from typing import BinaryIO
 
 import cv2
 import numpy as np
 from PIL import Image, UnidentifiedImageError
+
+from mmrank.errors import UserError
 
 #: Endings of files that are taken for images, in lower case.
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.ppm', '.webp', '.tif', '.tiff')
@@ -108,3 +111,13 @@ def decode_image(data: bytes, flags: int = cv2.IMREAD_COLOR) -> np.ndarray:
     if image is None:
         raise ValueError('it is damaged')
     return image
+
+
+def read_image(path: str | os.PathLike, flags: int = cv2.IMREAD_COLOR) -> np.ndarray:
+    """The same of a file; a ``UserError`` names it."""
+    try:
+        return decode_image(Path(path).read_bytes(), flags)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f'image {path} cannot be read: {error}. Fix: fetch or unpack it again'
+        ) from error

@@ -1,6 +1,6 @@
 """Refuses batches of images of several sizes, naming the images."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmengine.dataset import ConcatDataset, default_collate
@@ -21,51 +21,36 @@ class OneSizeBatches:
     def __getitems__(self, indices: Sequence[int]) -> list[dict]:
         """The samples of a batch; raises a ``UserError`` if their images have several sizes."""
         samples = [self[int(index)] for index in indices]
-        _refuse_several_sizes(
-            samples, type(self).__name__, lambda place: self.get_data_info(int(indices[place]))
-        )
+        _refuse_several_sizes(samples)
         return samples
 
 
 @FUNCTIONS.register_module()
 def one_size_collate(batch: Sequence[Mapping]) -> Any:
-    """Stack the samples of a batch, or name the images that do not fit.
+    """Stack the samples of a batch, or name the images that do not fit, by a ``UserError``.
 
     In a config: ``collate_fn=dict(type='mmrank.one_size_collate')``. Takes samples of any data set,
     with or without wrappers, and returns what mmengine's ``default_collate`` makes of them.
-
-    Raises:
-        UserError: If their images have several sizes.
     """
-    _refuse_several_sizes(batch, 'the data set', lambda place: batch[place]['data_samples'])
+    _refuse_several_sizes(batch)
     return default_collate(batch)
 
 
-def _refuse_several_sizes(samples: Sequence, source: str, info_of: Callable[[int], Any]) -> None:
-    sizes: dict[tuple, int] = {}
+def _refuse_several_sizes(samples: Sequence) -> None:
+    images: dict[tuple, str] = {}
     for place, sample in enumerate(samples):
         inputs = sample.get('inputs') if isinstance(sample, dict) else None
         if isinstance(inputs, Tensor):
-            sizes.setdefault(tuple(inputs.shape), place)
-    if len(sizes) > 1:
-        listed = ', '.join(
-            f'{_image(info_of, place)} is {"x".join(map(str, size))}'
-            for size, place in list(sizes.items())[:3]
-        )
+            path = getattr(sample.get('data_samples'), 'img_path', f'sample {place} of the batch')
+            images.setdefault(tuple(inputs.shape), path)
+    if len(images) > 1:
+        listed = [f'{path} is {"x".join(map(str, size))}' for size, path in images.items()]
         raise UserError(
-            f'the images of a batch have several sizes after the pipeline of {source}: {listed}. '
-            "Fix: let the pipeline give them one, before PackInputs: dict(type='ResizeEdge', "
-            "scale=256), dict(type='CenterCrop', crop_size=224); for training "
+            f'the images of a batch have several sizes: {", ".join(listed[:3])}. Fix: let the '
+            "pipeline give them one, before PackInputs: dict(type='ResizeEdge', scale=256), "
+            "dict(type='CenterCrop', crop_size=224); for training "
             "dict(type='RandomResizedCrop', scale=224)"
         )
-
-
-def _image(info_of: Callable[[int], Any], place: int) -> str:
-    try:
-        found = info_of(place).get('img_path')
-    except (KeyError, AttributeError):  # no description of the sample
-        found = None
-    return str(found or f'sample {place} of the batch')
 
 
 @DATASETS.register_module()
@@ -79,15 +64,13 @@ class IndexedConcatDataset(OneSizeBatches, ConcatDataset):
 
     See mmengine's ``ConcatDataset`` for the arguments. The pipelines of the parts run first; the
     two numbers are then written into the meta information of ``data_samples``, or into the item
-    where it has none. Images of several sizes in a batch are refused by name.
+    where it has none.
     """
 
     def __getitem__(self, idx: int) -> dict:
         """The item at a position, with both numbers."""
         item = super().__getitem__(idx)
-        dataset_idx, _ = self._get_ori_dataset_idx(idx)
-        position = idx if idx >= 0 else len(self) + idx
-        numbers = dict(sample_idx=position, dataset_idx=dataset_idx)
+        numbers = self._numbers(idx)
         if 'data_samples' in item:
             item['data_samples'].set_metainfo(numbers)
         else:
@@ -96,6 +79,8 @@ class IndexedConcatDataset(OneSizeBatches, ConcatDataset):
 
     def get_data_info(self, idx: int) -> dict:
         """Data info of a sample of a part, with both indices."""
+        return {**super().get_data_info(idx), **self._numbers(idx)}
+
+    def _numbers(self, idx: int) -> dict[str, int]:
         dataset_idx, _ = self._get_ori_dataset_idx(idx)
-        info = super().get_data_info(idx)
-        return {**info, 'sample_idx': idx, 'dataset_idx': dataset_idx}
+        return dict(sample_idx=idx % len(self), dataset_idx=dataset_idx)

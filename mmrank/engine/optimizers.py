@@ -26,10 +26,6 @@ class SUM(Optimizer):
         momentum: beta in ``[0, 1)``.
         s: Interpolation, >= 0; 0 is heavy ball, 1 is Nesterov.
         weight_decay: L2 coefficient added to the gradient, >= 0.
-
-    Raises:
-        ValueError: On a parameter out of range.
-        RuntimeError: On a sparse gradient.
     """
 
     def __init__(

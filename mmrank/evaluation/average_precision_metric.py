@@ -19,7 +19,7 @@ _HEADER = ('class', 'positives', 'negatives', 'AP', 'AUROC')
 
 
 @dataclass(frozen=True)
-class ClassFigures:
+class _ClassFigures:
     """Figures in [0, 1] of C classes, (C,), NaN where there is no positive or no negative.
 
     The micro figures are of one ranking of all scores of the classes that have both.
@@ -53,7 +53,7 @@ def class_figures(
     names: list[str],
     max_fpr: float = 1.0,
     min_tpr: float = 0.0,
-) -> ClassFigures:
+) -> _ClassFigures:
     """Figures of (n, C) scores and bools, the samples ranked once for each of C named classes."""
     if scores.isnan().any():
         row, column = scores.isnan().nonzero()[0].tolist()
@@ -75,7 +75,7 @@ def class_figures(
         if is_partial:
             part[i] = partial_auroc(*own, max_fpr=max_fpr, min_tpr=min_tpr)
     flat = scores[:, whole].flatten(), is_positive[:, whole].flatten()
-    return ClassFigures(
+    return _ClassFigures(
         names=names,
         positives=positives,
         negatives=negatives,
@@ -178,7 +178,7 @@ class AveragePrecisionMetric(BaseMetric):
                 found |= {f'AP/{name}': float(ap), f'AUROC/{name}': float(area)}
         return {name: 100 * value for name, value in found.items()}
 
-    def _check(self, figures: ClassFigures) -> None:
+    def _check(self, figures: _ClassFigures) -> None:
         empty = [name for name, ap in zip(figures.names, figures.ap) if ap.isnan()]
         if not empty:
             return

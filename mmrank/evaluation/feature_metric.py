@@ -137,9 +137,19 @@ class FeatureMetric(BaseMetric):
             )
         return value
 
+    def label_field(self, sample: dict) -> Tensor:
+        """The field with the class of a sample; a class below 0 is refused."""
+        value = torch.as_tensor(self.field(sample, self.label_key, 'label_key'))
+        if (value < 0).any():
+            raise UserError(
+                f'field {self.label_key!r} must hold class indices >= 0, got {value.tolist()}. '
+                'Fix: leave samples without a class out of the data set'
+            )
+        return value
+
     def label(self, sample: dict) -> int | list[int]:
         """Class index of a sample."""
-        value = torch.as_tensor(self.field(sample, self.label_key, 'label_key'))
+        value = self.label_field(sample)
         if value.numel() != 1 or value.is_floating_point():
             raise ValueError(
                 f'field {self.label_key!r} must be one class index, got {value.tolist()}; for '

@@ -14,15 +14,15 @@ from mmrank.functional import k_nearest_votes, unit_rows
 from mmrank.registry import METRICS
 
 
-def count_hits(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+def _count_hits(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     """Right answers and samples of each of C classes, (2, C) int64, of (n,) predictions."""
     return torch.stack(
         [torch.bincount(x, minlength=num_classes) for x in (labels[predicted == labels], labels)]
     )
 
 
-def accuracies(hits: Tensor, classes: Sequence[str] | None, per_class: bool) -> dict[str, float]:
-    """Figures in percent of (2, C) hits of :func:`count_hits`.
+def _accuracies(hits: Tensor, classes: Sequence[str] | None, per_class: bool) -> dict[str, float]:
+    """Figures in percent of (2, C) hits of :func:`_count_hits`.
 
     ``mean_class_accuracy`` is over the classes that have samples; ``per_class`` adds
     ``accuracy/NAME`` of those, by number where ``classes`` is None.
@@ -40,7 +40,7 @@ def accuracies(hits: Tensor, classes: Sequence[str] | None, per_class: bool) -> 
     return figures
 
 
-class FrozenFeatureMetric(FeatureMetric):
+class _FrozenFeatureMetric(FeatureMetric):
     """Base of metrics that learn from a labelled bank and predict queries.
 
     The data loader of the evaluation goes through both, as in
@@ -87,7 +87,7 @@ class FrozenFeatureMetric(FeatureMetric):
 
 
 @METRICS.register_module()
-class KNNMetric(FrozenFeatureMetric):
+class KNNMetric(_FrozenFeatureMetric):
     """Classifies test images by a vote of their nearest training images.
 
     Similarities are cosines, votes weighted; see :func:`mmrank.functional.k_nearest_votes`. Several
@@ -96,7 +96,7 @@ class KNNMetric(FrozenFeatureMetric):
     Args:
         k: Number of neighbours.
         tau: Temperature of the votes.
-        **kwargs: See :class:`FrozenFeatureMetric`.
+        **kwargs: See :class:`_FrozenFeatureMetric`.
     """
 
     default_prefix = 'knn'
@@ -122,10 +122,10 @@ class KNNMetric(FrozenFeatureMetric):
             self.k,
             self.tau,
         )
-        hits = count_hits(votes.argmax(1), samples.labels[queries], num_classes)
+        hits = _count_hits(votes.argmax(1), samples.labels[queries], num_classes)
         if group is not None:
             dist.all_reduce(hits, group=group)
-        return accuracies(hits, samples.classes, self.per_class)
+        return _accuracies(hits, samples.classes, self.per_class)
 
 
 #: Weight of the squared weights of a linear probe.
@@ -196,7 +196,7 @@ class LinearProbe:
 
 
 @METRICS.register_module()
-class LinearProbeMetric(FrozenFeatureMetric):
+class LinearProbeMetric(_FrozenFeatureMetric):
     """Fits a linear classifier to training images and tests it on the others.
 
     The quick form of a linear evaluation: images are not augmented, and the classifier is at its
@@ -205,7 +205,7 @@ class LinearProbeMetric(FrozenFeatureMetric):
     several processes the first one fits.
 
     Args:
-        **kwargs: See :class:`FrozenFeatureMetric`.
+        **kwargs: See :class:`_FrozenFeatureMetric`.
     """
 
     default_prefix = 'linear'
@@ -218,5 +218,5 @@ class LinearProbeMetric(FrozenFeatureMetric):
         bank, queries = samples.in_gallery, samples.rows_of_queries()
         probe = LinearProbe(samples.features[bank], samples.labels[bank], num_classes)
         predicted = probe(samples.features[queries]).argmax(1)
-        hits = count_hits(predicted, samples.labels[queries], num_classes)
-        return accuracies(hits, samples.classes, self.per_class)
+        hits = _count_hits(predicted, samples.labels[queries], num_classes)
+        return _accuracies(hits, samples.classes, self.per_class)

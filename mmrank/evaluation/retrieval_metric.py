@@ -1,72 +1,20 @@
 """Exact retrieval figures as a metric of an mmengine runner."""
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
 import torch
-from mmengine.logging import print_log
 from torch import Tensor
 
-from mmrank.checks import check_at_least
 from mmrank.errors import UserError
 from mmrank.evaluation.feature_metric import FeatureMetric
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
 from mmrank.functional import level_metrics, retrieval_metrics
-from mmrank.functional.metrics.retrieval.metrics import OF_ALL_POSITIVES, check_recall_at
+from mmrank.functional.metrics.retrieval.metrics import check_recall_at
 from mmrank.registry import METRICS
 
-# Seconds between two lines.
-_INTERVAL = 10.0
-
-
-class RetrievalProgress:
-    """Logs how many queries are ranked and the seconds left, every ten seconds."""
-
-    def __init__(self) -> None:
-        self._start = self._last = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self._last < _INTERVAL or done == total:
-            return
-        self._last = now
-        left = (now - self._start) / done * (total - done)
-        text = f'retrieval: {done} of {total} queries ranked, {left:.0f} s left'
-        print_log(text, logger='current')
-
-
-def random_galleries(labels: Tensor, per_class: int, splits: int) -> Iterator[Tensor]:
-    """Draw ``splits`` (N,) bool masks of the gallery, as VehicleID's authors evaluate.
-
-    Liu et al., Deep Relative Distance Learning, CVPR 2016, 5.2: one image of each vehicle is the
-    gallery, all others are queries, repeated ten times. A class of no more than ``per_class``
-    images gives no query. The galleries depend on the labels alone.
-    """
-    g = torch.Generator().manual_seed(0)
-    for _ in range(splits):
-        order = torch.randperm(labels.numel(), generator=g).to(labels.device)
-        # A stable sort by class keeps the random order inside each class.
-        order = order[labels[order].argsort(stable=True)]
-        ordered = labels[order]
-        place = torch.arange(ordered.numel(), device=labels.device)
-        place -= torch.searchsorted(ordered, ordered)
-        yield torch.zeros_like(labels, dtype=torch.bool).scatter_(0, order, place < per_class)
-
-
 _COUNTS = ('queries', 'queries_without_positive')
-
-
-def _refuse_both(first: dict, second: dict) -> None:
-    """Refuse settings of two groups that exclude each other; None is not set."""
-    for name, value in first.items():
-        for other, other_value in second.items():
-            if value is not None and other_value is not None:
-                raise UserError(
-                    f'{name}={value!r} and {other}={other_value!r} exclude each other',
-                    f'leave {name} or {other} out',
-                )
 
 
 @METRICS.register_module()
@@ -94,15 +42,10 @@ class RetrievalMetric(FeatureMetric):
             that have its value, which are neither positives nor negatives. The camera
             gives the protocol of re-identification (Zheng et al., Scalable Person
             Re-identification, ICCV 2015), the sequence the one of tracks. None: only itself.
-        gallery_per_class: Draw this many images of each class as the gallery and take all others as
-            queries, ten times, and give the mean: 1 is the protocol of VehicleID's authors (Liu et
-            al., CVPR 2016). None: not drawn.
         recall_at: The K of Recall@K.
         multi_label: ``gt_label`` holds the indices of all classes of a sample, or zeros and ones
             for each class as floats or bools: what shares a class is a positive. False: one class,
             or levels from coarse to fine.
-        recall_only: Only Recall@K, which takes one comparison of a query's scores in place of one
-            for each of its positives.
         out_file: ``.npz`` file for embeddings, labels and image paths, which
             ``tools/analysis_tools/retrieval_report.py`` reads. None: none. A path is ``img_path``
             of a sample; where one has none, no paths are written.
@@ -110,8 +53,6 @@ class RetrievalMetric(FeatureMetric):
     """
 
     default_prefix = 'retrieval'
-    #: Number of random galleries with ``gallery_per_class``.
-    num_splits = 10
     #: Bytes of temporary tensors.
     memory_limit = 2**30
 
@@ -120,30 +61,25 @@ class RetrievalMetric(FeatureMetric):
         gallery_key: str | None = None,
         query_key: str | None = None,
         leave_out: str | None = None,
-        gallery_per_class: int | None = None,
         recall_at: Sequence[int] = (1, 10, 100, 1000),
         multi_label: bool = False,
-        recall_only: bool = False,
         out_file: str | None = None,
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
         check_recall_at(recall_at)
-        if gallery_per_class is not None:
-            check_at_least(1, gallery_per_class=gallery_per_class)
-        rules = dict(query_key=query_key, multi_label=multi_label or None)
-        drawn = dict(gallery_per_class=gallery_per_class)
-        _refuse_both(drawn, dict(gallery_key=gallery_key, **rules))
-        _refuse_both(dict(out_file=out_file), dict(leave_out=leave_out, **rules))
+        if out_file is not None and (query_key or leave_out or multi_label):
+            raise UserError(
+                'out_file does not hold what query_key, leave_out and multi_label ask for',
+                'leave out_file out, or these',
+            )
         if out_file is not None and not str(out_file).endswith('.npz'):
             raise ValueError(f'out_file must end in .npz, got {out_file!r}')
         self.gallery_key = gallery_key
         self.query_key = query_key
         self.leave_out = leave_out
-        self.gallery_per_class = gallery_per_class
         self.recall_at = tuple(recall_at)
         self.multi_label = multi_label
-        self.recall_only = recall_only
         self.out_file = out_file
 
     def join(self, results: list) -> RetrievalFeatures:
@@ -161,33 +97,16 @@ class RetrievalMetric(FeatureMetric):
         return samples
 
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
-        """mAP, R_precision, MAP_at_R and recall@K in percent, and counts.
-
-        With ``recall_only`` the first three are left out; see the class.
-        """
-        masks = [samples.in_gallery]
-        if self.gallery_per_class is not None:
-            masks = random_galleries(samples.labels, self.gallery_per_class, self.num_splits)
-        summaries = [self._summary(replace(samples, in_gallery=mask), group) for mask in masks]
-        # Every draw has as many queries.
-        return {
-            name: value
-            if name in _COUNTS
-            else 100 * sum(x[name] for x in summaries) / len(summaries)
-            for name, value in summaries[0].items()
-            if not (self.recall_only and name in OF_ALL_POSITIVES)
-        }
-
-    def _summary(self, samples: RetrievalFeatures, group) -> dict[str, float]:
+        """mAP, R_precision, MAP_at_R and recall@K in percent, and counts; see the class."""
         found = retrieval_metrics(
             *samples.sets(),
-            recall_only=self.recall_only,
             memory_limit=self.memory_limit,
-            progress=RetrievalProgress(),
             group=group,
             leave_out=samples.left_out(),
         ).summary(self.recall_at)
-        return found if samples.levels is None else found | self._of_levels(samples)
+        if samples.levels is not None:
+            found |= self._of_levels(samples)
+        return {name: x if name in _COUNTS else 100 * x for name, x in found.items()}
 
     def _of_levels(self, samples: RetrievalFeatures) -> dict[str, float]:
         sets = replace(samples, labels=cast(Tensor, samples.levels)).sets()
@@ -197,16 +116,15 @@ class RetrievalMetric(FeatureMetric):
 
     def label(self, sample: dict) -> int | list[int]:
         """Class index of a sample, or the indices of several levels or classes."""
-        value = torch.as_tensor(self.field(sample, self.label_key, 'label_key'))
+        value = self.label_field(sample)
         if self.multi_label:
             return self._classes_of(value)
         if value.dim() != 1 or value.numel() < 2 or value.is_floating_point():
             return super().label(sample)
-        rules = self.query_key or self.leave_out
-        if self.recall_only or rules:
+        if self.query_key or self.leave_out:
             raise UserError(
-                f'{self.label_key} has {value.numel()} levels, of which query_key=, leave_out= and '
-                'recall_only=True know nothing. Fix: leave these out, or give one label'
+                f'{self.label_key} has {value.numel()} levels, of which query_key= and leave_out= '
+                'know nothing. Fix: leave these out, or give one label'
             )
         return value.tolist()
 
@@ -219,11 +137,6 @@ class RetrievalMetric(FeatureMetric):
                     f'{value.tolist()}. Fix: round the labels'
                 )
             value = value.nonzero()
-        if (value < 0).any():
-            raise UserError(
-                f'field {self.label_key!r} must hold class indices, got {value.tolist()}. Fix: '
-                'leave out the label of what is unknown'
-            )
         return value.flatten().tolist()
 
     def describe(self, sample: dict) -> dict:

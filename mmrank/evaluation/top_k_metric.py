@@ -39,7 +39,7 @@ class TopKMetric(BaseMetric):
                 f'set top_k={self.k[-1]} of the model'
             )
         self.results += list(
-            top_k_figures(
+            _top_k_figures(
                 top,
                 data_batch['true']['rows'].cpu().numpy(),
                 data_batch['true']['cols'].cpu().numpy(),
@@ -59,7 +59,7 @@ class TopKMetric(BaseMetric):
         }
 
 
-def top_k_figures(
+def _top_k_figures(
     top: np.ndarray, true_rows: np.ndarray, true_cols: np.ndarray, k: Sequence[int]
 ) -> np.ndarray:
     """Precision, recall and NDCG, (B, 3, number of K) float64, of each left entity.

@@ -14,8 +14,6 @@ from mmrank.functional.metrics.average_precision import ndcg as ndcg
 from mmrank.functional.metrics.average_precision import partial_auroc as partial_auroc
 from mmrank.functional.metrics.k_nearest_votes import k_nearest_votes as k_nearest_votes
 from mmrank.functional.metrics.retrieval.levels import level_metrics as level_metrics
-from mmrank.functional.metrics.retrieval.metrics import RetrievalCurves as RetrievalCurves
-from mmrank.functional.metrics.retrieval.metrics import RetrievalFigures as RetrievalFigures
 from mmrank.functional.metrics.retrieval.metrics import nearest_in_gallery as nearest_in_gallery
 from mmrank.functional.metrics.retrieval.metrics import recall_curve as recall_curve
 from mmrank.functional.metrics.retrieval.metrics import retrieval_curves as retrieval_curves

@@ -33,13 +33,9 @@ ELSEWHERE = {
 #: Other names of settings that some losses have.
 _SYNONYMS = {
     'temperature': 'tau',
-    't': 'tau',
     'temp': 'tau',
     'n_classes': 'num_classes',
     'cls_num_list': 'class_counts',
-    'samples_per_class': 'class_counts',
-    'data_len': 'num_samples',
-    'N': 'num_samples',
 }
 
 

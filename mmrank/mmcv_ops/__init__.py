@@ -9,6 +9,7 @@ of mmcv is changed, and nothing is imported before mmcv asks for it.
 """
 
 import ctypes
+import importlib
 import importlib.machinery
 import importlib.util
 import sys
@@ -16,12 +17,13 @@ import warnings
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
 
 NAME = 'mmcv._ext'
 _EXTENSION = Path(__file__).with_name('extension.py')
 
 
-def load_error(origin: str) -> str:
+def _load_error(origin: str) -> str:
     """Return why a compiled module does not load; empty where it does, or is a Python file."""
     if not origin.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)):
         return ''
@@ -43,7 +45,7 @@ class _Finder(MetaPathFinder):
         if fullname != NAME:
             return None
         found = importlib.machinery.PathFinder.find_spec(fullname, path)
-        error = load_error(found.origin or '') if found else ''
+        error = _load_error(found.origin or '') if found else ''
         if found and not error:
             return found
         if error:
@@ -58,3 +60,10 @@ class _Finder(MetaPathFinder):
 
 if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
     sys.meta_path.insert(0, _Finder())
+
+
+def compiled_extension() -> ModuleType | None:
+    """Return mmcv's compiled module, or None where there is none that loads."""
+    found = importlib.import_module(NAME)
+    is_compiled = str(found.__file__).endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
+    return found if is_compiled else None

@@ -17,11 +17,7 @@ from mmrank.mmcv_ops.extension import __getattr__  # noqa: F401
 
 
 def main() -> int:
-    """Write the file, or remove it.
-
-    Returns:
-        0, or 1 where there is no mmcv.
-    """
+    """Write the file, or remove it; 1 where there is no mmcv."""
     parser = argparse.ArgumentParser(prog='python -m mmrank.mmcv_ops', description=__doc__)
     parser.add_argument('--remove', action='store_true', help='remove the file')
     args = parser.parse_args()

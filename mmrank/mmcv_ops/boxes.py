@@ -16,17 +16,7 @@ def _as_compared(threshold: float, dtype: torch.dtype) -> float:
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int = 0) -> Tensor:
-    """Greedy non-maximum suppression.
-
-    Args:
-        boxes: Corners (x1, y1, x2, y2), shape (N, 4).
-        scores: Shape (N,).
-        iou_threshold: A box that overlaps a better one by more goes.
-        offset: 0, or 1 where the last pixel belongs to the box.
-
-    Returns:
-        Indices of what stays, the best first, int64.
-    """
+    """Indices of what greedy non-maximum suppression leaves of corners, the best first."""
     boxes = at_least_float32(boxes)
     if offset:
         boxes = torch.cat([boxes[:, :2], boxes[:, 2:] + offset], dim=1)
@@ -65,20 +55,10 @@ def softnms(
     method: int,
     offset: int,
 ) -> Tensor:
-    """Soft non-maximum suppression: overlaps lower the scores of worse boxes.
+    """Indices of what soft non-maximum suppression leaves, the best first.
 
-    Args:
-        boxes: Corners, shape (N, 4), on the CPU.
-        scores: Shape (N,).
-        dets: Receives corners and new scores of what stays, shape (N, 5).
-        iou_threshold: Where methods 0 and 1 begin.
-        sigma: Width of method 2.
-        min_score: A box with less goes.
-        method: 0 removes, 1 multiplies by 1 - IoU, 2 by exp(-IoU^2 / sigma).
-        offset: 0, or 1 where the last pixel belongs to the box.
-
-    Returns:
-        Indices of what stays, the best first, int64.
+    Overlaps lower the scores of worse boxes: method 0 removes them, 1 multiplies by 1 - IoU, 2 by
+    exp(-IoU^2 / sigma). ``dets`` receives the corners and new scores, (N, 5).
     """
     rows = at_least_float32(torch.cat([boxes, scores[:, None].to(boxes)], dim=1)).numpy().copy()
     threshold = rows.dtype.type(iou_threshold)
@@ -107,42 +87,10 @@ def softnms(
     return torch.from_numpy(order)
 
 
-def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
-    """Group boxes by the better box that suppresses them.
-
-    Args:
-        dets: Corners and scores, shape (N, 5).
-        iou_threshold: A box that overlaps a better one by this or more joins its group.
-
-    Returns:
-        Indices of each group, the best box first.
-    """
-    dets = at_least_float32(dets)
-    left = dets[:, 4].sort(descending=True)[1].numpy()
-    boxes = dets[:, :4].numpy()
-    threshold = boxes.dtype.type(iou_threshold)
-    groups = []
-    while len(left):
-        best, left = left[0], left[1:]
-        joins = _overlaps(boxes[best], boxes[left], 0) >= threshold
-        groups.append([int(best), *left[joins].tolist()])
-        left = left[~joins]
-    return groups
-
-
 def bbox_overlaps(
     bboxes1: Tensor, bboxes2: Tensor, ious: Tensor, mode: int, aligned: bool, offset: int
 ) -> None:
-    """Write overlaps of boxes into ``ious``.
-
-    Args:
-        bboxes1: Corners, shape (N, 4).
-        bboxes2: Corners, shape (M, 4).
-        ious: Shape (N,) where ``aligned``, else (N, M).
-        mode: 0 divides by the union, 1 by the area of ``bboxes1``.
-        aligned: Pairs by index.
-        offset: 0, or 1 where the last pixel belongs to the box.
-    """
+    """Write overlaps into ``ious``: mode 0 divides by the union, 1 by the area of ``bboxes1``."""
     first = at_least_float32(bboxes1)
     second = at_least_float32(bboxes2)
     if not aligned:

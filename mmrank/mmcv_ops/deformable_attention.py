@@ -32,14 +32,6 @@ def ms_deform_attn_forward(
 ) -> Tensor:
     """Sample the levels at the locations and sum by the weights.
 
-    Args:
-        value: Shape (batch, positions of all levels, heads, width).
-        value_spatial_shapes: Height and width of each level, shape (levels, 2).
-        value_level_start_index: Not needed: levels follow each other.
-        sampling_locations: x and y in [0, 1], shape (batch, queries, heads, levels, points, 2).
-        attention_weights: Shape (batch, queries, heads, levels, points).
-        im2col_step: Not needed.
-
     Returns:
         Shape (batch, queries, heads * width).
     """

@@ -104,17 +104,7 @@ def deform_conv_forward(
     ones: Tensor,
     **settings: int,
 ) -> None:
-    """Write the deformable convolution into ``output``.
-
-    Args:
-        input: Shape (N, C, H, W).
-        weight: Shape (out, C / groups, kernel height, kernel width).
-        offset: y and x of each tap, shape (N, 2 * deformable groups * taps, out H, out W).
-        output: Shape (N, out, out H, out W).
-        columns: Not needed.
-        ones: Not needed.
-        settings: Kernel size, stride, padding, dilation and groups as mmcv names them.
-    """
+    """Write the convolution, with (N, 2 * groups * taps, H, W) offsets y and x of the taps."""
     tensors = _arguments(weight, offset, None, None)
     _convolve(output, input, tensors, _ordered(settings, _VERSION_1, has_mask=False))
 
@@ -164,20 +154,7 @@ def modulated_deform_conv_forward(
     with_bias: bool,
     **settings: int,
 ) -> None:
-    """Write the modulated deformable convolution into ``output``.
-
-    Args:
-        input: Shape (N, C, H, W).
-        weight: Shape (out, C / groups, kernel height, kernel width).
-        bias: Shape (out,); read where ``with_bias``.
-        ones: Not needed.
-        offset: y and x of each tap, shape (N, 2 * deformable groups * taps, out H, out W).
-        mask: Factor of each tap, shape (N, deformable groups * taps, out H, out W).
-        output: Shape (N, out, out H, out W).
-        columns: Not needed.
-        with_bias: Whether there is a bias.
-        settings: Kernel size, stride, padding, dilation and groups as mmcv names them.
-    """
+    """Write the convolution whose taps have offsets and a factor each, the ``mask``."""
     offset = _of_size(offset, output)
     mask = _of_size(mask, output)
     tensors = _arguments(weight, offset, mask, bias if with_bias else None)

@@ -17,7 +17,7 @@ except ImportError as error:
         'compiled operators.'
     ) from error
 
-from mmrank.mmcv_ops.boxes import bbox_overlaps, nms, nms_match, softnms
+from mmrank.mmcv_ops.boxes import bbox_overlaps, nms, softnms
 from mmrank.mmcv_ops.deformable_attention import ms_deform_attn_backward, ms_deform_attn_forward
 from mmrank.mmcv_ops.deformable_convolution import (
     deform_conv_backward_input,
@@ -28,12 +28,7 @@ from mmrank.mmcv_ops.deformable_convolution import (
 )
 from mmrank.mmcv_ops.focal_losses import sigmoid_focal_loss_backward, sigmoid_focal_loss_forward
 from mmrank.mmcv_ops.refusal import refuse_operator
-from mmrank.mmcv_ops.rois import (
-    roi_align_backward,
-    roi_align_forward,
-    roi_pool_backward,
-    roi_pool_forward,
-)
+from mmrank.mmcv_ops.rois import roi_align_backward, roi_align_forward
 
 __all__ = [
     'bbox_overlaps',
@@ -47,11 +42,8 @@ __all__ = [
     'ms_deform_attn_backward',
     'ms_deform_attn_forward',
     'nms',
-    'nms_match',
     'roi_align_backward',
     'roi_align_forward',
-    'roi_pool_backward',
-    'roi_pool_forward',
     'sigmoid_focal_loss_backward',
     'sigmoid_focal_loss_forward',
     'softnms',

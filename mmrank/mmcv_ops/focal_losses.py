@@ -27,16 +27,7 @@ def _sigmoid_terms(input: Tensor, target: Tensor, alpha: float) -> tuple:
 def sigmoid_focal_loss_forward(
     input: Tensor, target: Tensor, weight: Tensor, output: Tensor, gamma: float, alpha: float
 ) -> None:
-    """Write the loss of each logit into ``output``.
-
-    Args:
-        input: Logits, shape (N, C).
-        target: Class of each row, shape (N,); C is background.
-        weight: Of each class, shape (C,), or empty.
-        output: Shape (N, C).
-        gamma: Exponent of the modulating factor.
-        alpha: Weight of positives; negatives have 1 - alpha.
-    """
+    """Write the loss of each of (N, C) logits; target C is background."""
     p, q, positives, negatives = _sigmoid_terms(input, target, alpha)
     loss = positives * q.pow(gamma) * p.clamp(min=_SMALLEST).log()
     loss = loss + negatives * p.pow(gamma) * q.clamp(min=_SMALLEST).log()

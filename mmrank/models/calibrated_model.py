@@ -14,10 +14,8 @@ from mmrank.registry import MODELS
 class CalibratedMixin(MadeClass):
     """Mixin for detectors and classifiers: ``predict`` calibrates.
 
-    Weights, their keys and the forward pass are the host's. The maps act on what the host
-    predicts, after thresholds, non-maximum suppression and the limit of boxes an image: the same
-    boxes in the same places, with other scores. Within a class their order and ties stay, so that
-    each class's average precision does.
+    The maps act on what the host predicts, after thresholds and non-maximum suppression: the same
+    boxes, with other scores. Within a class their order and ties stay, and its average precision.
     """
 
     name_prefix = 'Calibrated'
@@ -120,12 +118,7 @@ def _check_task(model: nn.Module, maps: Calibration) -> None:
 
 def _head(model: nn.Module) -> nn.Module | None:
     """The head whose classes are the classes of the predictions."""
-    for path in ('roi_head.bbox_head', 'bbox_head', 'head'):
-        found = model
-        for name in path.split('.'):
-            found = getattr(found, name, None)
-        if isinstance(found, nn.ModuleList):
-            found = found[-1]  # of a cascade
-        if found is not None:
-            return found
-    return None
+    if hasattr(model, 'roi_head'):
+        heads = getattr(model.roi_head, 'bbox_head', None)
+        return heads[-1] if isinstance(heads, nn.ModuleList) else heads  # of a cascade
+    return getattr(model, 'bbox_head', getattr(model, 'head', None))

@@ -7,9 +7,7 @@ import torch
 from mmpretrain.models import ImageToImageRetriever
 from mmpretrain.structures import DataSample
 from torch import Tensor
-from torch.nn.functional import normalize
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.data import DataLoader
 
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.backbones.feature_mixup import FeatureMixupMixin
@@ -18,24 +16,11 @@ from mmrank.models.heads.retrieval_head import RetrievalHead
 from mmrank.models.heads.sample_fields import labels_of
 
 
-def cosine_similarity(a: Tensor, b: Tensor) -> Tensor:
-    """(N, M) cosines of (N, D) and (M, D) floats, as one matrix product.
-
-    mmpretrain's broadcasts to (N, M, D): 8 GB for 64 queries of length 512 in a gallery of 60,000.
-    """
-    return normalize(a, dim=1) @ normalize(b, dim=1).t()
-
-
 class EmbeddingRetriever(ImageToImageRetriever):
     """Retriever whose head sees labels, indices and mixed features.
 
-    Two uses, which go together:
-
-    * Same-set retrieval, the benchmarks' protocol. ``predict`` puts the embedding into
-      ``data_sample.feature``, and ``mmrank.RetrievalMetric`` searches.
-    * A fixed gallery: with the attribute ``prototype``, a data loader, a tensor or the path of one,
-      ``predict`` also sets ``pred_score`` (M,) and ``pred_label`` as mmpretrain's retriever does.
-      Its ``ImageRetrievalInferencer`` sets it.
+    ``predict`` puts the embedding into ``data_sample.feature``, and ``mmrank.RetrievalMetric``
+    searches.
 
     Args:
         image_encoder: Config of the encoder, or a list of configs that are run one after the other.
@@ -65,11 +50,10 @@ class EmbeddingRetriever(ImageToImageRetriever):
             image_encoder,
             torch.empty(0),  # the host insists on a gallery
             head=head,
-            similarity_fn=cosine_similarity,
             data_preprocessor=data_preprocessor,
             init_cfg=init_cfg,
         )
-        self.prototype: DataLoader | str | Tensor | None = None
+        self.prototype = None
         self.freeze_bn = freeze_bn
         if freeze_bn:
             for layer in self._batch_norms():
@@ -110,28 +94,15 @@ class EmbeddingRetriever(ImageToImageRetriever):
     def predict(
         self, inputs: Tensor, data_samples: Sequence[DataSample] | None = None, **kwargs
     ) -> list[DataSample]:
-        """Data samples, given or new, with their embedding ``feature``, (D,), and matches."""
-        if self.prototype is not None and not self.prototype_inited:
-            self.prepare_prototype()
+        """Data samples, given or new, with their embedding ``feature``, (D,)."""
         feats = self.extract_feat(inputs)
         if data_samples is None:
             data_samples = [DataSample() for _ in range(feats.size(0))]
-        if self.prototype is not None:
-            data_samples = self._get_predictions(self.matching(feats), data_samples)
         embed = self.head if isinstance(self.head, RetrievalHead) else unit_rows
         embeddings = embed(feats)
         for sample, row in zip(data_samples, embeddings):
             sample.set_field(row, 'feature')
         return data_samples
-
-    def prepare_prototype(self) -> None:
-        """Embed the gallery, if there is one, in evaluation mode."""
-        if self.prototype is None:
-            return
-        training = self.training
-        super().prepare_prototype()
-        # The host leaves a model that embedded a data loader in evaluation.
-        self.train(training)
 
     def _batch_norms(self) -> list[_BatchNorm]:
         return [m for m in self.image_encoder.modules() if isinstance(m, _BatchNorm)]

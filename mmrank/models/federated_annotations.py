@@ -61,7 +61,7 @@ def exhaustive_classes(
     return torch.from_numpy(found).to(device, non_blocking=True)
 
 
-def counted_scores(
+def _counted_scores(
     exhaustive: Tensor, images: Tensor, target: Tensor, weight: Tensor | None
 ) -> Tensor:
     """(n, C) bool: positives, and other scores in images that are exhaustive for their class.
@@ -87,10 +87,9 @@ def federated_weight(
     """(n, C) weights by which a loss ignores classes that an image is not annotated for.
 
     Bool for a ranking loss, which only compares weights with 0; else the rows' weights where a
-    score counts, and 0. The arguments are as in :func:`counted_scores`, and a loss that
-    :func:`check_federated_loss` accepts.
+    score counts, and 0. See :func:`_counted_scores` for the arguments.
     """
-    counted = counted_scores(exhaustive, images, target, weight)
+    counted = _counted_scores(exhaustive, images, target, weight)
     if isinstance(loss, HeadLoss):
         return counted
     if weight is None:

@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
+from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.text import Text
 from matplotlib.textpath import TextPath
 from PIL import Image
 
@@ -25,19 +26,38 @@ def shorten(name: str, length: int) -> str:
     return f'{name[: length - 1 - end]}…{name[-end:]}'
 
 
+def as_typed(figure: Figure) -> Figure:
+    """The figure with names as they are: a dollar begins no formula.
+
+    A character that the font lacks becomes its number, as ascii() writes it; another font is
+    chosen by ``font.family`` in matplotlibrc.
+    """
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+        text.set_text(_drawable(text.get_text()))
+    return figure
+
+
+def _drawable(text: str) -> str:
+    known = get_font(findfont(FontProperties())).get_charmap()
+    shown = (x if ord(x) in known or x == '\n' else ascii(x)[1:-1] for x in text)
+    return ''.join(shown)
+
+
 @lru_cache(maxsize=4096)
-def text_width(text: str, size: float, weight: str = 'normal') -> float:
+def _text_width(text: str, size: float, weight: str = 'normal') -> float:
     """Width in inches of one line, of ``size`` points and ``'normal'`` or ``'bold'`` weight."""
     if not text.strip():
         return 0.0  # no outline to measure
     font = FontProperties(weight=weight)
+    text = _drawable(text).replace('$', r'\$')
     return TextPath((0, 0), text, size=size, prop=font).get_extents().x1 / 72
 
 
 def fit_text(text: str, width: float, size: float, weight: str = 'normal') -> str:
     """Shorten a line in its middle to three characters or more until it fits a width in inches."""
     shown, length = text, len(text)
-    while length > 3 and text_width(shown, size, weight) > width:
+    while length > 3 and _text_width(shown, size, weight) > width:
         length -= 1
         shown = shorten(text, length)
     return shown
@@ -46,7 +66,7 @@ def fit_text(text: str, width: float, size: float, weight: str = 'normal') -> st
 def fit_two_lines(text: str, width: float, size: float, weight: str = 'normal') -> list[str]:
     """One or two lines that fit a width, broken at the space nearest the middle of the text."""
     spaces = [i for i, c in enumerate(text) if c == ' ']
-    if text_width(text, size, weight) <= width or not spaces:
+    if _text_width(text, size, weight) <= width or not spaces:
         return [fit_text(text, width, size, weight)]
     middle = min(spaces, key=lambda i: abs(2 * i - len(text)))
     halves = text[:middle], text[middle + 1 :]

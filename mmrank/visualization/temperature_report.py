@@ -86,7 +86,7 @@ def plot_history(
     return save(figure, path)
 
 
-def plot_classes(
+def _plot_classes(
     rows: Sequence[ClassTemperature],
     correlation: RankCorrelation,
     path: str | os.PathLike,
@@ -135,7 +135,7 @@ def plot_classes(
 
 
 @dataclass(frozen=True)
-class WarmImage:
+class _WarmImage:
     """One (H, W, 3) uint8 RGB image of the sheet; its label is '' where it is not known."""
 
     image: np.ndarray
@@ -143,9 +143,9 @@ class WarmImage:
     label: str
 
 
-def draw_temperature_sheet(
-    hot: Sequence[WarmImage],
-    cold: Sequence[WarmImage],
+def _draw_temperature_sheet(
+    hot: Sequence[_WarmImage],
+    cold: Sequence[_WarmImage],
     path: str | os.PathLike,
     title: str = '',
     columns: int = 10,
@@ -154,7 +154,7 @@ def draw_temperature_sheet(
     blocks = [(hot, HOT, 'largest temperatures'), (cold, COLD, 'smallest temperatures')]
     blocks = [block for block in blocks if block[0]]
     if not blocks:
-        raise ValueError('draw_temperature_sheet needs at least one image')
+        raise ValueError('a sheet needs at least one image')
     rows = [-(-len(images) // columns) for images, *_ in blocks]
     height = sum(rows) * _ROW + 0.4 * len(blocks) + 0.3
     figure = Figure(figsize=(columns * _COLUMN, height), layout='constrained')
@@ -223,14 +223,14 @@ def write_temperature_report(
         paths.append(_write_classes(rows, folder / f'classes_{name}.csv'))
         picture = folder / f'classes_{name}.png'
         shown = min(num_extreme, num_visited // 2)
-        paths.append(plot_classes(rows, correlation, picture, name, shown))
+        paths.append(_plot_classes(rows, correlation, picture, name, shown))
     if num_images and num_visited > 1:
         hot, cold = (
             [_show(dataset, i, tau[i], labels, names) for i in own]
             for own in extreme_samples(tau, visited, num_images)
         )
         picture, title = folder / f'sheet_{name}.png', f'{name}, {num_visited:,} samples'
-        paths.append(draw_temperature_sheet(hot, cold, picture, title))
+        paths.append(_draw_temperature_sheet(hot, cold, picture, title))
     return paths, correlation
 
 
@@ -254,7 +254,7 @@ def _write_classes(rows: Sequence[ClassTemperature], path: Path) -> Path:
     return write_csv_atomically(lines, path)
 
 
-def _show(dataset, index: int, tau: float, labels, names) -> WarmImage:
+def _show(dataset, index: int, tau: float, labels, names) -> _WarmImage:
     item = dataset.get_data_info(int(index))
     image = item.get('img')
     if image is None:
@@ -267,4 +267,4 @@ def _show(dataset, index: int, tau: float, labels, names) -> WarmImage:
         texts = (item.get(key) for key in _TEXT_KEYS)
         label = next((t for t in texts if t), '')
         label = label if isinstance(label, str) else str(label[0])
-    return WarmImage(np.asarray(image), float(tau), label)
+    return _WarmImage(np.asarray(image), float(tau), label)

@@ -125,7 +125,7 @@ def permuted_blocks(values: np.ndarray, draws: int, seed: int) -> Iterator[np.nd
         yield rng.permuted(np.tile(values, (count,) + (1,) * values.ndim), axis=-1)
 
 
-def rank_correlation(
+def _rank_correlation(
     x: np.ndarray, y: np.ndarray, permutations: int = PERMUTATIONS, seed: int = 0
 ) -> RankCorrelation:
     """Spearman's rank correlation with the p-value of a permutation test.
@@ -193,7 +193,7 @@ def frequency_correlation(rows: Sequence[ClassTemperature]) -> RankCorrelation:
     independent, and with thousands of them any difference would be significant.
     """
     counts, means = zip(*[(float(row.count), row.mean) for row in rows if row.count])
-    return rank_correlation(np.array(counts), np.array(means))
+    return _rank_correlation(np.array(counts), np.array(means))
 
 
 class TemperatureHistory:

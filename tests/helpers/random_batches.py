@@ -27,6 +27,14 @@ def two_views(n=6, seed=0, dim=4):
     return [torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)]
 
 
+def with_gradient(function, leaf, *args, **kwargs):
+    """Value of a function of a tensor, and the gradient of its sum."""
+    leaf = leaf.detach().clone().requires_grad_()
+    value = function(leaf, *args, **kwargs)
+    (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    return value.detach(), gradient
+
+
 def assert_same_gradients(found, expected, leaves, **tolerance):
     """Compare a value, or several with a weight each, and the gradients."""
     torch.testing.assert_close(found, expected, **tolerance)

@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from mmrank.distributed import world_group
 from mmrank.losses import EmbeddingBatch
-from mmrank.models.heads.retrieval_head import EmbeddingRows
+from mmrank.models.heads.retrieval_head import _EmbeddingRows
 
 #: Entries of each rank, step by step: uneven, and a rank without any.
 SIZES = {2: [(7, 5), (5, 2), (4, 0)], 3: [(5, 4, 3), (4, 0, 3)]}
@@ -20,7 +20,7 @@ def queries_of_all_ranks(embeddings, labels):
     group = world_group()
     if group is None:
         return EmbeddingBatch.of_one_batch(embeddings, labels)
-    joined, begin, _ = EmbeddingRows(embeddings, labels, labels).of_all_ranks(group)
+    joined, begin, _ = _EmbeddingRows(embeddings, labels, labels).of_all_ranks(group)
     columns = torch.arange(begin, begin + len(embeddings))
     itself = torch.arange(len(joined))[:, None] == columns
     return EmbeddingBatch(joined.embeddings, joined.labels, embeddings, labels, itself)

@@ -1,6 +1,6 @@
 """A record of a detector's test run, with made-up figures."""
 
-from mmrank.apis.coco.runs import RunRecord
+from detectors.runs import RunRecord
 
 
 def run_record(**changes) -> RunRecord:
@@ -10,10 +10,6 @@ def run_record(**changes) -> RunRecord:
         config='focal.py',
         checkpoint='focal.pth',
         ann_file='val.json',
-        image_dir='images',
-        loss='Focal',
-        backbone='ResNet-50',
-        test_size='1333 x 800',
         device='CPU, 2 threads',
         batch_size=2,
         timed_images=8,

@@ -8,13 +8,10 @@ import sys
 import pytest
 import torch
 from docs_blocks import PAGES, all_blocks, output_of
-from gloo_processes import run_on_ranks
 from torch.nn.functional import normalize
-from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.adapters import OpenCLIPLoss, use_contrastive_loss
-from mmrank.errors import UserError
-from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, SigLIPLoss, SogCLRLoss, StableAPLoss
+from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, SigLIPLoss, SogCLRLoss
 
 transformers = pytest.importorskip('transformers')
 
@@ -154,26 +151,6 @@ def test_trains_saves_loads_and_resumes(name, tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def _step(rank, own, name):
-    model = use_contrastive_loss(clip(), LOSSES[name]())
-    called = DistributedDataParallel(model) if len(own) > 1 else model
-    for _ in range(2):  # the second with a state
-        model.zero_grad()
-        loss = called(**batch(own[rank])).loss
-        loss.backward()
-    state = [x for k, x in model.state_dict().items() if k.startswith('contrastive_loss')]
-    return [loss, *state, *(x.grad for x in model.parameters() if x.grad is not None)]
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-@pytest.mark.parametrize('name', ['iSogCLR', 'SigLIP'])
-def test_two_ranks_equal_one(name):
-    single = [x.detach() for x in _step(0, [slice(0, PAIRS)], name)]
-    for found in run_on_ranks(_step, 2, [slice(0, 6), slice(6, PAIRS)], name):
-        torch.testing.assert_close(found, single, rtol=1e-4, atol=1e-6)
-
-
 @every_loss
 def test_the_calling_form_of_open_clip(name):
     g = torch.Generator().manual_seed(0)
@@ -222,17 +199,3 @@ def test_blocks_of_the_pages(page, mark, package, tmp_path):
     found = [x for _, x in all_blocks(PAGES / 'users' / f'{page}.md') if mark in x]
     (tmp_path / 'typed.py').write_text(found[0])
     output_of(['python typed.py'], tmp_path)
-
-
-def test_messages():
-    views = [torch.eye(3), torch.eye(3), torch.tensor(10.0)]
-    with pytest.raises(TypeError, match='StableAPLoss is not contrastive'):
-        OpenCLIPLoss(StableAPLoss())
-    with pytest.raises(UserError, match='needs its index. Fix: sample_idx'):
-        OpenCLIPLoss(LOSSES['SogCLR']())(*views)
-    with pytest.raises(UserError, match='SigLIPLoss needs the logit_bias'):
-        OpenCLIPLoss(SigLIPLoss())(*views)
-    with pytest.raises(TypeError, match='Linear has no parameter logit_scale'):
-        use_contrastive_loss(torch.nn.Linear(2, 2), SigLIPLoss())
-    with pytest.raises(UserError, match='has a contrastive loss already'):
-        use_contrastive_loss(use_contrastive_loss(clip(), SigLIPLoss()), SigLIPLoss())

@@ -6,7 +6,6 @@ from pathlib import Path
 import adapter_models as models
 import pytest
 import torch
-from gloo_processes import run_on_ranks
 
 from mmrank.adapters import load_ranking_state, remove_ranking_loss, use_ranking_loss
 from mmrank.errors import UserError
@@ -78,41 +77,7 @@ def test_the_block_of_the_page(tmp_path, monkeypatch):
         torch.testing.assert_close(plain(pixel_values=pixels).logits, shown, rtol=1e-4, atol=1e-4)
 
 
-def _step(rank, own):
-    model = use_ranking_loss(detector(), StableAPLoss(momentum=0.5))
-    pixels, labels = batch()
-    at = own[rank]
-    out = model(pixel_values=pixels[at], labels=labels[at])
-    out.loss.backward()
-    rankings = model.loss_function.rankings
-    return [
-        out.loss_dict['loss_ranking_aux_0'],
-        *(rankings[name].mean_positive.mean for name in rankings if name != 'aux_1'),
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_a_rank_without_boxes_takes_part_in_all_rankings():
-    # The second rank has no boxes, so no denoising queries.
-    first, second = run_on_ranks(_step, 2, [slice(0, 2), slice(2, 3)])
-    for a, b in zip(first, second):
-        torch.testing.assert_close(a, b)
-    assert first[0] > 0
-    assert all(mean != 0 for mean in first[1:])
-
-
 @pytest.mark.skipif(transformers.__version__ < '5', reason='transformers 5 has it')
 def test_a_weight_that_the_proposals_loss_lacks_is_refused():
     with pytest.raises(UserError, match='mal_alpha=0.5 .* Fix: mal_alpha=None'):
         use_ranking_loss(models.build('Deimv2', mal_alpha=0.5), StableAPLoss())
-
-
-def test_messages(tmp_path):
-    model = detector()
-    with pytest.raises(UserError, match='has no ranking loss'):
-        load_ranking_state(model, tmp_path)
-    model.save_pretrained(tmp_path)
-    use_ranking_loss(model, StableAPLoss())
-    with pytest.raises(UserError, match='belongs to another ranking loss'):
-        load_ranking_state(model, tmp_path)

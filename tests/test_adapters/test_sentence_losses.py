@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from gloo_processes import run_on_ranks
 from torch.nn.functional import normalize
 
 from mmrank.adapters import (
@@ -137,30 +136,6 @@ def evaluation_set():
     return queries, corpus, relevant
 
 
-def test_the_index_of_a_row_selects_its_state():
-    model, loss = sentence_model(), ISogCLRLoss(24, tau_init=0.5)
-    rows = [3, 17, 5, 9]
-    columns = [[column[i] for i in rows] for column in pairs()]
-    SentenceContrastLoss(model, loss)(features(model, *columns), torch.tensor(rows))
-    assert loss.temperature.seen.nonzero()[:, 0].tolist() == sorted(rows)
-
-
-def test_one_column_is_embedded_twice():
-    from sentence_transformers.sentence_transformer.modules import BoW, Dense, Dropout
-
-    torch.manual_seed(0)
-    modules = [BoW(WORDS), Dropout(0.3), Dense(len(WORDS), 6)]
-    model = st.SentenceTransformer(modules=modules, device='cpu').train()
-    loss = SentenceContrastLoss(model, InfoNCELoss(tau=0.1))
-    (column,) = features(model, TEXTS)
-    torch.manual_seed(3)
-    found = loss([column], None)
-    torch.manual_seed(3)
-    views = [model(dict(column))['sentence_embedding'] for _ in range(2)]
-    assert not torch.equal(*views)
-    torch.testing.assert_close(found, InfoNCELoss(tau=0.1)(*views))
-
-
 @pytest.mark.parametrize(
     'loss',
     [StableAPLoss(6, mode='per_class', **COSINES), SmoothAPLoss(tau=0.05)],
@@ -204,90 +179,6 @@ def test_in_batch_losses_know_the_pairs(model):
         wrapped(columns, queries)
     with pytest.raises(UserError, match='pairs must be a pair'):
         SentenceInBatchLoss(model, InBatchLoss(), [0, 1])
-
-
-def same_topic_first(model):
-    with torch.no_grad():
-        rows = normalize(model(features(model, TEXTS)[0])['sentence_embedding'])
-    scores = (rows @ rows.t()).fill_diagonal_(-2)
-    return (TOPICS[scores.argmax(1)] == TOPICS).float().mean().item()
-
-
-@pytest.mark.parametrize(
-    ('wrapper', 'loss', 'columns', 'labels'),
-    [
-        (SentenceContrastLoss, InfoNCELoss(tau=0.1), 2, None),
-        (SentenceContrastLoss, ISogCLRLoss(24), 2, torch.arange(24)),
-        (SentenceRetrievalLoss, StableAPLoss(**COSINES), 1, TOPICS),
-    ],
-    ids=['InfoNCE', 'iSogCLR', 'StableAP'],
-)
-def test_learns(wrapper, loss, columns, labels):
-    model = sentence_model()
-    wrapped = wrapper(model, loss)
-    inputs = features(model, *pairs()[:columns])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.03)
-    before, values = same_topic_first(model), []
-    for _ in range(30):
-        with torch.autocast('cpu', dtype=torch.bfloat16):
-            value = wrapped(inputs, labels)
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        values.append(value.item())
-    assert values[-1] < values[0]
-    assert before < 0.9
-    assert same_topic_first(model) > max(before, 0.95)
-
-
-def test_messages(model):
-    with pytest.raises(TypeError, match='go into SentenceRetrievalLoss'):
-        SentenceContrastLoss(model, StableAPLoss())
-    with pytest.raises(TypeError, match='go into SentenceContrastLoss'):
-        SentenceRetrievalLoss(model, InfoNCELoss())
-    with pytest.raises(TypeError, match='is not an InBatchLoss'):
-        SentenceInBatchLoss(model, InfoNCELoss(), [[0, 0]])
-    one, two = features(model, *pairs())
-    loss = SentenceRetrievalLoss(model, StableAPLoss(**COSINES))
-    with pytest.raises(UserError, match='needs a column label'):
-        loss(in_double([one]), None)
-    loss.loss.mode = 'per_class'
-    with pytest.raises(UserError, match="Fix: mode='flatten'"):
-        loss(in_double([one, two]), None)
-    loss.loss.mode = 'flatten'
-    for label, message in ((-1.0, 'row.*label.*>= 0'), (0.76, 'holds 0.76, a score.*Fix')):
-        labels = torch.ones(len(pairs()[0])).index_fill(0, torch.tensor([2]), label)
-        with pytest.raises(UserError, match=message):
-            loss(in_double([one, two]), labels)
-    contrast = SentenceContrastLoss(model, InfoNCELoss())
-    with pytest.raises(UserError, match='needs 2 columns in addition to label'):
-        contrast(in_double([one, two, two]), None)
-
-
-def _step(rank, own):
-    rows = torch.arange(24)[own[rank]]
-    model = sentence_model()
-    inputs = features(model, *([c[i] for i in rows] for c in pairs()))
-    results = []
-    for loss, labels, columns in (
-        (StableAPLoss(**COSINES), TOPICS[rows], inputs[:1]),
-        (StableAPLoss(**COSINES), None, inputs),
-    ):
-        value = SentenceRetrievalLoss(model, loss)(columns, labels)
-        results += [value, gradients(model, value)]
-    return results
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_two_ranks_search_one_gallery():
-    ranks = run_on_ranks(_step, 2, [slice(0, 10), slice(10, 24)])
-    single = _step(0, [slice(0, 24)])
-    for i in (0, 2):
-        for found in ranks:
-            torch.testing.assert_close(found[i], single[i].detach())
-        averaged = (ranks[0][i + 1] + ranks[1][i + 1]) / 2
-        torch.testing.assert_close(averaged, single[i + 1], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow

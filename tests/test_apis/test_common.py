@@ -1,15 +1,11 @@
-"""Times of functions that take turns, and live progress with and without a terminal."""
+"""Times of functions that take turns."""
 
-import io
 import time
-from types import SimpleNamespace
 
 import pytest
 import torch
-from rich.console import Console
 
 import timing
-from mmrank.apis.common.live_progress import LiveProgressHook
 
 
 def test_functions_take_turns_with_the_threads_of_torch(monkeypatch):
@@ -64,23 +60,3 @@ def test_wall_and_cpu_time_of_turns(monkeypatch):
     found = timing.cpu_in_turn(dict(busy=steps['busy'], short=steps['short']), 1)
     assert found['busy'][1] == 1
     assert found['short'][1] < 0.5
-
-
-@pytest.mark.parametrize('is_terminal', [True, False])
-def test_progress_shows_iteration_and_loss(is_terminal):
-    text = io.StringIO()
-    console = Console(file=text, force_terminal=is_terminal, width=100)
-    hook = LiveProgressHook('twin', console)
-    runner = SimpleNamespace(iter=2, max_iters=5)
-    hook.before_train(runner)
-    for runner.iter in (2, 3, 4):
-        hook.after_train_iter(runner, 0, None, {'loss': 0.25})
-    hook.before_val(runner)
-    hook.after_train(runner)
-    shown = text.getvalue()
-    assert 'continues at iteration 2 of 5' in shown
-    assert 'twin' in shown
-    assert '5/5' in shown
-    if not is_terminal:
-        assert 'loss 0.250' in shown
-        assert 'evaluating' in shown

@@ -10,7 +10,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 from published_configs import FOLDERS, LEAVES, load, rows
 
-from interactions import InteractionsSpec, write_interactions
+from make_interactions import InteractionsSpec, write_interactions
 from mmrank.datasets.samplers import ClassPairSampler
 from mmrank.losses import InBatchLoss, InBatchSoftmaxLoss
 from mmrank.models import SparseLinearTower, TwoTower

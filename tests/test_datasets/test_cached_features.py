@@ -1,6 +1,6 @@
 """Stored feature maps: written whole, read by path, same as the network."""
 
-import json
+import pickle
 
 import cv2
 import numpy as np
@@ -72,18 +72,27 @@ def test_images_and_cache_move_together(cache, tmp_path, monkeypatch):
     np.testing.assert_array_equal(item['img'], expected)
 
 
-def test_an_absent_cache_is_named(tmp_path):
-    with pytest.raises(UserError, match=r'no none\.json.*cache_features'):
-        LoadCachedFeatures(str(tmp_path / 'none'))
-
-
-def test_two_versions_are_refused(cache):
+@pytest.mark.parametrize('name', ['maps.json', 'maps.npy'])
+@pytest.mark.parametrize(
+    'damage',
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(path.read_bytes()[:-9]),
+        lambda path: path.write_bytes(b''),
+        lambda path: path.write_bytes(b'{}'),
+        lambda path: path.write_bytes(b'[1, 2]'),
+        lambda path: path.write_bytes(b'\xff' * 99),
+        lambda path: path.write_bytes(pickle.dumps([1])),
+        lambda path: path.write_bytes(path.read_bytes().replace(b'3', b'4', 2)),
+        lambda path: path.with_name('maps.npy').write_bytes(
+            path.with_name('maps.npy').read_bytes().replace(b'<f2', b'<i2')
+        ),
+    ],
+)
+def test_absent_and_damaged_files_are_named(cache, name, damage):
     path, _, _ = cache
-    index = FeatureCache.files(path)[0]
-    content = json.loads(index.read_text())
-    content['shape'][0] = 4
-    index.write_text(json.dumps(content))
-    with pytest.raises(UserError, match='two versions'):
+    damage(path.with_name(name))
+    with pytest.raises(UserError, match=r'maps.json and maps.npy cannot be .* Fix: .*cache_feat'):
         FeatureCache(path)
 
 
@@ -101,7 +110,7 @@ def test_an_interrupted_write_leaves_no_index(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         FeatureCache.write(tmp_path / 'c', ['/a', '/b'], [broken()], {})
-    with pytest.raises(UserError, match=r'no c\.json'):
+    with pytest.raises(UserError, match=r'c\.json and c\.npy cannot'):
         FeatureCache(tmp_path / 'c')
 
 
@@ -111,14 +120,6 @@ def test_links_are_not_followed(tmp_path):
     FeatureCache.write(tmp_path / 'c', ['/a'], [iter([np.zeros((1, 1, 1))])], {})
     assert (tmp_path / 'precious').read_text() == 'mine'
     assert FeatureCache(tmp_path / 'c').row('/a') == 0
-
-
-@pytest.mark.parametrize('name', ['c.json', 'c.npy'])
-def test_files_of_others_stay(tmp_path, name):
-    (tmp_path / name).write_text('{"images": []}')
-    with pytest.raises(UserError, match=f'{name} is not of a cache of features, and would be lost'):
-        FeatureCache.write(tmp_path / 'c', ['/a'], [iter([np.zeros((1, 1, 1))])], {})
-    assert [(x.name, x.read_text()) for x in tmp_path.iterdir()] == [(name, '{"images": []}')]
 
 
 @pytest.mark.parametrize('value', [1e6, np.inf, np.nan])

@@ -41,13 +41,17 @@ def test_bad_sources_are_named(tmp_path, convert):
     status, errors = convert(tmp_path, tmp_path / 'out')
     assert status == 2
     assert 'holds no CIFAR10' in errors
+    tree = write_folders(tmp_path / 'tree')
+    (tree / 'test/bird/0003.png').write_bytes(b'no image')
+    assert 'bird/0003.png cannot be read: ' in convert(tree, tmp_path / 'out')[1]
+    (tree / 'train/bird').rename(tree / 'train/birds')
+    assert "missing: ['bird'], unknown: ['birds']" in convert(tree, tmp_path / 'out')[1]
     archive = write_zip(tmp_path / 'x.zip', [('a.txt', 'a')])
     status, errors = convert(archive, tmp_path / 'out')
     assert (status, 'neither train/ nor test/' in errors) == (2, True)
     archive.write_text('text')
     assert convert(archive, tmp_path / 'out')[0] == 2
     assert convert(archive, tmp_path / 'out', '--size', 33)[0] == 2
-    assert not (tmp_path / 'out').exists()
 
 
 @pytest.mark.slow

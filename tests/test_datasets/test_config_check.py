@@ -3,6 +3,8 @@
 import copy
 import json
 
+import cv2
+import numpy as np
 import pytest
 from coco_document import coco_document
 from mmengine.config import Config
@@ -291,14 +293,16 @@ def test_the_evaluator_of_joined_data_sets(data_root, splits):
     assert check([metric('one.json')], one, one)
     each = {'type': 'MultiDatasetsEvaluator', 'dataset_prefixes': ['one', 'two']}
     assert check({**each, 'metrics': [metric(one), metric(two)]}, one, two)
-    with pytest.raises(UserError, match=r'image id 11 is .* in .*two\.json and absent in '):
+    with pytest.raises(UserError, match=r'image id 1 is absent in it and .* in the data set'):
         check({**each, 'metrics': [metric(two), metric(one)]}, one, two)
-    for file, words in ((one, 'image id 11 is absent in'), ('renamed.json', r"is \('b9.png', ")):
+    for file, words in ((one, 'image id 11 is absent in it'), ('renamed.json', r"is \('b9.png', ")):
         with pytest.raises(UserError, match=words) as caught:
             check(metric(file), one, two)
-        assert 'Fix: a file with all of their images' in str(caught.value)
+        assert 'Fix: one file with all images' in str(caught.value)
     splits('same.json')
-    with pytest.raises(UserError, match='image id . is in several of .*MultiDatasetsEvaluator'):
+    with pytest.raises(
+        UserError, match='image id . is in several data sets.*MultiDatasetsEvaluator'
+    ):
         check(metric('whole.json'), one, 'same.json')
 
 
@@ -309,7 +313,7 @@ def test_masks_that_a_pipeline_loads_are_there(data_root, splits, wrapper):
     dataset = coco(data_root, 'some.json', pipeline=load)
     with pytest.raises(UserError, match=r'object without a mask \(1 found') as caught:
         check_config(config(WRAPPERS[wrapper](dataset)))
-    assert 'annotations[1] (id 2) has no segmentation' in str(caught.value)
+    assert 'annotations[1] (id 2, image_id 2): ' in str(caught.value)
     checked = {**dataset, 'type': 'mmrank.CheckedCocoDataset'}
     with pytest.raises(UserError, match='object without a mask'):
         DATASETS.build({**checked, 'pipeline': [{**load[0], 'type': 'mmdet.LoadAnnotations'}]})
@@ -320,11 +324,33 @@ def test_masks_that_a_pipeline_loads_are_there(data_root, splits, wrapper):
     assert check_config(config(WRAPPERS[wrapper](coco(data_root, 'all.json', pipeline=load))))
 
 
+def test_the_second_file_of_a_training_may_have_no_annotations(data_root, splits):
+    splits('labelled.json')
+    splits('unlabelled.json', lambda d: d.pop('annotations'))
+    names = ['labelled.json', 'unlabelled.json']
+    parts = [coco(data_root, name, data_prefix={'img': 'img'}) for name in names]
+    joined = {'type': 'ConcatDataset', 'datasets': parts}
+    assert check_config(config(joined))[1].num_annotations == 0
+    with pytest.raises(UserError, match="no 'annotations'"):
+        check_config(config({**joined, 'datasets': parts[::-1]}))
+
+
 def test_a_training_on_crowds_alone_is_refused(data_root, splits):
     splits('crowds.json', lambda d: [a.update(iscrowd=1) for a in d['annotations']])
-    with pytest.raises(UserError, match='each object of annotation file .* has iscrowd=1'):
+    with pytest.raises(UserError, match='crowds.json: each object has iscrowd=1'):
         check_config(config(coco(data_root, 'crowds.json')))
     assert check_config(config(coco(data_root, 'crowds.json'), split='val'))
+
+
+def test_an_image_of_another_size_ends_loading(data_root):
+    pipeline = [{'type': 'mmdet.LoadImageFromFile'}, {'type': 'mmdet.Resize', 'scale': (8, 8)}]
+    checked = coco(data_root, pipeline=pipeline, type='mmrank.CheckedCocoDataset')
+    cv2.imwrite(str(data_root / 'img/1.png'), np.zeros((20, 20, 3), np.uint8))
+    dataset = DATASETS.build(checked)
+    assert dataset[0]['img_shape'] == (8, 8)
+    cv2.imwrite(str(data_root / 'img/1.png'), np.zeros((20, 40, 3), np.uint8))
+    with pytest.raises(UserError, match=r'1\.png is 40 x 20, and .*ann.json has 20 x 20'):
+        dataset[0]
 
 
 def test_checked_data_set_builds_through_the_registry(data_root):

@@ -1,9 +1,7 @@
 """A resumed training sees the samples, augmentations and losses of an uninterrupted one."""
 
-import numpy as np
 import pytest
 import torch
-from image_archives import encoded
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel
@@ -12,7 +10,7 @@ from mmengine.runner import Runner
 from torch import nn
 
 pytest.importorskip('mmpretrain')
-from glyphs import GlyphsSpec, write_glyphs
+from make_glyphs import GlyphsSpec, write_glyphs
 
 
 @MODELS.register_module(force=True)
@@ -28,26 +26,6 @@ class DrawingModel(BaseModel):
         labels = torch.cat([sample.gt_label for sample in data_samples])
         features = self.layer(inputs.float().flatten(1) / 255)
         return {'loss': (features.sum(1) - labels).square().mean()}
-
-
-@MODELS.register_module(force=True)
-class CaptionModel(BaseModel):
-    """Linear embeddings of pixels and of the letters of a caption, and state per sample."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.images, self.texts = nn.Linear(48, 4), nn.Linear(8, 4)
-        self.loss = MODELS.build(dict(type='mmrank.BimodalISogCLRLoss', num_samples=48))
-
-    def forward(self, inputs, data_samples=None, mode='tensor'):
-        """The loss."""
-        letters = torch.tensor([[ord(x) for x in s.text.ljust(8)] for s in data_samples])
-        left, right = (
-            nn.functional.normalize(net(x.float().flatten(1) / 255))
-            for net, x in ((self.images, inputs), (self.texts, letters))
-        )
-        ids = torch.tensor([s.sample_idx for s in data_samples])
-        return {'loss': self.loss(left, right, ids)}
 
 
 @HOOKS.register_module(force=True)
@@ -134,40 +112,3 @@ def test_drawings_and_pk_batches(tmp_path, monkeypatch, loop, workers, checkpoin
     saved = tmp_path / 'a' / f'{checkpoint}.pth'
     again = train_on_drawings(root, tmp_path / 'b', loop, workers, saved)
     assert_resumed(whole, weights, *again, done)
-
-
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    folder, rng = tmp_path_factory.mktemp('captions'), np.random.default_rng(0)
-    lines = ['image\tcaption']
-    for number in range(48):
-        image = rng.integers(0, 255, (4, 4, 3), dtype=np.uint8)
-        (folder / f'{number}.png').write_bytes(encoded(image))
-        lines.append(f'{number}.png\tn {number}')
-    (folder / 'train.tsv').write_text('\n'.join(lines))
-    return folder
-
-
-def train_on_captions(folder, work_dir, workers, resume=None):
-    flip = [] if workers else [dict(type='RandomFlip', prob=0.5)]
-    keys = dict(algorithm_keys=['text'], meta_keys=['sample_idx', 'image_id', 'text_id'])
-    pipeline = [dict(type='LoadImageFromFile'), *flip, dict(type='PackInputs', **keys)]
-    dataset = dict(type='mmrank.CaptionTable', data_root=str(folder), ann_file='train.tsv')
-    loader = dict(
-        num_workers=workers,
-        collate_fn=dict(type='mmrank.one_size_collate'),
-        sampler=dict(type='mmrank.InBatchPairSampler', batch_size=6, infinite=True),
-        dataset=dict(dataset, pipeline=pipeline),
-    )
-    hooks = [dict(type='mmrank.SampleIndexHook')]
-    return train(work_dir, 'CaptionModel', loader, hooks, False, 12, resume)
-
-
-@pytest.mark.parametrize('workers', [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_captions_and_state_per_sample(folder, tmp_path, workers):
-    whole, weights = train_on_captions(folder, tmp_path / 'a', workers)
-    epoch = [index for _, order, _ in whole[:8] for index in order]
-    assert sorted(epoch) == list(range(48))
-    saved = tmp_path / 'a' / 'iter_5.pth'
-    again = train_on_captions(folder, tmp_path / 'b', workers, saved)
-    assert_resumed(whole, weights, *again, 5)

@@ -1,13 +1,11 @@
 """The check of retrieval data sets: what it must find, and what not."""
 
-import json
 from pathlib import Path
 
 import pytest
 from mmengine.config import Config
 
-from glyphs import GlyphsSpec, write_glyphs
-from mmrank.apis.commands.check.retrieval import histogram, summary
+from make_glyphs import GlyphsSpec, write_glyphs
 from mmrank.datasets.checks.retrieval_check import check_config, inspect_config
 from mmrank.errors import UserError
 
@@ -45,16 +43,6 @@ def test_good_data_has_no_problem(glyphs):
     reports = inspect_config(cfg, read_images=True)
     assert [r.problems for r in reports] == [[], [], []]
     assert [len(r.counts) for r in reports] == [2, 1, 3]
-    assert summary(reports[0]) == {
-        'classes': 2,
-        'images': 6,
-        'min': 3,
-        'median': 3,
-        'mean': 3,
-        'max': 3,
-        'single_image_classes': 0,
-    }
-    assert histogram(reports[2]) == {3: 3}
     check_config(cfg)
 
 
@@ -76,7 +64,6 @@ def test_damaged_folders(glyphs):
     assert any('glyph_0/0.png' in text for text in texts)
     assert any("'glyph_1'" in text for text in texts)
     assert any('folder glyph_2' in text for text in texts)
-    assert summary(report)['single_image_classes'] == 1
 
 
 def test_damaged_lists(glyphs):
@@ -103,7 +90,7 @@ def test_damaged_lists(glyphs):
     assert 'single image' not in str(caught.value)
 
     (glyphs / 'list.txt').write_text('glyph_0/0.png a\na b c d\n')
-    with pytest.raises(UserError, match=r'list\.txt:2: .a b c d. is'):
+    with pytest.raises(UserError, match=r'list\.txt:2: .a b c d.'):
         check_config(cfg)
 
 
@@ -158,19 +145,11 @@ def run_tool(run_script, monkeypatch):
 CHECK = 'dataset_converters/check_retrieval.py'
 
 
-def test_tool_on_a_folder(glyphs, tmp_path, run_tool):
+def test_tool_on_a_folder(glyphs, run_tool):
     (glyphs / 'glyph_3' / '0.png').write_bytes(b'no image')
-    files = tmp_path / 'out.json', tmp_path / 'out.png'
-    status, output, _ = run_tool(
-        CHECK, glyphs, '--read-images', '--json', files[0], '--histogram', files[1]
-    )
+    status, output, _ = run_tool(CHECK, glyphs, '--read-images')
     assert status == 1
     assert 'decoded' in output
-    (document,) = json.loads(files[0].read_text())
-    assert document['where'] == str(glyphs)
-    assert document['counts'] == {f'glyph_{i}': 3 for i in range(6)}
-    assert document['problems'][0]['count'] == 1
-    assert files[1].read_bytes().startswith(b'\x89PNG')
 
 
 def test_tool_on_a_config(glyphs, tmp_path, run_tool):

@@ -10,7 +10,7 @@ from mmengine.registry import METRICS, TRANSFORMS, init_default_scope
 from mmengine.runner import Runner
 from retrieval_trees import write_images, write_inaturalist, write_sop, write_vehicles
 
-from glyphs import GlyphsSpec, write_glyphs
+from make_glyphs import GlyphsSpec, write_glyphs
 
 pytest.importorskip('mmpretrain')
 

@@ -20,7 +20,6 @@ def test_stanford_online_products(tmp_path):
     every = build(name, tmp_path, split='trainval')
     check_items(every, tmp_path, expected['train'])
     assert every.metainfo['classes'][8:11] == ('9', '10', '11')
-    assert every.get_data_info(0)['super_class'] == '2'
 
 
 def test_validation_classes_come_from_every_super_class(tmp_path):
@@ -37,10 +36,6 @@ def test_validation_classes_come_from_every_super_class(tmp_path):
     for split in ('train', 'val'):
         own = {p: c for p, c in expected.items() if c in classes[split]}
         check_items(parts[split], tmp_path, own)
-    again = build('StanfordOnlineProducts', tmp_path, split='val', val_fraction=0.2)
-    assert again.metainfo == parts['val'].metainfo
-    other = build('StanfordOnlineProducts', tmp_path, split='val', val_fraction=0.2, split_seed=1)
-    assert other.metainfo != parts['val'].metainfo
 
 
 def test_vehicle_id(tmp_path):
@@ -83,18 +78,15 @@ def test_bad_lines_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('name', 'options', 'error', 'message'),
+    ('name', 'options', 'message'),
     [
-        ('StanfordOnlineProducts', {}, UserError, 'Ebay_train.txt'),
-        ('VehicleID', {}, UserError, 'train_list.txt'),
-        ('ClassFolder', {}, UserError, 'lists no image'),
-        ('VehicleID', {'test_size': 'tiny'}, ValueError, "'tiny'"),
-        ('VehicleID', {'split': 'query'}, ValueError, "'query'"),
-        ('VehicleID', {'split': 'val', 'val_fraction': 0}, ValueError, 'above 0'),
-        ('ClassFolder', {'split': 'test'}, ValueError, 'test_fraction'),
-        ('ClassFolder', {'depth': 0}, ValueError, 'depth must be'),
+        ('ClassFolder', {}, 'lists no image'),
+        ('VehicleID', {'test_size': 'tiny'}, "'tiny'"),
+        ('VehicleID', {'split': 'val', 'val_fraction': 0}, 'above 0'),
+        ('ClassFolder', {'split': 'test'}, 'test_fraction'),
+        ('ClassFolder', {'depth': 0}, 'depth must be'),
     ],
 )
-def test_bad_settings_are_named(tmp_path, name, options, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_settings_are_named(tmp_path, name, options, message):
+    with pytest.raises(ValueError, match=message):
         build(name, tmp_path, **options)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from built_package import build, copy_checkout
-from docs_blocks import PAGES, blocks, output_of
+from docs_blocks import PAGES, ROOT, blocks, output_of
 
 #: A newcomer's commands of one page take at most 3 minutes on 2 cores.
 SECONDS_OF_ALL_CORES = 2 * 180
@@ -43,3 +43,12 @@ def newcomer(installed, tmp_path):
 
     run.folder = tmp_path
     return run
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working folder of a reader who has a checkout."""
+    for name in ('configs', 'tools'):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -1,15 +1,18 @@
 """Documents hold what they say: blocks, commands, options, links, pictures, tables, messages."""
 
 import functools
+import importlib
 import re
 import subprocess
-import sys
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import pytest
 from docs_blocks import PAGES, ROOT, all_blocks
 
+import results
 from documents import BLOCK, documents
+from mmrank import registry
 from mmrank.apis.cli import COMMANDS
 
 NOTEBOOKS = sorted((ROOT / 'docs' / 'notebooks').glob('*.py'))
@@ -20,112 +23,8 @@ def of_each(paths):
     return pytest.mark.parametrize('path', paths, ids=lambda p: p.relative_to(ROOT).as_posix())
 
 
-README = 'README.md'
-START = 'docs/pages/get_started.md'
-WITHOUT_COMPILING = 'docs/pages/openmmlab_without_compiling.md'
-#: Commands that no test runs as they stand: document, a part of the block,
-#: and why. Tools and files that they name are checked below.
-NOT_RUN = [
-    ('docs/pages/loss_checks.md', 'check_field', 'other libraries, and minutes'),
-    (README, 'make try', 'downloads; test_first_result.py runs its tool'),
-    (README, 'new_config.py', 'needs data; test_new_config.py'),
-    (START, 'make try', 'downloads; test_first_result.py runs its tool'),
-    (README, 'make demo', 'minutes; test_demo.py runs its tool'),
-    (START, 'make demo', 'minutes; test_demo.py runs its tool'),
-    (README, '.[mim]', 'installs; test_distribution.py'),
-    (START, 'pip install -e', 'installs; test_distribution.py'),
-    (WITHOUT_COMPILING, 'mmrank.mmcv_ops', 'installs; test_stand_in.py'),
-    (WITHOUT_COMPILING, '--compile-mmcv', 'compiles; test_bootstrap.py'),
-    (START, 'pip wheel', 'conftest.py does the same, in another folder'),
-    (START, 'mim train', 'needs openmim and COCO; test_distribution.py'),
-    ('configs/clip/README.md', 'caption_losses', 'data and hours'),
-    ('configs/clip/README.md', 'grocery', 'data'),
-    ('configs/clip/README.md', 'captions_claim', 'data and a quarter of an hour'),
-    ('configs/metric_learning/README.md', 'grocery', 'data'),
-    ('docs/pages/results/dense_heads.md', 'dense_losses.yaml', 'data; test_dense_losses.py'),
-    ('docs/pages/results/dense_heads.md', 'dense_claim', 'data; test_dense_losses.py'),
-    ('docs/pages/results/dense_heads.md', 'fine_tuning_claim', 'data; test_dense_losses.py'),
-    ('docs/pages/results/dense_heads.md', 'dense_weights', 'data; test_dense_losses.py'),
-    ('docs/pages/results/dense_heads.md', 'dense_trials', 'data; test_dense_losses.py'),
-    ('docs/pages/results/dense_heads.md', 'real_heads_bccd', 'data and an hour'),
-    ('docs/pages/results/detr.md', 'detr_claim', 'hours; test_detr_losses.py'),
-    ('docs/pages/results/detr.md', 'dfine_claim', 'hours; test_detr_losses.py'),
-    ('docs/pages/results/detr.md', 'detr_losses.yaml', 'hours; test_detr_losses.py'),
-    ('docs/pages/results/detr.md', 'detr_losses_1200', 'hours; test_detr_losses.py'),
-    ('docs/pages/results/detr.md', 'rfdetr_groups', 'minutes; test_detr_losses.py'),
-    ('configs/long_tail/README.md', 'grocery_losses', 'data'),
-    ('configs/long_tail/README.md', 'features GROCERY', 'data; test_few_positives.py'),
-    ('configs/long_tail/README.md', 'few_positives_cifar', 'data and half an hour'),
-    ('configs/long_tail/README.md', 'partial_auc', 'data; test_few_positives.py'),
-    ('docs/pages/results/retrieval.md', 'embedding_claim.yaml', 'data; test_embedding_losses.py'),
-    ('docs/pages/results/retrieval.md', 'embedding_claim_others', 'data; test_embedding_losses.py'),
-    (
-        'docs/pages/results/retrieval.md',
-        'embedding_claim_recipes',
-        'data; test_embedding_losses.py',
-    ),
-    ('docs/pages/results/retrieval.md', 'embedding_claim_emoji', 'data; test_embedding_losses.py'),
-    ('docs/pages/results/retrieval.md', 'embedding_claim_memory', 'data; test_embedding_losses.py'),
-    ('docs/pages/results/retrieval.md', 'embedding_causes', 'data; test_embedding_losses.py'),
-    ('configs/in_batch/README.md', 'ratings.dat', 'data'),
-    ('configs/in_batch/README.md', 'in_batch.yaml', 'data and hours'),
-    ('configs/in_batch/README.md', 'two_towers.yaml', 'data; test_in_batch_table.py'),
-    ('configs/in_batch/README.md', 'two_towers_claim', 'data and ten minutes'),
-    ('configs/isogclr/README.md', 'linear_', 'data and days'),
-    ('configs/isogclr/README.md', 'cifar10-lt_contrastive', 'data and half an hour'),
-    ('configs/isogclr/README.md', 'cifar10-lt_100e', 'data and an hour'),
-    ('configs/isogclr/README.md', 'temperature_orders.py', 'data and hours'),
-    ('configs/long_tail/README.md', 'positive_rate', 'data and hours'),
-    ('configs/sodeep/README.md', 'train_sorter', 'test_sodeep_loss.py'),
-    ('configs/soprc/README.md', 'omniglot_losses', 'data and an hour'),
-    ('configs/stable_ap/README.md', 'bccd_losses', 'data and an hour'),
-    ('configs/stable_ap/README.md', 'rho/bccd_sgd', 'data and hours'),
-]
-#: Blocks of READMEs of configs/ that a test below runs.
-RUN = [('configs/in_batch/README.md', '_synthetic.py', 'precision@5')]
-#: In the language of a block: what it needs that this test has not.
-MARK = '.needs-'
-
-
-def bash_blocks():
-    for path in documents(ROOT):
-        name = path.relative_to(ROOT).as_posix()
-        for language, text in all_blocks(path):
-            if 'bash' in language:
-                yield name, language, text
-
-
-def runs(name, language, text):
-    """Whether a test runs the commands."""
-    if any(name == x[0] and x[1] in text for x in RUN):
-        return True
-    users = {path.name for path in (PAGES / 'users').glob('*.md')}
-    pages = {f'docs/pages/users/{user}' for user in users}
-    pages |= {'docs/pages/scaling.md', 'docs/pages/write_a_loss.md'}
-    return '.from-a-wheel' in language or (language == 'bash' and name in pages)
-
-
-def test_commands_run_or_say_why_not():
-    left = [*NOT_RUN]
-    for name, language, text in bash_blocks():
-        if MARK in language or runs(name, language, text):
-            continue
-        found = [x for x in left if x[0] == name and x[1] in text]
-        assert len(found) == 1, f'{name}: run or explain\n{text}'
-        left.remove(found[0])
-    assert not left, 'no such block'
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(('name', 'mark', 'result'), RUN)
-def test_block_of_a_readme(name, mark, result, newcomer):
-    (text,) = [x for y, _, x in bash_blocks() if y == name and mark in x]
-    assert result in newcomer([text])
-
-
 @of_each(documents(ROOT))
 def test_languages_are_known(path):
-    """Python blocks: test_snippets.py; files that are included: tutorials."""
     for language, text in all_blocks(path):
         assert re.fullmatch(r'|python|bash|yaml|text|\{\.(bash|python) \.[\w-]+\}', language)
         assert language != 'yaml' or text.startswith('--8<--')
@@ -180,9 +79,6 @@ def options_of(tool):
 @of_each(documents(ROOT))
 def test_commands_name_files_tools_and_options_that_are_there(path):
     text = path.read_text('utf-8').replace('\\\n', ' ')
-    for language, block in all_blocks(path):
-        for file in re.findall(r'(?<![\w/])(?:configs|tools)/[\w./-]+', block):
-            assert 'bash' not in language or '.' not in file or (ROOT / file).is_file(), file
     for line in re.findall(r'python[\d.]* ((?:tools|configs)/[^`\n]*)', text):
         tool, *rest = line.replace('"', ' ').split()
         assert tool in sources(), line
@@ -202,6 +98,42 @@ def test_commands_name_files_tools_and_options_that_are_there(path):
         assert f"'{extra}':" in (ROOT / 'setup.py').read_text('utf-8')
 
 
+@functools.cache
+def registered():
+    """Names that a config may write after ``mmrank.``."""
+    nodes = [getattr(registry, name) for name in registry.__all__]
+    for node in nodes:
+        node.import_from_location()
+    return {name for node in nodes for name in node.module_dict}
+
+
+def is_there(name):
+    """Whether a dotted name is a module, an object in one, or registered."""
+    parts = name.split('.')
+    if len(parts) == 2 and parts[1] in registered():
+        return True
+    for number in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module('.'.join(parts[:number]))
+        except ImportError:
+            continue
+        with suppress(AttributeError):
+            for part in parts[number:]:
+                found = getattr(found, part)
+            return True
+    return False
+
+
+@of_each([*documents(ROOT), PAGES / 'llms.txt'])
+def test_names_and_paths_are_there(path):
+    text = path.read_text('utf-8')
+    names = {*re.findall(r'(?<![\w./-])mmrank(?:\.[A-Za-z_]\w*)+', text)}
+    files = {*re.findall(r'(?<![\w./-])(?:tools|configs|tests)/[\w./-]*\w(?![\w{*<])', text)}
+    missing = [name for name in names if not is_there(name)]
+    missing += [name for name in files if not (ROOT / name).exists()]
+    assert not missing
+
+
 def test_every_tool_is_listed():
     page = (PAGES / 'tools.md').read_text('utf-8')
     for path in (ROOT / 'tools').rglob('*.*'):
@@ -219,8 +151,6 @@ def test_llms_txt_leads_to_pages_and_names_that_are_there():
     assert len(targets) > 15
     for target in targets:
         assert (PAGES / f'{target}.md').is_file(), target
-    for tool in re.findall(r'python (tools/\S+\.py)', text):
-        assert (ROOT / tool).is_file(), tool
 
 
 #: What a reader types into the search, and words that it must find on a page by themselves.
@@ -302,21 +232,20 @@ def test_glossary_is_in_order():
     assert plain == sorted(plain)
 
 
-def test_every_notebook_is_in_the_navigation():
-    text = (ROOT / 'docs' / 'mkdocs.yml').read_text('utf-8')
-    assert all(f'notebooks/{source.stem}.md' in text for source in NOTEBOOKS)
-
-
 def test_every_picture_has_a_command_that_is_there():
     text = (PAGES / 'pictures.md').read_text('utf-8')
     commands = dict(re.findall(r'^\| `([^`]+)` \| (.+) \|$', text, re.MULTILINE))
-    for path in re.findall(r'(?:tools|configs)/[\w./-]+', ' '.join(commands.values())):
-        assert (ROOT / path).is_file(), path
     kinds = ['*.png', '*.jpg', '*.jpeg', '*.svg', '*.gif']
     done = subprocess.run(['git', 'ls-files', *kinds], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         pytest.skip('not a git repository')
     assert sorted(commands) == sorted(done.stdout.split())
+
+
+def test_pages_equal_their_records(monkeypatch, capsys):
+    monkeypatch.setattr('sys.argv', ['results.py', '--check'])
+    results.main()
+    assert 'no tables differ' in capsys.readouterr().out
 
 
 def test_no_table_of_runs_is_without_a_record():
@@ -331,17 +260,11 @@ def test_no_table_of_runs_is_without_a_record():
     assert not found
 
 
-def messages():
-    sys.path.insert(0, str(ROOT / 'docs'))
-    try:
-        import messages
-    finally:
-        sys.path.pop(0)
-    return messages
+def test_messages_are_read_from_the_source(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / 'docs')
+    import messages
 
-
-def test_messages_are_read_from_the_source():
-    found = {m.text: m for m in messages().all_messages()}
+    found = {m.text: m for m in messages.all_messages()}
     assert len(found) > 500
     known = found['config file ... does not exist.']
     assert known.kind == 'UserError'
@@ -349,5 +272,5 @@ def test_messages_are_read_from_the_source():
     assert known.path == 'mmrank/apis/entry_point.py'
     kinds = {message.kind for message in found.values()}
     assert kinds >= {'UserTypeError', 'UserImportError', 'CheckpointError', 'warning'}
-    page = messages().as_markdown()
+    page = messages.as_markdown()
     assert all(f'`{text}`' in page for text in found if '`' not in text)

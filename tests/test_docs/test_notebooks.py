@@ -1,13 +1,11 @@
 """The notebooks of docs/ run, and become pages of the site."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted((ROOT / 'docs' / 'notebooks').glob('*.py'))
 #: Notebook: what it needs, how many pictures it shows, the figure that it prints and the least
 #: value.
 RUNS = {
@@ -19,14 +17,12 @@ RUNS = {
 
 
 @pytest.fixture
-def pages():
+def pages(monkeypatch):
     for name in ('jupytext', 'nbconvert'):
         pytest.importorskip(name)
-    sys.path.insert(0, str(ROOT / 'docs'))
-    try:
-        import notebook_pages
-    finally:
-        sys.path.pop(0)
+    monkeypatch.syspath_prepend(ROOT / 'docs')
+    import notebook_pages
+
     return notebook_pages
 
 
@@ -46,16 +42,17 @@ def text_of(notebook):
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.parametrize('source', SOURCES, ids=lambda path: path.stem)
-def test_notebook_runs(source, pages, tmp_path, monkeypatch):
+@pytest.mark.parametrize('name', RUNS)
+def test_notebook_runs(name, pages, tmp_path, monkeypatch):
     import jupytext
     from nbclient import NotebookClient
 
-    needs, pictures, pattern, least = RUNS[source.stem]
-    for name in needs:
-        pytest.importorskip(name)
-    for name in ('configs', 'tools'):
-        (tmp_path / name).symlink_to(ROOT / name)
+    source = ROOT / f'docs/notebooks/{name}.py'
+    needs, pictures, pattern, least = RUNS[name]
+    for package in needs:
+        pytest.importorskip(package)
+    for linked in ('configs', 'tools'):
+        (tmp_path / linked).symlink_to(ROOT / linked)
     monkeypatch.setenv('PYTHONPATH', str(ROOT))
     notebook = jupytext.read(source)
     NotebookClient(
@@ -69,16 +66,12 @@ def test_notebook_runs(source, pages, tmp_path, monkeypatch):
     assert found, output
     assert float(found[-1]) >= least
 
-    written(notebook, tmp_path, source.stem)
+    written(notebook, tmp_path, name)
     page = pages.page_of(source, tmp_path)
     assert page.executed
-    shown = [name for name in page.files if name.endswith('.png')]
+    shown = [file for file in page.files if file.endswith('.png')]
     assert len(shown) == pictures
-    assert all(f']({name})' in page.markdown for name in shown)
-
-
-def test_the_list_above_is_complete():
-    assert {source.stem for source in SOURCES} == set(RUNS)
+    assert all(f']({file})' in page.markdown for file in shown)
 
 
 def test_only_a_copy_of_this_source_is_shown(pages, tmp_path):
@@ -106,3 +99,10 @@ def test_only_a_copy_of_this_source_is_shown(pages, tmp_path):
     page = pages.page_of(source, tmp_path)
     assert not page.executed
     assert '    one' not in page.markdown
+
+
+def test_every_notebook_is_in_the_navigation_and_runs():
+    text = (ROOT / 'docs' / 'mkdocs.yml').read_text('utf-8')
+    found = {path.stem for path in (ROOT / 'docs/notebooks').glob('*.py')}
+    assert all(f'notebooks/{name}.md' in text for name in found)
+    assert found == {*RUNS}

@@ -25,13 +25,6 @@ SLOW = [
 ]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    for name in ('configs', 'tools'):
-        (tmp_path / name).symlink_to(ROOT / name)
-    return tmp_path
-
-
 def check_page(name, pattern, least, run):
     page = PAGES / 'users' / f'{name}.md'
     output = run(blocks(page, 'bash'))

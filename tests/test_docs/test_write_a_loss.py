@@ -1,10 +1,8 @@
 """Every code block of docs/pages/write_a_loss.md runs as the page says."""
 
 import importlib
-import logging
 import re
 import sys
-from types import SimpleNamespace
 
 import docs_blocks
 import pytest
@@ -13,8 +11,6 @@ from mmengine.config import Config
 from mmengine.registry import MODELS as ROOT_MODELS
 from mmengine.registry import DefaultScope
 
-from mmrank.engine.hooks import ClassCountsHook
-from mmrank.functional import Sigmoid, split_lists
 from mmrank.registry import MODELS
 from mmrank.testing import check_loss
 
@@ -65,9 +61,17 @@ def test_use_by_hand(folder):
     )
 
 
-def test_a_loss_of_few_lines_passes_the_checks(folder):
-    assert len(blocks()['my_losses'].splitlines()) == 37
-    assert not check_loss(load(folder, 'my_losses').MissedAtKLoss(tau=1.0)).failures
+@pytest.mark.parametrize(
+    ('file', 'name', 'options'),
+    [
+        ('my_losses', 'MissedAtKLoss', {}),
+        ('stateful_loss', 'CentredMissedAtKLoss', {}),
+        ('counted_loss', 'CountedMissedAtKLoss', dict(num_classes=3)),
+    ],
+)
+def test_losses_pass_the_checks(folder, file, name, options):
+    loss = getattr(load(folder, file), name)(tau=1.0, **options)
+    assert not check_loss(loss).failures
 
 
 def test_the_tests_of_the_page_pass(folder):
@@ -100,52 +104,6 @@ def test_losses_learn(folder, name):
         recall = loss.diagnostics['recall']
         assert not recall.requires_grad
         assert recall.item() == pytest.approx(1 - values[-1], rel=1e-6)
-
-
-def test_state_is_saved(folder):
-    module = load(folder, 'stateful_loss')
-    loss = module.CentredMissedAtKLoss(tau=0.5)
-    plain = load(folder, 'my_losses').MissedAtKLoss(tau=0.5)
-    scores, target = batch()
-    assert torch.equal(loss(scores, target), plain(scores, target))
-    state = loss.state_dict()
-    rows = (target < 3).nonzero().squeeze(1)
-    positives = scores[rows, target[rows]].detach()
-    torch.testing.assert_close(state['mean_positive.mean'], positives.mean()[None])
-    other = module.CentredMissedAtKLoss(tau=0.5)
-    other.load_state_dict(state)
-    assert torch.equal(other.logit_centre(), loss.logit_centre())
-    for activation in ('none', 'sigmoid'):
-        other.activation = activation
-        other.mean_positive.mean.fill_(0.25)
-        other.shift_logits(-other.logit_centre())
-        assert other.logit_centre().abs() < 1e-6
-
-
-class Labels(list):
-    """A data set of class labels, as the hook reads it."""
-
-    def get_gt_labels(self):
-        return [*self]
-
-
-def test_class_counts_reach_the_loss(folder):
-    module = load(folder, 'counted_loss')
-    loss = module.CountedMissedAtKLoss(num_classes=3, tau=0.5)
-    loader = SimpleNamespace(dataset=Labels([0, 1, 1, 2, 2, 2]))
-    runner = SimpleNamespace(
-        model=torch.nn.ModuleList([loss]),
-        logger=logging.getLogger('write_a_loss'),
-        train_loop=SimpleNamespace(dataloader=loader),
-    )
-    ClassCountsHook().before_train(runner)
-    torch.testing.assert_close(loss.weights, 2 / torch.tensor([1.0, 2.0, 3.0]).double())
-    scores, target = batch()
-    labels = target == torch.arange(3)[:, None]
-    missed_at_k = load(folder, 'my_losses').missed_at_k
-    losses = missed_at_k(split_lists(scores.t(), labels), surrogate=Sigmoid(0.5))
-    expected = (loss.weights * losses).mean().float()
-    torch.testing.assert_close(loss(scores, target), expected)
 
 
 def test_the_config(folder):

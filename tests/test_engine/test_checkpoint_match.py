@@ -17,15 +17,9 @@ from training_ends import assert_same
 
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.engine.hooks import CheckpointMatchHook
-from mmrank.engine.resume.matching import compare_states, differences_table, saved_optimizer
-from mmrank.state import (
-    CappedImbalance,
-    CrossBatchMemory,
-    MeanPositiveScore,
-    SampleLogMean,
-    SampleRanks,
-    ScoreVector,
-)
+from mmrank.engine.hooks.rng_state_hook import RNG_KEY
+from mmrank.engine.resume.matching import compare_states, differences_table
+from mmrank.state import SampleLogMean
 
 
 def run_with(checkpoint, tmp_path, resume=True, strict=True, allow=(), **options):
@@ -106,7 +100,7 @@ def test_resume_with_another_optimiser(trained, tmp_path, run_script):
         'optim_wrapper.optimizer.type=AdamW',
     )
     assert status == 2
-    assert re.search('mismatched +optimizer +SGD +AdamW', errors)
+    assert re.search('mismatched +optimizer +an optimizer without amsgrad, betas.* AdamW', errors)
 
 
 def test_tool_resumes_bit_for_bit(trained, tmp_path, run_script):
@@ -115,7 +109,7 @@ def test_tool_resumes_bit_for_bit(trained, tmp_path, run_script):
     )
     assert status == 0, errors
     whole, resumed = (load_checkpoint(folder / 'epoch_4.pth') for folder in (trained[0], tmp_path))
-    for part in ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers', 'rng_state'):
+    for part in ('state_dict', 'ema_state_dict', 'optimizer', 'param_schedulers', RNG_KEY):
         assert_same(whole[part], resumed[part])
     losses = [
         content['message_hub']['log_scalars']['train/loss'].data[0].tolist()
@@ -154,7 +148,7 @@ def test_checkpoint_of_this_run_resumes(content, tmp_path):
 def test_allowed_optimiser_starts_fresh(content, tmp_path):
     adam = {'type': 'AdamW', 'lr': 0.05}
     runner, warnings = run_with(content, tmp_path, allow=['optimizer'], optimizer=adam)
-    assert re.search('mismatched +optimizer +SGD +AdamW', warnings)
+    assert re.search('mismatched +optimizer +an optimizer without .* AdamW', warnings)
     assert runner.epoch == 4
 
 
@@ -170,7 +164,6 @@ def test_fine_tuning_stays_lenient_with_a_table(content, tmp_path):
 
 
 def test_unlike_groups_of_parameters(content, tmp_path):
-    content['meta'].pop('cfg')
     group = content['optimizer']['param_groups'][0]
     content['optimizer']['param_groups'] = [group, group]
     with pytest.raises(CheckpointError, match='2 parameter groups'):
@@ -178,20 +171,6 @@ def test_unlike_groups_of_parameters(content, tmp_path):
     content['optimizer']['param_groups'] = [{k: v for k, v in group.items() if k != 'momentum'}]
     with pytest.raises(CheckpointError, match='without momentum'):
         run_with(content, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ('text', 'name'),
-    [
-        ("optim_wrapper = dict(optimizer=dict(type='mmrank.SUM'))", 'SUM'),
-        ("optim_wrapper = dict(optimizer=dict(lr=1, type='SGD'))", 'SGD'),
-        ('optim_wrapper = dict(optimizer=__import__("os"))', None),
-        ("optimizer=dict(\n  betas=(0.9, 0.99), lr=1, type='AdamW'), type='OptimWrapper'", 'AdamW'),
-        ('', None),
-    ],
-)
-def test_optimiser_of_a_config_text(text, name):
-    assert saved_optimizer(text) == name
 
 
 def test_long_table_is_cut():
@@ -206,28 +185,6 @@ def test_optional_state_is_not_compared():
     saved = nn.ModuleDict({'u': SampleLogMean(9)}).state_dict()
     assert compare_states(model, saved) == []
     assert len(compare_states(nn.ModuleDict({'u': SampleLogMean(5)}), saved))
-
-
-@pytest.mark.parametrize(
-    ('saved', 'other', 'message'),
-    [
-        (MeanPositiveScore(3), MeanPositiveScore(4), r'\(3,\).*\(4,\).*num_'),
-        (CappedImbalance(3), CappedImbalance(4), r'\(3,\).*\(4,\).*num_class'),
-        (
-            ScoreVector(2, length=5),
-            ScoreVector(2, length=6),
-            r'vector of the .*\(2, 5\).*\(2, 6\).*vector_length',
-        ),
-        (CrossBatchMemory(4, 2), CrossBatchMemory(4, 3), r'\(4, 2\).*dim'),
-        (SampleRanks(4), SampleRanks(5), 'num_samples=5'),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_state_of_another_shape_is_refused(saved, other, message):
-    model = nn.Sequential(other)
-    state = {f'0.{key}': value for key, value in saved.state_dict().items()}
-    with pytest.raises(ValueError, match=message):
-        model.load_state_dict(state, strict=False)
 
 
 def _start_at(rank, epochs, message=None):
@@ -246,5 +203,5 @@ def _start_at(rank, epochs, message=None):
 def test_all_processes_start_at_one_step():
     """As machines without a common disk do not."""
     run_on_ranks(_start_at, 2, (2, 2))
-    message = 'process 1 starts at iteration 0 of epoch 0, process 0 at 6 of 2'
+    message = r'the processes start at the iterations \[6, 0\]'
     run_on_ranks(_start_at, 2, (2, 0), message)

@@ -6,13 +6,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from mmengine.dataset import BaseDataset, ClassBalancedDataset, ConcatDataset, RepeatDataset
+from mmengine.hooks import EarlyStoppingHook
 from mmengine.registry import DefaultScope
+from PIL import Image
 from torch import nn
 from torch.utils.data import ConcatDataset as JoinedByTorch
 from torch.utils.data import Dataset, Subset
 
 from mmrank.datasets import IndexedConcatDataset
-from mmrank.engine.hooks.data_check_hooks import StartCheckHook, count_indices
+from mmrank.engine.hooks.data_check_hooks import StartCheckHook, _check_monitors, _count_indices
 from mmrank.errors import UserError
 from mmrank.losses import InfoNCELoss, ISogCLRLoss, SOAPLoss, SogCLRLoss
 from mmrank.registry import HOOKS
@@ -75,7 +77,7 @@ def test_batches_of_one_sample():
     ],
 )
 def test_indices_are_counted(make, size):
-    assert count_indices(make()) == size
+    assert _count_indices(make()) == size
     check(make(), SogCLRLoss(6), ISogCLRLoss(6), SOAPLoss(6))
 
 
@@ -119,6 +121,7 @@ class Loaded(BaseDataset):
         return [0]
 
 
+LOAD = dict(type='mmcv.LoadImageFromFile')
 PACK, FLIP = dict(type='mmdet.PackDetInputs'), dict(type='mmdet.RandomFlip', prob=1.0)
 
 
@@ -147,6 +150,13 @@ def _wrappers():
     }
 
 
+def test_a_pipeline_that_ends_with_the_load_of_the_image_packs_nothing():
+    loader = SimpleNamespace(dataset=Loaded(LOAD))
+    for _ in range(2):
+        with pytest.raises(UserError, match='ends with LoadImageFromFile'):
+            StartCheckHook().before_val(SimpleNamespace(val_dataloader=loader))
+
+
 def test_the_outermost_pipeline_packs():
     for name, wrap in _wrappers().items():
         for split in ('val', 'test'):
@@ -163,3 +173,56 @@ def test_the_outermost_pipeline_packs():
             with pytest.raises(UserError, match='RandomFlip, and nothing packs') as caught:
                 check(runners[1])
             assert str(caught.value).startswith(f'{split}_dataloader.dataset'), name
+
+
+class Sized(BaseDataset):
+    """One image of 40 x 30 pixels, of which the annotations say ``width`` x ``height``."""
+
+    def __init__(self, path, width, height):
+        self.entry = dict(img_path=str(path), width=width, height=height)
+        super().__init__(serialize_data=False, pipeline=[LOAD, PACK])
+
+    def load_data_list(self):
+        return [self.entry]
+
+
+@pytest.mark.parametrize(
+    ('size', 'wrap'),
+    [
+        ((40, 30), Sized),
+        ((80, 60), Sized),
+        ((30, 40), lambda *args: RepeatDataset(Sized(*args), 2)),
+        ((41, 30), lambda *args: ConcatDataset([Sized(args[0], 40, 30), Sized(*args)])),
+        ((None, None), Sized),
+    ],
+)
+def test_image_of_another_size_is_refused_as_it_is_loaded(size, wrap, tmp_path):
+    Image.new('RGB', (40, 30)).save(tmp_path / 'a.png')
+    dataset = wrap(tmp_path / 'a.png', *size)
+    for _ in range(2):  # of each validation
+        StartCheckHook().before_val(
+            SimpleNamespace(val_dataloader=SimpleNamespace(dataset=dataset))
+        )
+    if size in ((40, 30), (None, None)):
+        assert dataset[len(dataset) - 1]['inputs'].shape == (3, 30, 40)
+        return
+    message = f'a.png is 40 x 30, the annotation file has {size[0]} x {size[1]}.*Fix: '
+    with pytest.raises(UserError, match=message):
+        dataset[len(dataset) - 1]
+
+
+@pytest.mark.parametrize(
+    ('names', 'monitor', 'message'),
+    [
+        (['acc', 'loss'], 'accuracy', "'accuracy' is not a metric.*Fix: one of acc, loss"),
+        ([], 'accuracy', 'Fix: a validation'),
+        (['acc'], 'acc', None),
+    ],
+)
+def test_early_stopping_waits_for_a_metric_that_comes(names, monitor, message):
+    runner = SimpleNamespace(hooks=[EarlyStoppingHook(monitor=monitor, rule='greater')])
+    if message is None:
+        _check_monitors(runner, names)
+        return
+    with pytest.raises(UserError, match=message):
+        _check_monitors(runner, names)

@@ -32,9 +32,6 @@ class LabelledDataset(resume_run.NoisyDataset):
     def get_data_info(self, index):
         return {'gt_label': int(self.labels[index]), 'sample_idx': index}
 
-    def get_gt_labels(self):
-        return self.labels.long().numpy()
-
 
 def config_of(name, **settings):
     return {'type': f'mmrank.{name}', **NEEDED.get(name, {}), **settings}

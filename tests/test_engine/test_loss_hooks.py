@@ -192,7 +192,7 @@ def test_beta0_follows_half_a_cosine(by_epoch):
 
 
 def test_every_loss_gets_the_pairs():
-    pairs = SimpleNamespace(interactions=Interactions.of_pairs([1, 0, 0], [0, 0, 1], 'ab', 'xy'))
+    pairs = SimpleNamespace(interactions=Interactions([1, 0, 0], [0, 0, 1], 'ab', 'xy'))
     for loss in tell(pairs, InBatchLoss(), InBatchLoss('in_batch'), hook=PairCountsHook):
         assert loss.counts.row_counts.tolist() == [2, 1]
         assert loss.counts.col_counts.tolist() == [2, 1]
@@ -201,6 +201,6 @@ def test_every_loss_gets_the_pairs():
 def test_pairs_that_no_loss_can_use():
     with pytest.raises(TypeError, match='list has no positive pairs'):
         tell([1, 2], InBatchLoss(), hook=PairCountsHook)
-    lonely = SimpleNamespace(interactions=Interactions.of_pairs([1, 0], [0, 0], 'ab', 'xy'))
+    lonely = SimpleNamespace(interactions=Interactions([1, 0], [0, 0], 'ab', 'xy'))
     with pytest.raises(ValueError, match=r'col_counts\[1\]=0'):
         tell(lonely, InBatchLoss(), hook=PairCountsHook)

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score, roc_curve
 
-from mmrank.evaluation import average_precision_metric
-from mmrank.evaluation.average_precision_metric import AveragePrecisionMetric
+from mmrank.evaluation import AveragePrecisionMetric
 from mmrank.functional import auroc, ndcg, partial_auroc
 
 
@@ -129,6 +128,7 @@ def test_ndcg_of_the_labels_of_a_sample():
     scores = scores[:40].flatten()[:40].view(5, 8)
     expected = ndcg_score(gain.numpy(), scores.numpy())
     assert ndcg(scores, gain).mean().item() == pytest.approx(expected)
+    assert ndcg(scores[0], gain[0], 3) == ndcg(scores[:1], gain[:1], 3)[0]  # one list
     tied = ndcg(torch.ones(1, 4), torch.tensor([[1, 0, 0, 0]]))
     assert tied.item() == pytest.approx(1 / np.log2(5))
     with pytest.raises(ValueError, match='k >= 1'):
@@ -154,7 +154,8 @@ def test_table_in_the_log(monkeypatch):
     scores, target = data()
     lines = []
     monkeypatch.setattr(
-        average_precision_metric, 'print_log', lambda text, **_: lines.extend(text.splitlines())
+        'mmrank.evaluation.average_precision_metric.print_log',
+        lambda text, **_: lines.extend(text.splitlines()),
     )
     got = evaluate(scores, target, ['a', 'b', 'c'])
     rows = [line.split() for line in lines if line and '--' not in line]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from mmrank.evaluation.frozen_feature_metrics import LinearProbe, accuracies, count_hits
+from mmrank.evaluation.frozen_feature_metrics import LinearProbe, _accuracies, _count_hits
 from mmrank.functional import k_nearest_votes, unit_rows
 from mmrank.registry import METRICS
 
@@ -104,9 +104,9 @@ def test_probing_needs_no_gradient_mode():
 
 
 def test_accuracies_of_classes_without_samples():
-    hits = count_hits(torch.tensor([0, 0, 2]), torch.tensor([0, 2, 2]), 4)
+    hits = _count_hits(torch.tensor([0, 0, 2]), torch.tensor([0, 2, 2]), 4)
     assert hits.tolist() == [[1, 0, 1, 0], [1, 0, 2, 0]]
-    figures = accuracies(hits, None, True)
+    figures = _accuracies(hits, None, True)
     assert figures == pytest.approx(
         {'accuracy': 200 / 3, 'mean_class_accuracy': 75.0, 'accuracy/0': 100.0, 'accuracy/2': 50.0}
     )

@@ -7,6 +7,7 @@ import pytest
 import torch
 from gloo_processes import run_on_ranks
 
+from mmrank.errors import UserError
 from mmrank.registry import METRICS
 
 SIZE = 61
@@ -74,12 +75,7 @@ CASES = {
     'RetrievalMetric': (
         lambda: feature_samples(to_gallery=torch.arange(SIZE) % 3 == 0),
         ('feature',),
-        [
-            {},
-            dict(gallery_key='to_gallery'),
-            dict(gallery_per_class=2),
-            dict(recall_only=True, recall_at=(1, 3)),
-        ],
+        [{}, dict(gallery_key='to_gallery'), dict(recall_at=(1, 3))],
     ),
     'TopKMetric': (top_k_samples, (), [dict(k=(1, 5)), dict(k=(2,))]),
 }
@@ -117,7 +113,8 @@ def evaluate(name, samples, batch=8, **options):
 
 def test_every_registered_metric_is_here():
     METRICS.import_from_location()
-    assert set(METRICS.module_dict) == set(CASES)
+    # CocoMetric is mmdet's, with a test of its own.
+    assert set(METRICS.module_dict) == {*CASES, 'CocoMetric'}
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -197,18 +194,6 @@ def test_ranks_equal_one_process(tmp_path, ranks):
         ('RetrievalMetric', dict(similarity='l1'), TypeError, "similarity='l1'.*takes .*prefix"),
         ('RetrievalMetric', dict(recall_at=[0]), ValueError, 'int >= 1, got 0'),
         ('RetrievalMetric', dict(recall_at=3), TypeError, 'list of integers'),
-        (
-            'RetrievalMetric',
-            dict(gallery_key='a', gallery_per_class=1),
-            ValueError,
-            'exclude each other',
-        ),
-        (
-            'RetrievalMetric',
-            dict(gallery_per_class=0),
-            ValueError,
-            'gallery_per_class must be at least 1, got 0',
-        ),
         ('RetrievalMetric', dict(out_file='x.pkl'), ValueError, r"end in \.npz, got 'x.pkl'"),
         ('TopKMetric', dict(k=()), ValueError, 'k must be positive'),
     ],
@@ -264,6 +249,8 @@ def changed(name, change):
             ValueError,
             r'queries\[0\] holds NaN',
         ),
+        ('RetrievalMetric', dict(gt_label=torch.tensor([-1])), UserError, r'>= 0, got \[-1\]'),
+        ('KNNMetric', dict(gt_label=torch.tensor([-1])), UserError, r'>= 0, got \[-1\]'),
         ('TopKMetric', dict(top_k=torch.arange(3)), ValueError, 'set top_k=25'),
     ],
 )

@@ -8,9 +8,8 @@ from mmengine.registry import METRICS
 from mmengine.structures import BaseDataElement
 
 from mmrank.errors import UserError
-from mmrank.evaluation import retrieval_metric
 from mmrank.evaluation.retrieval_features import load_features
-from mmrank.evaluation.retrieval_metric import RetrievalMetric, random_galleries
+from mmrank.evaluation.retrieval_metric import RetrievalMetric
 from mmrank.functional import retrieval_metrics
 
 ROLES = torch.arange(61) % 3 == 0
@@ -63,8 +62,6 @@ def test_equals_the_function_in_percent():
     got = evaluate(data_samples(x, y), **options)
     expected = retrieval_metrics(x, y).summary([2, 3])
     assert got == pytest.approx(in_percent(expected, 'test'))
-    alone = evaluate(data_samples(x, y), recall_only=True, **options)
-    assert alone == {k: v for k, v in got.items() if 'recall' in k or 'queries' in k}
     got = evaluate(data_samples(x, y), gallery_key='to_gallery')
     expected = retrieval_metrics(x[~ROLES], y[~ROLES], x[ROLES], y[ROLES])
     assert got == pytest.approx(in_percent(expected.summary()))
@@ -88,13 +85,9 @@ def test_cameras_are_left_out_and_queries_are_in_the_gallery():
         *sets[:2], x[ROLES], y[ROLES], leave_out=(cameras[search], cameras[ROLES])
     ).summary()
     assert got == pytest.approx(in_percent(expected))
-    got = evaluate(samples, gallery_per_class=1, leave_out='camera')
-    assert got['retrieval/queries'] + got['retrieval/queries_without_positive'] == 54
     with pytest.raises(ValueError, match="'place' .leave_out. must be one integer, got 'images/0"):
         evaluate(samples, leave_out='place')
-    with pytest.raises(ValueError, match="gallery_per_class=1 and query_key='search' exclude"):
-        RetrievalMetric(query_key='search', gallery_per_class=1)
-    with pytest.raises(UserError, match="and leave_out='camera' exclude each other. Fix: leave"):
+    with pytest.raises(UserError, match='out_file does not hold .*Fix: leave out_file out'):
         RetrievalMetric(leave_out='camera', out_file='a.npz')
     for other in (dict(memory=1), dict(index='flat')):
         with pytest.raises(TypeError, match='RetrievalMetric does not take .*Fix: .*faiss'):
@@ -123,40 +116,10 @@ def test_several_labels_an_image(monkeypatch):
     cameras = torch.arange(61) % 4
     expected = in_percent(retrieval_metrics(x, hot, leave_out=cameras).summary())
     assert evaluate(samples, multi_label=True, leave_out='camera') == pytest.approx(expected)
-    alone = evaluate(samples, multi_label=True, recall_only=True)
-    assert alone['retrieval/queries_without_positive'] == 1
-    with pytest.raises(UserError, match='gallery_per_class=1 and multi_label=True exclude'):
-        RetrievalMetric(multi_label=True, gallery_per_class=1)
-    for bad, fix in ((torch.tensor([0.5]), 'round'), (torch.tensor([-1, 2]), 'unknown')):
+    for bad, fix in ((torch.tensor([0.5]), 'round'), (torch.tensor([-1, 2]), 'without a class')):
         samples[0].set_field(bad, 'gt_label')
         with pytest.raises(UserError, match=f"'gt_label' must hold class indices.*{fix}"):
             evaluate(samples, multi_label=True)
-
-
-def test_drawn_galleries():
-    x, y = make_set()
-    got = evaluate(data_samples(x, y), gallery_per_class=1)
-    masks = random_galleries(y, 1, 10)
-    expected = [in_percent(retrieval_metrics(x[~m], y[~m], x[m], y[m]).summary()) for m in masks]
-    for name in got:
-        assert got[name] == pytest.approx(np.mean([x[name] for x in expected]))
-    assert got['retrieval/queries'] == 61 - 7
-    # One positive: a hit at the first place is all of R-Precision.
-    assert got['retrieval/R_precision'] == pytest.approx(got['retrieval/recall@1'])
-
-
-@pytest.mark.parametrize('per_class', [1, 3])
-def test_galleries_hold_so_many_of_each_class(per_class):
-    labels = torch.tensor([5, 2, 5, 5, 2, 9, 5])
-    masks = list(random_galleries(labels, per_class, 200))
-    for mask in masks:
-        for label, size in ((5, 4), (2, 2), (9, 1)):
-            assert int(mask[labels == label].sum()) == min(per_class, size)
-    # Each image of class 5 is drawn equally often.
-    counts = torch.stack(masks)[:, labels == 5].sum(0)
-    assert counts.tolist() == pytest.approx([50 * per_class] * 4, abs=30)
-    assert torch.equal(next(random_galleries(labels, per_class, 2)), masks[0])
-    assert next(random_galleries(labels[:0], 1, 1)).shape == (0,)
 
 
 def test_features_are_written(tmp_path):
@@ -239,13 +202,3 @@ def test_compressed_features_are_read(tmp_path):
     path = tmp_path / 'x.npz'
     np.savez_compressed(path, features=np.ones((3, 2), 'float32'), labels=np.zeros(3, int))
     assert load_features(path).features.shape == (3, 2)
-
-
-def test_long_work_shows_its_progress(monkeypatch):
-    lines = []
-    monkeypatch.setattr(retrieval_metric, '_INTERVAL', 0.0)
-    monkeypatch.setattr(retrieval_metric, 'print_log', lambda x, **_: lines.append(x))
-    monkeypatch.setattr(RetrievalMetric, 'memory_limit', 150_000)
-    evaluate(data_samples(*make_set()))
-    assert len(lines) > 1
-    assert 'of 61 queries ranked' in lines[0]

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrank.evaluation.top_k_metric import TopKMetric, top_k_figures
+from mmrank.evaluation.top_k_metric import TopKMetric, _top_k_figures
 from mmrank.registry import METRICS
 
 
@@ -26,7 +26,7 @@ def test_equals_the_definitions(seed):
     # Fewer than six to choose from.
     top[1, rng.integers(0, 6) :] = -1
     true = [sorted(rng.permutation(10)[: rng.integers(1, 8)]) for _ in range(4)]
-    figures = top_k_figures(
+    figures = _top_k_figures(
         top, np.repeat(np.arange(4), [len(x) for x in true]), np.concatenate(true), (1, 3, 6)
     )
     for i in range(4):

@@ -10,7 +10,7 @@ from forked_processes import run_script
 from tiny_tool_run import ROOT, TRAIN, write_config
 from training_ends import assert_same, contents
 
-from mmrank.engine.resume.checkpoint import find_damage, find_last_whole_checkpoint
+from mmrank.engine.resume.checkpoint import _find_damage, find_last_whole_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 MAKE_SHAPES = ROOT / 'tools' / 'dataset_converters' / 'make_shapes_coco.py'
@@ -53,7 +53,7 @@ def test_training_steps_back_to_the_last_checkpoint(disk, tmp_path):
     assert_one_message(done, 'No space left on device', 'epoch_3.pth')
     names = sorted(path.name for path in work_dir.glob('*.pth'))
     assert names == ['epoch_1.pth', 'epoch_2.pth']
-    assert all(find_damage(path) is None for path in work_dir.glob('*.pth'))
+    assert all(_find_damage(path) is None for path in work_dir.glob('*.pth'))
     assert not list(work_dir.glob('.*.tmp'))
     last = find_last_whole_checkpoint(work_dir)
     assert Path(last).name == 'epoch_2.pth'

@@ -19,9 +19,9 @@ from mmrank.datasets.captions.caption_files import (
 )
 from mmrank.datasets.checks.coco_inspect import check_coco_file, inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.datasets.image_header import read_image
 from mmrank.datasets.interactions import read_csv, read_xmc
 from mmrank.datasets.interactions.splitting import split_file
-from mmrank.datasets.long_tail.read_chest_xray14 import read_entries, read_image_list
 from mmrank.datasets.retrieval.image_lists import (
     INATURALIST_LIST,
     PATH_LIST,
@@ -67,25 +67,25 @@ def read_arrays(path):
     cifar_images.read_arrays(path, CIFAR10_NAMES)
 
 
-def read_image(path):
-    from mmrank.datasets.long_tail import cifar_images
-
-    cifar_images.read_rgb(path)
-
-
 def read_labels(path):
     from mmrank.datasets.long_tail.multi_label_csv import MultiLabelCSV
 
     MultiLabelCSV(path.name, data_root=str(path.parent), data_prefix='images')
 
 
+def chest_xray14():
+    from mmrank.datasets.long_tail import chest_xray14
+
+    return chest_xray14
+
+
 READERS = {
     'coco.json': check_coco,
-    'coco_captions.json': check_list(read_coco_captions),
-    'karpathy.json': check_list(lambda path: read_karpathy(path, ['train'])),
-    'captions.json': check_list(read_caption_table),
-    'captions.jsonl': check_list(read_caption_table),
-    'captions.tsv': check_list(read_caption_table),
+    'coco_captions.json': read_coco_captions,
+    'karpathy.json': lambda path: read_karpathy(path, ['train']),
+    'captions.json': read_caption_table,
+    'captions.jsonl': read_caption_table,
+    'captions.tsv': read_caption_table,
     'pairs.csv': lambda path: read_csv(path, 2),
     'pairs.csv.gz': read_csv,
     'split.csv': lambda path: split_file(path, path.parent / 'out'),
@@ -96,15 +96,15 @@ READERS = {
     'inaturalist.txt': check_list(INATURALIST_LIST.read),
     'paths.txt': check_list(PATH_LIST.read),
     'labels.csv': read_labels,
-    'entries.csv': read_entries,
-    'names.txt': lambda path: read_image_list(
+    'entries.csv': lambda path: chest_xray14().read_entries(path),
+    'names.txt': lambda path: chest_xray14().read_image_list(
         path, dict.fromkeys(GOOD['names.txt'].decode().split())
     ),
     'train.npz': read_arrays,
     'archive.zip': extract,
     **{name: read_image for name in GOOD if name.startswith('image.')},
 }
-HOST = {'train.npz', 'labels.csv', *(n for n in GOOD if n[:6] == 'image.')}
+HOST = {'train.npz', 'labels.csv', 'entries.csv', 'names.txt'}
 
 
 class Hang(BaseException):

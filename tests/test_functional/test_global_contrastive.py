@@ -4,18 +4,16 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from random_batches import assert_same_gradients
 from torch.nn.functional import normalize
 
-from mmrank.functional import global_contrastive_loss, info_nce_loss, unit_rows
+from mmrank.functional import global_contrastive_loss, unit_rows
 from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.losses.contrastive.base import ContrastedBatch
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.sogclr import _temperature_gradient
 from mmrank.losses.contrastive.terms import NegativeTerms, negative_terms
-from mmrank.state.sample_averages import TemperatureStep, moving_log_mean
+from mmrank.state.sample_averages import TemperatureStep
 from timing import peak_extra_memory
 
 
@@ -29,58 +27,6 @@ def views(n, dim=5, seed=0, dtype=torch.float64):
 def two_view_terms(view1, view2, tau, ids=None):
     terms = ContrastedBatch.of_views(view1, view2, ids).terms(tau, bimodal=False)
     return NegativeTerms(*(x.flatten() for x in vars(terms).values()))
-
-
-def negatives_h(view1, view2, ids):
-    """List of h over the negatives of each of the 2B anchors, by loops."""
-    out = []
-    for a, p in ((view1, view2), (view2, view1)):
-        for i in range(len(ids)):
-            others = [z[j] for z in (view1, view2) for j in range(len(ids)) if ids[j] != ids[i]]
-            out.append([(a[i] * z).sum() - (a[i] * p[i]).sum() for z in others])
-    return [torch.stack(h) if h else torch.zeros(0) for h in out]
-
-
-@given(
-    st.lists(st.integers(0, 3), min_size=0, max_size=5),
-    st.sampled_from([0.005, 0.3, 2.0]),
-    st.integers(0, 3),
-    st.integers(1, 40),
-)
-def test_terms_equal_loops(ids, tau, seed, block):
-    view1, view2 = views(len(ids), seed=seed)
-    samples = torch.tensor(ids, dtype=torch.long)
-    terms = two_view_terms(view1, view2, tau, samples)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_mean_exp, 'BLOCK_ENTRIES', block)
-        blocked = negative_terms(
-            torch.cat([view1, view2]),
-            torch.cat([view2, view1]),
-            torch.cat([view1, view2]),
-            tau,
-            samples.repeat(2),
-            samples.repeat(2),
-        )
-    for i, h in enumerate(negatives_h(view1, view2, ids)):
-        assert terms.count[i] == len(h)
-        if not len(h):
-            assert terms.log_mean[i] == -math.inf
-            assert terms.mean_h[i] == 0
-            continue
-        log_g = (h / tau).logsumexp(0) - math.log(len(h))
-        mean_h = ((h / tau).softmax(0) * h).sum()
-        torch.testing.assert_close(terms.log_mean[i], log_g)
-        torch.testing.assert_close(terms.mean_h[i], mean_h)
-    torch.testing.assert_close(blocked.log_mean, terms.log_mean)
-    torch.testing.assert_close(blocked.mean_h, terms.mean_h)
-    assert torch.equal(blocked.count, terms.count)
-
-
-def test_two_views_have_twice_the_others_as_negatives():
-    terms = two_view_terms(*views(7), 0.3)
-    assert terms.count.tolist() == [2 * 6] * 14
-    terms = ContrastedBatch.of_views(*views(7)).terms(0.3, bimodal=True)
-    assert terms.count.tolist() == [[6] * 7] * 2
 
 
 def test_gradient_without_negatives_is_zero():
@@ -180,34 +126,6 @@ def test_temperature_step():
     torch.testing.assert_close(tau, torch.tensor([0.375, 0.05, 1.0]))
 
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float])
-@pytest.mark.parametrize('scale', [1.0, 1e4])
-def test_finite_at_small_temperatures(dtype, scale):
-    view1, view2 = (scale * x for x in views(8, 16, dtype=dtype))
-    # A negative at the anchor, and a positive at its opposite: h = 2.
-    view1[0], view1[1], view2[0] = view2[3], view2[3], -view2[3]
-    view1, view2 = (x.detach().requires_grad_() for x in (view1, view2))
-    terms = two_view_terms(unit_rows(view1), unit_rows(view2), 0.005)
-    assert float(terms.log_mean.detach().max()) > 390
-    for beta0 in (1.0, 0.7):
-        old = torch.full_like(terms.log_mean, -300)
-        log_s = moving_log_mean(old, terms.log_mean, beta0)
-        gradient = _temperature_gradient(
-            terms.log_mean, log_s, terms.mean_h, torch.tensor(0.005), 6.0
-        )
-        losses = global_contrastive_loss(terms.log_mean, log_s, 0.005, 6.0)
-        grads = torch.autograd.grad(losses.mean(), (view1, view2), retain_graph=True)
-        for x in (log_s, gradient, losses, *grads):
-            assert x.isfinite().all()
-        # Weights of the negatives add up to no more than 1/beta0.
-        assert gradient.abs().max() < 400 * 2 / beta0
-        assert max(g.float().abs().max() for g in grads) > 0
-    exact = two_view_terms(*(unit_rows(x.detach().double()) for x in (view1, view2)), 0.005)
-    torch.testing.assert_close(
-        terms.log_mean.detach().double(), exact.log_mean, rtol=1e-4, atol=1e-3
-    )
-
-
 @pytest.mark.parametrize('size', [1e-30, 1e30])
 def test_unit_rows_of_any_size(size):
     x = torch.tensor([[3.0, 4.0]]) * size
@@ -227,20 +145,6 @@ def test_unit_rows():
     x = views(3)[0].mul(3).requires_grad_()
     assert torch.autograd.gradcheck(unit_rows, x)
     assert torch.autograd.gradgradcheck(unit_rows, x)
-
-
-def test_autocast_does_not_round_the_similarities():
-    view1, view2 = views(6, 32, dtype=torch.float32)
-    expected = two_view_terms(view1, view2, 0.01).log_mean
-    with torch.autocast('cpu', torch.bfloat16):
-        got = two_view_terms(view1, view2, 0.01).log_mean
-    torch.testing.assert_close(got, expected)
-
-
-def test_bad_shapes_are_refused():
-    view1, view2 = views(4)
-    with pytest.raises(ValueError, match=r'view1 and view2 .* \(3, 5\)'):
-        info_nce_loss(view1, view2[:3], 0.1)
 
 
 def by_definition(anchors, positives, keys, tau, anchor_ids, key_ids):
@@ -290,16 +194,6 @@ def test_both_directions_equal_each_alone(monkeypatch, dim, entries, repeated, k
     assert_same_gradients(*log_mean, inputs)
 
 
-def test_gradients_of_both_directions_may_be_taken_twice():
-    view1, view2 = (x.requires_grad_() for x in views(6))
-    tau = torch.tensor([[0.2], [0.3]])
-    value = negative_terms(
-        view1, view2, view2, tau, torch.arange(6), torch.arange(6)
-    ).log_mean.sum()
-    first = torch.autograd.grad(value, view1, retain_graph=True)
-    torch.testing.assert_close(first, torch.autograd.grad(value, view1))
-
-
 def test_memory_is_at_most_six_times_one_view():
     def both(view1, view2):
         terms = ContrastedBatch.of_views(view1, view2).terms(0.05, bimodal=True)
@@ -310,12 +204,3 @@ def test_memory_is_at_most_six_times_one_view():
     made = [x.requires_grad_() for x in views(n, dim, dtype=torch.float)]
     peak = peak_extra_memory(both, lambda: [x.detach().requires_grad_() for x in made])
     assert peak < 6.2 * n * dim * 4
-
-
-def test_ids_of_two_integer_dtypes():
-    view1, view2 = views(4)
-    ids = torch.tensor([5, 5, 1, 2])
-    expected = negative_terms(view1, view2, view2, 0.3, ids, ids)
-    got = negative_terms(view1, view2, view2, 0.3, ids.int(), ids)
-    torch.testing.assert_close(got.log_mean, expected.log_mean)
-    assert got.count.tolist() == [2, 2, 3, 3]

@@ -83,14 +83,6 @@ def test_mean_temperature_grows_while_pairs_are_ranked_wrong(ranked_right):
     assert (changes < 0).all() if ranked_right else (changes > 0).all()
 
 
-def test_individual_clip_refuses_what_does_not_fit():
-    loss, (images, texts) = IndividualCLIPLoss(num_samples=3), two_views(2, dim=3)
-    with pytest.raises(ValueError, match=r'\[0, 3\)\. Fix: num_samples='):
-        loss(images, texts, torch.tensor([0, 3]))
-    with pytest.raises(ValueError, match='requires sample_idx'):
-        loss(images, texts)
-
-
 @pytest.mark.parametrize('kind', [ISogCLRLoss, BimodalISogCLRLoss])
 def test_clipped_gradient_of_the_temperatures(kind):
     """One visit: ``tau - eta beta1 clip(G)``, as momentum starts at 0."""

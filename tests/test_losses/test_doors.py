@@ -9,8 +9,8 @@ from random_batches import made_up
 from registered_losses import cases
 from torch.nn.functional import one_hot
 
-from mmrank.errors import UserError, UserTypeError
-from mmrank.functional import k_nearest_votes, nearest_in_gallery
+from mmrank.errors import UserTypeError
+from mmrank.functional import k_nearest_votes
 from mmrank.losses import (
     AUCLoss,
     EmbeddingLoss,
@@ -22,7 +22,6 @@ from mmrank.losses import (
 )
 
 CASES = cases()
-ROWS = [case for case in CASES if case.kind == 'rows']
 QUERIES = [case for case in CASES if case.kind == 'queries' and case.name != 'SumLoss']
 
 
@@ -87,28 +86,6 @@ def test_one_hot_labels_of_embeddings(case):
         batch.with_fixed([labels - 1]).of(case.build())
 
 
-def test_the_fix_for_float_labels_of_one_column():
-    scores, labels = made_up(8, 1), (torch.arange(8) % 2).float()
-    with pytest.raises(UserError, match=r'Fix: loss\(cls_score\[:, 0\], target\)'):
-        SmoothAPLoss()(scores, labels)
-    positives = SmoothAPLoss()(scores[:, 0], labels)
-    backgrounds = SmoothAPLoss()(scores, labels, avg_factor=1)
-    assert positives == SmoothAPLoss()(scores, labels[:, None])
-    assert backgrounds == SmoothAPLoss()(scores, 1 - labels[:, None])
-
-
-def test_labels_of_neighbours():
-    x = made_up(4, 3)
-    with pytest.raises(UserError, match='bank_labels.*-1.*Fix'):
-        k_nearest_votes(x, x, torch.tensor([0, 1, -1, 1]), 2)
-    with pytest.raises(UserError, match='bank_labels.*2.*Fix'):
-        k_nearest_votes(x, x, torch.tensor([0, 1, 2, 1]), 2)
-    with pytest.raises(UserTypeError, match='own must be a tensor'):
-        nearest_in_gallery(x, x.clone(), 2, own=[0, 1, 2, 3])
-    with pytest.raises(UserError, match='own.*-1.*Fix'):
-        nearest_in_gallery(x, x.clone(), 2, own=torch.tensor([0, 1, 2, -1]))
-
-
 def test_a_loss_of_embeddings_leaves_the_loss_that_is_given():
     inner = StableAPLoss()
     given = SumLoss([inner, AUCLoss()])
@@ -119,17 +96,6 @@ def test_a_loss_of_embeddings_leaves_the_loss_that_is_given():
     after = str(vars(inner)), inner.mean_positive.score_range, dict(inner.state_dict())
     assert after == before
     assert {*map(id, loss.parameters())} == {*map(id, given.parameters())}
-
-
-def test_counts_of_a_loss_that_is_built_without_values():
-    with torch.device('meta'):
-        loss = LDAMLoss(3, class_counts=[25, 10, 5])
-    assert all(x.is_meta for x in loss.buffers())
-    loss = loss.to_empty(device='cpu')
-    expected = LDAMLoss(3, class_counts=[25, 10, 5])
-    loss.load_state_dict(expected.state_dict())
-    scores, labels = made_up(6, 3), torch.arange(6) % 3
-    assert torch.equal(loss(scores, labels), expected(scores, labels))
 
 
 def test_a_batch_of_samples_by_torch_func():

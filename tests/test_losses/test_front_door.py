@@ -15,14 +15,11 @@ from mmrank import APLoss, EmbeddingLoss, SmoothAPLoss, StableAPLoss
 from mmrank.errors import UserError
 from mmrank.functional import average_precision, unit_rows
 from mmrank.losses import (
-    ALRPLoss,
     AUCLoss,
     BlackBoxAPLoss,
     DRLoss,
     EmbeddingBatch,
-    InfoNCELoss,
     ListwiseAPLoss,
-    MALLoss,
     MAUCLoss,
     RankSortLoss,
     RecallAtKLoss,
@@ -249,36 +246,12 @@ def test_miners_and_memory_of_pytorch_metric_learning():
     assert torch.autograd.grad(value, leaf)[0].any()
 
 
-def test_embedding_losses_that_are_refused(monkeypatch):
-    x, labels = rows()
-    with pytest.raises(TypeError, match=r'Fix: pass a ranking loss, as in EmbeddingLoss\('):
-        EmbeddingLoss(InfoNCELoss())
-    with pytest.raises(TypeError, match=r'Fix: pass a ranking loss, as in EmbeddingLoss\('):
-        EmbeddingLoss(MALLoss())
-    losses = [RankSortLoss(), ALRPLoss(), MAUCLoss(), SOAPLoss(num_samples=9)]
-    for loss in (*losses, APLoss(quality=0.9), SumLoss([SmoothAPLoss(), RankSortLoss()])):
-        with pytest.raises(UserError, match='which a retrieval batch does not have. Fix: another'):
-            EmbeddingLoss(loss)
-    with pytest.raises(ValueError, match='ref_embeddings and ref_labels must be given together'):
-        EmbeddingLoss(SmoothAPLoss())(x, labels, ref_embeddings=x)
-    monkeypatch.setattr('mmrank.losses.embeddings.world_group', object)
-    with pytest.raises(UserError, match=r"Fix: SmoothAPLoss\(scope='local'\)"):
-        EmbeddingLoss(SmoothAPLoss())(x, labels, (labels,) * 3)
-
-
 def clusters():
     """(1000, 20) features of ten classes, and the classes."""
     g = torch.Generator().manual_seed(0)
     classes = torch.randint(0, 10, (1000,), generator=g)
     centres = 0.9 * torch.randn(10, 20, generator=g)
     return torch.randn(1000, 20, generator=g) + centres[classes], classes
-
-
-def digits():
-    """Scikit-learn's digits, (1797, 64), and their classes."""
-    features, classes = pytest.importorskip('sklearn.datasets').load_digits(return_X_y=True)
-    order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(0))
-    return torch.tensor(features)[order].float() / 16, torch.tensor(classes)[order]
 
 
 #: How a user calls the loss.
@@ -288,19 +261,6 @@ CALLS = {
     'multi-class': lambda loss, out, y: loss(out, y),
     'embeddings': lambda loss, out, y: EmbeddingLoss(loss)(out, y),
 }
-OPTIMIZERS = {
-    'AdamW': torch.optim.AdamW,
-    'SGD': lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
-}
-
-
-def test_quality_of_one_list():
-    """That of the positives, also where the list has no column."""
-    scores, is_positive = made_up(30), torch.arange(30) % 3 == 0
-    loss, quality = StableAPLoss(quality=0.9), torch.rand(10)
-    as_heads = loss(scores[:, None], (~is_positive).long(), avg_factor=1, quality=quality)
-    again = StableAPLoss(quality=0.9)(scores, is_positive, quality=quality)
-    assert torch.equal(again, as_heads)
 
 
 def mean_ap(kind, out, labels):
@@ -315,13 +275,13 @@ def mean_ap(kind, out, labels):
     return sum(average_precision(out[:, c], positive[:, c]) for c in range(last)) / last
 
 
-def map_after_training(data, kind, optimizer, loss):
+def map_after_training(kind, loss):
     """Mean AP of the second half of the samples."""
-    x, labels = data()
+    x, labels = clusters()
     half = len(x) // 2
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(x.size(1), 32), nn.ReLU(), nn.Linear(32, 10))
-    optimizer = OPTIMIZERS[optimizer](model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(150):
         batch = torch.randint(0, half, (128,))
         value = CALLS[kind](loss, model(x[batch]), labels[batch])
@@ -334,31 +294,11 @@ def map_after_training(data, kind, optimizer, loss):
 
 @pytest.mark.parametrize('kind', CALLS)
 def test_four_lines_learn(kind):
-    assert map_after_training(clusters, kind, 'AdamW', StableAPLoss()) > 0.7
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('optimizer', OPTIMIZERS)
-@pytest.mark.parametrize('kind', CALLS)
-def test_four_lines_learn_digits(kind, optimizer):
-    assert map_after_training(digits, kind, optimizer, StableAPLoss()) > 0.7
+    assert map_after_training(kind, StableAPLoss()) > 0.7
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', [*RANKINGS[1:], DRLoss])
 def test_embeddings_learn_with_every_loss_as_it_is(kind):
     """Settings for cosines are no option that a user must know."""
-    assert map_after_training(clusters, 'embeddings', 'AdamW', kind()) > 0.7
-
-
-@pytest.mark.processes  # as slow as those
-def test_one_graph_for_any_number_of_positives():
-    plain = StableAPLoss()
-    torch.compiler.reset()
-    compiled = torch.compile(StableAPLoss(), backend='eager', fullgraph=True, dynamic=True)
-    for n, positives in ((40, 5), (50, 0), (33, 33), (64, 1)):
-        scores, labels = made_up(n).requires_grad_(), torch.arange(n) < positives
-        values = [loss(scores, labels) for loss in (plain, compiled)]
-        slopes = [torch.autograd.grad(value, scores)[0] for value in values]
-        torch.testing.assert_close(values[1], values[0])
-        torch.testing.assert_close(slopes[1], slopes[0])
+    assert map_after_training('embeddings', kind()) > 0.7

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from random_batches import with_gradient
 from score_lists import one_sided_huber
 
 from mmrank.functional import ap_loss, graded_average_precision, smooth_ap_loss, stable_ap_loss
@@ -51,12 +52,6 @@ def _brute_force(scores, labels, grades, rho, weights='normalised'):
     return (SETTING['eps'] ** 2 + x / (1 + x)).sqrt()
 
 
-def _gradient(function, scores, *args, **kwargs):
-    leaf = scores.clone().requires_grad_()
-    value = function(leaf, *args, **kwargs)
-    return value.detach(), torch.autograd.grad(value, leaf)[0]
-
-
 @pytest.mark.parametrize('weights', ['normalised', 'printed'])
 @pytest.mark.parametrize('num_pos', [1, 2, 12])
 @pytest.mark.parametrize('ten', [False, True])
@@ -65,9 +60,9 @@ def test_is_the_mean_over_thresholds(ten, num_pos, weights):
     scores, labels, grades = _list(num_pos)
     if ten:
         grades = (grades * 10).ceil() / 10
-    expected = _gradient(_brute_force, scores, labels, grades, 3.0, weights)
+    expected = with_gradient(_brute_force, scores, labels, grades, 3.0, weights)
     for factor in (1.0, 7.0):  # Only ratios of relevances count.
-        found = _gradient(
+        found = with_gradient(
             stable_ap_loss,
             scores,
             labels,
@@ -122,7 +117,7 @@ def test_blocks_padding_and_a_constant_change_nothing(loss, monkeypatch):
         settings = dict(tau=0.5)
 
     def run(x, **more):
-        return _gradient(lambda *a, **k: loss(*a, **k).sum(), x, labels, **settings, **more)
+        return with_gradient(lambda *a, **k: loss(*a, **k).sum(), x, labels, **settings, **more)
 
     expected = run(scores, relevance=grades)
     assert expected[1].any(1).tolist() == [True, True, False]
@@ -146,10 +141,10 @@ def test_blocks_padding_and_a_constant_change_nothing(loss, monkeypatch):
 )
 def test_equal_relevances_are_the_loss_without(loss, settings):
     scores, labels, _ = _list()
-    expected = _gradient(loss, scores, labels, **settings)
+    expected = with_gradient(loss, scores, labels, **settings)
     for grade in (1.0, 0.3):
         relevance = torch.full_like(scores, grade)
-        found = _gradient(loss, scores, labels, **settings, relevance=relevance)
+        found = with_gradient(loss, scores, labels, **settings, relevance=relevance)
         is_same = grade == 1 and loss is not stable_ap_loss
         tolerance = 0 if is_same else 1e-12
         torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)

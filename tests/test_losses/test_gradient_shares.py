@@ -91,13 +91,6 @@ def test_resumed_bit_for_bit_and_still_in_validation():
         assert torch.equal(whole(*_embeddings(step)), resumed(*_embeddings(step)))
 
 
-def test_off_it_has_no_state():
-    plain = _embedding_sum().state_dict()
-    balanced = _embedding_sum(balance_gradients=True).state_dict()
-    assert not any('balances' in name for name in plain)
-    assert 'loss.balances.0.mean' in balanced
-
-
 def _steps(rank, world_size):
     parts = [StableAPLoss(), AUCLoss(tau=0.1)]
     total = EmbeddingLoss(SumLoss(parts, WEIGHTS, balance_gradients=True)).double()
@@ -127,15 +120,3 @@ def test_a_checkpointed_loss_is_refused(reentrant):
     total = _embedding_sum(balance_gradients=True)
     with pytest.raises(UserError, match='Fix: call the loss outside of it'):
         checkpoint(total, *_embeddings(), use_reentrant=reentrant).backward()
-
-
-@pytest.mark.parametrize(
-    ('weights', 'balance', 'message'),
-    [
-        ([1.0, 0.0], True, 'two parts or more with weights > 0'),
-        ([1.0, 0.5], 0.5, 'balance_gradients=0.5 .* is True or False'),
-    ],
-)
-def test_refused(weights, balance, message):
-    with pytest.raises(UserError, match=message):
-        _embedding_sum(weights=weights, balance_gradients=balance)

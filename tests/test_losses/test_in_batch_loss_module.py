@@ -10,7 +10,6 @@ from mmrank.functional import Pointwise, in_batch_loss
 from mmrank.losses import InBatchLoss
 from mmrank.losses.two_tower import sums
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
-from mmrank.registry import MODELS
 
 SHAPE = (6, 5)
 
@@ -82,32 +81,6 @@ def test_equals_the_function(monkeypatch, mode, pointwise, block_size):
     for loss in (model(rows, cols), model.loss(model.left, model.right, rows, cols, rows, cols)):
         found = value_and_gradients(model, loss)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ('change', 'message'),
-    [
-        (dict(left=torch.zeros(3, 2)), 'left has 3 embeddings for 2 pairs'),
-        (dict(right=torch.zeros(2, 3)), 'one width'),
-        (dict(left=torch.zeros(2)), 'left must be a matrix'),
-        (dict(left_index=torch.zeros(3).long()), r'left_index must have shape \(2,\)'),
-        (dict(right_index=torch.tensor([0, 2])), 'right_index holds'),
-    ],
-)
-def test_bad_input(change, message):
-    pair = torch.arange(2)
-    loss = InBatchLoss()
-    loss.set_pairs(pair, pair, (2, 2))
-    given = dict(left=torch.zeros(2, 2), right=torch.zeros(2, 2), rows=pair, cols=pair)
-    with pytest.raises(ValueError, match=message):
-        loss(**{**given, **change})
-
-
-def test_built_from_a_config():
-    loss = MODELS.build(dict(type='mmrank.InBatchLoss', mode='sogram'))
-    assert isinstance(loss, InBatchLoss)
-    with pytest.raises(RuntimeError, match='set_pairs'):
-        loss(torch.eye(2), torch.eye(2), *[torch.arange(2)] * 2)
 
 
 def _two_samples(rank):

@@ -8,7 +8,6 @@ from random_batches import assert_same_gradients, two_views
 
 from mmrank.losses import InBatchSoftmaxLoss
 from mmrank.losses.two_tower.in_batch_softmax import _in_batch_softmax_losses
-from mmrank.registry import MODELS
 
 ROWS = torch.tensor([0, 1, 2, 3, 4, 5])
 COLS = torch.tensor([0, 1, 0, 2, 3, 1])
@@ -97,14 +96,6 @@ def test_refined_odds_have_no_bias():
     torch.testing.assert_close((mean / weight)[0], (scores[1:] - scores[0]).exp().sum())
 
 
-def test_a_factor_of_all_shares_cancels():
-    log_share = torch.rand(6).double()
-    losses = [
-        _in_batch_softmax_losses(*two_views(), COLS, log_share + shift) for shift in (0.0, -9.0)
-    ]
-    torch.testing.assert_close(*losses)
-
-
 def test_the_correction_removes_the_bias_of_sampling():
     """Batches drawn by popularity pull as the softmax over all entities."""
     g = torch.Generator().manual_seed(0)
@@ -153,37 +144,3 @@ def test_counts_of_the_training_pairs():
     with pytest.raises(ValueError, match='entities of the 6 pairs, .* or none, got 5'):
         loss(two_views()[0], two_views(5)[1], ROWS, COLS[:5])
     assert not InBatchSoftmaxLoss(frequency='none').wants_pair_counts
-
-
-def test_distinct_entities_are_embedded_once():
-    left, right = two_views()
-    loss = InBatchSoftmaxLoss(frequency='none')
-    expected = loss(left, right[COLS], ROWS, COLS)
-    got = loss(left, right[:4], ROWS, COLS, torch.arange(6), COLS)
-    torch.testing.assert_close(got, expected)
-
-
-def test_bad_batches_are_refused():
-    loss, (left, right) = InBatchSoftmaxLoss(frequency='none'), two_views()
-    for error, message, batch in (
-        (ValueError, 'embeddings of one width', (left, right[:, :2])),
-        (ValueError, 'left must be a matrix of floats', (left[0], right)),
-        (ValueError, 'left must be a matrix of floats', (left.long(), right)),
-    ):
-        with pytest.raises(error, match=message):
-            loss(*batch, ROWS, COLS)
-    with pytest.raises(ValueError, match='right has 6 embeddings for 5 pairs'):
-        loss(left, right, ROWS, COLS[:5])
-    with pytest.raises(ValueError, match='right_index holds indices'):
-        loss(left, right, ROWS, COLS, None, COLS + 9)
-    with pytest.raises(ValueError, match='rows holds indices from -1'):
-        loss(left, right, ROWS - 1, COLS)
-
-
-def test_images_of_a_class_are_not_pushed_apart():
-    head = dict(
-        type='mmrank.InBatchRetrievalHead',
-        loss=dict(type='mmrank.InBatchSoftmaxLoss', frequency='counts'),
-    )
-    with pytest.raises(TypeError, match="use 'mmrank.InBatchLoss'"):
-        MODELS.build(head)

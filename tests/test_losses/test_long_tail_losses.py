@@ -6,10 +6,10 @@ import math
 
 import pytest
 import torch
-from score_lists import joined, mauc_losses, soap_losses
+from score_lists import mauc_losses
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from mmrank.functional import average_precision, split_lists
+from mmrank.functional import split_lists
 from mmrank.losses import (
     AsymmetricLoss,
     BalancedSoftmaxLoss,
@@ -18,15 +18,12 @@ from mmrank.losses import (
     LogitAdjustedCELoss,
     MAUCLoss,
     SOAPLoss,
-    StableAPLoss,
 )
 from mmrank.losses.auc.soap import _soap_of_ranks, _surrogate_ranks
 from mmrank.losses.pairs_smooth import SquaredHinge
 from mmrank.losses.pointwise.class_balanced_ce import effective_number_weights
 from mmrank.losses.pointwise.ldam import _ldam_margins
-from mmrank.registry import MODELS
 from mmrank.state import LabelCounts, SampleRanks
-from mmrank.state.positive_history import _moving_ranks
 
 CLASSES, SAMPLES = 3, 40
 COUNTS = dict(class_counts=[300, 20, 100], num_samples=500)
@@ -37,10 +34,6 @@ def randn(*shape, seed=0):
     return torch.randn(*shape, generator=g, dtype=torch.float64)
 
 
-def hinge(x, margin):
-    return max(margin - x, 0) ** 2
-
-
 def batch(n=12, seed=0):
     """Scores, multi-label targets and indices."""
     g = torch.Generator().manual_seed(seed)
@@ -48,21 +41,6 @@ def batch(n=12, seed=0):
     target = (torch.rand(n, CLASSES, generator=g) < 0.4).long()
     ids = torch.randperm(SAMPLES, generator=g)[:n]
     return scores, target, ids
-
-
-@pytest.mark.parametrize('margin', [0.3, 1.0, 4.0])
-def test_surrogate_ranks_are_means_over_the_list(margin):
-    pos, neg = randn(4).tolist(), randn(7, seed=1).tolist()
-    got = _surrogate_ranks(
-        split_lists(*joined(*map(torch.tensor, (pos, neg)))), SquaredHinge(margin)
-    )
-    every = pos + neg
-    for i, s in enumerate(pos):
-        among = sum(hinge(s - x, margin) for x in pos) / len(every)
-        total = sum(hinge(s - x, margin) for x in every) / len(every)
-        # Ours is that of the paper over margin^2.
-        assert got[0, 0, i].item() == pytest.approx(among / margin**2, rel=1e-6)
-        assert got[1, 0, i].item() == pytest.approx(total / margin**2, rel=1e-6)
 
 
 def test_soap_gradient_is_that_of_the_paper():
@@ -83,52 +61,6 @@ def test_soap_gradient_is_that_of_the_paper():
     assert loss.item() == pytest.approx((1 - u[0] / u[1]).mean().item())
     (got,) = torch.autograd.grad(loss.sum(), scores)
     torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-14)
-
-
-def test_soap_of_a_tiny_margin_and_separated_scores():
-    """Well separated: the loss orders rankings as average precision does."""
-    good = soap_losses(torch.tensor([9.0, 8.0, 1.0, 2.0]), torch.arange(4) < 2)
-    bad = soap_losses(torch.tensor([1.0, 2.0, 9.0, 8.0]), torch.arange(4) < 2)
-    assert good.item() == 0
-    assert bad.item() > 0.9
-
-
-def test_soap_edges():
-    some = torch.randn(3, requires_grad=True)
-    first = torch.arange(3) < 1
-    loss = soap_losses(some, torch.zeros(3))
-    assert loss.item() == 0
-    loss.backward()
-    assert some.grad.abs().sum() == 0
-    assert soap_losses(torch.randn(1), torch.ones(1)).item() == 0  # nothing above it
-    assert soap_losses(torch.zeros(4), torch.arange(4) < 2).item() == 0.5  # ties
-    known = soap_losses(torch.tensor([2.0, 0.0, 0.0, -3.0]), torch.arange(4) < 2)
-    assert known.item() == pytest.approx(0.0455, abs=1e-4)
-    assert soap_losses(torch.tensor([float('nan'), 0, 0]), first).isnan()
-    far = soap_losses(torch.tensor([-float('inf'), 0, 0]), first)
-    assert far.item() == pytest.approx(1)
-    with pytest.raises(ValueError, match='tau must be'):
-        soap_losses(some, first, margin=0.0)
-
-
-def test_descending_soap_raises_average_precision():
-    scores = randn(30)
-    positive = torch.arange(30) % 6 == 0
-    before = average_precision(scores, positive)
-    moved = scores.clone().requires_grad_()
-    for _ in range(60):
-        loss = soap_losses(moved, positive)
-        (grad,) = torch.autograd.grad(loss, moved)
-        moved = (moved - 2 * grad).detach().requires_grad_()
-    assert average_precision(moved, positive) > before + 0.3
-
-
-def test_moving_ranks():
-    old = torch.tensor([[0.0, 0.2, 0.2], [0.0, 0.4, 0.4]])
-    new = torch.tensor([[0.5, 0.6, math.nan], [1.0, 0.8, 1.0]])
-    got = _moving_ranks(old, new, 0.25)
-    expected = [[0.5, 0.3, 0.2], [1.0, 0.5, 0.4]]
-    torch.testing.assert_close(got, torch.tensor(expected).double())
 
 
 def soap_by_loops(history, gamma, margin):
@@ -186,12 +118,6 @@ def test_soap_state_is_that_of_the_algorithm():
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_soap_state_is_saved():
-    loss, (scores, target, ids) = SOAPLoss(SAMPLES, CLASSES), batch()
-    loss(scores, target, sample_idx=ids)
-    assert set(loss.state_dict()) == {'ranks.u_positive', 'ranks.u_all'}
-
-
 def test_soap_repeated_samples_and_overflow():
     state = SampleRanks(5, gamma=0.5)
     ids = state.index_of(torch.tensor([3, 3, 0]), torch.device('cpu'))
@@ -209,18 +135,6 @@ def test_soap_repeated_samples_and_overflow():
     state.update(ids, torch.full((2, 3, 1), 8.0), one)
     table[:, 3], table[:, 0] = torch.tensor([5.5, 6]), torch.tensor([4.5, 6.5])
     assert torch.equal(state.table, table)
-
-
-def test_soap_refuses_bad_indices():
-    loss, (scores, target, ids) = SOAPLoss(SAMPLES, CLASSES), batch()
-    with pytest.raises(ValueError, match='needs sample_idx'):
-        loss(scores, target)
-    with pytest.raises(ValueError, match=r'needs sample_idx of shape \(12,\)'):
-        loss(scores, target, sample_idx=ids[:3])
-    with pytest.raises(ValueError, match=r'in \[0, 40\)\. Fix: num_samples='):
-        loss(scores, target, sample_idx=ids + SAMPLES)
-    with pytest.raises(TypeError, match='must be integers'):
-        loss(scores, target, sample_idx=ids.double())
 
 
 def mauc_by_loops(scores, labels, classes, loss):
@@ -255,16 +169,6 @@ def test_mauc_is_the_mean_over_pairs_of_classes(classes):
         assert got.item() == pytest.approx(want or 0.0, rel=1e-9)
 
 
-def test_binary_mauc_is_auc():
-    scores, labels = randn(1, 60), randn(1, 60, seed=1) > 0.6
-    # Two scores, so that every swapped pair counts as much: AUC itself.
-    x = (scores > 0).double()
-    loss = mauc_losses(x, labels, tau=1.0).item()
-    pairs = x[labels][:, None] - x[~labels]
-    assert loss == pytest.approx(((1 - pairs) ** 2).mean().item())
-    assert mauc_losses(torch.zeros(1, 60), labels).item() == 1
-
-
 def test_mauc_several_labels_and_left_out_entries():
     """A sample is no negative of its own classes; what is out stays out."""
     scores = randn(2, 5)
@@ -283,18 +187,6 @@ def test_mauc_several_labels_and_left_out_entries():
     torch.testing.assert_close(losses[0], (mean(a[:2], a[2:3]) + mean(a[:2], a[3:4])) / 2)
     pos = [b[0], b[2]]
     torch.testing.assert_close(losses[1], (mean(pos, b[1:2]) + mean(pos, b[3:4])) / 2)
-
-
-def test_mauc_edges():
-    empty = torch.zeros(3, 0, requires_grad=True)
-    assert mauc_losses(empty, torch.zeros(3, 0)).tolist() == [0, 0, 0]
-    assert mauc_losses(torch.randn(2, 4), torch.tensor([[1] * 4, [0] * 4])).tolist() == [0, 0]
-    with pytest.raises(TypeError, match='call scores.float'):
-        mauc_losses(torch.zeros(1, 2).long(), torch.zeros(1, 2).bool())
-    with pytest.raises(ValueError, match='is_positive must have shape'):
-        mauc_losses(torch.zeros(2, 3), torch.zeros(3, 2).bool())
-    with pytest.raises(ValueError, match='mask must have shape'):
-        mauc_losses(empty, empty.bool(), mask=torch.ones(3, 1).bool())
 
 
 def test_mauc_is_the_mean_over_classes_with_pairs():
@@ -321,11 +213,6 @@ def test_effective_number():
     near_one = effective_number_weights(counts, 1 - 1e-12)
     inverse = torch.tensor([1 / 5000, 1 / 500, 0, 1 / 50]).double()
     torch.testing.assert_close(near_one, 3 * inverse / inverse.sum(), rtol=1e-4, atol=0)
-
-
-def test_margins():
-    got = _ldam_margins(torch.tensor([10000, 16, 0]), 0.4)
-    assert got.tolist() == pytest.approx([0.4 * (16 / 1e4) ** 0.25, 0.4, 0.4])
 
 
 def test_binary_ldam_is_that_of_two_classes():
@@ -446,29 +333,3 @@ def test_counts_have_to_be_set():
         loss.set_class_counts([300, 20, 100], 200)
     half = copy.deepcopy(LabelCounts(1, [1], 70001)).half()
     assert half.get().tolist() == [[70000, 1]]
-
-
-def test_soprc_of_one_class_takes_its_prior_from_the_counts():
-    loss = MODELS.build(
-        dict(type='mmrank.SOPRCLoss', num_classes=1, mode='per_class',
-             prior='counts')
-    )  # fmt: skip
-    loss.set_class_counts([20], 100)
-    assert loss.prior.of(1, None).tolist() == [0.2]
-    with pytest.raises(ValueError, match='each be below the number of all samples'):
-        loss.set_class_counts([20], 20)
-
-
-def test_stable_ap_per_class_is_a_loss_of_each_column():
-    """One call for all classes, a mean positive score for each."""
-    scores, target, _ = batch()
-    kwargs = dict(mode='per_class', rho=1.0, score_penalty=0.0, momentum=0.3)
-    together = StableAPLoss(CLASSES, **kwargs)
-    alone = [StableAPLoss(1, **kwargs) for _ in range(CLASSES)]
-    for _ in range(2):
-        got = together(scores, target)
-        each = [loss(scores[:, c, None], target[:, c, None]) for c, loss in enumerate(alone)]
-    torch.testing.assert_close(got, sum(each) / CLASSES)
-    torch.testing.assert_close(
-        together.mean_positive.mean, torch.cat([x.mean_positive.mean for x in alone])
-    )

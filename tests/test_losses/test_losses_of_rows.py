@@ -161,32 +161,3 @@ def test_choices_that_are_unknown(case):
     if isinstance(case.details, HeadLoss):
         with pytest.raises(ValueError, match='use_sigmoid'):
             build(case.name, {**case.settings, 'use_sigmoid': False})
-
-
-@every_case
-def test_large_scores(case):
-    """Logits of 1e4, as a diverging network gives, stay finite in float32."""
-    rows = Rows(case)
-    scores = (1e4 * rows.scores.float()).requires_grad_()
-    value = rows.call(case.build(), scores=scores)
-    value.backward()
-    assert value.isfinite()
-    assert scores.grad.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    'case',
-    [
-        case
-        for case in CASES
-        if (case.kind, isinstance(case.details, RankingLoss)) == ('queries', True)
-        and case.name != 'DRLoss'
-        and not case.details.num_columns
-    ],
-    ids=str,
-)
-def test_queries_without_a_positive_have_no_loss(case):
-    batch = case.batch().with_fixed([torch.arange(12)])
-    value, (slope,) = batch.gradients(case.build())
-    assert value == 0
-    assert not slope.any()

@@ -4,15 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from mmrank.losses import (
-    EmbeddingLoss,
-    IABCELoss,
-    MALLoss,
-    QualityFocalLoss,
-    StableAPLoss,
-    SumLoss,
-    VarifocalLoss,
-)
+from mmrank.losses import IABCELoss, MALLoss, QualityFocalLoss, VarifocalLoss
 
 CLASSES = 3
 FOCAL = dict(use_iou=False, alpha=0.25)
@@ -119,13 +111,3 @@ def test_focal_losses_are_those_of_mmdet(settings):
     got = loss(logits, target, **given(loss, quality))
     expected, got = with_gradient(expected, logits), with_gradient(got, logits)
     torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-9)
-
-
-def test_messages():
-    logits, target, _ = batch()
-    with pytest.raises(ValueError, match='requires the boxes of the positives.*ListwiseHead'):
-        VarifocalLoss()(logits, target)
-    with pytest.raises(TypeError, match='cannot train embeddings.*Fix'):
-        EmbeddingLoss(MALLoss())
-    with pytest.raises(ValueError, match='MALLoss scores the boxes.*does not have. Fix'):
-        EmbeddingLoss(SumLoss([StableAPLoss(), MALLoss(use_iou=False)]))

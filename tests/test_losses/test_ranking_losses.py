@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from random_batches import one_vs_rest, rows_with_background
+from random_batches import rows_with_background
 from torch import nn
 
 from mmrank.functional import alrp_loss, ap_loss, dr_loss, rank_sort_loss
-from mmrank.losses import RankingLoss, SOPRCLoss, StableAPLoss
+from mmrank.losses import RankingLoss
 from mmrank.registry import MODELS
 from mmrank.state import SelfBalance
 
@@ -77,26 +77,6 @@ def test_error_driven_losses_know_where_the_positives_are(name):
     torch.testing.assert_close(loss.logit_centre()[0].double(), mean)
 
 
-@pytest.mark.parametrize('name', ['ALRPLoss', 'RankSortLoss'])
-class TestBoxInput:
-    def test_missing_boxes_name_the_head_to_use(self, name):
-        logits, target, _ = batch()
-        with pytest.raises(ValueError, match='ListwiseHead'):
-            build(name)(logits, target)
-
-    def test_wrong_number_of_boxes(self, name):
-        logits, target, boxes = batch()
-        loss = build(name)
-        with pytest.raises(ValueError, match='one for each row'):
-            loss(logits, target, **box_arguments(loss, boxes[1:]))
-
-
-def test_a_loss_that_takes_no_boxes_refuses_them():
-    logits, target, boxes = batch()
-    with pytest.raises(ValueError, match='does not take quality'):
-        build('APLoss', quality=0)(logits, target, quality=boxes)
-
-
 def test_alrp_trains_the_boxes_by_their_rank():
     logits, target, boxes = batch()
     boxes.requires_grad_()
@@ -107,10 +87,6 @@ def test_alrp_trains_the_boxes_by_their_rank():
     (50 * alrp_loss(logits.flatten(), labels, other).localisation).backward()
     torch.testing.assert_close(boxes.grad, other.grad[labels > 0])
     assert (boxes.grad > 0).all()
-
-
-def test_dr_loss_has_no_centre():
-    assert build('DRLoss').logit_centre() is None
 
 
 def test_sorting_can_be_weighted():
@@ -155,49 +131,3 @@ def test_values_of_boxes_take_the_dtype_of_the_scores(dtype):
     loss = Seen()
     loss(logits.float(), target, quality=boxes.to(dtype))
     assert loss.dtype == torch.float32
-
-
-def test_a_new_loss_only_defines_list_losses():
-    class Margin(RankingLoss):
-        def list_losses(self, lists):
-            return lists.scores.mean() - lists.pos.mean()
-
-    logits, target, _ = batch()
-    labels, _ = as_lists(logits, target, torch.zeros(1))
-    expected = logits.mean() - logits[labels > 0].mean()
-    torch.testing.assert_close(Margin()(logits, target), expected)
-
-
-PER_CLASS = dict(num_classes=4, mode='per_class')
-PROBABILITIES = dict(activation='sigmoid', score_range=(0.0, 1.0))
-LOGITS = dict(tau1=1.0, tau2=0.05, score_range=(-5.0, 5.0))
-
-
-@pytest.mark.parametrize(
-    ('loss', 'settings'),
-    [
-        (StableAPLoss, {}),
-        (StableAPLoss, PER_CLASS),
-        (StableAPLoss, dict(PROBABILITIES, tau=0.3)),
-        (SOPRCLoss, dict(LOGITS, prior='batch')),
-        (SOPRCLoss, dict(LOGITS, prior=0.5, **PER_CLASS)),
-        (SOPRCLoss, dict(LOGITS, prior=0.5, lam1=0.1, lam2=0.1)),
-        (SOPRCLoss, dict(PROBABILITIES, prior=0.5, tau1=0.3, tau2=0.05)),
-    ],
-)
-def test_options_train_the_ranking(loss, settings):
-    scores, target = rows_with_background(60, 4, dtype=torch.float32)
-    scores.requires_grad_()
-    loss = loss(**settings)
-    optimizer = torch.optim.Adam([scores], lr=0.1)
-    for _ in range(150):
-        optimizer.zero_grad()
-        loss(scores, target).backward()
-        optimizer.step()
-    labels = one_vs_rest(scores, target)
-    lists = [(scores.flatten(), labels.flatten())]
-    if settings.get('mode') == 'per_class':
-        lists = list(zip(scores.t(), labels.t()))
-    for values, is_positive in lists:
-        wrong = values[is_positive][:, None] <= values[~is_positive]
-        assert wrong.double().mean() < 0.01

@@ -17,8 +17,7 @@ from registered_losses import (
 )
 from torch import nn
 
-from mmrank.losses import HeadLoss, RankingLoss, StableAPLoss
-from mmrank.models.federated_annotations import counted_scores
+from mmrank.losses import HeadLoss, RankingLoss
 from mmrank.registry import MODELS
 from mmrank.testing import CHECKS, parametrize_with_checks
 
@@ -204,14 +203,6 @@ def test_small_integers_are_the_numbers_they_are(case):
         found = replace(batch, fixed=tuple(fixed)).gradients(case.build())
         assert torch.equal(found[0], expected[0])
         assert all(map(torch.equal, found[1], expected[1]))
-
-
-def test_small_integers_outside_the_losses():
-    labels = torch.tensor([44, 43], dtype=torch.uint8)
-    highest = torch.eye(300)[[44, 0]]
-    assert StableAPLoss().get_accuracy(highest, labels)['acc_classes'] == 50
-    counted = counted_scores(torch.zeros(2, 300, dtype=torch.bool), torch.arange(2), labels, None)
-    assert counted.nonzero().tolist() == [[0, 44], [1, 43]]
 
 
 class Weighted(nn.Module):

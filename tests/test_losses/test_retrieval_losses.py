@@ -28,17 +28,6 @@ def test_pairs_of_a_batch():
             torch.testing.assert_close(batch.scores()[i, j], x[i] @ x[j])
 
 
-def test_scores_stay_in_float32_under_autocast():
-    x, labels = _batch(9, 0, torch.float32)
-    batch = EmbeddingBatch.of_one_batch(x, labels)
-    with torch.autocast('cpu', dtype=torch.bfloat16):
-        scores = batch.scores()
-    assert scores.dtype == torch.float32
-    torch.testing.assert_close(scores, x @ x.t())
-    half = EmbeddingBatch.of_one_batch(x.bfloat16(), labels)
-    assert half.scores().dtype == torch.float32
-
-
 @pytest.mark.parametrize('mean_scope', ['global', 'per_class'])
 @pytest.mark.parametrize('mean_mode', ['plain', 'off'])
 def test_means_of_the_queries(mean_scope, mean_mode):
@@ -73,17 +62,3 @@ def test_means_of_the_queries(mean_scope, mean_mode):
         ]
         got = loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels))
         torch.testing.assert_close(got, torch.stack(expected).mean(), rtol=1e-5, atol=1e-6)
-
-
-def test_one_mean_serves_without_a_number_of_classes():
-    x, labels = _batch(8, 0)
-    loss = StableAPLoss(tau=0.1, score_range=(-1, 1), score_penalty=0)
-    loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels + 1000))
-    assert loss.mean_positive.num_updates.tolist() == [1]
-
-
-def test_refuses_a_class_without_a_mean():
-    x, labels = _batch(8, 0)
-    loss = StableAPLoss(num_classes=CLASSES, mode='per_class')
-    with pytest.raises(ValueError, match=r'in \[0, 5\).*num_classes='):
-        loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels + 3))

@@ -55,11 +55,6 @@ def test_a_background_column_is_refused():
         loss.get_activation(torch.zeros(2, 4))
 
 
-def test_a_dense_head_gets_its_classes_only():
-    """A head of one level may take the loss as it is; it has no background."""
-    assert StableAPLoss().get_activation(SCORES).shape == (3, 3)
-
-
 def test_accuracy_is_that_of_the_boxes_with_an_object():
     loss = StableAPLoss()
     accuracy = loss.get_accuracy(SCORES, LABELS)

@@ -88,14 +88,6 @@ def test_equal_to_one_call_for_each(settings):
         assert len(means) == NUMBER
 
 
-def test_without_weights():
-    losses = [StableAPLoss() for _ in range(NUMBER)]
-    given = [(scores, target, None) for scores, target, _ in calls(0)]
-    values = separate_rankings(losses, given)
-    for loss, call, value in zip([StableAPLoss() for _ in range(NUMBER)], given, values):
-        torch.testing.assert_close(value, loss(*call), rtol=1e-12, atol=0)
-
-
 class _Other(StableAPLoss):
     """A loss of the user, with a computation of its own."""
 

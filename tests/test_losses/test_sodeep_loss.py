@@ -4,13 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.nn.functional import normalize
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from mmrank.errors import UserError
-from mmrank.functional import average_precision
-from mmrank.losses import EmbeddingBatch, RankSorter, SoDeepLoss
-from rankings import exact_ranks, made_up_lists, rank_error, train_sorter
+from mmrank.losses import RankSorter, SoDeepLoss
+from train_sorter import made_up_lists, rank_error, train_sorter
 
 ROOT = Path(__file__).parents[2]
 LENGTH = 12
@@ -33,12 +31,6 @@ def loss(sorter, tmp_path):
     return SoDeepLoss(tmp_path / 'sorter.pth')
 
 
-def test_exact_ranks_by_counting():
-    scores = torch.randn(5, 7, generator=torch.manual_seed(0))
-    higher = (scores[:, None, :] >= scores[:, :, None]).sum(2)
-    torch.testing.assert_close(exact_ranks(scores), higher / 7)
-
-
 def test_sorter_learned_the_exact_ranks(sorter):
     generator = torch.Generator().manual_seed(9)
     lists = made_up_lists(200, LENGTH, generator)
@@ -48,15 +40,6 @@ def test_sorter_learned_the_exact_ranks(sorter):
     # Also on scores that it was not trained on.
     cubes = torch.randn(50, LENGTH, generator=generator) ** 3
     assert rank_error(sorter, cubes) < 0.7
-
-
-def test_made_up_lists_are_of_all_kinds():
-    lists = made_up_lists(400, LENGTH, torch.Generator().manual_seed(0))
-    assert lists.shape == (400, LENGTH)
-    assert lists.abs().max() <= 2.1
-    filled = (lists == lists.amin(1, keepdim=True)).sum(1)
-    assert 0.3 < (filled > 1).float().mean() < 0.6
-    assert torch.equal(lists, made_up_lists(400, LENGTH, torch.Generator().manual_seed(0)))
 
 
 def mean_rank(scores, is_positive):
@@ -76,30 +59,6 @@ def test_value_is_near_the_exact_mean_rank(loss, count):
     assert float(got) == pytest.approx(expected, abs=0.03)
     # In ranks, without the entries that fill the list up.
     assert loss.diagnostics['rank_error'] < 0.5
-
-
-def test_gradient_step_raises_the_average_precision(loss):
-    g = torch.Generator().manual_seed(1)
-    embeddings = torch.randn(LENGTH, 4, generator=g).requires_grad_()
-    labels = torch.arange(LENGTH) % 4
-    step = torch.optim.SGD([embeddings], lr=5.0)
-
-    def mean_ap():
-        batch = EmbeddingBatch.of_one_batch(normalize(embeddings.detach()), labels)
-        return torch.stack(
-            [
-                average_precision(s[~own], p[~own])
-                for s, p, own in zip(batch.scores(), batch.is_positive(), batch.is_itself)
-            ]
-        ).mean()
-
-    before = mean_ap()
-    for _ in range(60):
-        batch = EmbeddingBatch.of_one_batch(normalize(embeddings), labels)
-        step.zero_grad()
-        loss.embedding_loss(batch).backward()
-        step.step()
-    assert mean_ap() > before + 0.2
 
 
 @pytest.mark.parametrize('kind', ['lstm', 'pairs'])
@@ -157,15 +116,6 @@ def test_tool_trains_what_the_loss_takes(run_script, tmp_path):
     (tmp_path / 'plan.yaml').write_text('length: 6')
     status, _, error = run_script(ROOT / 'tools/misc/train_sorter.py', tmp_path / 'plan.yaml', out)
     assert (status, 'Fix: begin with' in error) == (2, True)
-
-
-def test_published_size_is_a_plan():
-    import yaml
-
-    path = ROOT / 'configs/sodeep/sorter_lstm512.yaml'
-    plan = yaml.safe_load(path.read_text())
-    assert (plan['kind'], plan['hidden'], plan['layers']) == ('lstm', 512, 2)
-    assert plan['length'] == 100
 
 
 def test_a_moving_average_of_the_model_keeps_the_order(loss):

@@ -118,22 +118,6 @@ def test_retrieval_uses_the_vector_and_the_prior_of_the_class():
     torch.testing.assert_close(loss.score_vector.vector, v)
 
 
-def test_retrieval_with_one_vector_for_all_queries():
-    e, labels = _retrieval()
-    is_pos, is_neg = _queries(labels)
-    loss = SOPRCLoss(prior=0.2, vector_length=9, **TAUS)
-    # Labels need not be classes of a closed set here.
-    got = loss.loss_of_lists(e @ e.t(), is_pos, is_neg, list_classes=labels * 1000)
-    scores = e @ e.t()
-    phis = [
-        interpolate_scores(scores[q, is_pos[q]], 9, -1.0, 1.0) for q in range(10) if is_pos[q].any()
-    ]
-    v = torch.stack(phis).mean(0)
-    torch.testing.assert_close(loss.score_vector.vector[0], v)
-    expected = _queries_soprc(scores, is_pos, v, 0.2, mask=is_pos | is_neg)
-    torch.testing.assert_close(got, (expected.sum() / 9).float())
-
-
 def test_ablation_rows():
     """Biased estimator, without v, and with the regulariser (table 2)."""
     e, labels = _retrieval(dtype=torch.float64)
@@ -170,79 +154,3 @@ def test_ablation_rows():
     whole = run(before, prior=0.05, lam1=0.3, lam2=0.7)
     torch.testing.assert_close(whole, with_v + spread.sum() / 9, **close)
     assert len({round(x.item(), 6) for x in (biased, unbiased, with_v)}) == 3
-
-
-@pytest.mark.parametrize(
-    'kwargs', [dict(prior='counts', max_prior=0.1), dict(prior=0.1, lam1=0.1, lam2=0.1)]
-)
-def test_retrieval_trains_with_the_default_temperatures(kwargs):
-    g = torch.Generator().manual_seed(2)
-    labels = torch.arange(8).repeat_interleave(4)
-    is_pos, is_neg = _queries(labels)
-    e = torch.randn(32, 16, generator=g, requires_grad=True)
-    loss = SOPRCLoss(8, 'per_class', **kwargs)
-    if kwargs['prior'] == 'counts':
-        loss.set_class_counts([4] * 8)
-    optimizer = torch.optim.Adam([e], lr=0.05)
-    for _ in range(150):
-        optimizer.zero_grad()
-        x = normalize(e, dim=1)
-        loss.loss_of_lists(x @ x.t(), is_pos, is_neg, list_classes=labels).backward()
-        optimizer.step()
-    x = normalize(e.detach(), dim=1)
-    lowest = (x @ x.t()).masked_fill(~is_pos, 9).amin(1, keepdim=True)
-    assert ((x @ x.t() >= lowest) & is_neg).sum() == 0
-
-
-def test_in_the_head_of_a_detector():
-    pytest.importorskip('mmdet')
-    from small_heads import build_head, make_inputs
-
-    head = build_head(
-        'RetinaHead', dict(type='mmrank.SOPRCLoss', prior=0.5, mode='per_class', **LOGITS)
-    )
-    features, truths, metas = make_inputs()
-    losses = head.loss_by_feat(*head(features), truths, metas)
-    assert 0 < losses['loss_cls'] < 1
-    losses['loss_cls'].backward()
-    assert head.retina_cls.weight.grad.abs().sum() > 0
-    assert head.loss_cls.loss.score_vector.seen.any()
-
-
-@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
-def test_only_positives_are_right(mode):
-    loss = SOPRCLoss(num_classes=1, mode=mode, lam1=1.0, lam2=1.0)
-    assert loss(torch.zeros(4), torch.ones(4)) == 0
-    assert loss.score_vector.seen.all()
-
-
-def test_diagnostics_show_the_saturation_of_a_rare_prior():
-    scores, target = rows_with_background(2000, 4, dtype=torch.float32)
-    rare = SOPRCLoss(prior=1e-4, lam1=0.5, **LOGITS)
-    even = SOPRCLoss(prior=0.5, **LOGITS)
-    for loss in (rare, even):
-        loss(scores, target)
-    ratio = rare.diagnostics['argument'] / even.diagnostics['argument']
-    assert ratio.item() == pytest.approx(9999)
-    labels = one_vs_rest(scores, target)
-    pos = scores[labels]
-    below = (pos - pos.mean()).clamp(max=0).square().sum() / len(pos)
-    notes = rare.diagnostics
-    assert notes['semi_variance'].item() == pytest.approx(below.item() / 2, rel=1e-4)
-    assert notes['num_positive'] == labels.sum()
-    assert notes['mean_positive'].item() == pytest.approx(pos.mean().item(), abs=0.05)
-
-
-def test_bad_batches_are_named():
-    e, labels = _retrieval()
-    lists = (e @ e.t(), *_queries(labels))
-    loss = SOPRCLoss(5, 'per_class')
-    with pytest.raises(ValueError, match=r'from 0 to 5, but .* \[0, 5\)'):
-        loss.loss_of_lists(*lists, list_classes=labels)
-    with pytest.raises(ValueError, match='holds 5 vectors but'):
-        loss.loss_of_lists(*lists)
-    with pytest.raises(ValueError, match='class counts require'):
-        loss.set_class_counts([1] * 5)
-    loss = SOPRCLoss(6, 'per_class', 'counts')
-    with pytest.raises(RuntimeError, match='Fix: loss.set_class_counts'):
-        loss.loss_of_lists(*lists, list_classes=labels)

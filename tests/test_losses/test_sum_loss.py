@@ -8,10 +8,8 @@ from mmengine.config import ConfigDict
 from torch import nn
 
 from mmrank.losses import (
-    ALRPLoss,
     AUCLoss,
     EmbeddingLoss,
-    RankingLoss,
     RankSortLoss,
     SmoothAPLoss,
     SOAPLoss,
@@ -196,55 +194,3 @@ def test_class_counts():
     assert not build(AUC).wants_class_counts
     with pytest.raises(ValueError, match='no part .* takes class counts'):
         build(AUC).set_class_counts([1, 2, 3])
-
-
-class _Two(RankingLoss):
-    def list_losses(self, lists):
-        return lists.scores.new_zeros(2)
-
-
-@pytest.mark.parametrize(
-    ('losses', 'settings', 'error', 'message'),
-    [
-        ([], {}, ValueError, r'losses=\[\] is empty; give at least one'),
-        (AP, {}, TypeError, 'losses must be a list of configs'),
-        ([nn.L1Loss()], {}, TypeError, r'losses\[0\]=L1Loss ranks neither'),
-        (AUCLoss(), {}, TypeError, 'losses must be a list .* got AUCLoss'),
-        (['AUC'], {}, TypeError, r'losses\[0\]=str ranks neither'),
-        ([{'tau': 1}], {}, KeyError, r'losses\[0\].* has no type'),
-        ([AP, dict(type='No')], {}, KeyError, r"losses\[1\].type='No' is not"),
-        ([AP], dict(weights=[1, 2]), ValueError, 'list of 1 numbers'),
-        ([AP], dict(weights=1.0), ValueError, 'must be a list of 1 numbers'),
-        ([AP], dict(weights=[-1]), ValueError, r'weights\[0\] must be >= 0 and finite, got -1'),
-        ([AP], dict(loss_weight=float('nan')), ValueError, 'loss_weight must be .* got nan'),
-        ([AP], dict(use_sigmoid=False), ValueError, 'use_sigmoid=False is'),
-        ([ALRPLoss()], {}, ValueError, r"ALRPLoss has box_input='loss'"),
-        (
-            [AP, dict(AUC, scope='local')],
-            {},
-            ValueError,
-            r"one scope .* scope of losses\[1\] \(AUCLoss\) is 'local'",
-        ),
-        (
-            [dict(AP, num_classes=4)],
-            dict(num_classes=3),
-            ValueError,
-            r'num_classes is 3, num_classes of losses\[0\] .* is 4',
-        ),
-        ([dict(AUC, tau=-1)], {}, ValueError, 'tau must be'),
-    ],
-)
-def test_bad_settings(losses, settings, error, message):
-    with pytest.raises(error, match=message):
-        SumLoss(losses, **settings)
-
-
-def test_one_module_twice():
-    part = AUCLoss()
-    with pytest.raises(ValueError, match='one module twice'):
-        SumLoss([part, part])
-
-
-def test_a_part_that_returns_no_scalar():
-    with pytest.raises(TypeError, match=r'losses\[1\] \(_Two\) must return'):
-        SumLoss([AUCLoss(), _Two()])(*batch())

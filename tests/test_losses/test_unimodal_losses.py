@@ -135,15 +135,6 @@ def test_simco_is_finite_where_the_ratio_overflows(dtype):
     assert grad.isfinite().all()
 
 
-def test_long_embeddings_are_shortened():
-    view1, view2 = two_views(5)
-    far = build('spectral', dict(mu=0.01))(view1, view2)
-    scaled = build('spectral', dict(mu=0.01))(100 * view1, 100 * view2)
-    torch.testing.assert_close(far, scaled)
-    near = build('spectral', dict(mu=1e4))
-    assert near(view1, view2) != near(2 * view1, 2 * view2)
-
-
 @pytest.mark.parametrize('shape', [(7, 3), (3, 7), (5, 5), (4, 1)])
 def test_off_diagonal_squares(shape):
     x, y = torch.randn(2, *shape, dtype=torch.float64).unbind()
@@ -167,15 +158,3 @@ def test_barlow_twins_is_mmpretrains():
     view1, view2 = (x.float() for x in two_views(6, dim=8))
     got = build('barlow', dict(off_diagonal=0.0051))(view1, view2)
     torch.testing.assert_close(got, head.loss(view1, view2))
-
-
-def test_diagnostics():
-    loss = build('simco')
-    loss(*two_views(5))
-    assert loss.diagnostics['negatives'] == 4
-    loss = build('flat')
-    loss(*two_views(5), torch.tensor([0, 1, 2, 3, 3]))
-    assert loss.diagnostics['negatives'] == pytest.approx((8 * 3 + 6 * 2) / 5)
-    loss = build('vicreg')
-    loss(*two_views(5))
-    assert {'invariance', 'variance', 'covariance'} <= set(loss.diagnostics)

@@ -10,7 +10,7 @@ import torch
 from mmcv import ops
 from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction
 
-from mmrank.apis.common.mmcv_operators import compiled_extension
+from mmrank.mmcv_ops import compiled_extension
 
 needs_compiled = pytest.mark.skipif(
     compiled_extension() is None, reason='mmcv is not compiled here: nothing to compare with'
@@ -57,15 +57,6 @@ def roi_align(number=12, **settings):
     def case(dtype):
         x = normal(2, 2, 15, 18, dtype=dtype)
         layer = ops.RoIAlign((4, 3), 0.25, **settings)
-        return [x], lambda x: layer(x, rois(number, dtype))
-
-    return case
-
-
-def roi_pool(number=12):
-    def case(dtype):
-        x = normal(2, 3, 15, 18, dtype=dtype)
-        layer = ops.RoIPool((4, 3), 0.25)
         return [x], lambda x: layer(x, rois(number, dtype))
 
     return case
@@ -131,7 +122,6 @@ DIFFERENTIABLE = {
     'modulated_deform_conv-groups': deformable(2, groups=2, deform_groups=2, stride=1),
     'modulated_deform_conv-no-bias': deformable(2, bias=False),
     'modulated_deform_conv-finer-offsets': deformable(2, deform_groups=2, finer=True),
-    'roi_pool': roi_pool(),
     'sigmoid_focal_loss': focal(),
     'sigmoid_focal_loss-weights': focal(weighted=True),
     'ms_deform_attn': attention(),
@@ -143,7 +133,6 @@ AT_REST = {
 }
 EMPTY = {
     'roi_align': roi_align(0),
-    'roi_pool': roi_pool(0),
     'sigmoid_focal_loss': focal(0),
     'ms_deform_attn-queries': attention(queries=0),
     'ms_deform_attn-batch': attention(batch=0),

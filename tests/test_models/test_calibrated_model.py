@@ -1,7 +1,6 @@
 """Models that show probabilities: same predictions, other scores."""
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -95,13 +94,6 @@ class TestDetector:
                 mine = one.labels == label
                 x, y = one.scores[mine], two.scores[mine]
                 assert torch.equal(x[:, None] < x, y[:, None] < y)
-
-    def test_copies_and_pickles(self, stock, tmp_path):
-        made = calibration('detection')
-        model = self.build(stock, made, tmp_path / 'map.json')
-        for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-            assert type(twin) is type(model)
-            assert twin.calibration == made
 
     @pytest.mark.parametrize(
         ('made', 'text'),

@@ -62,21 +62,26 @@ def test_each_class_has_its_map():
 @pytest.mark.parametrize(
     ('change', 'text'),
     [
-        (lambda x: x.update(format='other'), 'is no calibration file'),
-        (lambda x: x.pop('maps'), "damaged: KeyError: 'maps'"),
+        (lambda x: x.update(format='other'), 'does not say "format"'),
+        (lambda x: x.pop('maps'), "KeyError: 'maps'"),
         (lambda x: x.update(task='pose'), "task 'pose' is not known"),
-        (lambda x: x['maps'][0].update(more=1), 'damaged: TypeError'),
-        (lambda x: x['maps'][0].update(scores=[0.9, 0.1]), 'do not rise'),
-        (lambda x: x['maps'][0].update(scores=[]), 'do not rise'),
-        (lambda x: x['maps'][0].update(probabilities=[0, 2]), 'do not rise'),
-        (lambda x: x['maps'][0].update(scores=[0.5]), 'other numbers of scores'),
+        (lambda x: x['maps'][0].update(more=1), 'TypeError'),
+        (lambda x: x['maps'][0].update(scores=[0.9, 0.1]), 'does not rise'),
+        (lambda x: x['maps'][0].update(scores=[]), 'does not rise'),
+        (lambda x: x['maps'][0].update(probabilities=[0, 2]), 'does not rise'),
+        (lambda x: x['maps'][0].update(scores=[0.5]), 'does not rise'),
         (
             lambda x: x['maps'].append(dict(name='cow', count=1, positives=1, scale=1, offset=0)),
             'not of one kind',
         ),
+        (lambda x: x['maps'][0].update(scores=[0, 10**400]), 'OverflowError'),
+        (lambda x: x.update(maps=[[1, 2]]), 'TypeError'),
+        (lambda x: x.update(maps=[None]), 'TypeError'),
+        (lambda x: x.update(maps=7), 'TypeError'),
+        (lambda x: x.update(maps=[]), 'not of one kind'),
         (
             lambda x: x.update(maps=[dict(name='a', count=1, positives=0, scale=-1, offset=0)]),
-            'no rising map',
+            'does not rise',
         ),
     ],
 )
@@ -90,11 +95,12 @@ def test_damaged_files_are_one_message(change, text, tmp_path):
     assert 'Fix: write it with tools' in str(caught.value)
 
 
-def test_no_file_and_no_json(tmp_path):
+@pytest.mark.parametrize('text', ['{"format": ', '[]', '"text"', '[' * 100_000, '1' * 5000, ''])
+def test_no_file_and_no_json(tmp_path, text):
     with pytest.raises(UserError, match='No such file.*Fix'):
         read_calibration(tmp_path / 'none.json')
-    (tmp_path / 'half.json').write_text('{"format": ')
-    with pytest.raises(UserError, match='cannot be read as JSON'):
+    (tmp_path / 'half.json').write_text(text)
+    with pytest.raises(UserError, match='cannot be read as a calibration file'):
         read_calibration(tmp_path / 'half.json')
 
 

@@ -14,10 +14,6 @@ from torch.nn.functional import normalize
 pytest.importorskip('mmpretrain')
 
 from mmpretrain.datasets import BaseDataset
-from mmpretrain.engine.hooks import PrepareProtoBeforeValLoopHook
-from mmpretrain.evaluation import RetrievalRecall
-
-from mmrank.models.embedding_retriever import cosine_similarity
 
 
 def _images(n):
@@ -29,16 +25,8 @@ def _samples(n):
     return data_samples([i % CLASSES for i in range(n)])
 
 
-def test_cosine_similarity_is_that_of_the_host():
-    g = torch.Generator().manual_seed(0)
-    a = torch.randn(4, 5, generator=g, dtype=torch.float64)
-    b = torch.randn(7, 5, generator=g, dtype=torch.float64)
-    expected = torch.cosine_similarity(a[:, None], b[None], dim=-1)
-    torch.testing.assert_close(cosine_similarity(a, b), expected)
-
-
 @pytest.mark.parametrize('given', [True, False])
-def test_predicts_features_alone_without_a_gallery(given):
+def test_predicts_features_alone(given):
     model = build_retriever().eval()
     rows = model(_images(3), _samples(3) if given else None, mode='predict')
     expected = normalize(model(_images(3)), dim=1)
@@ -46,26 +34,6 @@ def test_predicts_features_alone_without_a_gallery(given):
         torch.testing.assert_close(row.feature, expected[i])
         assert 'pred_score' not in row
         assert ('gt_label' in row) == given
-    # What the hook does before every validation.
-    model.prepare_prototype()
-
-
-def test_a_gallery_is_matched_as_the_host_does():
-    from mmpretrain.models import ImageToImageRetriever
-
-    gallery = torch.randn(6, DIM, generator=torch.Generator().manual_seed(1))
-    model = build_retriever().eval()
-    model.prototype = gallery
-    host = ImageToImageRetriever(model.image_encoder, gallery).eval()
-    # The host leaves the tuple of a backbone to predict alone.
-    rows = model(_images(5), _samples(5), mode='predict')
-    for ours, theirs in zip(rows, host(_images(5), mode='predict')):
-        assert torch.equal(ours.pred_label, theirs.pred_label)
-        torch.testing.assert_close(ours.pred_score, theirs.pred_score)
-        assert ours.feature.shape == (DIM,)
-    metric = RetrievalRecall(topk=(1, 6))
-    metric.process(None, [x.to_dict() for x in rows])
-    assert metric.compute_metrics(metric.results)['Recall@6'] == 100
 
 
 def test_frozen_batch_norms_stay_as_they_are():
@@ -179,49 +147,6 @@ def test_exact_mode_tracks_the_mean_under_the_previous_weights(tmp_path):
     )
 
 
-def test_prototypes_from_a_data_loader_and_its_hook(tmp_path):
-    """The hook re-embeds the gallery before each validation."""
-    model = build_retriever()
-    model.prototype = loader(Blots(per_class=2), shuffle=False)
-    runner = _runner(tmp_path, model)
-    model.train()
-    PrepareProtoBeforeValLoopHook().before_val(runner)
-    assert model.training
-    before = model.prototype_vecs.clone()
-    assert before.shape == (8, DIM)
-    runner.train()
-    PrepareProtoBeforeValLoopHook().before_val(runner)
-    assert not torch.equal(model.prototype_vecs, before)
-
-
-def test_the_inferencer_of_mmpretrain_finds_an_image(tmp_path):
-    from mmengine.config import Config
-    from mmpretrain.apis import ImageRetrievalInferencer
-    from PIL import Image
-
-    rng, files = np.random.default_rng(0), []
-    for i in range(4):
-        files.append(str(tmp_path / f'{i}.png'))
-        pixels = rng.integers(0, 255, (16, 16, 3), dtype='u1')
-        Image.fromarray(pixels).save(files[-1])
-    encoder = [
-        dict(type='mmrank.SmallConvNet', in_channels=3, num_blocks=3),
-        dict(type='mmpretrain.GlobalAveragePooling'),
-    ]
-    pipeline = [dict(type='LoadImageFromFile'), dict(type='PackInputs')]
-    config = Config(
-        dict(
-            default_scope='mmpretrain',
-            model=dict(type='mmrank.EmbeddingRetriever', image_encoder=encoder),
-            test_dataloader=dict(dataset=dict(type='CustomDataset', pipeline=pipeline)),
-        )
-    )
-    find = ImageRetrievalInferencer(config, prototype=files, pretrained=False, device='cpu')
-    found = find(files[2], topk=2)[0]
-    assert found[0]['sample_idx'] == 2
-    assert float(found[0]['match_score']) == pytest.approx(1, abs=1e-5)
-
-
 def test_a_model_without_a_head_gives_features_alone():
     model = MODELS.build(
         dict(type='mmrank.EmbeddingRetriever', image_encoder=dict(type='mmrank.SmallConvNet'))
@@ -229,5 +154,3 @@ def test_a_model_without_a_head_gives_features_alone():
     with pytest.raises(ValueError, match='no head'):
         model(torch.zeros(2, 1, 28, 28), _samples(2), mode='loss')
     assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 64, 1, 1)
-    with pytest.raises(ValueError, match='in_channels'):
-        model(torch.zeros(2, 3, 28, 28))

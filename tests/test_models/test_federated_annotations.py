@@ -1,27 +1,23 @@
 """Heads that ignore the classes which an image is not annotated for."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
 
 from mmrank.errors import UserError
 from mmrank.models.federated_annotations import (
+    _counted_scores,
     check_federated_loss,
-    counted_scores,
     exhaustive_classes,
 )
 
 pytest.importorskip('mmdet')
 from covered_heads import MORE_HEADS, build_covered, covered_losses
-from mmdet.models.roi_heads import StandardRoIHead
 from query_heads import QUERY_HEADS, build_query_head, query_inputs
 from small_heads import CLASSES, FOCAL, HEADS, STABLE_AP, watch
 from small_rcnn import federated_detector, make_batch
 
 from mmrank.models.dense_heads import LevelCollector
-from mmrank.models.roi_heads.federated_roi_head import FederatedRoIMixin
 
 NAMES = sorted(name for name in {**HEADS, **MORE_HEADS} if not name.endswith('RPNHead'))
 # The second image is annotated for nothing but its objects.
@@ -47,13 +43,13 @@ def test_mask_is_that_of_loops():
     metas = [dict(exhaustive_labels=own) for own in labels]
     exhaustive = exhaustive_classes(metas, 5, target.device, 'a head')
     assert exhaustive.tolist() == [[c in x for c in range(5)] for x in labels]
-    counted = counted_scores(exhaustive, images, target, weight)
+    counted = _counted_scores(exhaustive, images, target, weight)
     expected = loops(labels, images.tolist(), target.tolist(), weight, 5)
     assert counted.equal(expected)
     assert 0 < counted.sum() < counted.numel()
-    everything = counted_scores(exhaustive, images, target, None)
-    assert everything.equal(counted_scores(exhaustive, images, target, torch.ones(60)))
-    nothing = counted_scores(exhaustive, images[:0], target[:0], weight[:0])
+    everything = _counted_scores(exhaustive, images, target, None)
+    assert everything.equal(_counted_scores(exhaustive, images, target, torch.ones(60)))
+    nothing = _counted_scores(exhaustive, images[:0], target[:0], weight[:0])
     assert nothing.shape == (0, 5)
 
 
@@ -221,14 +217,6 @@ def test_proposals_are_masked_by_image(kind):
     data = model.data_preprocessor(make_batch(), True)
     with pytest.raises(UserError, match="no 'exhaustive_labels'"):
         model(**data, mode='loss')
-
-
-def test_roi_head_is_one_class_and_pickled():
-    model = federated_detector()
-    kind = FederatedRoIMixin.class_for(StandardRoIHead)
-    assert type(model.roi_head) is kind
-    assert kind.__name__ == 'FederatedStandardRoIHead'
-    assert type(copy.deepcopy(model).roi_head) is kind
 
 
 def test_rows_of_another_number_are_refused():

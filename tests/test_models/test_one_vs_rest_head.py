@@ -54,32 +54,6 @@ def head(name, classes):
 
 
 @pytest.mark.parametrize('classes', [1, 3])
-@pytest.mark.parametrize('name', LOSSES)
-def test_every_loss_learns_the_training_set(name, classes):
-    model = head(name, classes)
-    data_samples, target = samples(classes)
-    g = torch.Generator().manual_seed(1)
-    feats = torch.randn(12, 8, generator=g)
-    feats[:, :classes] += 2 * target
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-
-    def wrong_pairs():
-        scores = model(feats)
-        pairs = scores[:, None] - scores[None]
-        above = target[:, None] & ~target[None]
-        return (pairs[above] <= 0).double().mean()
-
-    before = wrong_pairs()
-    for _ in range(60):
-        loss = model.loss((feats,), data_samples)
-        assert list(loss) == ['loss']
-        optimizer.zero_grad()
-        loss['loss'].backward()
-        optimizer.step()
-    assert wrong_pairs() < before / 3
-
-
-@pytest.mark.parametrize('classes', [1, 3])
 def test_mmpretrain_losses_are_the_sum_over_classes(classes):
     data_samples, target = samples(classes)
     feats = torch.randn(12, 8)
@@ -108,7 +82,7 @@ def test_labels_and_scores_mean_the_same(classes):
         (DataSample(), 3, 'neither gt_label nor gt_score'),
         (DataSample().set_gt_label(3), 3, 'from 0 to 2, got labels from 3'),
         (DataSample().set_gt_label(-1), 3, 'got labels from -1 to -1'),
-        (DataSample().set_gt_label(2), 1, 'must be 0 or 1, got labels from 2'),
+        (DataSample().set_gt_label(2), 1, 'from 0 to 1, got labels from 2'),
         (DataSample().set_gt_label([]), 1, r'one number for each sample'),
         (DataSample().set_gt_score([0, 0.5, 1]), 3, 'must be 0 or 1, got 0.5'),
         (DataSample().set_gt_score([0, -1, 1]), 3, 'must be 0 or 1, got -1.0'),
@@ -185,8 +159,6 @@ def test_batches_that_do_not_fit():
     data_samples, _ = samples(3)
     with pytest.raises(ValueError, match='set in_channels'):
         model.loss(torch.randn(12, 8, 2, 2), data_samples)
-    with pytest.raises(ValueError, match='12 features for 3'):
-        model.loss(torch.randn(12, 8), data_samples[:3])
     bare = [copy.deepcopy(x) for x in data_samples]
     for sample in bare:
         sample.pop('sample_idx')

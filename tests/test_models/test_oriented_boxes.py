@@ -8,7 +8,7 @@ import torch
 pytest.importorskip('mmdet')
 from torch import nn
 
-from mmrank.apis.common.mmcv_operators import compiled_extension
+from mmrank.mmcv_ops import compiled_extension
 from mmrank.models.dense_heads import BoxCollector
 
 

@@ -2,18 +2,15 @@
 
 import copy
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 pytest.importorskip('mmdet')
-from mmengine.optim import OptimWrapper
 from mmengine.structures import InstanceData
 from small_heads import objective, trained, watch
 from small_rcnn import CLASSES, STABLE_AP, build_detector, compute_losses, make_batch
 
-from mmrank.engine.hooks import PreviousWeightsHook
 from mmrank.losses import HeadLoss
 
 KINDS = ('faster', 'mask', 'cascade')
@@ -137,20 +134,3 @@ def test_the_head_of_the_config_shows_centred_scores():
         return results[0].pred_instances.scores.max()
 
     assert top(-4.0) > 0.9 > 0.1 > top(4.0)
-
-
-def test_exact_mean_of_the_anchors():
-    """Scoring a batch under the old weights leaves the second stage alone."""
-    exact = dict(type='mmrank.StableAPLoss', mean_mode='exact')
-    model = build_detector(rpn_loss=exact)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    runner = SimpleNamespace(model=model, optim_wrapper=OptimWrapper(optimizer=optimizer))
-    hook = PreviousWeightsHook()
-    hook.before_train(runner)
-    for step in range(2):
-        hook.before_train_iter(runner, step, make_batch())
-        logs = model.train_step(make_batch(), runner.optim_wrapper)
-        assert logs['loss'].isfinite()
-    for loss in model.modules():
-        if isinstance(loss, HeadLoss):
-            assert loss.mean_positive.num_updates == 2

@@ -74,7 +74,6 @@ BOX_HEADS = [
     (AP, dict(box_average='boxes'), ValueError, "box_average='boxes'"),
     (AP, dict(box_average='positives', balance_boxes=True), ValueError, 'set only one of them'),
     (ALRP, dict(balance_boxes=True), ValueError, 'itself; remove'),
-    (RANK_SORT, dict(with_reg=False), ValueError, 'requires the boxes.*with_reg=False'),
     (
         ALRP,
         dict(reg_decoded_bbox=False),
@@ -82,14 +81,6 @@ BOX_HEADS = [
         'requires decoded boxes.*reg_decoded_bbox=False',
     ),
     (ALRP, dict(loss_bbox=L1), ValueError, "requires decoded.*'L1Loss'"),
-    (AP, dict(with_reg=False, balance_boxes=True), ValueError, 'leaves the head without one'),
-    (
-        AP,
-        dict(with_reg=False, balance_gradients=0.5),
-        ValueError,
-        'with_reg=False leaves the head without one',
-    ),
-    (AP, dict(with_cls=False), ValueError, 'no scores to rank'),
 ]
 RESNET = dict(type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8)
 HEAD = dict(num_classes=3, in_channels=8, loss=AP)
@@ -101,12 +92,6 @@ PARTS = [
         dict(head_type='mmdet.NoHead', loss_cls=AP),
         KeyError,
         "head_type='mmdet.NoHead'",
-    ),
-    (
-        'ListwiseHead',
-        dict(head_type='mmdet.RetinaHead', num_layers=3, loss_cls=AP),
-        ValueError,
-        'has no decoder',
     ),
     ('OneVsRestHead', dict(HEAD, loss=dict(type='mmrank.No')), KeyError, 'is not registered'),
     (
@@ -151,30 +136,21 @@ PARTS = [
         ValueError,
         'top_k must',
     ),
-    (
-        'MLPTower',
-        dict(stem=table(2), stem_channels=4, channels=[]),
-        ValueError,
-        'at least one layer',
-    ),
     ('SmallConvNet', dict(channels=0), ValueError, 'channels must be an int >= 1'),
-    ('TwoViewPreprocessor', dict(mean=[0.0], std=[1.0] * 3), ValueError, 'mean must be three'),
     (
         'DeepFeatureMixup',
         dict(backbone=RESNET, stages=('layer5',)),
         ValueError,
-        "no 'layer5', only.*layer4",
+        "no 'layer5', only",
     ),
-    ('DeepFeatureMixup', dict(backbone=RESNET, stages=()), ValueError, 'stages is empty'),
     ('DeepFeatureMixup', dict(backbone=RESNET, u=1.5), ValueError, 'u must be in'),
     ('DeepFeatureMixup', dict(backbone=dict(type='mmpretrain.No')), KeyError, 'mmpretrain.No'),
-    ('TextTransformer', dict(channels=16, num_heads=3), ValueError, 'num_heads=3'),
     ('TextTransformer', dict(num_layers=0), ValueError, 'num_layers must be'),
     ('TextTransformer', dict(max_length=1), ValueError, 'max_length must be'),
     ('HuggingFaceTextEncoder', dict(name_or_path='bert', max_length=2), ValueError, 'max_length'),
     ('TIMMStages', dict(TIMM, start=8), UserError, 'stages 0 to 7'),
     ('TIMMStages', dict(TIMM, start=3, stop=3), UserError, '0 <= start < stop'),
-    ('TIMMStages', dict(TIMM, stop=2, frozen_stages=3), UserError, 'frozen_stages=3'),
+    ('TIMMStages', dict(TIMM, stop=2, frozen_stages=3), ValueError, 'frozen_stages must be in'),
     ('TIMMStages', dict(model_name='resnet18'), UserError, 'has no conv_stem'),
     ('TIMMStages', dict(model_name='no_such_model'), UserError, 'has no model'),
 ]

@@ -9,17 +9,13 @@ from labelled import data_samples
 
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
-from mmengine.registry import init_default_scope
 from small_box_heads import CLASSES, box_head_losses, build_box_head
 from small_heads import build_head, head_losses
-from small_models import CONV, POOL
 from small_retriever import build_head as build_retrieval_head
 from small_retriever import samples
-from tiny_runner import train
 
 from mmrank.engine.hooks import SampleIndexHook
 from mmrank.models import OneVsRestHead
-from mmrank.registry import MODELS
 
 AP = dict(type='mmrank.StableAPLoss')
 AUC = dict(type='mmrank.AUCLoss', tau=1.0)
@@ -121,41 +117,3 @@ def test_index_of_each_sample():
 
     with pytest.raises(ValueError, match='num_samples=12, .* 13 samples'):
         SampleIndexHook().before_train(Loaded)
-
-
-def _point(index):
-    g = torch.Generator().manual_seed(index)
-    (label,) = data_samples([index % CLASSES], [index])
-    return dict(inputs=torch.randn(3, 8, 8, generator=g), data_samples=label)
-
-
-def _train(loss, folder):
-    """State of the model, and what was logged in each iteration."""
-    torch.manual_seed(0)
-    head = dict(type='mmrank.OneVsRestHead', num_classes=CLASSES, in_channels=8, loss=loss)
-    model = dict(type='mmpretrain.ImageClassifier', backbone=CONV, neck=POOL, head=head)
-    runner = train(
-        MODELS.build(copy.deepcopy(model)),
-        folder,
-        [_point(i) for i in range(24)],
-        shuffle=False,
-        custom_hooks=[dict(type='mmrank.RankingMonitorHook', interval=1)],
-        default_hooks=dict(checkpoint=None),
-        default_scope='mmpretrain',
-    )
-    scalars = runner.message_hub.log_scalars
-    return runner.model.state_dict(), {name: values.data[0] for name, values in scalars.items()}
-
-
-def test_in_a_runner(tmp_path):
-    init_default_scope('mmpretrain')
-    alone, _ = _train(AP, tmp_path / 'alone')
-    one, _ = _train(sum_of(AP), tmp_path / 'one')
-    renamed = {k.replace('losses.0.', ''): v for k, v in one.items()}
-    assert renamed.keys() == alone.keys()
-    assert all(torch.equal(alone[k], v) for k, v in renamed.items())
-    _, logged = _train(sum_of(AP, AUC, weights=[1, 0.5]), tmp_path / 'two')
-    first, second = (logged[f'train/head.loss_module.part_{i}'] for i in (0, 1))
-    assert len(first) == 6
-    assert logged['train/loss'] == pytest.approx(first + second, rel=1e-5)
-    assert 'train/head.loss_module.losses.0.argument' in logged

@@ -10,7 +10,7 @@ from small_models import two_tower
 from tower_runs import by_iterations, tower_config
 
 from mmrank.datasets import InteractionDataset
-from mmrank.functional import in_batch_loss, labelled_pair_loss
+from mmrank.functional import in_batch_loss
 from mmrank.registry import MODELS
 
 ML1M = Path(__file__).parents[3] / 'shared' / 'data' / 'ml1m'
@@ -62,31 +62,6 @@ def test_distinct_entities_give_the_loss_of_the_pairs(files, mode, pointwise):
         torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize('sampling', ['naive', 'cross'])
-@pytest.mark.parametrize('pointwise', ['square', 'logistic'])
-def test_labelled_pairs(files, sampling, pointwise):
-    dataset = InteractionDataset(files / 'train.csv', sampling)
-    m, n = dataset.interactions.shape
-    model = MODELS.build(two_tower(m, n))
-    indices = [0, 5, 3 * n + 1] if sampling == 'naive' else [2, 0, m + 3, m]
-    cells = indices
-    if sampling == 'cross':
-        cells = [i * n + j for i in (2, 0) for j in (3, 0)]
-    scores = model.left.table.weight @ model.right.table.weight.t()
-    expected = 0
-    for i, j in (divmod(x, n) for x in cells):
-        y = int(dataset.interactions.is_positive(i, j))
-        if pointwise == 'square':
-            expected = expected + (y - scores[i, j]) ** 2 / 2
-        else:
-            y = 2 * y - 1
-            expected = expected + (1 + (-y * scores[i, j]).exp()).log()
-    batch = dataset.__getitems__(indices)
-    index = batch['left_index'], batch['right_index']
-    actual = labelled_pair_loss(*model(**batch), batch['is_positive'], *index, pointwise)
-    torch.testing.assert_close(actual, expected / len(cells))
-
-
 def test_sparse_linear_tower_is_a_matrix_product(tmp_path):
     path = tmp_path / 'train.txt'
     path.write_text(XMC)
@@ -132,23 +107,12 @@ def test_right_embeddings_follow_the_weights():
     assert best() == [4, 3]
 
 
-def test_batches_that_do_not_fit(files):
-    dataset = InteractionDataset(files / 'train.csv', 'naive')
+def test_calls_that_do_not_fit():
     model = MODELS.build(two_tower(24, 12))
-    with pytest.raises(ValueError, match="sampling='in_batch'"):
-        model(mode='loss', **dataset.__getitems__([0, 1]))
     with pytest.raises(ValueError, match="mode='train'"):
         model(mode='train')
     with pytest.raises(ValueError, match='ids holds'):
         model.left(dict(ids=torch.tensor([24])))
-    with pytest.raises(ValueError, match='is_positive must be'):
-        labelled_pair_loss(
-            torch.ones(2, 1),
-            torch.ones(2, 1),
-            torch.zeros(3).bool(),
-            torch.arange(2),
-            torch.arange(2),
-        )
 
 
 def figures_of(config):

@@ -46,7 +46,7 @@ def test_each_command_works(mmrank):
     checkpoint = next((mmrank.folder / 'work_dirs/mine').glob('epoch_*.pth'))
     options = '--cfg-options test_dataloader.num_workers=0'
     mmrank(f'test mine.py {checkpoint} {options} test_dataloader.persistent_workers=False')
-    mmrank(f'draw detections {labels} {data}/val work_dirs/demo_quick/focal/val.bbox.json')
+    mmrank(f'draw detections {labels} {data}/val work_dirs/demo_quick/focal.bbox.json')
     name = min(path.name for path in (mmrank.folder / data / 'val').iterdir())
     (mmrank.folder / 'labels.csv').write_text(f'{name},1,1,9,9,a\n')
     mmrank(f'convert labels.csv --from csv --images {data}/val --out labels.json')

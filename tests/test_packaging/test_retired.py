@@ -114,6 +114,15 @@ SampleTilts
 weighted_sums
 StreamingFrequency
 takes_labels
+check_submission
+wire_bytes
+SlurmExecutor
+LocalExecutor
+executor_options
+live_progress
+error_door
+check_config_file
+STOCK_SETTINGS
 """.split()  # noqa: SIM905
 #: Types that mmengine has, too.
 NAMES_OF_MMENGINE = ('FSDPStrategy', 'FlexibleRunner')

@@ -42,17 +42,3 @@ def test_a_model_without_values_keeps_it():
     prior.to('meta').set_counts([1, 3])
     assert prior.prior.is_meta
     assert prior.to_empty(device='cpu').of(2, None).tolist() == [0.25, 0.75]
-
-
-@pytest.mark.parametrize('counts', [[1, 2], [1, -1, 3], [0, 5, 0]])
-def test_bad_counts_are_named(counts):
-    with pytest.raises(ValueError, match=r'counts must (be \(3,\) numbers|each be below)'):
-        ClassPrior('counts', 3).set_counts(counts)
-
-
-def test_lists_that_do_not_fit_are_named():
-    prior = ClassPrior([0.1, 0.2], 2)
-    with pytest.raises(ValueError, match='list_classes holds indices from'):
-        prior.of(3, ROWS)
-    with pytest.raises(ValueError, match='2 class priors but 3 lists'):
-        prior.of(3, None)

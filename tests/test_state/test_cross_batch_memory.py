@@ -1,6 +1,5 @@
 """The ring, its marks and its way through checkpoints."""
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,18 +47,3 @@ def test_an_entry_that_is_not_finite_is_left_out():
     entries = memory.entries()
     assert entries.usable.tolist() == [True, False, False, True]
     assert entries.embeddings.isfinite().all()
-
-
-def test_keeps_no_gradient_and_no_view():
-    memory = CrossBatchMemory(4, 3)
-    x = torch.ones(4, 3, requires_grad=True)
-    memory.enqueue(x, *_rows(0, 4)[1:])
-    entries = memory.entries()
-    assert not entries.embeddings.requires_grad
-    memory.enqueue(x * 2, *_rows(0, 4)[1:])
-    assert (entries.embeddings == 1).all()
-
-
-def test_refuses_embeddings_of_another_length():
-    with pytest.raises(ValueError, match='length 3.*set dim'):
-        CrossBatchMemory(2, 3).enqueue(torch.ones(2, 4), torch.zeros(2), torch.zeros(2))

@@ -284,26 +284,3 @@ def test_rows_that_do_not_fit_are_named(name, rows, error, message):
     with pytest.raises(error, match=message):
         state.update(torch.rand(2, 1), torch.ones(2, 1).bool(), rows=torch.tensor(rows))
     assert_equal(dict(state.state_dict()), before)
-
-
-@of_classes
-@pytest.mark.parametrize('dtype', [torch.int32, torch.uint8, torch.int64])
-def test_rows_of_any_integer_dtype(name, dtype):
-    state = STATES[name][0](3)
-    rows = torch.tensor([2, 0], dtype=dtype)
-    state.update(torch.rand(2, 1), torch.ones(2, 1).bool(), rows=rows)
-    assert state.num_updates.tolist() == [1, 0, 1]
-
-
-@of_classes
-def test_as_many_lists_as_rows(name):
-    with pytest.raises(ValueError, match='set num_classes=2'):
-        STATES[name][0](3).update(torch.rand(2, 1), torch.ones(2, 1).bool())
-
-
-@of_classes
-def test_no_list_at_all(name):
-    state = STATES[name][0](3)
-    empty = torch.zeros(0, 2)
-    assert len(state.update(empty, empty.bool(), rows=torch.zeros(0, dtype=torch.long))) == 0
-    assert state.num_updates.tolist() == [0, 0, 0]

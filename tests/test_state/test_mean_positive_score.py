@@ -1,5 +1,3 @@
-import copy
-
 import pytest
 import torch
 
@@ -92,34 +90,6 @@ def test_batches_without_positives_or_not_finite_leave_the_state():
     assert state.num_updates.item() == 1
 
 
-def test_per_class_and_padding():
-    state = MeanPositiveScore(size=3, momentum=0.5)
-    pos = torch.tensor([[1.0, 9.0], [float('nan')] * 2, [2.0, 4.0]])
-    mask = torch.tensor([[True, False], [False, False], [True, True]])
-    assert state.update(pos, mask).tolist() == [1, 0, 3]
-    assert state.num_updates.tolist() == [1, 0, 1]
-    assert state.update(pos + 1, mask).tolist() == [1.5, 0, 3.5]
-    # One global estimate pools the lists by their counts.
-    pooled = MeanPositiveScore()
-    assert pooled.update(pos, mask).item() == pytest.approx(7 / 3)
-
-
-def test_exact_mode_without_the_hook_is_an_error():
-    state = MeanPositiveScore(mode='exact')
-    with pytest.raises(RuntimeError, match='PreviousWeightsHook'):
-        _step(state, [1.0])
-
-
-def test_probing_does_not_change_the_state():
-    state = MeanPositiveScore()
-    _step(state, [1.0])
-    saved = copy.deepcopy(state.state_dict())
-    with state.probing():
-        assert state.update(*_one([9.0])).item() == 1
-    for name, value in state.state_dict().items():
-        assert torch.equal(value, saved[name])
-
-
 def test_lists_of_one_row_are_pooled():
     """The mean of a class is that over all pairs of its queries."""
     rows = torch.tensor([4, 1, 4, 4, 1, 0])
@@ -143,11 +113,3 @@ def test_lists_of_one_row_are_pooled():
     state.update(pos, mask, rows=rows)
     other.update(pos[order], mask[order], rows=rows[order])
     torch.testing.assert_close(state.mean, other.mean)
-
-
-def test_a_broken_score_leaves_its_class_alone():
-    pos = torch.tensor([[1.0, 3.0], [torch.nan, 2.0], [4.0, 6.0]])
-    state = MeanPositiveScore(3)
-    state.update(pos, torch.ones(3, 2).bool(), rows=torch.tensor([0, 1, 2]))
-    assert state.mean.tolist() == [2, 0, 5]
-    assert state.num_updates.tolist() == [1, 0, 1]

@@ -50,13 +50,3 @@ def test_bad_pairs_change_nothing(rows, cols, shape, message):
             torch.tensor(rows, dtype=torch.long), torch.tensor(cols, dtype=torch.long), shape
         )
     assert counts.row_counts.tolist() == [2, 1, 1]
-
-
-def test_counts_of_different_pairs():
-    with pytest.raises(ValueError, match='sum up to 3 and col_counts to 2'):
-        PairCounts().set_counts([1, 2], [1, 1])
-
-
-def test_without_counts():
-    with pytest.raises(RuntimeError, match='PairCountsHook'):
-        PairCounts().require()

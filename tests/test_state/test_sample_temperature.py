@@ -1,6 +1,5 @@
 """State per sample: steps, merging and checkpoints."""
 
-import io
 import itertools
 import math
 
@@ -11,7 +10,6 @@ from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
 
 from mmrank.errors import UserError
-from mmrank.state import SampleLogMean, SampleState, SampleTemperature
 from mmrank.state.sample_state import _SampleGroups, check_sample_ids
 
 CPU = torch.device('cpu')
@@ -44,13 +42,6 @@ def test_steps_are_those_of_the_algorithm():
     assert state.seen.tolist() == [False] * 4 + [True, False]
     assert state.tau[others].tolist() == [0.5] * 5
     assert state.log_s[others].tolist() == [-math.inf] * 5
-
-
-def test_first_visit_counts_in_full_at_any_time():
-    state = SampleLogMean(3, beta0=0.1)
-    step(state, [0, 1], [1.0, 2.0])
-    step(state, [0, 2], [1.0, -400.0])
-    torch.testing.assert_close(state.log_s, torch.tensor([1.0, 2.0, -400.0]))
 
 
 def test_repeated_samples_take_one_step_with_their_mean():
@@ -87,13 +78,6 @@ def test_unusable_values_leave_a_sample():
     step(alone, [0, 1], [1.0, 1.0], [0.5, 0.5])
     step(alone, [0], [2.0], [0.5])
     assert torch.equal(state.table, alone.table)
-
-
-def test_empty_batch():
-    state = temperature()
-    before = state.table.clone()
-    step(state, torch.zeros(0, dtype=torch.long), [], [])
-    assert torch.equal(state.table, before)
 
 
 def test_groups():
@@ -145,23 +129,6 @@ def test_bad_indices_are_refused(ids, error, message):
         check_sample_ids([0, 1], 2)
 
 
-@pytest.mark.parametrize(
-    ('kwargs', 'message'),
-    [
-        (dict(size=0), 'num_samples must be'),
-        (dict(size=True), 'num_samples must be'),
-        (dict(beta0=0), 'beta0 must be'),
-        (dict(beta1=1.5), 'beta1 must be'),
-        (dict(eta=0), 'SogCLRLoss'),
-        (dict(tau_init=0.01), 'tau0 <= tau_init'),
-        (dict(tau_max=math.inf), 'tau_max must be > 0 and finite, got inf'),
-    ],
-)
-def test_bad_parameters_are_refused(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        temperature(**kwargs)
-
-
 class Model(nn.Module):
     def __init__(self, size=6, **kwargs):
         super().__init__()
@@ -184,16 +151,6 @@ def test_a_state_that_is_not_loaded_begins_anew_beside_weights_that_are(load):
     assert torch.equal(fresh.linear.weight, saved['linear.weight'])
 
 
-def test_missing_state_is_named():
-    saved = {k: v for k, v in trained().state_dict().items() if 'state' not in k}
-    with pytest.raises(RuntimeError, match=r'state\.tau'):
-        Model().load_state_dict(saved)
-
-
-def test_the_table_follows_the_model():
-    assert Model().to('meta').state.table.device.type == 'meta'
-
-
 @pytest.mark.parametrize('load', [nn.Module.load_state_dict, mmengine_load])
 def test_a_checkpoint_with_rows_in_other_files_is_refused(load):
     saved = trained().state_dict()
@@ -203,31 +160,6 @@ def test_a_checkpoint_with_rows_in_other_files_is_refused(load):
     with pytest.raises(UserError, match=r'state\.shards .*\.shard files .* Fix: resume it with'):
         load(Model(), saved)
     load(Model(load_state=False), saved)
-
-
-def test_entries_are_copies():
-    state = SampleState(4)
-    state.add_state('a', (4,), 1.0)
-    state.add_state('b', (4,), 2.0)
-    ids = torch.tensor([3, 1, 3])
-    entries = state.fetch(ids, CPU)
-    assert entries.tolist() == [[1, 1, 1], [2, 2, 2]]
-    entries[0] = torch.tensor([5.0, 6.0, 5.0])
-    assert state.a.tolist() == [1] * 4
-    state.store(ids, entries)
-    assert state.a.tolist() == [1, 6, 1, 5]
-    assert state.b.tolist() == [2] * 4
-
-
-def test_ten_million_samples_stay_below_200_mb():
-    state = SampleTemperature(1_000_000)
-    assert state.table.nbytes == 12_000_000
-    saved = io.BytesIO()
-    torch.save(state.state_dict(), saved)
-    assert saved.tell() / 1e6 * 10e6 <= 200e6
-    # Pairs have two of these, and without a momentum less.
-    state = temperature(1_000_000, beta1=1.0)
-    assert 2 * state.table.nbytes / 1e6 * 10e6 <= 200e6
 
 
 def test_the_momentum_of_another_dtype_loads():

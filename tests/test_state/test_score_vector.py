@@ -51,14 +51,6 @@ def test_rows_are_classes_and_the_seen_mask_is_per_class():
     assert state.num_updates.tolist() == [1, 2, 0, 1, 0]
 
 
-def test_lists_without_rows_are_the_rows():
-    state = _state(3)
-    got = _step(state, [0.1], [], [0.3, 0.5])
-    torch.testing.assert_close(got[2], _phi([0.3, 0.5]))
-    assert state.seen.tolist() == [True, False, True]
-    assert torch.equal(got, state.vector)
-
-
 def test_one_vector_pools_its_lists():
     state = _state()
     got = _step(state, [0.1], [], [0.3, 0.5])
@@ -147,19 +139,3 @@ def test_lists_without_finite_scores_leave_the_state(bad):
     _step(state, bad, [0.4], rows=[1, 1])
     expected = 0.9 * _phi([0.2]) + 0.1 * _phi([0.4])
     torch.testing.assert_close(state.vector[1], expected)
-
-
-def test_nan_in_a_list_leaves_the_state():
-    state = _state()
-    got = state.update(torch.tensor([[math.nan, 0.1]]), torch.ones(1, 2, dtype=torch.bool))
-    assert got.isnan().all()
-    assert not state.seen.any()
-    assert (state.vector == 0).all()
-
-
-@pytest.mark.parametrize('dtype', [torch.float64, torch.bfloat16, torch.float16])
-def test_score_dtypes(dtype):
-    pos = torch.tensor([[0.25, 0.5]], dtype=dtype)
-    got = _state().update(pos, torch.ones(1, 2, dtype=torch.bool))
-    assert got.dtype == torch.float32
-    torch.testing.assert_close(got[0], _phi([0.25, 0.5]))

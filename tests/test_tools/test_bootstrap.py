@@ -1,7 +1,6 @@
 """The bootstrap with stand-ins for downloads; its whole run is what `make test` itself does."""
 
 import importlib.util
-import re
 import shutil
 import signal
 import subprocess
@@ -184,15 +183,6 @@ def test_what_is_no_folder_of_an_environment_is_left_alone(tmp_path, venv):
     assert (tmp_path / 'mine/pins.txt').read_text() == 'six'
 
 
-def test_files_of_a_user_in_an_environment_are_left_alone(bootstrap, tmp_path):
-    (tmp_path / 'pyvenv.cfg').write_text('')
-    (tmp_path / 'pins.txt').write_text('six')
-    assert bootstrap.venv_folder(tmp_path) == tmp_path
-    assert bootstrap.venv_folder(tmp_path / 'my vénv') == tmp_path / 'my vénv'
-    bootstrap.pins(tmp_path, lambda name: True)
-    assert (tmp_path / 'pins.txt').read_text() == 'six'
-
-
 def test_without_a_home_caches_are_temporary(bootstrap, monkeypatch, tmp_path):
     assert bootstrap.cache() == tmp_path / 'cache/mmrank'
     monkeypatch.delenv('XDG_CACHE_HOME')
@@ -203,11 +193,6 @@ def test_without_a_home_caches_are_temporary(bootstrap, monkeypatch, tmp_path):
 
     monkeypatch.setattr(bootstrap.Path, 'home', home)
     assert bootstrap.cache().parent.parent == tmp_path
-
-
-def test_supported_versions_agree():
-    text = (ROOT / 'setup.py').read_text(encoding='utf-8')
-    assert re.findall(r'Python :: 3\.(\d+)', text) == ['10', '11', '12', '13']
 
 
 @pytest.mark.processes

@@ -10,10 +10,18 @@ import pytest
 import torch
 from noisy_boxes import as_lvis, make_predictions, write_json
 from rich.console import Console
+from run_records import run_record
 
 import coco_table
 import measure_detector
-from mmrank.apis.coco.runs import RECORD_NAME, read_record
+from detectors.evaluation import (
+    BenchmarkRow,
+    describe_runs,
+    rich_benchmark,
+    table_cells,
+    write_benchmark,
+)
+from detectors.runs import RECORD_NAME, read_record
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import UserError
 
@@ -40,11 +48,11 @@ def data(tmp_path_factory):
 @pytest.fixture
 def call(data, tmp_path, monkeypatch):
     """Call the tool; give what it printed. Drawing takes its time."""
-    draw = coco_table.draw_benchmark
+    draw = coco_table.plot_pr_curves
 
     def run(*words, ann_file='val', out='out', pictures=False):
-        own = draw if pictures else lambda *arguments: []
-        monkeypatch.setattr(coco_table, 'draw_benchmark', own)
+        own = draw if pictures else lambda *arguments, **options: 'no picture'
+        monkeypatch.setattr(coco_table, 'plot_pr_curves', own)
         console = Console(file=io.StringIO(), width=120)
         words = [str(word) for word in words]
         if ann_file:
@@ -62,11 +70,10 @@ def read_table(folder):
 
 
 def test_folders_make_everything(call, data, tmp_path):
-    shown = call(
+    call(
         f'good={data}/val_good',
         f'poor={data}/val_poor/results.bbox.json',
-        *('--side-by-side', 'good', 'poor', '--image-dir', data / 'val'),
-        *('--num-images', 1, '--classes', 'disk'),
+        *('--classes', 'disk'),
         pictures=True,
     )
     out = tmp_path / 'out'
@@ -74,19 +81,10 @@ def test_folders_make_everything(call, data, tmp_path):
         'coco_table.md',
         'coco_table.csv',
         'classes.csv',
-        'metrics.png',
         'pr_curves.png',
-        'side_by_side.jpg',
     }
     table = read_table(out)
     assert float(table['good']['mAP']) > float(table['poor']['mAP']) > 0
-    assert shown.count('image_id ') == 1
-    assert 'not of this run' not in shown
-    # A later table names the picture of this one, and leaves it.
-    shown = call(f'good={data}/val_good', '--classes', 'disk', pictures=True)
-    for text in (shown, (out / 'coco_table.md').read_text()):
-        assert 'not of this run, but in the folder before: side_by_side.jpg' in text
-    assert (out / 'side_by_side.jpg').exists()
 
 
 def test_images_without_predictions_are_reported(call, data, tmp_path):
@@ -102,8 +100,6 @@ def test_images_without_predictions_are_reported(call, data, tmp_path):
 
 def test_wrong_input_is_refused(call, data):
     good = f'{data}/val_good'
-    with pytest.raises(UserError, match='pass --image-dir'):
-        call(f'a={good}', f'b={good}', '--side-by-side', 'a', 'b')
     with pytest.raises(UserError, match='are not in the annotations'):
         call(good, ann_file='test')
     with pytest.raises(ValueError, match="no class 'zebra'"):
@@ -117,9 +113,6 @@ def test_errors_are_one_message(data, tmp_path, monkeypatch, capsys):
     captured = capsys.readouterr().err
     assert captured.startswith('error: --ann-file')
     assert 'Traceback' not in captured
-    with pytest.raises(SystemExit):
-        coco_table.parse_args([*words, '--num-images', '-1'])
-    assert '--num-images must be at least' in capsys.readouterr().err
 
 
 FAKE = """
@@ -138,8 +131,7 @@ source = root / f'{{split}}_{{name}}' / 'results.bbox.json'
 shutil.copy(source, Path(out) / 'predictions.bbox.json')
 record = dict(digest=digest, config=words[0], checkpoint='x.pth',
     ann_file=str(root / f'annotations/{{split}}.json'),
-    image_dir=str(root / split), loss='Focal', backbone='ResNet-18',
-    test_size='256 x 192', device='CPU', batch_size=1, timed_images=3,
+    device='CPU', batch_size=1, timed_images=3,
     images_per_second=4.0, images_per_second_with_data=3.0,
     memory_bytes=2**20, memory_kind='CPU', parameters=10**6)
 (Path(out) / 'run.json').write_text(json.dumps(record))
@@ -150,7 +142,7 @@ def test_configs_are_run_once(call, data, tmp_path, monkeypatch):
     script = tmp_path / 'measure_detector.py'
     script.write_text(FAKE.format(root=str(data)))
     monkeypatch.setattr(coco_table, 'HERE', tmp_path)
-    monkeypatch.setattr('mmrank.apis.coco.runs._POLL_SECONDS', 0.01)
+    monkeypatch.setattr('detectors.runs._POLL_SECONDS', 0.01)
     for name in ('good', 'poor'):
         (tmp_path / f'{name}.py').write_text('model = dict()')
     (tmp_path / 'x.pth').write_text('weights')
@@ -164,17 +156,14 @@ def test_configs_are_run_once(call, data, tmp_path, monkeypatch):
         call(*words, ann_file=None)
     assert 'broken on purpose' in str(caught.value)
     (data / 'broken').unlink()
-    pair = ('--side-by-side', 'good', 'poor', '--num-images', 1)
-    shown = call(*words, *pair, ann_file=None)
+    shown = call(*words, ann_file=None)
     lines = calls.read_text().splitlines()
     assert [line.split()[0][-7:] for line in lines] == ['good.py', 'poor.py', 'poor.py']
     assert lines[0].endswith('x.pth')
     assert lines[1].split()[1] == '--out'
     assert 'good: run before' in shown
-    assert (tmp_path / 'out' / 'side_by_side.jpg').is_file()
     row = read_table(tmp_path / 'out')['poor']
     assert row['images_per_second'] == '4.0'
-    assert row['loss'] == 'Focal'
 
     call(*words, ann_file=None)
     assert len(calls.read_text().splitlines()) == 3
@@ -197,9 +186,6 @@ def test_lvis_is_recognised(call, data, tmp_path):
     for name in ('mAP', 'APr', 'APc', 'APf', 'AR300'):
         assert 0 <= float(row[name]) <= 1
     assert (tmp_path / 'out' / 'pr_curves.png').is_file()
-    pair = ('--side-by-side', 'val_good', 'val_poor', '--image-dir', '.')
-    with pytest.raises(UserError, match='does not support LVIS'):
-        call(f'{data}/val_poor', *words, *pair, ann_file=None)
 
 
 TINY = """
@@ -257,9 +243,6 @@ def test_a_detector_is_measured(tiny, data, tmp_path, monkeypatch):
     assert (record.timed_images, record.batch_size) == (3, 2)
     assert record.images_per_second >= record.images_per_second_with_data > 0
     assert record.parameters == sum(p.numel() for p in model.parameters())
-    described = (record.loss, record.backbone, record.test_size)
-    assert described == ('StableAP', 'ResNet-18', '256 x 192')
-    assert Path(record.image_dir) == data / 'test'
     boxes = json.loads((out / 'predictions.bbox.json').read_text())
     assert {box['image_id'] for box in boxes} <= {1, 2, 3, 4, 5}
     assert {box['category_id'] for box in boxes} <= {1, 2, 3, 4}
@@ -279,3 +262,87 @@ def test_a_config_is_trained_tested_and_tabled(tiny, data, tmp_path, call):
     assert Path(record.checkpoint).parent == folder / 'train'
     assert set(read_table(tmp_path / 'out')) == {'tiny'}
     assert 'tiny: run before' in call(*words, ann_file=None)
+
+
+NAN = float('nan')
+
+
+def make_rows():
+    """Three models; the last comes from a file."""
+    names, classes = ('mAP', 'APs', 'APl'), ('cat', 'dog|wolf')
+    figures = [(0.4, 0.1234, NAN), (0.3, 0.1229, NAN), (0.2, 0.05, NAN)]
+    records = [run_record(), run_record(memory_bytes=None), None]
+    return [
+        BenchmarkRow(
+            f'model [{letter}]', dict(zip(names, values)), dict(zip(classes, values[:2])), record
+        )
+        for letter, values, record in zip('abc', figures, records)
+    ]
+
+
+def test_cells_by_hand():
+    header, cells, best = table_cells(make_rows())
+    table = {key: [row[i] for row in cells] for i, key in enumerate(header)}
+    assert header == [
+        'method',
+        'mAP',
+        'APs',
+        'APl',
+        'img/s',
+        'img/s with data',
+        'memory (MiB)',
+        'parameters (M)',
+    ]
+    assert table['mAP'] == ['40.0', '30.0', '20.0']
+    assert table['APl'] == ['n/a', 'n/a', 'n/a']
+    assert table['img/s'] == ['2.5', '2.5', '-']
+    assert table['memory (MiB)'] == ['3', '-', '-']
+    assert table['parameters (M)'] == ['1.50', '1.50', '-']
+    marks = {key: [row[i] for row in best] for i, key in enumerate(header)}
+    assert marks.pop('mAP') == [True, False, False]
+    # 12.34 and 12.29 read the same, so both are best.
+    assert marks.pop('APs') == [True, True, False]
+    assert not any(sum(column) for column in marks.values())
+
+
+def test_equal_models_have_no_best():
+    row = make_rows()[0]
+    assert not any(map(any, table_cells([row])[2]))
+    assert not any(map(any, table_cells([row, row])[2]))
+
+
+def test_files_are_whole(tmp_path):
+    rows = make_rows()
+    files = write_benchmark(rows, tmp_path / 'new', 'Title', ['A note.'])
+    assert [f.name for f in files] == ['coco_table.md', 'coco_table.csv', 'classes.csv']
+    text = files[0].read_text()
+    assert '| **40.0** |' in text
+    assert '* A note.' in text
+    assert '| dog\\|wolf | **12.3** | **12.3** | 5.0 |' in text
+    with files[1].open(newline='') as file:
+        table = list(csv.DictReader(file))
+    assert float(table[0]['APs']) == 0.1234
+    assert float(table[0]['images_per_second']) == 2.54
+    assert table[1]['memory_bytes'] == table[2]['images_per_second'] == ''
+    with files[2].open(newline='') as file:
+        classes = list(csv.reader(file))
+    assert classes[0] == ['class', *(row.name for row in rows)]
+    assert [float(x) for x in classes[2][1:]] == [0.1234, 0.1229, 0.05]
+
+
+def test_console_shows_names_as_they_are():
+    console = Console(file=io.StringIO(), width=100)
+    console.print(rich_benchmark(make_rows()))
+    shown = console.file.getvalue()
+    assert 'model [a]' in shown
+    assert '40.0' in shown
+
+
+def test_unlike_measurements_are_kept_apart():
+    one, other, none = make_rows()
+    assert describe_runs([none]) == []
+    (note,) = describe_runs([one, other, none])
+    assert note.startswith('Speed: CPU, 2 threads, batches of 2')
+    gpu = BenchmarkRow('g', {}, {}, run_record(device='GPU'))
+    notes = describe_runs([one, gpu])
+    assert [n.split(':')[0] for n in notes] == [one.name, 'g']

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +10,8 @@ import torch
 from mmengine.config import Config
 
 from mmrank.apis.commands import compare as compare_losses
-from mmrank.apis.commands.compare import fits, make_plan, seconds_of, size_of, try_out
+from mmrank.apis.commands.compare import _seconds_of, _size_of, _try_out, fits, make_plan
+from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.own_data.answer import answer
 from mmrank.apis.own_data.head_losses import (
     frozen_parts,
@@ -119,15 +119,15 @@ def test_samples_come_back_and_are_stacked(tmp_path):
 def test_losses_that_count_classes_train_on_stored_features(tmp_path):
     from mmpretrain.structures import DataSample
 
-    from mmrank.engine.hooks.loss_hooks import ClassCountsHook, count_classes
+    from mmrank.engine.hooks.loss_hooks import ClassCountsHook, _count_classes
 
     samples = [DataSample(metainfo=dict(num_classes=3)).set_gt_label(x) for x in (2, 0, 2)]
     stored = iter((torch.zeros(1, 4), sample) for sample in samples)
     write_samples(tmp_path / 'x', [{}] * 3, lambda _: next(stored), {}, 1.0)
-    assert count_classes(StoredSamples(str(tmp_path / 'x'))).tolist() == [1, 0, 2]
+    assert _count_classes(StoredSamples(str(tmp_path / 'x'))).tolist() == [1, 0, 2]
     several = DataSample().set_gt_score(torch.tensor([1.0, 0.0, 1.0]))
     write_samples(tmp_path / 'y', [{}], lambda _: (torch.zeros(1, 4), several), {}, 1.0)
-    assert count_classes(StoredSamples(str(tmp_path / 'y'))).tolist() == [1, 0, 1]
+    assert _count_classes(StoredSamples(str(tmp_path / 'y'))).tolist() == [1, 0, 1]
     path = tmp_path / 'mine.py'
     path.write_text("_base_ = 'mmpretrain::resnet/resnet50_8xb32_in1k.py'\n")
     made = stored_config(Config.fromfile(path), 'BalancedSoftmaxLoss', tmp_path, ['backbone'], 9)
@@ -135,55 +135,46 @@ def test_losses_that_count_classes_train_on_stored_features(tmp_path):
 
 
 def test_the_budget_gives_steps_and_seeds():
-    assert [seconds_of(x) for x in ('90s', '20m', '1.5h')] == [90, 1200, 5400]
+    assert [_seconds_of(x) for x in ('90s', '20m', '1.5h')] == [90, 1200, 5400]
     with pytest.raises(UserError, match='is not a time'):
-        seconds_of('20')
-    assert size_of(1200, fixed=10, step=1) == (390, 3)
-    assert size_of(1200, fixed=10, step=0.1) == (500, 10)
+        _seconds_of('20')
+    assert _size_of(1200, fixed=10, step=1) == (390, 3)
+    assert _size_of(1200, fixed=10, step=0.1) == (500, 10)
     with pytest.raises(UserError, match='too small for 3 seeds.*--budget 4m'):
-        size_of(60, fixed=10, step=1)
+        _size_of(60, fixed=10, step=1)
 
 
 def test_a_budget_that_was_too_small_may_be_raised():
     asked = dict(losses=['own'], budget='1m', images=None, views=2, metric=None, digest='x')
-    assert fits(dict(asked=asked, timed={}), dict(asked, budget='5m'))
+    assert fits(dict(asked=asked), dict(asked, budget='5m'))
     assert not fits(dict(asked=asked), dict(asked, views=3))
     assert not fits(dict(asked=asked, steps=50), dict(asked, budget='5m'))
 
 
-def test_a_killed_trial_counts_its_seconds_later(tmp_path, monkeypatch):
-    methods = tuple(Method(name, str(tmp_path / 'x.py')) for name in ('a', 'b'))
+def test_a_trial_measures_a_start_and_a_step(tmp_path, monkeypatch):
     (tmp_path / 'x.py').write_text('x = 1')
-    seconds = {'a': 30.0, 'b': 20.0}
-    starts = []
+    methods = tuple(Method(name, str(tmp_path / 'x.py')) for name in ('a', 'b'))
+    plan = SeedPlan(tmp_path / 'trial', methods, (100,), (), baseline='a')
 
     def work_off(console, queue, runs, title):
-        (run,) = runs
-        starts.append(run.method)
-        folder = run.folder / f'start_{len(starts)}' / 'vis_data'
-        folder.mkdir(parents=True)
-        (folder / 'scalars.json').write_text('{"time": 0.5}\n' * compare_losses.TRIAL)
-        if seconds[run.method] is None:
-            raise KeyboardInterrupt
-        run.result_file.write_text('{"metrics": {"mAP": 0.5}}')
-        return [Outcome(run, {'mAP': 0.5}, seconds[run.method])]
+        assert not plan.out_dir.exists()
+        for run in runs:
+            folder = run.folder / 'start' / 'vis_data'
+            folder.mkdir(parents=True)
+            (folder / 'scalars.json').write_text(
+                '{"time": 0.5, "step": 1}\n' * compare_losses.TRIAL
+            )
+        return [Outcome(run, {'mAP': 0.5}, 20.0) for run in runs]
 
     monkeypatch.setattr(compare_losses, 'work_off', work_off)
-    plan = SeedPlan(tmp_path / 'whole', methods, (100,), (), baseline='a')
-    whole = try_out(None, plan, {}, lambda: None)
-    assert whole == (30 + 20 - 2 * 12 * 0.5, 1.0, ['mAP'])
-    plan = replace(plan, out_dir=tmp_path / 'killed')
-    timed, kept = {}, []
-    seconds['b'] = None
-    with pytest.raises(KeyboardInterrupt):
-        try_out(None, plan, timed, lambda: kept.append(dict(timed)))
-    assert [*kept[-1]] == ['a']
-    seconds['b'] = 20.0
-    starts.clear()
-    assert try_out(None, plan, kept[-1], lambda: None) == whole
-    assert starts == ['b']
-    # Killed between the result and its seconds: tried again.
-    assert try_out(None, plan, {}, lambda: None) == whole
+    for _ in range(2):  # the second one removes what the first one left
+        assert _try_out(None, plan) == (2 * (20 - 12 * 0.5), 1.0, ['mAP'])
+    run = plan.final_runs()[1]
+    (run.folder / 'precious').touch()
+    # After a SIGKILL of the comparison its trainings go on.
+    with lock_folder(run.folder), pytest.raises(UserError, match='in use by another process'):
+        _try_out(None, plan)
+    assert (run.folder / 'precious').exists()
 
 
 def test_the_answer_says_what_is_level():

@@ -1,7 +1,6 @@
 """The demo, its two configs and the data tools as a user calls them."""
 
 import json
-from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from forked_processes import run_script
 from mmengine.config import Config
 from PIL import Image
+from rich.console import Console
 
 from mmrank.apis.commands import demo
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec
@@ -39,27 +39,6 @@ def test_generator_refuses_impossible_values(tmp_path):
     assert 'num_classes is 20' in done.stderr
 
 
-def test_check_and_fix(data_root, tmp_path):
-    tool = 'tools/dataset_converters/check_coco.py'
-    ann_file = data_root / 'annotations' / 'val.json'
-    images = ['--images', data_root / 'val', '--verify-images']
-    done = call(tool, ann_file, *images)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert 'No problem found' in done.stdout
-    document = json.loads(ann_file.read_text())
-    document['annotations'][0]['bbox'][2] = -4
-    bad, fixed = tmp_path / 'bad.json', tmp_path / 'fixed.json'
-    bad.write_text(json.dumps(document))
-    done = call(tool, bad, '--fix', fixed)
-    assert done.returncode == 1
-    assert 'negative' in done.stdout
-    assert call(tool, fixed, *images).returncode == 0
-    bad.write_text(bad.read_text()[:-30])
-    done = call(tool, bad)
-    assert done.returncode == 1
-    assert 'cut off' in done.stderr
-
-
 def test_figures_from_prediction_files(data_root, tmp_path):
     ann_file = data_root / 'annotations' / 'val.json'
     annotations = json.loads(ann_file.read_text())['annotations']
@@ -87,48 +66,22 @@ def test_figures_from_prediction_files(data_root, tmp_path):
 @pytest.mark.slow
 def test_quick_demo_end_to_end_and_again(tmp_path):
     pytest.importorskip('mmdet')
-    folders = ['--data-root', tmp_path / 'd', '--work-dir', tmp_path / 'w']
-    first = call('tools/demo.py', '--quick', *folders)
-    assert first.returncode == 0, first.stdout + first.stderr
-    for name in ('results.md', 'results.csv', 'pr_curves.png'):
-        assert (tmp_path / 'w' / name).stat().st_size > 0
-    assert Image.open(tmp_path / 'w' / 'detections.png').width > 500
-    assert 'stable AP: iteration' in first.stdout
-    assert 'focal: iteration' in first.stdout
-    table = (tmp_path / 'w' / 'results.csv').read_text()
-    assert table.startswith('metric (%),stable AP,focal')
-    again = call('tools/demo.py', '--quick', *folders)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert 'is reused' in again.stdout
-    assert again.stdout.count('already trained') == 2
-    assert (tmp_path / 'w' / 'results.csv').read_text() == table
-    fresh = call('tools/demo.py', '--quick', '--fresh', *folders)
-    assert fresh.returncode == 0, fresh.stdout + fresh.stderr
-    # The same seed gives the same figures.
-    assert (tmp_path / 'w' / 'results.csv').read_text() == table
+    tables = []
+    for word in ('done in', 'is reused'):
+        done = run_script(ROOT / 'tools/demo.py', '--quick', cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert word in done.stdout
+        tables.append((tmp_path / 'work_dirs/demo_quick/results.csv').read_text())
+    assert tables[0] == tables[1]
+    assert tables[0].startswith('metric (%),graded-ap,focal')
+    assert Image.open(tmp_path / 'work_dirs/demo_quick/detections.png').width > 500
 
 
 def test_demo_leaves_a_strange_folder_alone(tmp_path):
-    pytest.importorskip('mmdet')
     (tmp_path / 'precious.txt').write_text('x')
-    done = call('tools/demo.py', '--quick', '--data-root', tmp_path)
-    assert done.returncode != 0
-    assert 'holds no data set of this demo' in done.stderr
+    with pytest.raises(UserError, match='holds no data set of this demo'):
+        demo.prepare_data(tmp_path, demo.QUICK, Console())
     assert [p.name for p in tmp_path.iterdir()] == ['precious.txt']
-
-
-def test_demo_leaves_weights_of_others_alone(tmp_path, monkeypatch):
-    pytest.importorskip('mmdet')
-    monkeypatch.setattr(
-        'mmrank.apis.commands.demo.load_config',
-        lambda *_: Config(dict(work_dir=str(tmp_path / 'w'))),
-    )
-    for name in ('w/mine.pth', 'd/shapes_spec.json'):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).touch()
-    with pytest.raises(UserError, match='mine.pth is not of this demo'):
-        demo.train('focal', 'focal', Namespace(data_root=tmp_path / 'd', fresh=True), None)
-    assert (tmp_path / 'w' / 'mine.pth').exists()
 
 
 @pytest.fixture(scope='module')

@@ -4,16 +4,14 @@ from importlib.metadata import PackageNotFoundError, distribution
 
 import pytest
 import torch
-from tiny_tool_run import ROOT, TEST, TRAIN
+from tiny_tool_run import ROOT, TRAIN
 
 pytest.importorskip('mmdet')
 from mmdet.models.task_modules import AssignResult
 from mmdet.registry import TASK_UTILS
 from mmengine.config import Config
-from noisy_boxes import as_lvis, make_document, write_json
 
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.calibration.calibration_file import Calibration, ClassMap
 
 STABLE_AP = ROOT / 'configs' / 'stable_ap'
 CLASSES = 3
@@ -127,49 +125,3 @@ def test_checkpoint_of_other_classes(dino, untrained, run_script):
     )
     assert 'was trained on 3 classes (disk, square, triangle)' in found
     assert 'Fix: model.bbox_head.num_classes=3' in found
-
-
-def test_lvis_file_without_what_was_verified(tmp_path, run_script):
-    document = as_lvis(make_document(2, 3, 4, objects=3))
-    for image in document['images']:
-        del image['neg_category_ids']
-    write_json(tmp_path / 'lvis.json', document)
-    names = [x['name'] for x in document['categories']]
-    base = STABLE_AP / 'retinanet_r50_fpn_atss_stable-ap_1x_lvis-v1.py'
-    lines = f"""
-_base_ = {str(base)!r}
-model = dict(bbox_head=dict(num_classes=4))
-train_dataloader = dict(dataset=dict(dataset=dict(
-    data_root={str(tmp_path)!r}, ann_file='lvis.json',
-    metainfo=dict(classes={names}))))
-work_dir = {str(tmp_path / 'work')!r}
-"""
-    (tmp_path / 'lvis.py').write_text(lines)
-    found = one_message(run_script(TRAIN, tmp_path / 'lvis.py'))
-    assert "has no 'neg_category_ids'" in found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ('names', 'text'),
-    [
-        (('disk', 'square', 'cat'), 'is of the classes disk, square, cat'),
-        (('disk', 'square', 'triangle'), 'of other weights'),
-    ],
-)
-def test_calibration_of_another_model(names, text, dino, untrained, tmp_path, run_script):
-    maps = tuple(
-        ClassMap(name, 9, 4, scores=(0.2, 0.9), probabilities=(0.1, 0.6)) for name in names
-    )
-    made = Calibration('detection', 'isotonic', 'val', maps, 'cd' * 32)
-    made.write(tmp_path / 'maps.json')
-    lines = f"""
-_base_ = {str(dino)!r}
-model = dict(
-    type='mmrank.CalibratedModel', model_type='DINO',
-    calibration={str(tmp_path / 'maps.json')!r})
-work_dir = {str(tmp_path / 'work')!r}
-"""
-    (tmp_path / 'calibrated.py').write_text(lines)
-    found = one_message(run_script(TEST, tmp_path / 'calibrated.py', untrained))
-    assert text in found

@@ -12,7 +12,7 @@ from mmengine.config import Config
 from PIL import Image
 from small_retriever import write_image_config
 
-from mmrank.apis.common.training_curves import chosen_keys, read_training_logs
+from mmrank.apis.common.training_curves import _chosen_keys, read_training_logs
 from mmrank.apis.models import trained_model
 from mmrank.apis.recommendation import recommend
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
@@ -21,7 +21,7 @@ from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.engine.resume.matching import compare_states, missing_centre
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
-from publishing import publish_model
+from publish_model import publish_model
 
 ROOT = Path(__file__).resolve().parents[2]
 ANALYSIS = ROOT / 'tools' / 'analysis_tools'
@@ -204,7 +204,7 @@ def test_logs_of_a_training_and_its_resume_are_one(work_dir):
         'lr': {1: 0.1, 2: 0.1},
         'coco/bbox_mAP': {1: 0.5},
     }
-    assert chosen_keys([log], ['coco/*', 'l*']) == ['coco/bbox_mAP', 'loss', 'lr']
+    assert _chosen_keys([log], ['coco/*', 'l*']) == ['coco/bbox_mAP', 'loss', 'lr']
 
 
 def test_a_training_that_was_started_over_is_another_line(work_dir):

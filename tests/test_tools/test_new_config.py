@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from coco_document import coco_document
+from retrieval_trees import write_images
 from tiny_tool_run import ROOT, TRAIN
 
 from mmrank.apis.own_data.choices import choose_anchors, choose_scale
@@ -174,3 +176,80 @@ def test_each_mistake_has_one_message(mistake, words, shapes, run, tmp_path):
     assert 'Traceback' not in printed
     if mistake == 'exists':
         assert out.read_text() == 'mine'
+
+
+@pytest.fixture
+def layout(tmp_path):
+    """``make(places, names)`` writes files with their images in a folder, which it returns."""
+
+    def make(places, root='set', names=('cat',), size=(100, 100)):
+        folder = tmp_path / root
+        for file, images in places.items():
+            document = coco_document([(i, 1, [2, 3, 20, 20]) for i in range(1, 7)], 6, size, names)
+            path = folder / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(document))
+            write_images(folder / images, [x['file_name'] for x in document['images']], size[::-1])
+        return folder
+
+    return make
+
+
+SPLITS = {'annotations/train.json': 'images/train', 'annotations/val.json': 'images/val'}
+
+
+@pytest.mark.parametrize(
+    ('places', 'root'),
+    [
+        (SPLITS, 'plain'),
+        (SPLITS, 'training_data/val_set'),
+        (SPLITS, 'valves/test'),
+        (SPLITS | {'annotations/latest.json': 'images/new'}, 'set'),
+        ({'train/_annotations.coco.json': 'train', 'valid/_annotations.coco.json': 'valid'}, 'set'),
+        ({'instances_train2017.json': 'train2017', 'instances_val2017.json': 'val2017'}, 'trains'),
+    ],
+)
+def test_splits_are_named_by_whole_words_below_the_folder(places, root, layout, run, tmp_path):
+    folder = layout(places, root)
+    printed = run(TOOL, '--coco', folder, '--out', tmp_path / 'a.py', '--small')
+    file, images = [*places.items()][1]
+    assert f'val: {folder / file}, images in {folder / images}' in printed
+    assert 'test: ' not in printed
+
+
+def test_images_in_two_folders_of_no_name_are_refused(layout, run, tmp_path):
+    places = {'train.json': 'images/a', 'val.json': 'images/b'}
+    printed = run(TOOL, '--coco', layout(places), '--out', tmp_path / 'a.py', status=2)
+    assert "'1.png' of" in printed
+    assert 'is in 2 folders' in printed
+
+
+def test_a_file_alone_is_split(layout, run, tmp_path):
+    folder = layout({'train.json': 'images'})
+    out = tmp_path / 'a.py'
+    assert '--val-fraction 0.2' in run(TOOL, '--coco', folder, '--out', out, status=2)
+    printed = run(TOOL, '--coco', folder, '--out', out, '--val-fraction', 0.34, '--small')
+    assert 'remembers' not in printed
+    parts = [json.loads((tmp_path / f'a_{x}.json').read_text()) for x in ('train', 'val')]
+    assert [len(x['images']) for x in parts] == [len(x['annotations']) for x in parts] == [4, 2]
+    both = ('--train', folder / 'train.json', '--val', folder / 'train.json')
+    printed = run(TOOL, '--coco', folder, '--out', tmp_path / 'b.py', *both, '--small')
+    assert 'how well the model remembers' in ' '.join(printed.split())
+
+
+def test_names_are_written_as_text(layout, run_script, tmp_path):
+    pytest.importorskip('mmdet')
+    from mmengine.config import Config
+
+    name = "it's {{ fileDirname }} {{_base_.x}}"
+    folder = layout(SPLITS, 'my set', (name,), (40, 30))
+    out = tmp_path / "it's.py"
+    words = '--coco', str(folder), '--out', str(out), '--small'
+    status, printed, _ = run_script(ROOT / 'tools/new_config.py', *words)
+    assert status == 0
+    assert f"'{folder / 'annotations/val.json'}'" in printed
+    cfg = Config.fromfile(out)
+    assert cfg.classes == (name,)
+    assert cfg.val_evaluator.outfile_prefix == "work_dirs/it's/val"
+    # mmdet's own leaves out images below 32 pixels.
+    assert cfg.train_dataloader.dataset.filter_cfg.min_size == 1

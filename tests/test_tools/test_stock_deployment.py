@@ -71,7 +71,7 @@ def stock_files(detector, run_script, tmp_path):
         'model.bbox_head.loss_cls.mode=per_class',
     )
     assert status == 0, errors
-    assert 'model.bbox_head: mmdet.RetinaHead with mmdet.FocalLoss' in printed
+    assert 'model.bbox_head: mmdet.RetinaHead' in printed
     assert 'bbox_head: the centre of the scores, -4.00, -3.70' in printed
     files = [tmp_path / f'stock/detector.{end}' for end in ('py', 'pth')]
     assert f'Wrote {files[0]} and {files[1]}' in printed

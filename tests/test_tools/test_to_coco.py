@@ -127,7 +127,7 @@ def test_each_form_has_the_same_boxes(place, run, name):
 
 def test_polygons_difficult_objects_and_empty_images(place, run):
     (place / 'labels/c.txt').write_text('1 0.1 0.1 0.6 0.1 0.6 0.6\n\n')
-    document, _ = convert(run, place, 'yolo', place / 'labels')
+    document, _ = convert(run, place, 'yolo-seg', place / 'labels')
     (ann,) = document['annotations']
     assert ann['bbox'] == pytest.approx([2, 2, 10, 10])
     assert ann['area'] == pytest.approx(50)
@@ -167,6 +167,70 @@ def test_a_table_with_the_sizes_of_turned_pictures_is_refused(place, run):
     assert 'the size is 100 x 40, and a.jpg is 40 x 100, its sides swapped: EXIF turns it' in said
 
 
+@pytest.mark.parametrize(
+    ('form', 'files', 'words'),
+    [
+        ('yolo', {'c.txt': '1 .5 .5 .2 .2 .4 .4 .6 .4 .6 .6 .4 .6'}, 'has 13 numbers'),
+        ('yolo', {'c.txt': '1 .5 .5 .2 .2 .9'}, 'has 6 numbers'),
+        ('yolo', {'c.txt': '1 .5 .5 -.2 .2'}, 'a box from (12, 8) to (8, 12)'),
+        ('yolo-seg', {'c.txt': '1 .5 .5 .2 .2 .9'}, 'has 6 numbers'),
+        ('yolo', {'c.txt': '1 .5 .5 .2 .2', '../img/c.jpg': None}, 'of c.jpg and of c.png'),
+        ('yolo', {'d.txt': '1 .5 .5 .2 .2'}, 'has no image d.jpg'),
+        ('voc', {x: xml('c.png', [], (20, 20)) for x in ('a/c.xml', 'b/c.xml')}, 'both be of'),
+        ('csv', {'': 'day/c.png,1,1,5,5,cat\nnight/c.png,1,1,5,5,cat\n'}, 'both be of'),
+        ('csv', {'': 'c.png,9,1,9,5,cat\nc.png,1,1,5,5,cat\nc.png,8,1,7,5,cat\n'}, 'csv, row 3'),
+    ],
+)
+def test_what_is_not_exact_is_refused(place, run, form, files, words):
+    for name, text in files.items():
+        path = place / 'labels' / name if name else place / 'labels.csv'
+        path.parent.mkdir(exist_ok=True)
+        if text is None:
+            Image.new('RGB', (20, 20)).save(path)
+        else:
+            path.write_text(text)
+    source = place / 'labels.csv' if form == 'csv' else place / 'labels'
+    document, said = convert(run, place, form, source, status=2)
+    assert document is None
+    assert words in said
+
+
+def test_guesses_groups_and_other_texts_are_said(place, run):
+    head = 'ImageID,LabelName,XMin,XMax,YMin,YMax,IsGroupOf\n'
+    rows = 'b,dog,0.1,0.5,0.1,0.5,1\nb,"ca\nt",0.1,0.5,0.1,0.5,0\n'
+    (place / 'labels.csv').write_text(head + rows)
+    (place / 'names.txt').write_text('')
+    out = place / 'o.json'
+    words = '--from', 'csv', '--images', place / 'img', '--out', out
+    said = run(TOOL, place / 'labels.csv', *words)
+    assert "1 images are found by the end of their path alone: 'b' is sub/b.png" in said
+    document = json.loads(out.read_text())
+    assert [x['iscrowd'] for x in document['annotations']] == [1, 0]
+    assert [x['name'] for x in document['categories']] == ['ca\nt', 'dog']
+    (place / 'names.txt').write_text('dog\ncat')
+    (place / 'labels/sub/classes.txt').write_text('0\n1\n')
+    (place / 'labels/README.roboflow.txt').write_text('exported on a day in May 2020\n')
+    document, said = convert(run, place, 'yolo', write_yolo(place))
+    assert boxes_of(document) == BOXES
+    assert said.count('Left out, since it has no labels') == 2
+
+
+@pytest.mark.parametrize('names', ['[yes, no]', '[1, 2]', '{0: off, 1: on}', '[null, a]'])
+def test_names_that_yaml_reads_as_another_thing(place, run, names):
+    (place / 'data.yaml').write_text(f'names: {names}\n')
+    _, said = convert(
+        run, place, 'yolo', write_yolo(place), '--classes', place / 'data.yaml', status=2
+    )
+    assert 'in quotes' in said
+
+
+@pytest.mark.parametrize('size', ['', '0', '20.0', ' 20 '])
+def test_sizes_of_voc_may_be_absent_or_decimal(place, run, size):
+    labels = [('cat', [0, 1, 5, 5])]
+    (place / 'labels/c.xml').write_text(xml('c.png', labels, (size, size), first=0))
+    assert boxes_of(convert(run, place, 'voc', place / 'labels')[0]) == {'c.png': labels}
+
+
 def test_the_source_is_not_written_and_a_repeated_box_is_reported(place, run):
     source = place / 'labels.csv'
     source.write_text('image,class,xmin,ymin,xmax,ymax\n' + 'c.png,cat,1,2,9,9\n' * 2)
@@ -199,5 +263,5 @@ def test_a_table_is_not_made_of_a_bad_file(tmp_path, run):
     source, out = write_document(tmp_path, annotations=[bad])
     error = run('dataset_converters/coco_to_labels', source, out, status=2)
     assert not out.exists()
-    assert "category_id is '2'; the file has 1, 2" in error
-    assert 'check_coco.py' in error
+    assert "category_id is '2'" in error
+    assert 'mmrank check coco' in error

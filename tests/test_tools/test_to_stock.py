@@ -9,7 +9,7 @@ import pytest
 import torch
 
 pytest.importorskip('mmdet')
-from covered_heads import MORE_HEADS, build_covered, covered_losses
+from covered_heads import MORE_HEADS, build_covered
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmengine.config import Config
 from mmengine.hooks import EMAHook
@@ -30,8 +30,8 @@ from shown_boxes import (
     set_centre,
     spread_scores,
 )
-from small_heads import CLASSES, HEADS, STABLE_AP, head_config
-from small_rcnn import build_detector, compute_losses, detector_config
+from small_heads import HEADS, STABLE_AP, head_config
+from small_rcnn import build_detector, detector_config
 from small_rcnn import make_batch as rcnn_batch
 from tiny_tool_run import ROOT
 
@@ -40,7 +40,7 @@ from mmrank.apis.entry_point import read_config
 from mmrank.errors import UserError
 from mmrank.models import ListwiseHead
 from mmrank.registry import MODELS
-from stock_config import STOCK_SETTINGS, stock_config
+from stock_config import stock_config
 from to_stock import stock_paths, write_stock_model
 
 TOOL = ROOT / 'tools' / 'model_converters' / 'to_stock.py'
@@ -92,17 +92,6 @@ def test_dense_heads(name, loss, tmp_path):
     assert type(stock).__name__ == name
     # Nothing of a box depends on the bias.
     assert_same_boxes(predict_covered(name, stock), expected, pixels=0.0)
-    assert_finite(covered_losses(name, stock.train())[1])
-
-
-def assert_finite(losses):
-    """The loss of the stock config is one that the stock head can call."""
-    parts = [
-        part
-        for value in losses.values()
-        for part in (value if isinstance(value, list) else [value])
-    ]
-    assert torch.stack([part.detach().sum() for part in parts]).isfinite().all()
 
 
 @pytest.mark.parametrize('name', NOT_FOLDED)
@@ -125,7 +114,6 @@ def test_scores_that_no_bias_moves(name, tmp_path):
     # another order.
     found = [in_order(one) for one in predict_covered(name, stock)]
     assert_same_boxes(found, [in_order(one) for one in expected])
-    assert_finite(covered_losses(name, stock.train())[1])
 
 
 def in_order(boxes):
@@ -152,7 +140,6 @@ def test_query_heads(name, tmp_path):
     stock = convert(tmp_path, config_of(query_head_config(name)), head)
     assert type(stock).__name__ == name.partition(',')[0]
     assert_same_boxes(shown_queries(name, stock), expected, pixels=0.0)
-    assert_finite(stock.loss_by_feat(*query_inputs(name)))
 
 
 def shown_images(model, masks=False):
@@ -193,7 +180,6 @@ def test_detectors_of_two_stages(kind, box_head, tmp_path):
         assert torch.equal(one.pop('masks'), mask)
     assert_same_boxes(found, expected, pixels=0.0)
     assert len({*expected[0].labels.tolist()}) > 1
-    assert_finite(compute_losses(stock.train(), masks=kind == 'mask'))
 
 
 def test_averaged_weights_are_taken(tmp_path):
@@ -221,92 +207,55 @@ def test_averaged_weights_are_taken(tmp_path):
         assert torch.equal(stock.retina_reg.weight, average)
 
 
-SHOP = dict(
-    custom_imports=dict(imports=['mmrank.losses', 'numpy']),
-    custom_hooks=[
-        dict(type='mmrank.RankingMonitorHook', interval=5),
-        dict(type='EMAHook'),
-        dict(type='mmrank.RNGStateHook'),
-    ],
-    default_hooks=dict(
-        checkpoint=dict(type='mmrank.AtomicCheckpointHook', interval=2),
-        timer=dict(type='IterTimerHook'),
-    ),
-    train_dataloader=dict(
-        collate_fn=dict(type='mmrank.one_size_collate'),
-        dataset=dict(
-            type='mmrank.IndexedConcatDataset',
-            datasets=[
-                dict(
-                    type='mmrank.CheckedCocoDataset',
-                    ann_file='train.json',
-                    pipeline=[dict(type='LoadImageFromFile'), dict(type='mmrank.CheckFinite')],
-                )
-            ],
+def test_what_a_test_reads_stays():
+    head = head_config('RetinaHead', STABLE_AP, federated=True)
+    pipeline = [dict(type='LoadImageFromFile')]
+    data = dict(ann_file='val.json', pipeline=[*pipeline, dict(type='mmrank.CheckFinite')])
+    given = config_of(
+        head,
+        custom_imports=dict(imports=['mmrank.losses', 'numpy']),
+        custom_hooks=[dict(type='mmrank.RankingMonitorHook', interval=5)],
+        train_dataloader=dict(sampler=dict(type='mmrank.PKSampler')),
+        test_dataloader=dict(
+            collate_fn=dict(type='mmrank.one_size_collate'),
+            dataset=dict(
+                type='ConcatDataset',
+                datasets=[
+                    dict(type='mmrank.CheckedCocoDataset', **data),
+                    dict(type='mmrank.LVISDataset', ann_file='a'),
+                ],
+            ),
         ),
-    ),
-    ranking=dict(type='mmrank.StableAPLoss'),
-    image_scale=(256, 192),
-    work_dir='work_dirs/mmrank',
-    launcher='none',
-)
-
-
-def test_each_entry_of_the_config(tmp_path):
-    head = head_config('RetinaHead', STABLE_AP)
-    head['train_cfg'] = dict(head['train_cfg'], assigner=dict(type='mmrank.AnchorATSSAssigner'))
-    given = config_of(head, **SHOP)
+        ranking=dict(type='mmrank.StableAPLoss'),
+        work_dir='work_dirs/mmrank',
+    )
     before = given.to_dict()
     stock, changes = stock_config(given)
     assert given.to_dict() == before
+    assert {*stock} == {'default_scope', 'model', 'custom_imports', 'test_dataloader'}
     assert stock.model.type == 'mmdet.RetinaHead'
     assert stock.model.loss_cls.type == 'mmdet.FocalLoss'
-    assert stock.model.train_cfg.assigner.type == 'mmdet.MaxIoUAssigner'
+    assert 'federated' not in stock.model
+    assert stock.model.train_cfg is None
     assert stock.custom_imports.imports == ['numpy']
-    assert stock.custom_hooks == [dict(type='EMAHook')]
-    assert stock.default_hooks.to_dict() == dict(
-        checkpoint=dict(type='CheckpointHook', interval=2), timer=dict(type='IterTimerHook')
-    )
-    loader = stock.train_dataloader
+    loader = stock.test_dataloader
     assert loader.collate_fn.type == 'default_collate'
-    assert loader.dataset.type == 'ConcatDataset'
-    assert loader.dataset.datasets[0].to_dict() == dict(
-        type='mmdet.CocoDataset', ann_file='train.json', pipeline=[dict(type='LoadImageFromFile')]
-    )
-    assert stock.image_scale == (256, 192)
-    assert not {'ranking', 'work_dir', 'launcher'} & set(stock)
+    assert [x.to_dict() for x in loader.dataset.datasets] == [
+        dict(type='mmdet.CocoDataset', ann_file='val.json', pipeline=pipeline),
+        dict(type='mmdet.LVISV1Dataset', ann_file='a'),
+    ]
     reported = '\n'.join(changes)
-    for entry in (
-        'model: mmdet.RetinaHead with mmdet.FocalLoss',
-        'custom_hooks.0: without mmrank.RankingMonitorHook',
-        'default_hooks.checkpoint: CheckpointHook for',
-        'train_dataloader.dataset.datasets.0.pipeline.1: without',
-        'model.train_cfg.assigner: mmdet.MaxIoUAssigner for',
-    ):
-        assert entry in reported
+    assert 'model: mmdet.RetinaHead' in reported
+    assert 'test_dataloader.dataset.datasets.0.pipeline.1: without' in reported
 
 
-KINDS = (
-    'DATASETS',
-    'DATA_SAMPLERS',
-    'FUNCTIONS',
-    'HOOKS',
-    'METRICS',
-    'MODELS',
-    'OPTIMIZERS',
-    'TASK_UTILS',
-    'TRANSFORMS',
-)
-
-
-NONE_REFUSED = ('HOOKS', 'OPTIMIZERS', 'TASK_UTILS')
+KINDS = ('DATASETS', 'DATA_SAMPLERS', 'FUNCTIONS', 'METRICS', 'MODELS', 'TRANSFORMS')
 
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_each_registered_name_is_replaced_or_refused_by_name(kind):
     ours = getattr(registry, kind)
     ours.import_from_location()
-    refused = 0
     assert ours.module_dict
     for name in ours.module_dict:
         if name.startswith(('Listwise', 'Federated')) and 'Head' in name:
@@ -320,65 +269,19 @@ def test_each_registered_name_is_replaced_or_refused_by_name(kind):
         if text:
             assert 'test_evaluator.0.type' in text
             assert name in text
-            refused += 1
             continue
         for left in stock.test_evaluator:
             with DefaultScope.overwrite_default_scope('mmdet'):
                 assert ours.parent.get(left.type) is not None
-    assert (refused == 0) == (kind in NONE_REFUSED)
 
 
-@pytest.mark.parametrize(('s', 'nesterov'), [(0.0, False), (1.0, True)])
-def test_sum_is_sgd_at_its_ends(s, nesterov):
-    settings = dict(lr=0.1, momentum=0.9, weight_decay=0.01)
-    head = head_config('RetinaHead', STABLE_AP)
-    own = dict(settings, type='mmrank.SUM', s=s)
-    stock, changes = stock_config(config_of(head, optim_wrapper=dict(optimizer=own)))
-    config = stock.optim_wrapper.optimizer.to_dict()
-    assert config == dict(settings, type='SGD', nesterov=nesterov)
-    assert 'optim_wrapper.optimizer: SGD for mmrank.SUM' in changes
-    weights = []
-    for kind in (own, config):
-        weight = torch.nn.Parameter(torch.ones(3, dtype=torch.double))
-        optimizer = registry.OPTIMIZERS.build(dict(kind, params=[weight]))
-        for step in range(4):
-            weight.grad = weight.detach() ** 2 * (step + 1)
-            optimizer.step()
-        weights.append(weight.detach())
-    torch.testing.assert_close(*weights)
-    with pytest.raises(UserError, match=r"'mmrank.SUM' has no counterpart"):
-        stock_config(config_of(head, optim_wrapper=dict(optimizer=dict(own, s=0.5))))
-
-
-def test_what_federated_annotations_need_goes():
-    bbox_head = dict(RANKING_BOX_HEAD, loss_cls=STABLE_AP)
-    roi = detector_config('faster', bbox_head).roi_head
+def test_a_federated_roi_head_goes():
+    roi = detector_config('faster', dict(RANKING_BOX_HEAD, loss_cls=STABLE_AP)).roi_head
     roi.update(type='mmrank.FederatedRoIHead', head_type='StandardRoIHead')
-    dense = head_config('RetinaHead', STABLE_AP, federated=True)
-    data = dict(type='mmrank.LVISDataset', ann_file='a')
-    stock, changes = stock_config(
-        config_of(
-            dict(type='FasterRCNN', rpn_head=dense, roi_head=roi),
-            train_dataloader=dict(dataset=data),
-        )
-    )
+    stock, changes = stock_config(config_of(dict(type='FasterRCNN', roi_head=roi)))
     assert stock.model.roi_head.type == 'StandardRoIHead'
     assert stock.model.roi_head.bbox_head.type == 'mmdet.Shared2FCBBoxHead'
-    assert 'federated' not in stock.model.rpn_head
-    assert stock.train_dataloader.dataset.to_dict() == dict(
-        type='mmdet.LVISV1Dataset', ann_file='a'
-    )
     assert 'model.roi_head: StandardRoIHead' in changes
-
-
-def test_settings_name_heads_of_mmdet():
-    import mmdet.models.dense_heads as dense_heads
-
-    for name, settings in STOCK_SETTINGS.items():
-        assert hasattr(dense_heads, name)
-        for loss in settings.values():
-            if isinstance(loss, dict):
-                assert MMDET_MODELS.get(loss['type']) is not None
 
 
 def configs_of_detectors():
@@ -414,24 +317,14 @@ def refusal(tmp_path, cfg, model=None, out='stock'):
     return str(caught.value)
 
 
-def test_another_number_of_classes(tmp_path):
-    for name in ('RetinaHead', 'FCOSHead'):
-        model = build_spread(name, PER_CLASS, num_classes=7)
-        cfg = covered_config(name, PER_CLASS)
-        text = refusal(tmp_path, cfg, model)
-        assert 'has 7 classes' in text
-        assert f'num_classes={CLASSES}' in text
-    config = detector_config('faster', dict(loss_cls=STABLE_AP, num_classes=2))
-    model = build_detector('faster', dict(loss_cls=STABLE_AP))
-    text = refusal(tmp_path, config_of(config), model)
-    assert f'has {CLASSES} classes, the config num_classes=2' in text
-
-
 def test_another_model(tmp_path):
-    other = build_spread('FCOSHead', STABLE_AP)
-    text = refusal(tmp_path, covered_config('RetinaHead', STABLE_AP), other)
-    assert 'does not fit this config' in text
-    assert 'retina_cls.weight' in text
+    for other in (
+        build_spread('FCOSHead', STABLE_AP),
+        build_spread('RetinaHead', STABLE_AP, num_classes=7),
+    ):
+        text = refusal(tmp_path, covered_config('RetinaHead', STABLE_AP), other)
+        assert 'does not fit this config' in text
+        assert 'retina_cls.weight' in text
 
 
 def test_a_config_that_is_stock_already(tmp_path):
@@ -442,13 +335,13 @@ def test_a_config_that_is_stock_already(tmp_path):
 
 def test_entries_without_a_counterpart(tmp_path):
     cfg = covered_config('RetinaHead', STABLE_AP)
-    cfg.train_dataloader = dict(sampler=dict(type='mmrank.PKSampler'))
+    cfg.test_dataloader = dict(sampler=dict(type='mmrank.PKSampler'))
     text = refusal(tmp_path, cfg)
-    assert "train_dataloader.sampler.type='mmrank.PKSampler'" in text
-    cfg.train_dataloader = dict(dataset=dict(data_root='data/mmrank/'))
+    assert "test_dataloader.sampler.type='mmrank.PKSampler'" in text
+    cfg.test_dataloader = dict(dataset=dict(data_root='data/mmrank/'))
     text = refusal(tmp_path, cfg)
-    assert "train_dataloader.dataset.data_root='data/mmrank/'" in text
-    assert '--cfg-options train_dataloader.dataset.data_root=' in text
+    assert "test_dataloader.dataset.data_root='data/mmrank/'" in text
+    assert '--cfg-options test_dataloader.dataset.data_root=' in text
     model = dict(
         type='RetinaNet',
         backbone=dict(type='mmrank.SmallConvNet'),

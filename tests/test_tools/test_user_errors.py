@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mmrank.apis.common.error_door import _config_error
+from mmrank.apis.common.command_errors import _config_error
 from mmrank.errors import UserError, UserKeyError, machine_fault, show_user_errors
 from mmrank.files import replace_atomically, whole_folder
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mmrank.visualization.figures import fit_text, fit_two_lines, shorten, text_width
+from mmrank.visualization.figures import _text_width, fit_text, fit_two_lines, shorten
 
 
 def test_names_are_shortened_in_the_middle():
@@ -21,10 +21,10 @@ def test_text_fits(text, weight):
     lines = fit_two_lines(text, 1.0, 8, weight)
     assert len(lines) == (2 if text.count(' ') else 1)
     for shown in (line, *lines):
-        assert text_width(shown, 8, weight) <= 1.0
+        assert _text_width(shown, 8, weight) <= 1.0
     if text == 'owl':
         assert (line, lines) == ('owl', ['owl'])
     if len(text) == 30:
         # As much as there is room for: one more would be too wide.
         longer = shorten(text, len(line) + 1)
-        assert text_width(longer, 8, weight) > 1.0 or line == text
+        assert _text_width(longer, 8, weight) > 1.0 or line == text

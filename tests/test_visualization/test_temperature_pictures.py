@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from mmrank.visualization.temperature_report import (
-    WarmImage,
-    draw_temperature_sheet,
+    _draw_temperature_sheet,
+    _WarmImage,
     plot_history,
     write_temperature_report,
 )
@@ -22,7 +22,6 @@ class Painted:
         self.labels, self.keys = np.asarray(labels), keys
         if classes:
             self.metainfo = dict(classes=classes)
-            self.get_gt_labels = lambda: self.labels
 
     def __len__(self):
         return len(self.labels)
@@ -31,7 +30,8 @@ class Painted:
         """An item, as mmengine's data sets have it."""
         image = np.zeros((8, 8, 3), np.uint8)
         image[..., self.labels[index]] = 255
-        return dict(img=image, gt_label=self.labels[index], **self.keys)
+        labels = dict(gt_label=self.labels[index]) if hasattr(self, 'metainfo') else {}
+        return dict(img=image, **labels, **self.keys)
 
 
 class Twice:
@@ -144,7 +144,7 @@ def test_history_is_drawn(tmp_path, steps):
 
 def test_a_sheet_needs_an_image(tmp_path):
     with pytest.raises(ValueError, match='at least one image'):
-        draw_temperature_sheet([], [], tmp_path / 'a.png')
-    one = WarmImage(np.full((4, 4, 3), (0, 0, 255), np.uint8), 0.5, 'x' * 99)
-    path = draw_temperature_sheet([one], [], tmp_path / 'b.png')
+        _draw_temperature_sheet([], [], tmp_path / 'a.png')
+    one = _WarmImage(np.full((4, 4, 3), (0, 0, 255), np.uint8), 0.5, 'x' * 99)
+    path = _draw_temperature_sheet([one], [], tmp_path / 'b.png')
     assert has_colour(pixels(path), (0, 0, 255))

@@ -83,8 +83,8 @@ def prepare_evaluator(cfg, args: argparse.Namespace) -> str:
 def main(args: argparse.Namespace) -> None:
     import torch
 
-    from mmrank.apis.coco import inference_meter as meters
-    from mmrank.apis.coco.runs import RunRecord, write_record
+    from detectors.inference_meter import InferenceMeter
+    from detectors.runs import RunRecord, write_record
     from mmrank.apis.common.folder_lock import lock_folder
     from mmrank.apis.entry_point import build_runner, check_data
     from mmrank.apis.seeds.train_and_test import load_config
@@ -97,11 +97,9 @@ def main(args: argparse.Namespace) -> None:
         cfg.load_from = get_checkpoint(args)
         cfg.resume = False
         runner = build_runner(cfg, allow_partial=args.allow_partial)
-        meter = meters.InferenceMeter()
+        meter = InferenceMeter()
         runner.register_hook(meter)
         runner.test()
-        dataset = meters.innermost(cfg.test_dataloader.dataset)
-        prefix = (dataset.get('data_prefix') or {}).get('img', '')
         measured = ('timed_images', 'images_per_second', 'images_per_second_with_data')
         measured += ('memory_bytes', 'memory_kind')
         device = f'CPU, {torch.get_num_threads()} threads'
@@ -113,10 +111,6 @@ def main(args: argparse.Namespace) -> None:
                 config=args.config,
                 checkpoint=cfg.load_from,
                 ann_file=ann_file,
-                image_dir=str(Path(dataset.get('data_root') or '.') / prefix),
-                loss=meters.describe_loss(cfg.model),
-                backbone=meters.describe_backbone(cfg.model),
-                test_size=meters.describe_test_size(dataset),
                 device=device,
                 batch_size=runner.test_dataloader.batch_size,
                 parameters=sum(p.numel() for p in runner.model.parameters()),
@@ -127,6 +121,6 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == '__main__':
-    from mmrank.apis.common.error_door import run
+    from mmrank.apis.common.command_errors import run
 
     sys.exit(run(main, parse_args()))

@@ -33,18 +33,11 @@ tuning is done on validation data with its own seeds, the final runs on test dat
       - {train_dataloader.dataset.split_seed: 0}  # tuned on its own
       - {train_dataloader.dataset.split_seed: 1}  # validation data
 
-On a cluster, with the folders on a disk that all its machines share:
-    python tools/benchmarks/run_seeds.py --plan plan.yaml --executor slurm \
-        --executor-options slurm_partition=gpu timeout_min=480 cpus_per_task=8 gpus_per_node=1
-
-    # or in plan.yaml
-    executor: {type: slurm, slurm_partition: gpu, timeout_min: 480, gpus_per_node: 1}
-
 Run the same command again after an interruption: finished trainings are kept, others resume; a
 failed one is started --retries times more. A changed config or option gets new folders, so a row
 never mixes two versions.
 
-Written to the out dir: report.md, summary.csv, runs.csv, boxplot.png.
+Written to the out dir: report.md, runs.csv, boxplot.png.
 """
 
 from mmrank.interruption import AGAIN, end_on_signals
@@ -52,74 +45,67 @@ from mmrank.interruption import AGAIN, end_on_signals
 if __name__ == '__main__':
     end_on_signals(AGAIN)  # the imports below take seconds
 import argparse
-import math
 import signal
 import sys
 
 from rich.console import Console
 
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.folder_lock import lock_folder
-from mmrank.apis.seeds.arguments import make_executor, make_parser
-from mmrank.apis.seeds.executors import LocalExecutor, SlurmExecutor
-from mmrank.apis.seeds.plan import SeedPlan, read_plan
+from mmrank.apis.seeds.plan import read_plan
 from mmrank.apis.seeds.report import report, work_off
-from mmrank.apis.seeds.runs import RunQueue
+from mmrank.apis.seeds.runs import RunQueue, count_cores
 from mmrank.apis.seeds.statistics import check_splits, choose
 from mmrank.errors import show_user_errors
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    return make_parser(__doc__).parse_args(arguments)
+    jobs = (
+        f'trainings at a time, among which the {count_cores()} cores are divided unless '
+        'OMP_NUM_THREADS is set'
+    )
+    retries = 'how often a training that ends without a result is started again, to resume'
+    parser = tool_parser(
+        __doc__,
+        jobs=(1, jobs),
+        retries=(1, retries),
+        report_only=(False, 'write the report from what is finished, train nothing'),
+    )
+    parser.add_argument('--plan', required=True, help='plan file, YAML')
+    return parser.parse_args(arguments)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
-    """Run the tool; return the exit status."""
+    """Run the plan; return the exit status."""
     plan = read_plan(args.plan)
-    if args.report_only:  # no cluster is needed for it
-        return run_on(LocalExecutor(), plan, args, console)
-    return run_on(make_executor(args, plan), plan, args, console)
-
-
-def run_on(
-    executor: LocalExecutor | SlurmExecutor,
-    plan: SeedPlan,
-    args: argparse.Namespace,
-    console: Console,
-) -> int:
-    """Run a plan on an executor; return the exit status."""
-    queue = RunQueue(plan, executor, retries=args.retries)
+    queue = RunQueue(plan, jobs=args.jobs, retries=args.retries)
     check_splits(plan)
     tuning_runs = plan.tuning_runs()
-    tuned = [method for method in plan.methods if method.grid]
     total = len(tuning_runs) + len(plan.methods) * len(plan.seeds)
     console.print(
         f'{len(plan.methods)} methods, {total} trainings ({len(tuning_runs)} for tuning), '
-        + (
-            'as many at a time as the scheduler permits.'
-            if math.isinf(executor.jobs)
-            else f'{executor.jobs} at a time.'
-        )
+        f'{args.jobs} at a time.'
     )
-    with lock_folder(plan.out_dir):
+
+    def outcomes_of(runs, title):
         if args.report_only:
             # Only what is finished: the queue then runs nothing.
-            tuning_outcomes = queue.run([x for x in tuning_runs if x.result_file.is_file()])
-            chosen, rows = choose(plan, tuning_outcomes)
-            runs = plan.final_runs(chosen)
-            outcomes = queue.run([x for x in runs if x.result_file.is_file()])
-        else:
-            tuning_outcomes = work_off(console, queue, tuning_runs, 'tuning') if tuning_runs else []
-            chosen, rows = choose(plan, tuning_outcomes)
-            for (name, fold), choice in chosen.items():
-                where = '' if fold is None else f', fold {fold}'
-                console.print(f'tuned {name}{where}: {choice}')
-            outcomes = work_off(console, queue, plan.final_runs(chosen), 'test runs')
+            return queue.run([x for x in runs if x.result_file.is_file()])
+        return work_off(console, queue, runs, title) if runs else []
+
+    with lock_folder(plan.out_dir):
+        tuning_outcomes = outcomes_of(tuning_runs, 'tuning')
+        chosen, rows = choose(plan, tuning_outcomes)
+        for (name, fold), choice in chosen.items():
+            where = '' if fold is None else f', fold {fold}'
+            console.print(f'tuned {name}{where}: {choice}')
+        outcomes = outcomes_of(plan.final_runs(chosen), 'test runs')
         report(console, plan, outcomes, tuning_outcomes, rows)
     untunable = {
         method.name
-        for method in tuned
+        for method in plan.methods
         for fold in plan.fold_numbers
-        if (method.name, fold) not in chosen
+        if method.grid and (method.name, fold) not in chosen
     }
     if untunable:
         console.print(
@@ -130,13 +116,12 @@ def run_on(
     return 1 if failed or untunable else 0
 
 
-@show_user_errors(ImportError, on_interrupt=AGAIN)
+@show_user_errors(OSError, on_interrupt=AGAIN)
 def main() -> int:
-    console = Console()
     args = parse_args()
     # A termination is treated as an interrupt: the trainings end with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return run(args, console)
+    return run(args, Console())
 
 
 if __name__ == '__main__':

@@ -10,7 +10,10 @@ cifar-10-batches-py/ or cifar-100-python/.
 """
 
 import argparse
+import itertools
 import sys
+from collections import defaultdict
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -22,6 +25,8 @@ from rich.table import Table
 from archive import unpacked
 from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.tables import console_table
+from mmrank.datasets.image_header import read_image
+from mmrank.datasets.retrieval.image_lists import scan_class_folders
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
 
@@ -40,24 +45,41 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
+def read_folders(folder: Path, names: Sequence[str]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Images in RGB and labels, the first of each class before the second of each, and so on."""
+    found = scan_class_folders(folder).images
+    there = {image.class_name for image in found}
+    if there != set(names):
+        raise UserError(
+            f'{folder} must have a folder of images for each of the {len(names)} classes; missing: '
+            f'{sorted(set(names) - there)}, unknown: {sorted(there - set(names))}. Fix: unpack the '
+            'data set again, or pass --classes'
+        )
+    labels = np.array([names.index(image.class_name) for image in found])
+    next_turn = defaultdict(itertools.count)
+    turns = [next(next_turn[label]) for label in labels]
+    order = np.lexsort((labels, turns))
+    return [read_image(folder / found[i].path)[..., ::-1] for i in order], labels[order]
+
+
 def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
     """Write both parts of a folder with images of side ``size``; return what was written."""
     # Imported late: --help should not wait for mmpretrain.
     from mmrank.datasets.long_tail.cifar_images import HOSTS, SPLITS, read_cifar
 
     rows = []
+    names = HOSTS[num_classes].METAINFO['classes']
     for split in SPLITS:
-        found = read_cifar(source, split, num_classes)
-        images = found.take(np.arange(len(found.labels)))
-        if images.shape[1:3] != (size, size):
-            images = np.stack(
-                [cv2.resize(image, (size, size), None, 0, 0, cv2.INTER_AREA) for image in images]
-            )
-        path, file = out / f'{split}.npz', BytesIO()
-        names = np.array(HOSTS[num_classes].METAINFO['classes'])
-        np.savez(file, images=images, labels=found.labels, classes=names)
+        if (source / split).is_dir():
+            images, labels = read_folders(source / split, names)
+        else:
+            images, labels = read_cifar(source, split, num_classes)
+        images = [cv2.resize(x, (size, size), None, 0, 0, cv2.INTER_AREA) for x in images]
+        path = out / f'{split}.npz'
+        file = BytesIO()
+        np.savez(file, images=np.stack(images), labels=labels, classes=np.array(names))
         write_atomically(file.getvalue(), path)
-        counts = np.bincount(found.labels, minlength=num_classes)
+        counts = np.bincount(labels, minlength=num_classes)
         per_class = sorted({int(counts.min()), int(counts.max())})
         spread = ' to '.join(f'{n:,}' for n in per_class)
         rows.append([split, f'{len(images):,}', spread, f'{path.stat().st_size / 1e6:.1f}'])

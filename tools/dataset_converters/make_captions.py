@@ -31,7 +31,7 @@ from captions import class_captions, object_captions
 from mmrank.apis.common.command_line import parse_at_least, tool_parser
 from mmrank.apis.common.tables import console_table
 from mmrank.datasets.checks.coco_inspect import read_checked
-from mmrank.datasets.image_header import IMAGE_SUFFIXES, decode_image
+from mmrank.datasets.image_header import IMAGE_SUFFIXES, read_image
 from mmrank.datasets.long_tail.class_subset import exponential_sizes, shuffled_classes
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import path_fault, whole_folder
@@ -74,17 +74,6 @@ def class_images(source: Path) -> dict[str, dict[str, list[Path]]]:
 def is_image(name: str) -> bool:
     """Whether a file is an image, by its name."""
     return name.lower().endswith(IMAGE_SUFFIXES)
-
-
-def decode(path: Path, size: int | None) -> np.ndarray:
-    """Read an image, (H, W, 3) uint8 in BGR, of this side."""
-    try:
-        image = decode_image(path.read_bytes())
-    except ValueError as error:
-        raise UserError(f'image {path} cannot be read: {error}') from error
-    if size is not None:
-        image = cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA)
-    return image
 
 
 class Item(NamedTuple):
@@ -147,7 +136,8 @@ def object_items(path: Path, folder: Path) -> Iterator[Item]:
         share = place / len(images)
         part = 'train' if share < 0.8 else 'val' if share < 0.9 else 'test'
         captions = partial(object_captions, objects[image_id])
-        yield Item(part, 'images', f'{part}/{Path(name).stem}.png', folder / name, captions, {})
+        # The whole name: a.jpg may be beside a.png, and day/1.jpg beside night/1.jpg.
+        yield Item(part, 'images', f'{part}/{name}.png', folder / name, captions, {})
 
 
 def write(items: list[Item], args: argparse.Namespace, out: Path) -> dict[str, Counter]:
@@ -156,7 +146,10 @@ def write(items: list[Item], args: argparse.Namespace, out: Path) -> dict[str, C
     counts: dict[str, Counter] = defaultdict(Counter)
     lines: dict[str, list[dict]] = defaultdict(list)
     for item in track(items, 'Images', transient=True):
-        image, path = decode(item.path, args.size), out / item.file
+        image = read_image(item.path)
+        if args.size is not None:
+            image = cv2.resize(image, (args.size, args.size), interpolation=cv2.INTER_AREA)
+        path = out / item.file
         path.parent.mkdir(parents=True, exist_ok=True)
         if not cv2.imwrite(str(path), image):
             raise OSError(f'cannot write {path}: is the disk full?')

@@ -1,7 +1,8 @@
 r"""Generate a small class-folder data set of made-up glyphs.
 
-Everything follows from the seed: the same options write the same files. Use it where no real data
-set can be had, to try a retrieval config in minutes:
+Everything follows from the seed: the same options write the same files. One class is one glyph, a
+few polylines; its samples are drawings with moved corners, turned, scaled and shifted. Use it where
+no real data set can be had, to try a retrieval config in minutes:
 
     python tools/dataset_converters/make_glyphs.py data/glyphs \
         --classes 60 --per-class 20
@@ -12,13 +13,92 @@ configs/_base_/datasets/class_folder_glyphs.py reads.
 
 import argparse
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
+import cv2
+import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from glyphs import GlyphsSpec, write_glyphs
 from mmrank.apis.common.command_line import tool_parser
+from mmrank.checks import check_at_least
 from mmrank.errors import show_user_errors
+
+# Lines are drawn on a finer grid and shrunk: smooth at any size.
+_SUPERSAMPLING = 4
+# Standard deviation of a corner's place, as a share of the side.
+_JITTER = 0.03
+# Largest angle of a drawing, in degrees.
+_ROTATION = 12.0
+
+
+@dataclass(frozen=True)
+class GlyphsSpec:
+    """Settings of the glyphs."""
+
+    num_classes: int = 20  # Glyphs
+    per_class: int = 10  # Drawings of a glyph
+    size: int = 28  # Side of the images in pixels, at least 8
+    seed: int = 0  # Another seed invents other glyphs
+
+    def __post_init__(self) -> None:
+        check_at_least(1, num_classes=self.num_classes, per_class=self.per_class)
+        check_at_least(8, size=self.size)
+        check_at_least(0, seed=self.seed)
+
+
+def draw_glyph(spec: GlyphsSpec, label: int, sample: int) -> np.ndarray:
+    """Make one drawing."""
+    strokes = _invent(np.random.default_rng([spec.seed, label]))
+    rng = np.random.default_rng([spec.seed, label, 1 + sample])
+    angle = np.deg2rad(rng.uniform(-_ROTATION, _ROTATION))
+    cos, sin = np.cos(angle), np.sin(angle)
+    turn = np.array([[cos, -sin], [sin, cos]]) * rng.uniform(0.85, 1.05)
+    shift = 0.5 + rng.uniform(-0.04, 0.04, 2)
+    side = spec.size * _SUPERSAMPLING
+    canvas = np.zeros((side, side), np.uint8)
+    thickness = max(1, round(side * rng.uniform(0.045, 0.065)))
+    for stroke in strokes:
+        moved = stroke + rng.normal(0, _JITTER, stroke.shape)
+        points = np.rint(((moved - 0.5) @ turn.T + shift) * side).astype(np.int32)
+        cv2.polylines(canvas, [points], False, 255, thickness, cv2.LINE_AA)
+    return cv2.resize(canvas, (spec.size, spec.size), interpolation=cv2.INTER_AREA)
+
+
+def write_glyphs(
+    out_dir: str | Path, spec: GlyphsSpec, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Write ``glyph_<class>/<drawing>.png`` for every drawing."""
+    digits = len(str(max(spec.num_classes, spec.per_class) - 1))
+    for label in range(spec.num_classes):
+        folder = Path(out_dir) / f'glyph_{label:0{digits}d}'
+        folder.mkdir(parents=True, exist_ok=True)
+        for sample in range(spec.per_class):
+            path = folder / f'{sample:0{digits}d}.png'
+            if not cv2.imwrite(str(path), draw_glyph(spec, label, sample)):
+                raise OSError(
+                    f'cannot write image {path}: is the disk full or the folder read-only?'
+                )
+        if progress is not None:
+            progress(label + 1, spec.num_classes)
+
+
+def _invent(rng: np.random.Generator) -> list[np.ndarray]:
+    """Two or three open strokes over the nodes of a bent 3 x 3 grid, as letters have."""
+    grid = np.stack(np.meshgrid([0.2, 0.5, 0.8], [0.2, 0.5, 0.8]), axis=-1)
+    nodes = grid.reshape(9, 2) + rng.uniform(-0.07, 0.07, (9, 2))
+    strokes = []
+    for _ in range(rng.integers(2, 4)):
+        walk = [rng.integers(9)]
+        for _ in range(rng.integers(1, 4)):
+            far = np.linalg.norm(nodes - nodes[walk[-1]], axis=1)
+            near = [n for n in range(9) if n not in walk and far[n] < 0.62]
+            if near:
+                walk.append(rng.choice(near))
+        strokes.append(nodes[walk])
+    return strokes
 
 
 def parse_args() -> argparse.Namespace:

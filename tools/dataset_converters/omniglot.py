@@ -20,7 +20,7 @@ from rich.progress import track
 from archive import unpacked
 from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.tables import console_table
-from mmrank.datasets.image_header import decode_image
+from mmrank.datasets.image_header import read_image
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import whole_folder
 
@@ -48,12 +48,7 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
                 f'{file} is not of the form alphabet/character/drawing.png. '
                 'Fix: pass a folder or a zip of alphabet/character/*.png'
             )
-        try:
-            ink = 255 - decode_image(file.read_bytes(), cv2.IMREAD_GRAYSCALE)
-        except ValueError as error:
-            raise UserError(
-                f'drawing {file} cannot be read: {error}. Fix: fetch the archive again'
-            ) from error
+        ink = 255 - read_image(file, cv2.IMREAD_GRAYSCALE)
         target = out.joinpath(*parts)
         target.parent.mkdir(parents=True, exist_ok=True)
         image = cv2.resize(ink, (size, size), interpolation=cv2.INTER_AREA)

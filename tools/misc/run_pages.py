@@ -7,15 +7,15 @@ Every page has a clone of the last commit for itself, in which its blocks run fr
 
 A Python block whose first line is ``# NAME.py`` is saved under that name, a block of assignments
 alone is read as a config, any other is run as a script. What ``SKIPPED`` names is listed, with the
-reason. CPU seconds are of one thread, with all processes that a block starts.
+reason. CPU seconds are of one thread, with the processes that a block starts and waits for.
 """
 
 import argparse
 import ast
-import ctypes
 import importlib.util
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -24,12 +24,9 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from threading import Timer
 
 from documents import Block, blocks_of, documents
 
-#: Of Linux' <sys/prctl.h>.
-PR_SET_CHILD_SUBREAPER = 36
 ROOT = Path(__file__).resolve().parents[2]
 #: What is in the page's name, the line that opens a block or its text, and why it is not run.
 SKIPPED = [
@@ -37,11 +34,11 @@ SKIPPED = [
     (r'^(pip|mim) ', 'network'),
     (r'compile-mmcv', 'compiles for an hour'),
     (r'^make (try|demo)', 'makes an environment, from the network'),
-    (r'^python tools/new_config', 'data of your own'),
+    (r'^(python tools/new_config|mmrank new-config)', 'data of your own'),
     (r'run_seeds\.py --plan (?!configs/tutorials)', 'data and hours'),
     (r'train\.py configs/(?!tutorials)\S*(cifar|ml-1m|movielens)', 'data and hours'),
     (r'^python tools/research/.*([\s\\]+.*)?(yaml|records|pt|csv)', 'data or hours'),
-    (r'in_batch_table|check_field', 'data or hours'),
+    (r'check_field', 'data or hours'),
     (r"my_detector|'val\.json|stock/detector|Model\(config\)", 'a model of your own'),
     (r'# Train on later', 'a model of your own'),
     (r'from-a-wheel', 'mmrank from a wheel; tests/test_docs runs it'),
@@ -96,6 +93,7 @@ def run(command: list[str], clone: Path, limit: float) -> tuple[int, float, floa
         'OMP_NUM_THREADS': '1',
     }
     begin = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryFile('w+', errors='replace') as output:
         process = subprocess.Popen(
             command,
@@ -105,35 +103,15 @@ def run(command: list[str], clone: Path, limit: float) -> tuple[int, float, floa
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        timer = Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
-        timer.start()
-        _, status, used = os.wait4(process.pid, 0)
-        wall = time.perf_counter() - begin
-        timer.cancel()
-        process.returncode = os.waitstatus_to_exitcode(status)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(limit)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # also what the block has left running
+        status = process.wait()
         output.seek(0)
         said = output.read()
-    cpu = used.ru_utime + used.ru_stime + cpu_of_orphans(process.pid)
-    return process.returncode, wall, cpu, said
-
-
-def adopt_orphans() -> None:
-    """Become the parent of processes whose parent ends before they do."""
-    if sys.platform == 'linux':
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def cpu_of_orphans(group: int) -> float:
-    """End what a block has left running, and return the CPU seconds of that."""
-    seconds = 0.0
-    with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
-    while True:
-        try:
-            _, _, used = os.wait4(-1, 0)
-        except ChildProcessError:
-            return seconds
-        seconds += used.ru_utime + used.ru_stime
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return status, time.perf_counter() - begin, sum(after[:2]) - sum(before[:2]), said
 
 
 def run_page(page: Path, root: Path, limit: float, log: Path | None) -> list[str]:
@@ -175,7 +153,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument('--log', type=Path, help='file for what the blocks print')
     parser.add_argument('--root', type=Path, default=ROOT, help='the git repository')
     args = parser.parse_args(arguments)
-    adopt_orphans()
     states = []
     for page in documents(args.root):
         if not args.names or any(name in str(page) for name in args.names):

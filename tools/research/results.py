@@ -46,18 +46,15 @@ from mmrank.apis.common.records import FACTS, read_curve_rows, read_final_rows, 
 from mmrank.apis.common.tables import markdown_table
 from mmrank.apis.seeds.plots import draw_box_plot, draw_curves
 from mmrank.apis.seeds.statistics import compare_paired, difference_text
-from mmrank.errors import UserError
+from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
 from mmrank.visualization.palette import loss_key
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'
-BLOCK = re.compile(r'(?m)^(<!-- record: (.*?) -->\n).*?(^<!-- end of record -->)', re.DOTALL)
-OVERVIEW = re.compile(
-    r'(?m)^(<!-- overview(?:: (.*?))? -->\n).*?(^<!-- end of overview -->)', re.DOTALL
-)
-FAST_AND_SLOW = re.compile(
-    r'(?m)^(<!-- fast and slow -->\n).*?(^<!-- end of fast and slow -->)', re.DOTALL
+COMMENT = re.compile(
+    r'^(<!-- (record|overview|fast and slow)(?:: (.*?))? -->\n).*?(^<!-- end of \2 -->)',
+    re.DOTALL | re.MULTILINE,
 )
 PICTURES = dict(boxes=draw_box_plot, curves=draw_curves)
 # Names and colours in pictures: where these change, the pictures do.
@@ -89,16 +86,17 @@ def read_record(
     if not path.is_file():
         known = ', '.join(sorted(x.stem for x in path.parent.glob('*.csv')))
         raise UserError(f'there is no record {path.stem!r}. Fix: one of {known}')
-    rows = read_final_rows(path)
-    step = step or str(max(int(row['step']) for row in rows))
+    rows = [row for row in read_final_rows(path) if row.get('step')]
+    step = step or max((row['step'] for row in rows), key=int, default='')
     rows = [row for row in rows if row['step'] == step]
     methods = list(dict.fromkeys(row['method'] for row in rows))
-    known = [x for x in (rows or [{}])[0] if x not in FACTS]
     baseline = baseline or (methods or [''])[0]
-    if not rows or baseline not in methods or not metrics or not {*metrics} <= {*known}:
+    is_whole = all(row.get(metric) for row in rows for metric in metrics)
+    if baseline not in methods or not metrics or not is_whole:
+        known = sorted({key for row in rows for key, value in row.items() if value} - {*FACTS})
         raise UserError(
-            f'{path.name} has no table of {metrics} compared with {baseline!r} at step {step}. '
-            f'Fix: metrics of {known}, a baseline of {methods}'
+            f'{path.name} has no table of {metrics} compared with {baseline!r} at step {step!r}. '
+            f'Fix: metrics of {known} that each row has, a baseline of {methods}'
         )
     found = {metric: values_of(rows, metric, float(scale)) for metric in metrics}
     values = {
@@ -304,9 +302,10 @@ def cost_of_records() -> str:
 def blocks_of(pages: Iterable[Path]) -> list[Block]:
     """The blocks of all pages."""
     return [
-        Block(match[2], page)
+        Block(match[3], page)
         for page in pages
-        for match in BLOCK.finditer(page.read_text(encoding='utf-8'))
+        for match in COMMENT.finditer(page.read_text(encoding='utf-8'))
+        if match[2] == 'record'
     ]
 
 
@@ -314,22 +313,22 @@ def rewritten(page: Path, blocks: list[Block] = (), check: bool = True) -> str:
     """A page with its tables and overviews made again; its pictures, too, unless ``check``."""
 
     def make(match: re.Match) -> str:
-        block = Block(match[2], page)
-        table = table_of(block.record, block.metrics, **block.table_options)
-        if (others := draw(block, check)) and check:
-            table = f'{", ".join(others)} of other rows'
-        return f'{match[1]}\n{table}\n{match[3]}'
+        start, kind, words, end = match.groups()
+        if kind == 'record':
+            block = Block(words, page)
+            table = table_of(block.record, block.metrics, **block.table_options)
+            if (others := draw(block, check)) and check:
+                table = f'{", ".join(others)} of other rows'
+        elif kind == 'overview':
+            table = f'{overview(blocks, words or "", page.parent)}\n'
+        else:
+            table = f'{fast_and_slow.table()}\n'
+        return f'{start}\n{table}\n{end}'
 
-    def show(match: re.Match) -> str:
-        return f'{match[1]}\n{overview(blocks, match[2] or "", page.parent)}\n\n{match[3]}'
-
-    def compare(match: re.Match) -> str:
-        return f'{match[1]}\n{fast_and_slow.table()}\n\n{match[2]}'
-
-    text = BLOCK.sub(make, page.read_text(encoding='utf-8'))
-    return FAST_AND_SLOW.sub(compare, OVERVIEW.sub(show, text))
+    return COMMENT.sub(make, page.read_text(encoding='utf-8'))
 
 
+@show_user_errors()
 def main() -> None:
     parser = tool_parser(__doc__)
     parser.add_argument(

@@ -16,18 +16,18 @@ import argparse
 from pathlib import Path
 
 import torch
-from rich.progress import Progress
 
 from mmrank.apis.common.command_line import parse_at_least, tool_parser
 from mmrank.apis.common.tables import write_table
-from theory.soprc import BIBETA, DISTRIBUTIONS, ESTIMATORS, BiasSetting, bias_rows
-from theory.soprc_plots import (
-    plot_densities,
-    plot_interpolation_error,
-    plot_sampling_rate_bias,
-    plot_score_vector_noise,
+from theory import figures
+from theory.soprc import (
+    BIBETA,
+    DISTRIBUTIONS,
+    BiasSetting,
+    bias_rows,
+    interpolation_errors,
+    score_vector_noise,
 )
-from theory.soprc_scores import interpolation_errors, score_vector_noise
 
 RATES = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
 SIZE = 1000
@@ -54,55 +54,41 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def sampling_rate_bias(args: argparse.Namespace, progress: Progress) -> Path:
+def sampling_rate_bias(args: argparse.Namespace) -> Path:
     """Figures 1 and 4."""
     setting = BiasSetting(prior=args.prior)
-    by_rate, by_size = [], []
-    series = (
-        (by_rate, [(rate, SIZE) for rate in RATES]),
-        (by_size, [(SIZES_RATE, size) for size in SIZES]),
+    by_rate, by_size = (
+        [
+            row
+            for distribution in DISTRIBUTIONS
+            for row in bias_rows(distribution, batches, args.trials, args.seed, setting)
+        ]
+        for batches in ([(rate, SIZE) for rate in RATES], [(SIZES_RATE, size) for size in SIZES])
     )
-    task = progress.add_task(
-        'bias by sampling rate', total=len(DISTRIBUTIONS) * (len(RATES) + len(SIZES))
-    )
-    for distribution in DISTRIBUTIONS:
-        for rows, batches in series:
-            for row in bias_rows(distribution, batches, args.trials, args.seed, setting):
-                rows.append(row)
-                # Every composition has a row for each estimator.
-                progress.advance(task, 1 / len(ESTIMATORS))
     header = (
         *('distribution', 'estimator', 'batch size', 'sampling rate'),
         *('population risk', 'mean estimate', 'bias', 's.e.', 'std'),
     )
-    # A composition in both series is reported once.
-    rows = dict.fromkeys(
-        (
-            *(r.distribution, r.estimator, r.batch_size, r.sampling_rate),
-            *(r.truth, r.mean, r.bias, r.standard_error, r.std),
-        )
-        for r in (*by_rate, *by_size)
-    )
     write_table(
         header,
-        list(rows),
+        # A composition in both series is reported once.
+        [*dict.fromkeys([*by_rate, *by_size])],
         args.out_dir / 'sampling_rate_bias',
         'Bias of AUPRC estimates',
         f'Prior {args.prior:g}, {args.trials} batches each, seed {args.seed}. The population risk '
         f'is 1 - AUPRC by integration; for SOPRC with its surrogates (tau1 {setting.tau1:g}, tau2 '
         f'{setting.tau2:g}) it is the expectation of that loss.',
     )
-    return plot_sampling_rate_bias(
-        by_rate, by_size, args.prior, args.out_dir / 'sampling_rate_bias.png'
-    )
+    path = args.out_dir / 'sampling_rate_bias.png'
+    return figures.plot_sampling_rate_bias(by_rate, by_size, args.prior, path)
 
 
-def interpolation_error(args: argparse.Namespace, progress: Progress) -> Path:
+def interpolation_error(args: argparse.Namespace) -> Path:
     """Figures 1c and 5."""
-    cases = [(d, n) for d in DISTRIBUTIONS for n in NUMS_SCORES]
     rows = [
         interpolation_errors(d, n, args.trials, args.seed)
-        for d, n in progress.track(cases, description='interpolation error')
+        for d in DISTRIBUTIONS
+        for n in NUMS_SCORES
     ]
     header = (
         *('distribution', 'scores', 'error', "max|p''|/(8 n^2)"),
@@ -117,27 +103,22 @@ def interpolation_error(args: argparse.Namespace, progress: Progress) -> Path:
         'proposition 3 bounds, and of the expected phi of random scores. The std is that of '
         f'{args.trials} random batches, seed {args.seed}.',
     )
-    return plot_interpolation_error(
-        rows, args.trials, args.seed, args.out_dir / 'interpolation_error.png'
-    )
+    path = args.out_dir / 'interpolation_error.png'
+    return figures.plot_interpolation_error(rows, args.trials, args.seed, path)
 
 
-def score_vector(args: argparse.Namespace, progress: Progress) -> Path:
+def score_vector(args: argparse.Namespace) -> Path:
     """Proposition 1."""
-    runs = [
-        score_vector_noise(BIBETA, momentum, 120, args.trials, args.seed)
-        for momentum in progress.track(MOMENTA, description='score vector')
-    ]
+    runs = [score_vector_noise(BIBETA, beta, 120, args.trials, args.seed) for beta in MOMENTA]
     header = (
         *('beta', 'steps', 'distance', '(1 - beta)^T'),
         *('variance / variance of phi', 'expected', 'beta / (2 - beta)'),
     )
-    rows = []
-    for run in runs:
-        curves = run.distance, run.expected_distance, run.variance, run.expected_variance
-        for i in (0, 9, 39, 119):
-            figures = (float(curve[i]) for curve in curves)
-            rows.append((run.momentum, int(run.steps[i]), *figures, run.largest_variance))
+    rows = [
+        (momentum, int(steps[i]), *(float(curve[i]) for curve in curves), largest)
+        for momentum, steps, *curves, largest in runs
+        for i in (0, 9, 39, 119)
+    ]
     write_table(
         header,
         rows,
@@ -146,13 +127,12 @@ def score_vector(args: argparse.Namespace, progress: Progress) -> Path:
         f'{args.trials} vectors of 20 points, batches of 8 positives of the '
         f'bibeta distribution, seed {args.seed}.',
     )
-    return plot_score_vector_noise(runs, args.out_dir / 'score_vector.png')
+    return figures.plot_score_vector_noise(runs, args.out_dir / 'score_vector.png')
 
 
-def densities(args: argparse.Namespace, progress: Progress) -> Path:
+def densities(args: argparse.Namespace) -> Path:
     """Figure 3."""
-    del progress
-    return plot_densities(args.out_dir / 'densities.png')
+    return figures.plot_densities(args.out_dir / 'densities.png')
 
 
 PARTS = {
@@ -167,10 +147,8 @@ def main() -> None:
     args = parse_args()
     # Small tensors: threads would only wait for each other.
     torch.set_num_threads(1)
-    with Progress() as progress:
-        for name in args.only:
-            path = PARTS[name](args, progress)
-            progress.console.print(f'Wrote {path}', highlight=False)
+    for name in args.only:
+        print(f'Wrote {PARTS[name](args)}', flush=True)
 
 
 if __name__ == '__main__':

@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 import torch
-from rich.progress import Progress
 
 from mmrank.apis.common.command_line import parse_at_least, tool_parser
 from mmrank.apis.common.tables import write_table
+from theory.figures import plot_bounded_difference, plot_mean_score_tracking, plot_theorem1
 from theory.stable_ap import (
     DifferenceSetting,
     bound_row,
@@ -28,7 +28,6 @@ from theory.stable_ap import (
     theorem1_sides,
     weight_sum_row,
 )
-from theory.stable_ap_plots import plot_bounded_difference, plot_mean_score_tracking, plot_theorem1
 
 RHOS = (0.5, 1.0, 10.0, 100.0)
 NUMS_POS = (2, 8, 32)
@@ -51,13 +50,9 @@ def parse_args() -> argparse.Namespace:
     return parse_at_least(parser, trials=2)
 
 
-def theorem1(args: argparse.Namespace, progress: Progress) -> tuple[Path, float]:
+def theorem1(args: argparse.Namespace) -> tuple[Path, float]:
     """Theorem 1; the largest ratio that should be at most 1."""
-    cases = [(rho, n) for rho in RHOS for n in NUMS_POS]
-    rows = [
-        bound_row(rho, n, args.trials, args.seed)
-        for rho, n in progress.track(cases, description='theorem 1')
-    ]
+    rows = [bound_row(rho, n, args.trials, args.seed) for rho in RHOS for n in NUMS_POS]
     header = (
         *('rho', 'n+', 'risk ratio, random', 'risk ratio, searched'),
         *('bound ratio, random', 'bound ratio, searched'),
@@ -93,22 +88,19 @@ def theorem1(args: argparse.Namespace, progress: Progress) -> tuple[Path, float]
     return path, max(ratios)
 
 
-def bounded_difference(args: argparse.Namespace, progress: Progress) -> tuple[Path, float]:
+def bounded_difference(args: argparse.Namespace) -> tuple[Path, float]:
     """Lemma 1; the largest change over its limit."""
-    runs = {name: (setting, []) for name, setting in SETTINGS.items()}
-    cases = [(name, n) for name in runs for n in NUMS_SAMPLES]
-    for name, n in progress.track(cases, description='bounded differences'):
-        setting, rows = runs[name]
-        rows.extend(difference_rows(n, args.trials, args.seed, setting))
+    runs = {
+        name: [
+            row for n in NUMS_SAMPLES for row in difference_rows(n, args.trials, args.seed, setting)
+        ]
+        for name, setting in SETTINGS.items()
+    }
     header = (
         *('weights', 'replaced', 'n', 'lemma 1', 'stable AP, worst'),
         *('worst / lemma 1', 'stable AP, random', '1 - AP, worst'),
     )
-    table = [
-        (*(name, r.replaced, r.count, r.limit, r.worst), *(r.worst / r.limit, r.random, r.ap_worst))
-        for name, (_, rows) in runs.items()
-        for r in rows
-    ]
+    table = [(name, *row) for name, rows in runs.items() for row in rows]
     notes = '; '.join(
         f'{name}: tau {s.tau:g}, a {s.a:g}, t {s.t:g}, B {s.bound:g}, Bw {s.largest_weight:g}'
         for name, s in SETTINGS.items()
@@ -122,11 +114,13 @@ def bounded_difference(args: argparse.Namespace, progress: Progress) -> tuple[Pa
         'weights; for weights of mean 1 it becomes rho B / (2 eps n) for a negative and rho B Bw '
         '/ (2 eps (n - 1 + Bw)) for a positive.',
     )
-    path = plot_bounded_difference(runs, args.out_dir / 'bounded_difference.png')
-    return path, max(r.worst / r.limit for _, rs in runs.values() for r in rs)
+    path = plot_bounded_difference(
+        runs, DifferenceSetting().eps, args.out_dir / 'bounded_difference.png'
+    )
+    return path, max(row.share for rows in runs.values() for row in rows)
 
 
-def mean_score(args: argparse.Namespace, progress: Progress) -> tuple[Path, float]:
+def mean_score(args: argparse.Namespace) -> tuple[Path, float]:
     """Eq. 6; nothing here has an upper bound to exceed."""
     tracking = mean_score_tracking(STEPS, args.trials, args.seed)
     stop = 2 * STEPS // 3
@@ -154,11 +148,10 @@ def main() -> int:
     # Small tensors: threads would only wait for each other.
     torch.set_num_threads(1)
     largest = 0.0
-    with Progress() as progress:
-        for part in (mean_score, theorem1, bounded_difference):
-            path, ratio = part(args, progress)
-            largest = max(largest, ratio)
-            progress.console.print(f'Wrote {path}', highlight=False)
+    for part in (mean_score, theorem1, bounded_difference):
+        path, ratio = part(args)
+        largest = max(largest, ratio)
+        print(f'Wrote {path}', flush=True)
     holds = largest <= 1 + SLACK
     print(f'Largest quantity over its bound: {largest:.6f}')
     if not holds:

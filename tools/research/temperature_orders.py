@@ -1,44 +1,109 @@
-r"""Do rare classes get smaller temperatures? Over random class orders.
+r"""Do rare classes get smaller temperatures? A randomisation test over orders of class sizes.
 
-    python tools/research/temperature_orders.py \
-        work_dirs/temperatures/*/classes_temperature.csv --out-dir work_dirs/orders
+    python tools/research/temperature_orders.py work_dirs/orders/*/classes_temperature.csv
 
 The files are what tools/analysis_tools/temperatures.py writes, one for each training, of different
-order_seed: one training cannot tell the size of a class from what its images show. Written to the
-out dir: orders.csv, every class of every training, and orders.png.
+order_seed: one training cannot tell the size of a class from what its images show. Of the log of
+the temperatures the means of each class and of each training are taken out, and the slope over the
+log of class size is compared with the slopes of random orders.
 """
 
-import argparse
+import csv
 import sys
-from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from mmrank.apis.common.command_line import tool_parser
-from mmrank.errors import show_user_errors
-from mmrank.files import write_csv_atomically
-from theory.temperature_orders import order_test, plot_orders, read_order_runs
+from mmrank.errors import UserError, show_user_errors
+from mmrank.visualization.temperatures import permuted_blocks
+
+FIX = 'Fix: pass a classes_*.csv of tools/analysis_tools/temperatures.py'
 
 
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__, out_dir='work_dirs/temperature_orders', seed=(0, 'seed of the test')
+class OrderTest(NamedTuple):
+    """Result of :func:`order_test`."""
+
+    slope: float  # Change of the log of the temperature for a factor ten of class size
+    low: float  # 2.5 % quantile of it, if sizes did not matter
+    high: float  # 97.5 % quantile
+    p_value: float  # Two-sided
+
+
+def order_test(
+    counts: np.ndarray, temperatures: np.ndarray, draws: int = 20_000, seed: int = 0
+) -> OrderTest:
+    """Test class size against temperature, (trainings, classes) each; sizes are permuted."""
+    sizes = np.log10(counts)
+    relative = _centred(np.log(temperatures))
+    spread = _centred(sizes)
+    if not (spread**2).sum() > 1e-9:
+        raise UserError(
+            'all trainings have the same class sizes, so size and content of a class cannot be '
+            'separated. Fix: pass trainings with different order_seed of the data set'
+        )
+    slope = float(_slopes(spread, relative))
+    slopes = np.concatenate(
+        [_slopes(_centred(dealt), relative) for dealt in permuted_blocks(sizes, draws, seed)]
     )
-    parser.add_argument('tables', nargs='+', metavar='CSV', help='classes_*.csv files')
-    return parser.parse_args()
+    # Rounding must not tell an order from one that equals it.
+    as_extreme = int((np.abs(slopes) >= abs(slope) - 1e-12).sum())
+    low, high = np.quantile(slopes, (0.025, 0.975))
+    return OrderTest(slope, float(low), float(high), (as_extreme + 1) / (draws + 1))
+
+
+def _centred(values: np.ndarray) -> np.ndarray:
+    """(..., R, C) less the means of rows and columns."""
+    values = values - values.mean(-1, keepdims=True)
+    return values - values.mean(-2, keepdims=True)
+
+
+def _slopes(spread: np.ndarray, relative: np.ndarray) -> np.ndarray:
+    """Least squares over the last two axes; 0 where nothing varies."""
+    squares = (spread**2).sum((-2, -1))
+    products = (spread * relative).sum((-2, -1))
+    return np.where(squares > 1e-9, products / np.maximum(squares, 1e-9), 0)
+
+
+def read_classes(path: str) -> dict[str, tuple[int, float]]:
+    """Samples and mean temperature of each class."""
+    with open(path, newline='', encoding='utf-8') as file:
+        rows = list(csv.DictReader(file))
+    try:
+        table = {row['class']: (int(row['samples']), float(row['mean'] or 'nan')) for row in rows}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f'{path} is not a table of classes: {error!r}. {FIX}') from error
+    if not table:
+        raise UserError(f'{path} has no class. {FIX}')
+    for name, (count, mean) in table.items():
+        if count < 1 or not 0 < mean < np.inf:
+            raise UserError(
+                f'{path}: class {name!r} has {count} visited samples and the mean temperature '
+                f'{mean}. Fix: remove trainings that have not seen all classes'
+            )
+    return table
 
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    args = parse_args()
-    runs = read_order_runs(args.tables)
-    found = order_test(runs, seed=args.seed)
-    out = Path(args.out_dir)
-    lines = [['table', 'class', 'samples', 'mean', 'log_relative']]
-    for table, *row in zip(args.tables, runs.counts, runs.temperatures, found.relative):
-        for name, count, mean, rest in zip(runs.classes, *row):
-            lines.append([table, name, int(count), f'{mean:.6g}', f'{rest:.6g}'])
-    print(found)
-    print(f'wrote {write_csv_atomically(lines, out / "orders.csv")}')
-    print(f'wrote {plot_orders(runs, found, out / "orders.png")}')
+    parser = tool_parser(__doc__, seed=(0, 'seed of the test'))
+    parser.add_argument('tables', nargs='+', metavar='CSV', help='classes_*.csv files')
+    args = parser.parse_args()
+    tables = [read_classes(path) for path in args.tables]
+    classes = [*tables[0]]
+    for path, table in zip(args.tables, tables):
+        if {*table} != {*classes}:
+            raise UserError(
+                f'{path} has the classes {sorted(table)}, {args.tables[0]} has '
+                f'{sorted(classes)}. Fix: pass trainings on the same classes'
+            )
+    numbers = np.array([[table[name] for name in classes] for table in tables])
+    found = order_test(numbers[..., 0], numbers[..., 1], seed=args.seed)
+    slope, low, high = (100 * np.expm1(x) for x in found[:3])
+    print(
+        f'{slope:+.1f} % temperature per ten-fold class size (p = {found.p_value:.2g}; by chance '
+        f'{low:+.1f} to {high:+.1f}; {len(tables)} orders of {len(classes)} classes)'
+    )
 
 
 if __name__ == '__main__':

@@ -2,8 +2,7 @@
 
 A plan file has ``data`` (sets by name, or a folder), ``seeds`` and ``methods``, each with a
 ``name``, optionally ``seeds`` (how many of the plan's it is trained on) and ``sets`` (names of its
-data sets), and with what its tool reads. ``common`` holds for all methods. A method with ``each``,
-values by setting, stands for one of each combination, whose values its name has in braces.
+data sets), and with what its study reads. ``common`` holds for all methods.
 
 ``tune`` has a ``grid``, the values to try by setting, and the ``seeds`` to try them on; ``tune`` of
 a method adds to its grid, or has other values. The combination with the best mean is then trained
@@ -18,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from torch import nn
 
+from mmrank import losses
 from mmrank.apis.common.records import FINAL, TUNE, append_rows, current_commit, past_rows
 from mmrank.errors import UserError
 
 #: What the plan itself reads of a method.
-_OF_PLAN = ('name', 'seeds', 'sets', 'tune', 'each')
+_OF_PLAN = ('name', 'seeds', 'sets', 'tune')
 
 
 class Record:
@@ -74,7 +75,7 @@ class TrainingPlan:
         tune = fields.get('tune', {})
         self.seeds = [*fields.get('seeds', ())]
         self.tune_seeds = [*tune.get('seeds', ())]
-        self._methods = [x for own in fields.get('methods', ()) for x in _each(own)]
+        self._methods = fields.get('methods', [])
         missing = [name for name in ('data', 'methods') if not fields.get(name)]
         if not self.seeds and not self.tune_seeds:
             missing.append('seeds')
@@ -84,7 +85,7 @@ class TrainingPlan:
         self.fields = fields
         data = fields['data']
         #: What the file says of each data set; one that is a folder has the name of the plan.
-        self.data = data if isinstance(data, dict) else {path.stem: data}
+        self.data = data if isinstance(data, dict) else {path.stem: dict(folder=data)}
         self._grid = tune.get('grid', {})
         for name in self.data:
             names = [method.get('name') for method in self._methods_of(name)]
@@ -159,15 +160,14 @@ class TrainingPlan:
         return choices[means.index(max(means))]
 
 
+def loss_of(settings: Mapping[str, Any]) -> nn.Module:
+    """A loss of mmrank; not by the registry, which needs OpenMMLab."""
+    options = dict(settings)
+    return getattr(losses, options.pop('type').removeprefix('mmrank.'))(**options)
+
+
 def _combinations(grid: Mapping[str, Sequence]) -> list[dict]:
     return [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
-
-
-def _each(own: Mapping) -> Iterator[dict]:
-    """The methods that one stands for."""
-    each = own.get('each', {})
-    for choice in _combinations(each):
-        yield {**own, **choice, **({'name': own['name'].format(**choice)} if each else {})}
 
 
 def _rows_with(rows: Iterable[dict[str, str]], choice: Mapping) -> list[dict[str, str]]:

@@ -70,12 +70,12 @@ test_dataloader = dict(
         pipeline=test_pipeline))
 
 val_evaluator = dict(
-    type='CocoMetric',
+    type='mmrank.CocoMetric',
     ann_file=data_root + 'annotations/val.json',
     metric='bbox',
     classwise=True)
 test_evaluator = dict(
-    type='CocoMetric',
+    type='mmrank.CocoMetric',
     ann_file=data_root + 'annotations/test.json',
     metric='bbox',
     classwise=True)

@@ -1,6 +1,5 @@
-# AdaGrad. The search of tools/research/in_batch_table.py finds rates of
-# 2^-4 to 2^-3 for the square loss and of 2^-2 to 2^-1 for the logistic one;
-# this one is between them.
+# AdaGrad. A search finds rates of 2^-4 to 2^-3 for the square loss and of 2^-2 to
+# 2^-1 for the logistic one; this one is between them.
 default_scope = 'mmengine'
 optim_wrapper = dict(optimizer=dict(type='Adagrad', lr=2**-3))
 train_cfg = dict(by_epoch=True, max_epochs=20, val_interval=1)

@@ -8,28 +8,33 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from mmrank.datasets.checks.coco_inspect import read_checked
+from mmrank.datasets.checks.data_report import is_number
 from mmrank.errors import MissingFileError, UserError
+from mmrank.evaluation.coco_index import (
+    PYCOCOTOOLS,
+    coco_index,
+    fast_evaluator,
+    number_objects,
+    warn_of_limit,
+)
 
-#: Up to here doubles hold every whole number.
-_LARGEST_ID = 1 << 53
-KEYS = ('image_id', 'category_id', 'bbox', 'score')
+_KEYS = ('image_id', 'category_id', 'bbox', 'score')
 # Names of COCOeval.stats in its order, as papers print them.
-STAT_NAMES = ('mAP', 'AP50', 'AP75', 'APs', 'APm', 'APl')
-STAT_NAMES += ('AR1', 'AR10', 'AR100', 'ARs', 'ARm', 'ARl')
+_STAT_NAMES = ('mAP', 'AP50', 'AP75', 'APs', 'APm', 'APl')
+_STAT_NAMES += ('AR1', 'AR10', 'AR100', 'ARs', 'ARm', 'ARl')
 
 
 def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
-    """Read a COCO results file (``CocoMetric``'s ``*.bbox.json``), or copy its content.
+    """Read a COCO results file (``CocoMetric``'s ``*.bbox.json``), or take its content.
 
     Each box is a dict with ``image_id``, ``category_id``, ``bbox`` [x, y, width, height] in pixels
     and ``score``.
@@ -51,25 +56,27 @@ def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
                 'evaluation that writes it was interrupted, run it again.'
             ) from error
     if not isinstance(predictions, list) or not all(
-        isinstance(box, dict) and box.keys() >= set(KEYS) for box in predictions
+        isinstance(box, dict) and box.keys() >= set(_KEYS) for box in predictions
     ):
         raise UserError(
-            f'{where} must be a list of objects with the keys {", ".join(KEYS)}. Fix: pass the '
+            f'{where} must be a list of objects with the keys {", ".join(_KEYS)}. Fix: pass the '
             '*.bbox.json that CocoMetric writes with outfile_prefix=..., not the annotation file.'
         )
-    # Evaluators add keys such as id and area to each box.
-    return [dict(box) for box in predictions]
+    return predictions
 
 
 def check_predictions(
     boxes: list[dict],
-    image_ids: Container[int],
+    images: Mapping[int, dict],
     category_ids: Container[int],
     where: str = 'predictions',
 ) -> None:
-    """Raise ``UserError`` if boxes are malformed or of other images or categories than these."""
+    """Raise ``UserError`` if boxes are malformed or of other images or categories than these.
+
+    ``images`` are the entries of the annotation file, by id.
+    """
     for field, known, fix in (
-        ('image_id', image_ids, 'pass the annotation file of the split that was predicted.'),
+        ('image_id', images, 'pass the annotation file of the split that was predicted.'),
         (
             'category_id',
             category_ids,
@@ -83,64 +90,60 @@ def check_predictions(
                 f'{len(unknown)} {field} of the {where} are not in the annotations, for '
                 f'example {unknown[:3]}. Fix: {fix}'
             )
-    if not boxes:
-        return
-    try:
-        numbers = np.array([[*box['bbox'], box['score']] for box in boxes], dtype=float)
-        shape_is_right = numbers.shape == (len(boxes), 5)
-    except (TypeError, ValueError):
-        shape_is_right = False
-    if not shape_is_right:
-        raise UserError(
-            f'bbox or score of the {where} is not always four numbers and one number. Fix: write '
-            'bbox as [x, y, width, height] and score as a number.'
-        )
-    bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
-    if bad.size:
-        raise UserError(
-            f'{bad.size} of the {where} are not finite, the first at index {bad[0]}: '
-            f'{shown_box(boxes[bad[0]])}. Fix: check the model for NaN; such a box cannot be '
-            'ranked.'
-        )
-    bad = np.flatnonzero((numbers[:, 2:4] < 0).any(axis=1))
-    if bad.size:
-        raise UserError(
-            f'{bad.size} bbox of the {where} have a negative width or '
-            f'height, the first at index {bad[0]}: {shown_box(boxes[bad[0]])}. '
-            'Fix: bbox is [x, y, width, height], not two corners.'
-        )
+    numbers = np.array([_numbers(box) for box in boxes], dtype=float).reshape(-1, 5)
+    corner = numbers[:, :2]
+    size = numbers[:, 2:4]
+    images_of = [images[box['image_id']] for box in boxes]
+    ends = np.array([[x.get('width'), x.get('height')] for x in images_of], dtype=float)
+    is_beyond = (corner + size > 1.1 * ends.reshape(-1, 2)).any(axis=1)
+    # A second corner is never left of the first or above it; of every size that would be chance.
+    is_beyond &= (size >= corner).all()
+    for bad, what, fix in (
+        (
+            ~np.isfinite(numbers).all(axis=1),
+            'do not have four finite numbers as bbox and one as score',
+            'write numbers, not texts; NaN comes from the model, and cannot be ranked.',
+        ),
+        (
+            (size < 0).any(axis=1),
+            'have a negative width or height',
+            'bbox is [x, y, width, height], not two corners.',
+        ),
+        (
+            (numbers[:, :4] <= 1).all() & (size > 0).any(axis=1),
+            'lie within one pixel, as fractions of an image do',
+            'multiply by the width and height of the image.',
+        ),
+        (
+            is_beyond,
+            'reach beyond their images, as two corners taken for corner and size do',
+            'bbox is [x, y, width, height].',
+        ),
+    ):
+        if bad.any():
+            first = int(bad.argmax())
+            raise UserError(
+                f'{bad.sum()} of the {where} {what}, the first at index {first}: '
+                f'{shown_box(boxes[first])}. Fix: {fix}'
+            )
+
+
+def _numbers(box: dict) -> list[float]:
+    """Corner, size and score; NaN for what are no numbers, as NumPy reads texts as such."""
+    values = [*box['bbox'], box['score']] if isinstance(box['bbox'], list) else []
+    return values if len(values) == 5 and all(map(is_number, values)) else [np.nan] * 5
 
 
 def shown_box(box: dict) -> str:
     """Text of a box for an error."""
-    return ', '.join(f'{key} {box[key]}' for key in KEYS)
-
-
-def number_objects(truth: COCO) -> COCO:
-    """Give objects ids from 1 where one has another: evaluators mark an unmatched box by the id 0.
-
-    They keep the ids as doubles, which hold whole numbers up to 2^53.
-
-    Changes the index, of COCO or LVIS, in place and returns it.
-    """
-    objects = truth.dataset.get('annotations', ())
-    if any(isinstance(x['id'], str) or not 0 < x['id'] <= _LARGEST_ID for x in objects):
-        for number, x in enumerate(objects, 1):
-            x['id'] = number
-        with contextlib.redirect_stdout(io.StringIO()):
-            (getattr(truth, 'createIndex', None) or truth._create_index)()
-    return truth
+    return ', '.join(f'{key} {box[key]}' for key in _KEYS)
 
 
 def load_ground_truth(ann_file: str | os.PathLike | COCO) -> COCO:
     """Check and index an annotation file, quietly; pass an index through."""
-    if not isinstance(ann_file, str | os.PathLike):
-        return ann_file
-    truth = COCO()
-    truth.dataset, _ = read_checked(ann_file)
-    with contextlib.redirect_stdout(io.StringIO()):
-        truth.createIndex()
-    return truth
+    if isinstance(ann_file, str | os.PathLike):
+        return coco_index(read_checked(ann_file)[0])
+    return ann_file
 
 
 def evaluate_boxes(
@@ -156,99 +159,77 @@ def evaluate_boxes(
     return match_boxes(truth, boxes)
 
 
-def summarise(evaluation: COCOeval) -> None:
-    """Match, accumulate and summarise."""
+def _summarise(evaluation: COCOeval) -> None:
     evaluation.evaluate()
     evaluation.accumulate()
     evaluation.summarize()
 
 
 def match_boxes(
-    truth: COCO,
-    boxes: list[dict],
-    eval_class: type = COCOeval,
-    run: Callable[[Any], None] = summarise,
-    coco_class: type | None = None,
+    truth: COCO, boxes: list[dict], run: Callable[[COCOeval], None] = _summarise, fast: bool = False
 ) -> COCOeval:
-    """As :func:`evaluate_boxes` of checked boxes, to which keys are added, quietly.
+    """As :func:`evaluate_boxes` of checked boxes.
 
-    ``eval_class`` is ``COCOeval`` or a class like it, and ``truth`` an index that it takes, of
-    which :func:`number_objects` may change the ids. ``run`` is called with the evaluation.
-    ``coco_class`` is the class of the indices where ids have to be numbered, the class of ``truth``
-    if None.
+    ``run`` is called with the evaluation. With ``fast`` it is of faster-coco-eval, if that is
+    installed, which does not keep the matches that :func:`class_matches` reads.
     """
-    number_objects(truth)
-    ids = NumberedIds(truth.dataset)
+    warn_of_limit(truth.dataset)
+    _, coco_class, eval_class = fast_evaluator() if fast else PYCOCOTOOLS
+    ids = _NumberedIds(truth.dataset)
+    numbered = coco_index(ids.numbered(truth.dataset), coco_class)
     with contextlib.redirect_stdout(io.StringIO()):
-        numbered = (
-            _index(coco_class or type(truth), ids.numbered(truth.dataset))
-            if ids.are_lost
-            else truth
-        )
         if boxes:
-            boxes = [ids.numbered_box(x) for x in boxes] if ids.are_lost else boxes
-            found = numbered.loadRes(boxes)
+            found = numbered.loadRes([ids.numbered_box(x) for x in boxes])
         else:
             # pycocotools cannot load an empty list.
-            found = _index(type(numbered), {**numbered.dataset, 'annotations': []})
+            found = coco_index({**numbered.dataset, 'annotations': []}, coco_class)
         evaluation = eval_class(numbered, found, 'bbox')
         run(evaluation)
-        if ids.are_lost:
-            ids.restore(evaluation, truth)
+    ids.restore(evaluation, truth)
     return evaluation
 
 
-def _index(coco_class: type, document: dict) -> COCO:
-    index = coco_class()
-    index.dataset = document
-    index.createIndex()
-    return index
+class _NumberedIds:
+    """Ids of images and categories, numbered from 1.
 
-
-class NumberedIds:
-    """Ids of images and categories, numbered from 1 where an evaluator would lose one.
-
-    It sorts them in an array: of texts and numbers, or of numbers beyond 64 bits, it finds none
-    again. faster-coco-eval turns texts into numbers, or ends in an error, as soon as it indexes.
+    An evaluator sorts ids in an array: of texts and numbers, or of numbers beyond 64 bits, it finds
+    none again. faster-coco-eval turns texts into numbers.
     """
 
     def __init__(self, document: dict) -> None:
         parts = {'image_id': document['images'], 'category_id': document.get('categories', ())}
-        self.names = {key: [x['id'] for x in entries] for key, entries in parts.items()}
-        self.are_lost = not all(
-            type(x) is int and abs(x) <= _LARGEST_ID for own in self.names.values() for x in own
-        )
-        if self.are_lost:
-            self.numbers = {
-                key: {name: number for number, name in enumerate(own, 1)}
-                for key, own in self.names.items()
-            }
+        self.names = {}
+        self.numbers = {}
+        for key, entries in parts.items():
+            names = [x['id'] for x in entries]
+            if all(isinstance(x, int) for x in names):
+                names.sort()  # the order of boxes with equal scores
+            self.names[key] = names
+            self.numbers[key] = {name: number for number, name in enumerate(names, 1)}
 
     def numbered_box(self, box: dict) -> dict:
         """A copy of a box or an object with the numbers of its image and category."""
         return {**box, **{key: numbers[box[key]] for key, numbers in self.numbers.items()}}
 
     def numbered(self, document: dict) -> dict:
-        """A copy of a document."""
+        """A copy of a document, whose objects are numbered as well."""
         parts = {'images': 'image_id', 'categories': 'category_id'}
-        return {
-            **document,
-            **{
-                part: [{**x, 'id': self.numbers[key][x['id']]} for x in document.get(part, ())]
-                for part, key in parts.items()
-            },
-            'annotations': [self.numbered_box(x) for x in document['annotations']],
+        copied = {
+            part: [{**x, 'id': self.numbers[key][x['id']]} for x in document.get(part, ())]
+            for part, key in parts.items()
         }
+        annotations = [self.numbered_box(x) for x in document['annotations']]
+        return number_objects({**document, **copied, 'annotations': annotations})
 
-    def restore(self, evaluation: Any, truth: COCO) -> None:
+    def restore(self, evaluation: COCOeval, truth: COCO) -> None:
         """Give an evaluation the ids of the file."""
         places = [x for x in evaluation.evalImgs if isinstance(x, dict)]
         for entry in (*evaluation.cocoDt.dataset['annotations'], *places):
             for key, names in self.names.items():
                 entry[key] = names[int(entry[key]) - 1]
         evaluation.cocoGt = truth
-        found = {**truth.dataset, 'annotations': evaluation.cocoDt.dataset['annotations']}
-        evaluation.cocoDt = _index(COCO, found)
+        found = evaluation.cocoDt.dataset['annotations']
+        evaluation.cocoDt = coco_index({**truth.dataset, 'annotations': found})
         for key, ids in (('image_id', 'imgIds'), ('category_id', 'catIds')):
             numbers = getattr(evaluation.params, ids)
             setattr(evaluation.params, ids, [self.names[key][int(x) - 1] for x in numbers])
@@ -257,13 +238,13 @@ class NumberedIds:
 def summary(evaluation: COCOeval) -> dict[str, float]:
     """COCO's twelve figures by name, in [0, 1]; NaN where no object has that size."""
     # Some evaluators have more figures after COCO's twelve.
-    stats = np.asarray(evaluation.stats)[: len(STAT_NAMES)]
+    stats = np.asarray(evaluation.stats)[: len(_STAT_NAMES)]
     stats = np.where(stats < 0, np.nan, stats)
-    return dict(zip(STAT_NAMES, stats.tolist()))
+    return dict(zip(_STAT_NAMES, stats.tolist()))
 
 
 @dataclass(frozen=True)
-class ClassMatches:
+class _ClassMatches:
     """Matches of the n boxes of one class; crowds, and boxes that match them, are left out.
 
     ``found_ids`` are the ids of the boxes, from 1 in the order of the file.
@@ -275,7 +256,7 @@ class ClassMatches:
     num_objects: int
 
 
-def class_matches(evaluation: COCOeval, cat_id: int, level: int) -> ClassMatches:
+def class_matches(evaluation: COCOeval, cat_id: int, level: int) -> _ClassMatches:
     """Matches of one category at one IoU threshold, by its index, over all sizes of objects."""
     parts = [(np.zeros(0), np.zeros(0), np.zeros(0, int))]
     num_objects = 0
@@ -293,7 +274,7 @@ def class_matches(evaluation: COCOeval, cat_id: int, level: int) -> ClassMatches
         )
         num_objects += int((np.asarray(image['gtIgnore']) == 0).sum())
     scores, is_right, found = map(np.concatenate, zip(*parts))
-    return ClassMatches(scores, is_right.astype(bool), found, num_objects)
+    return _ClassMatches(scores, is_right.astype(bool), found, num_objects)
 
 
 def best_f1_thresholds(evaluation: COCOeval, iou: float = 0.5) -> dict[int, float]:
@@ -314,7 +295,7 @@ def best_f1_thresholds(evaluation: COCOeval, iou: float = 0.5) -> dict[int, floa
     }
 
 
-def _best_threshold(matches: ClassMatches) -> float:
+def _best_threshold(matches: _ClassMatches) -> float:
     if not matches.is_right.any():
         return float('inf')
     order = np.argsort(-matches.scores, kind='stable')

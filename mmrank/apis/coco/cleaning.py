@@ -1,18 +1,21 @@
 """A copy of a COCO document without what makes it unusable."""
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
+from unicodedata import normalize
 
 from mmrank.apis.coco.merging import renumber_classes
-from mmrank.apis.coco.tidying import tidy_classes, tidy_images, tidy_masks
-from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL, is_number_id
-from mmrank.datasets.checks.coco_inspect import inspect_coco
-from mmrank.datasets.checks.data_report import is_id, is_number
-from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE
+from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL, is_number_id, is_polygon
+from mmrank.datasets.checks.coco_images import spelling_on_disk
+from mmrank.datasets.checks.coco_inspect import inspect_coco, is_size
+from mmrank.datasets.checks.data_report import is_id, is_number, shown
+from mmrank.datasets.image_header import image_size
 from mmrank.errors import UserError
+from mmrank.files import path_fault
 
-_PARTS = {'images': 'image_id', 'categories': 'category_id'}
+_PARTS = ('images', 'categories', 'annotations')
 
 
 def clean_coco(
@@ -22,72 +25,99 @@ def clean_coco(
 
     Names and polygons are tidied; from the pictures in ``image_dir`` missing sizes are filled in.
 
-    What cannot be told is dropped and counted, never guessed: pictures or classes that share an
-    id, and their annotations. A ``UserError`` if nothing would be left.
+    What cannot be known is dropped and counted, never guessed: pictures or classes that share an
+    id, and their annotations. A ``UserError`` if nothing would be left, or another error.
     """
-    for key in (*_PARTS, 'annotations'):
+    for key in _PARTS:
         if not isinstance(document.get(key), list):
             raise UserError(
-                f'the document cannot be cleaned: {key!r} is not a list but '
-                f'{type(document.get(key)).__name__}. Fix: export the file again as COCO.'
+                f'the document cannot be cleaned: {key!r} is {shown(document.get(key))}, not a '
+                'list. Fix: export the file again as COCO'
             )
-    cleaned = dict(document)
-    new_classes = {}
-    annotations, changes = tidy_masks(document['annotations'])
-    tidied = dict(
-        images=tidy_images(document['images'], image_dir),
-        categories=tidy_classes(document['categories']),
+    images = [_copied(_tidy_image, x, image_dir) for x in document['images']]
+    categories = [_copied(_tidy_class, x) for x in document['categories']]
+    annotations = [_copied(_tidy_annotation, x) for x in document['annotations']]
+    image_ids = _new_ids(images)
+    class_ids = _new_ids(categories, merges_names=True)
+    for ann in annotations:
+        _refer(ann, 'image_id', image_ids)
+        _refer(ann, 'category_id', class_ids)
+    _renumber(annotations)
+    cleaned = dict(
+        images=_one_of_each_id(images, image_ids),
+        categories=_one_of_each_id(categories, class_ids),
+        annotations=annotations,
     )
-    for key, reference in _PARTS.items():
-        same = _is_same_picture if key == 'images' else _is_same_class
-        changes += tidied[key][1]
-        entries, ambiguous = _one_of_each_id(tidied[key][0], same)
-        if ambiguous:
-            kept = [x for x in annotations if _get(x, reference) not in ambiguous]
-            changes.append(
-                f'dropped {sum(map(len, ambiguous.values()))} {key} that share '
-                f'{len(ambiguous)} ids, and their {len(annotations) - len(kept)} annotations: '
-                'which of them is meant cannot be told'
-            )
-            annotations = kept
-        dropped = len(document[key]) - len(entries) - sum(map(len, ambiguous.values()))
-        if dropped:
-            changes.append(f'dropped {dropped} duplicate or broken {key}')
-        ids = _new_ids([x['id'] for x in entries])
-        if key == 'categories':
-            entries, ids = _merged_by_name(entries, ids, changes)
-            new_classes = ids
-        cleaned[key] = [{**x, 'id': ids[x['id']]} for x in entries]
-        annotations = _with_new_references(annotations, key, reference, ids, changes)
-    cleaned['images'] = _with_new_lists(cleaned['images'], annotations, new_classes, changes)
-    complete = [_complete(x) for x in annotations]
-    completed = sum(a != b for a, b in zip(complete, annotations))
-    if completed:
-        changes.append(f'filled in area or iscrowd of {completed} annotations')
-    cleaned['annotations'] = _renumbered(complete, changes)
-    report = inspect_coco(cleaned, 'cleaned copy')
-    annotations = cleaned['annotations']
-    cleaned['annotations'] = [
-        x for index, x in enumerate(annotations) if index not in report.bad_annotations
-    ]
-    if report.bad_annotations:
-        kinds = ', '.join(f'{p.kind}: {p.count}' for p in report.problems)
-        changes.append(f'dropped {len(report.bad_annotations)} annotations ({kinds})')
-    for key in (*_PARTS, 'annotations'):
+    kinds = _drop_bad(cleaned)
+    _renumber_lists(cleaned, class_ids)
+    changes = [x for key in _PARTS for x in _changes(key, document[key], cleaned[key])]
+    shared = [x for ids in (image_ids, class_ids) for x, new in ids.items() if new is None]
+    if shared:
+        changes.append(f'ids of several images or categories, and so of none: {shown(shared)}')
+    if kinds:
+        text = ', '.join(f'{kind} ({count})' for kind, count in kinds.items())
+        changes.append(f'dropped was what had: {text}')
+    for key in _PARTS:
+        cleaned[key] = [x for x in cleaned[key] if x]
         if document[key] and not cleaned[key]:
             raise UserError(
                 f'the document cannot be cleaned: none of its {len(document[key])} {key} would be '
-                f'left. {"; ".join(changes)}. Fix: correct what the findings name, or export the '
-                'file again'
+                f'left ({"; ".join(changes)}). Fix: correct what the findings name, with --images '
+                'if sizes are missing, or export the file again'
             )
+    cleaned = {**document, **cleaned}
+    report = inspect_coco(cleaned, 'the cleaned copy')
+    if not report.ok:
+        raise UserError(f'{report.describe(report.errors)}\nNothing was written')
     return cleaned, changes
 
 
-def _get(entry: object, key: str) -> object:
-    """The value of a key, None where there is none that can be looked up."""
-    value = entry.get(key) if isinstance(entry, dict) else None
-    is_key = isinstance(value, int | float | str) and not isinstance(value, bool)
-    return value if is_key and value == value else None
+def _copied(tidy: Callable[..., dict], entry: object, *args: object) -> dict:
+    return tidy(dict(entry), *args) if isinstance(entry, dict) else {}
+
+
+def _tidy_image(image: dict, image_dir: str | os.PathLike | None) -> dict:
+    """The file name as it is on the disk, and a size where there is none."""
+    name = image.get('file_name')
+    if path_fault(name):
+        return image
+    image['file_name'] = name = name.removeprefix('./')
+    if image_dir is None:
+        return image
+    if not os.path.exists(os.path.join(image_dir, name)):
+        folder = os.path.join(image_dir, os.path.dirname(name))
+        listing = os.listdir(folder) if os.path.isdir(folder) else ()
+        image['file_name'] = name = spelling_on_disk(name, image_dir, listing) or name
+    path = os.path.join(image_dir, name)
+    if not is_size(image.get('width'), image.get('height')) and os.path.isfile(path):
+        with suppress(ValueError):  # the check names it
+            image['width'], image['height'] = image_size(path)
+    return image
+
+
+def _tidy_class(category: dict) -> dict:
+    """A name with single blanks, none at the ends, and composed characters."""
+    name = category.get('name')
+    if isinstance(name, str):
+        category['name'] = normalize('NFC', ' '.join(name.split()))
+    return category
+
+
+def _tidy_annotation(ann: dict) -> dict:
+    """With polygons that can be drawn, and ``area`` and ``iscrowd`` where they can be derived."""
+    mask = ann.get('segmentation')
+    if isinstance(mask, list):
+        polygons = [mask] if all(map(is_number, mask)) else mask
+        ann['segmentation'] = [x for x in polygons if is_polygon(x)]
+    box = ann.get('bbox')
+    is_box = isinstance(box, list) and len(box) == 4
+    if is_box and all(is_number(x) and abs(x) <= LARGEST_PIXEL for x in box):
+        area = ann.get('area')
+        if not is_number(area) or not 0 < area <= LARGEST_PIXEL**2:
+            ann['area'] = box[2] * box[3]
+    if ann.get('iscrowd') not in (0, 1):
+        ann['iscrowd'] = 0
+    return ann
 
 
 def _whole(value: object) -> object:
@@ -99,118 +129,97 @@ def _whole(value: object) -> object:
     return value
 
 
-def _one_of_each_id(entries: list, same: Callable) -> tuple[list[dict], dict[object, list]]:
-    """The entries with an id of their own, and by id different things that share one."""
+def _new_ids(entries: list[dict], merges_names: bool = False) -> dict:
+    """By the id of the file, also in another type, the one of the copy.
+
+    None where different entries share it. Entries that differ in their ids alone become one if
+    ``merges_names``.
+    """
     by_id = defaultdict(list)
     for entry in entries:
-        value = _get(entry, 'id')
-        if is_id(value) or is_id(_whole(value)):
-            by_id[value].append(entry)
-    shared = {x: own for x, own in by_id.items() if not all(same(own[0], y) for y in own[1:])}
-    return [own[0] for x, own in by_id.items() if x not in shared], shared
-
-
-def _is_same_picture(one: dict, other: dict) -> bool:
-    return all(one.get(x) == other.get(x) for x in ('file_name', 'width', 'height'))
-
-
-def _is_same_class(one: dict, other: dict) -> bool:
-    return one.get('name') == other.get('name')
-
-
-def _new_ids(ids: list) -> dict:
-    """By id the one of the copy: a whole number, or a text where all are texts."""
+        if is_id(_whole(entry.get('id'))):
+            by_id[entry['id']].append(entry)
+    shared = [x for x, own in by_id.items() if any(own[0] != y for y in own)]
+    ids = [x for x in by_id if x not in shared]
     whole = [_whole(x) for x in ids]
+    new = range(1, len(ids) + 1)
     if len(set(whole)) == len(ids) and all(map(is_number_id, whole)):
-        return dict(zip(ids, whole))
-    if all(isinstance(x, str) for x in ids):
-        return {x: x for x in ids}
-    return {x: number for number, x in enumerate(ids, 1)}
+        new = whole
+    elif all(isinstance(x, str) for x in ids):
+        new = ids
+    found = {**dict.fromkeys(shared), **dict(zip(ids, new))}
+    first: dict[str, object] = {}
+    for old in ids if merges_names else ():
+        name = str(by_id[old][0].get('name'))
+        other = first.setdefault(name, old)
+        if {**by_id[old][0], 'id': None} == {**by_id[other][0], 'id': None}:
+            found[old] = found[other]
+    counts = Counter(map(_whole, found))
+    return {_whole(x): y for x, y in found.items() if counts[_whole(x)] == 1} | found
 
 
-def _merged_by_name(entries: list, ids: dict, changes: list[str]) -> tuple[list, dict]:
-    """Categories with one of each name; the others' ids become its id."""
-    first: dict[object, object] = {}
+def _one_of_each_id(entries: list[dict], ids: dict) -> list[dict]:
+    """Entries with their new ids; an empty one keeps the place of one that is left out."""
+    kept = []
+    seen = {None}
     for entry in entries:
-        name = entry.get('name')
-        ids[entry['id']] = first.setdefault(
-            name if isinstance(name, str) else id(entry), ids[entry['id']]
-        )
-    if len(first) < len(entries):
-        changes.append(f'merged {len(entries) - len(first)} categories into others of their name')
-    kept: dict[object, dict] = {}
-    for entry in entries:
-        kept.setdefault(ids[entry['id']], entry)
-    return [*kept.values()], ids
+        number = entry.get('id')
+        new = ids[number] if is_id(_whole(number)) else None
+        kept.append({} if new in seen else {**entry, 'id': new})
+        seen.add(new)
+    return kept
 
 
-def _with_new_references(
-    annotations: list, key: str, reference: str, ids: dict, changes: list[str]
-) -> list:
-    """Annotations that name the new ids, where it is clear which one is meant."""
-    clear = _clear(ids)
-    count, found = 0, []
-    for ann in annotations:
-        old = _get(ann, reference)
-        new = ids.get(old, clear.get(_whole(old), old))
-        if type(new) is not type(old) or new != old:
-            count += 1
-            ann = {**ann, reference: new}
-        found.append(ann)
-    changed = sum(type(old) is not type(new) or old != new for old, new in ids.items())
-    if changed or count:
-        changes.append(
-            f'changed the ids of {changed} {key}, and {reference} of {count} annotations'
-        )
-    return found
+def _refer(ann: dict, key: str, ids: dict) -> None:
+    """Name the new id, where it is clear which one is meant; else None."""
+    old = ann.get(key)
+    if not is_id(_whole(old)):
+        return
+    ann[key] = ids.get(old, ids.get(_whole(old)))
 
 
-def _clear(ids: dict) -> dict:
-    """New ids by the number that an old one is, where one alone is that number."""
-    wholes = defaultdict(set)
-    for old, new in ids.items():
-        wholes[_whole(old)].add(new)
-    return {x: next(iter(own)) for x, own in wholes.items() if len(own) == 1}
-
-
-def _with_new_lists(
-    images: list[dict], annotations: list, new_classes: dict, changes: list[str]
-) -> list[dict]:
-    """Images whose LVIS lists name the new classes, without those that have an object."""
-    if not any(NEGATIVE in x or INCOMPLETE in x for x in images):
-        return images
-    present = defaultdict(set)
-    for ann in annotations:
-        present[_get(ann, 'image_id')].add(_get(ann, 'category_id'))
-    new_ids = {**_clear(new_classes), **new_classes}
-    new = [renumber_classes(x, new_ids, present[x['id']]) for x in images]
-    count = sum(a != b for a, b in zip(images, new))
-    if count:
-        changes.append(f'changed {NEGATIVE} or {INCOMPLETE} of {count} images')
-    return new
-
-
-def _renumbered(annotations: list, changes: list[str]) -> list:
-    ids = [_get(x, 'id') for x in annotations]
+def _renumber(annotations: list[dict]) -> None:
+    ids = [x.get('id') for x in annotations if x]
     if all(map(is_number_id, ids)) and len(set(ids)) == len(ids):
-        return annotations
-    changes.append('renumbered the annotations')
-    return [
-        {**x, 'id': number} if isinstance(x, dict) else x for number, x in enumerate(annotations, 1)
+        return
+    for number, ann in enumerate(filter(None, annotations), 1):
+        ann['id'] = number
+
+
+def _renumber_lists(cleaned: dict, class_ids: dict) -> None:
+    """LVIS lists of images name the new classes, without those that have an object."""
+    present = defaultdict(set)
+    for ann in filter(None, cleaned['annotations']):
+        present[ann['image_id']].add(ann['category_id'])
+    cleaned['images'] = [
+        renumber_classes(x, class_ids, present[x['id']]) if x else x for x in cleaned['images']
     ]
 
 
-def _complete(ann: object) -> object:
-    """A copy with ``area`` and ``iscrowd`` where they can be derived."""
-    if not isinstance(ann, dict):
-        return ann
-    ann = dict(ann)
-    box = ann.get('bbox')
-    is_box = isinstance(box, list) and len(box) == 4
-    if is_box and all(is_number(v) and abs(v) <= LARGEST_PIXEL for v in box):
-        area = ann.get('area')
-        if not is_number(area) or not 0 < area <= LARGEST_PIXEL**2:
-            ann['area'] = box[2] * box[3]
-    if ann.get('iscrowd') not in (0, 1):
-        ann['iscrowd'] = 0
-    return ann
+def _drop_bad(cleaned: dict) -> Counter:
+    """Leave out images and annotations with an error; the kinds of errors."""
+    kinds: Counter = Counter()
+    while True:
+        places = {key: [i for i, x in enumerate(cleaned[key]) if x] for key in _PARTS}
+        document = {key: [cleaned[key][i] for i in own] for key, own in places.items()}
+        report = inspect_coco(document, 'the cleaned copy')
+        if not report.bad_images and not report.bad_annotations:
+            return kinds
+        kinds.update({problem.kind: problem.count for problem in report.errors})
+        for key, bad in (('images', report.bad_images), ('annotations', report.bad_annotations)):
+            for index in bad:
+                cleaned[key][places[key][index]] = {}
+
+
+def _changes(key: str, old: list, new: list[dict]) -> list[str]:
+    """How many entries were dropped, and of how many which value was changed."""
+    counts: Counter = Counter()
+    for one, other in zip(old, new):
+        counts.update(
+            f'changed {name} of {{}} {key}'
+            for name, value in other.items()
+            if type(one.get(name)) is not type(value) or one.get(name) != value
+        )
+    if dropped := new.count({}):
+        counts[f'dropped {{}} {key}'] = dropped
+    return [text.format(count) for text, count in counts.items()]

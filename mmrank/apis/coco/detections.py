@@ -5,7 +5,6 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -18,9 +17,10 @@ from pycocotools import mask as box_overlap
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from mmrank.apis.coco.box_evaluation import best_f1_thresholds, evaluate_boxes
+from mmrank.apis.coco.box_evaluation import best_f1_thresholds
 from mmrank.datasets.image_header import decode_image
 from mmrank.errors import MissingFileError, UserError
+from mmrank.visualization.figures import as_typed
 
 MATCH_IOU = 0.5
 # Inches of a panel's width; the height follows the images.
@@ -36,7 +36,7 @@ _LONGEST_LEGEND = 12
 
 
 @dataclass(frozen=True)
-class DrawnBox:
+class _DrawnBox:
     """A box (x, y, width, height) in pixels; ``is_right``: it matches an object, or was found."""
 
     box: Sequence[float]
@@ -45,31 +45,31 @@ class DrawnBox:
     is_right: bool = True
 
 
-def true_boxes(truth: COCO, image_id: int) -> list[DrawnBox]:
+def _true_boxes(truth: COCO, image_id: int) -> list[_DrawnBox]:
     """The ground-truth boxes of one image, without crowds."""
     anns = truth.imgToAnns.get(image_id, [])
-    return [DrawnBox(a['bbox'], a['category_id']) for a in anns if not a.get('iscrowd')]
+    return [_DrawnBox(a['bbox'], a['category_id']) for a in anns if not a.get('iscrowd')]
 
 
-def matched_boxes(
+def _matched_boxes(
     truth: COCO, found: COCO, image_id: int, thresholds: Mapping[int, float] | None = None
-) -> list[DrawnBox]:
+) -> list[_DrawnBox]:
     """The predicted boxes of one image, best first, right if they take an object of their class."""
     boxes = sorted(found.imgToAnns.get(image_id, []), key=lambda box: -box['score'])
     if thresholds is not None:
         boxes = [b for b in boxes if b['score'] >= thresholds[b['category_id']]]
-    left = true_boxes(truth, image_id)
+    left = _true_boxes(truth, image_id)
     drawn = []
     for box in boxes:
         match = _best_match(box, left)
         if match is not None:
             left.remove(match)
         label = f'{box["score"]:.2f}'
-        drawn.append(DrawnBox(box['bbox'], box['category_id'], label, match is not None))
+        drawn.append(_DrawnBox(box['bbox'], box['category_id'], label, match is not None))
     return drawn
 
 
-def _best_match(box: dict, objects: list[DrawnBox]) -> DrawnBox | None:
+def _best_match(box: dict, objects: list[_DrawnBox]) -> _DrawnBox | None:
     """The object of the box's class that overlaps it most, if enough."""
     if not (same := [o for o in objects if o.cat_id == box['category_id']]):
         return None
@@ -105,9 +105,9 @@ def draw_detections(
     sheet = []
     for image_id in image_ids:
         found = [(e.cocoDt, image_id, thresholds[name]) for name, e in models.items()]
-        sheet.append([true_boxes(truth, image_id), *(matched_boxes(truth, *x) for x in found)])
+        sheet.append([_true_boxes(truth, image_id), *(_matched_boxes(truth, *x) for x in found)])
     used = {box.cat_id for row in sheet for boxes in row for box in boxes}
-    colours = class_colours(truth, used)
+    colours = _class_colours(truth, used)
     if len(used) > _LONGEST_LEGEND:
         # No legend: the labels have the class.
         for row in sheet:
@@ -125,11 +125,11 @@ def draw_detections(
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A legend of several lines pushes the titles beyond the edge.
-    figure.savefig(path, dpi=110, bbox_inches='tight')
+    as_typed(figure).savefig(path, dpi=110, bbox_inches='tight')
     return path
 
 
-def class_colours(truth: COCO, used: Collection[int] | None = None) -> dict[int, tuple]:
+def _class_colours(truth: COCO, used: Collection[int] | None = None) -> dict[int, tuple]:
     """A distinct colour by category id; with ten or fewer, whichever are used."""
     cat_ids = sorted(truth.cats)
     used = set(cat_ids if used is None else used)
@@ -169,7 +169,7 @@ def _read(truth: COCO, image_dir: str | os.PathLike, image_id: int) -> np.ndarra
 
 
 def _draw(
-    axis: Axes, picture: np.ndarray, boxes: list[DrawnBox], colours: Mapping[int, tuple]
+    axis: Axes, picture: np.ndarray, boxes: list[_DrawnBox], colours: Mapping[int, tuple]
 ) -> None:
     """Show one picture with boxes over it; labels never overlap."""
     axis.imshow(picture)
@@ -179,7 +179,7 @@ def _draw(
     is_below = [b.box[1] <= _TEXT_ROOM for b in boxes]
     # Points to pixels of the picture.
     text_height = _FONT_SIZE / 72 * picture.shape[1] / _PANEL_WIDTH
-    shown = fitting_labels(corners, [box.label for box in boxes], text_height, is_below=is_below)
+    shown = _fitting_labels(corners, [box.label for box in boxes], text_height, is_below=is_below)
     # Best boxes last, on top.
     for item, corner, below, has_label in reversed(list(zip(boxes, corners, is_below, shown))):
         x, y, width, height = item.box
@@ -212,68 +212,12 @@ def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, tuple], rule:
     legend.get_title().set_multialignment('center')
 
 
-@dataclass(frozen=True)
-class ImageDifference:
-    """How many boxes of two models match an object of an image, and how many match none."""
-
-    image_id: int
-    right: tuple[int, int]
-    wrong: tuple[int, int]
-
-    @property
-    def size(self) -> int:
-        """Difference in right boxes plus difference in wrong ones."""
-        return sum(abs(one - two) for one, two in (self.right, self.wrong))
-
-
-def most_differing_images(
-    first: Any, second: Any, thresholds: tuple[Mapping[int, float], Mapping[int, float]], count: int
-) -> list[ImageDifference]:
-    """Choose the ``count`` images on which the counts of two models differ most."""
-    if count < 1:
-        raise ValueError(f'number of images is {count}; it must be at least 1')
-    truth = first.cocoGt
-    differences = []
-    for image_id in sorted(truth.imgs):
-        counts = []
-        for evaluation, least in zip((first, second), thresholds):
-            boxes = matched_boxes(truth, evaluation.cocoDt, image_id, least)
-            right = sum(box.is_right for box in boxes)
-            counts.append((right, len(boxes) - right))
-        differences.append(ImageDifference(image_id, *zip(*counts)))
-    return sorted(differences, key=lambda d: -d.size)[:count]
-
-
-def draw_side_by_side(
-    predictions: Mapping[str, Path],
-    ann_file: str | os.PathLike,
-    image_dir: str | os.PathLike,
-    path: str | os.PathLike,
-    *,
-    num_images: int = 6,
-) -> tuple[Path, list[ImageDifference]]:
-    """Draw truth and two models, by name, on the images where they differ most."""
-    if len(predictions) != 2:
-        raise ValueError(f'a side by side needs two models, not {list(predictions)}')
-    # pycocotools' own evaluation, which keeps the matches per image.
-    models: dict[str, COCOeval] = {}
-    for name, file in predictions.items():
-        truth = models[next(iter(models))].cocoGt if models else ann_file
-        models[name] = evaluate_boxes(truth, file)
-    first, second = models.values()
-    thresholds = tuple(map(best_f1_thresholds, models.values()))
-    chosen = most_differing_images(first, second, thresholds, num_images)
-    ids = [difference.image_id for difference in chosen]
-    drawn = draw_detections(models, image_dir, path, image_ids=ids)
-    return drawn, chosen
-
-
 # Measures of DejaVu Sans, the labels' font, as shares of its size.
 _CHARACTER_WIDTH = 0.68
 _LINE_HEIGHT = 1.5
 
 
-def fitting_labels(
+def _fitting_labels(
     corners: Sequence[tuple[float, float]],
     labels: Sequence[str],
     font_size: float,
@@ -281,10 +225,12 @@ def fitting_labels(
     is_below: Sequence[bool],
 ) -> list[bool]:
     """Choose labels so that no two overlap, the first ones before others."""
-    placed, chosen = [], []
+    placed = []
+    chosen = []
     height = _LINE_HEIGHT * font_size
     for (x, y), label, below in zip(corners, labels, is_below):
-        top, right = y if below else y - height, x + _CHARACTER_WIDTH * font_size * len(label)
+        top = y if below else y - height
+        right = x + _CHARACTER_WIDTH * font_size * len(label)
         fits = bool(label) and not any(
             x < other_right
             and left < right

@@ -18,7 +18,8 @@ def merge_coco(documents: Mapping[str, dict]) -> dict:
     classes: dict[str, int] = {}
     owner: dict[str, str] = {}
     for file, document in documents.items():
-        images, categories = {}, {}
+        images = {}
+        categories = {}
         for category in document['categories']:
             number = classes.setdefault(category['name'], len(classes) + 1)
             if number > len(merged['categories']):

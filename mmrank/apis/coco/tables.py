@@ -1,42 +1,17 @@
-"""Tables of COCO figures: a benchmark's (Markdown, CSV, console), and two models side by side."""
+"""Tables of COCO's figures of several detectors."""
 
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
-from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from rich.table import Table
 
-from mmrank.apis.coco.box_evaluation import evaluate_boxes, summary
+from mmrank.apis.coco.box_evaluation import summary
 from mmrank.apis.coco.pr_curves import PRCurves
-from mmrank.apis.coco.runs import RunRecord
 from mmrank.apis.common.names import best_cells
-from mmrank.apis.common.tables import console_table, markdown_table, write_table
-from mmrank.files import write_atomically, write_csv_atomically
-
-
-@dataclass(frozen=True)
-class BenchmarkRow:
-    """One model of the table: figures and class APs in [0, 1], NaN where there is no object."""
-
-    name: str
-    metrics: Mapping[str, float]
-    classes: Mapping[str, float]
-    record: RunRecord | None = None
-
-
-# Columns from the record of a run: field, title, text of a value.
-_TEXTS = (('loss', 'loss', str), ('backbone', 'backbone', str), ('test_size', 'test size', str))
-_NUMBERS = (
-    ('images_per_second', 'img/s', '{:.1f}'.format),
-    ('images_per_second_with_data', 'img/s with data', '{:.1f}'.format),
-    ('memory_bytes', 'memory (MiB)', lambda v: f'{v / 2**20:,.0f}'),
-    ('parameters', 'parameters (M)', lambda v: f'{v / 1e6:.2f}'),
-)
-Cells = tuple[list[str], list[list[str]], list[list[bool]]]
+from mmrank.apis.common.tables import console_table, write_table
 
 
 def percent(value: float) -> str:
@@ -44,91 +19,11 @@ def percent(value: float) -> str:
     return 'n/a' if math.isnan(value) else f'{100 * value:.1f}'
 
 
-def table_cells(rows: Sequence[BenchmarkRow]) -> Cells:
-    """Header and text of the table, and which cells are the best of their column; no speeds."""
-    columns = [('method', [row.name for row in rows], [False] * len(rows))]
-
-    def add(title, values, text, marks_best=False) -> None:
-        if any(v not in (None, '', '-') for v in values):
-            shown = ['-' if v is None else text(v) for v in values]
-            marks = best_cells(shown, values) if marks_best else [False] * len(rows)
-            columns.append((title, shown, marks))
-
-    for key, title, text in _TEXTS:
-        add(title, [getattr(row.record, key, None) for row in rows], text)
-    for name in rows[0].metrics:
-        add(name, [row.metrics[name] for row in rows], percent, True)
-    for key, title, text in _NUMBERS:
-        add(title, [getattr(row.record, key, None) for row in rows], text)
-    titles, shown, marks = zip(*columns)
-    return list(titles), [list(x) for x in zip(*shown)], [list(x) for x in zip(*marks)]
-
-
-def class_cells(rows: Sequence[BenchmarkRow]) -> Cells:
-    """Average precision of each class, as :func:`table_cells`."""
-    header = ['AP of class', *(row.name for row in rows)]
-    cells, best = [], []
-    for name in rows[0].classes:
-        values = [row.classes[name] for row in rows]
-        shown = [percent(value) for value in values]
-        cells.append([name, *shown])
-        best.append([False, *best_cells(shown, values)])
-    return header, cells, best
-
-
-def rich_benchmark(rows: Sequence[BenchmarkRow]) -> Table:
-    """The table for the console, a model a column, as seventeen columns have no room."""
-    header, cells, best = table_cells(rows)
-    columns = [[name, *own] for name, own in zip(header, zip(*cells))]
-    marks = [[False, *own] for own in zip(*best)]
-    return console_table(columns[0], columns[1:], marks[1:])
-
-
-def describe_runs(rows: Sequence[BenchmarkRow]) -> list[str]:
-    """Describe how speed and memory were measured, for each group of models measured alike."""
-    notes = {}
-    for row in rows:
-        if r := row.record:
-            text = (
-                f'Speed: {r.device}, batches of {r.batch_size}, mean over {r.timed_images} images, '
-                f'without loading images unless it says so. Memory: {r.memory_kind}.'
-            )
-            notes.setdefault(text, []).append(row.name)
-    if len(notes) < 2:
-        return list(notes)
-    return [f'{", ".join(names)}: {text}' for text, names in notes.items()]
-
-
-def write_benchmark(
-    rows: Sequence[BenchmarkRow], folder: str | os.PathLike, title: str, notes: Sequence[str] = ()
-) -> list[Path]:
-    """Write ``coco_table.md`` (percent), ``coco_table.csv`` and ``classes.csv`` (unrounded)."""
-    folder = Path(folder)
-    lines = [f'# {title}', '', *markdown_table(*table_cells(rows)), '']
-    lines += [f'* {note}' for note in notes]
-    lines += ['', '## Classes', '', *markdown_table(*class_cells(rows))]
-    markdown = folder / 'coco_table.md'
-    write_atomically(('\n'.join(lines) + '\n').encode(), markdown)
-
-    keys = [key for key, *_ in (*_TEXTS, *_NUMBERS)]
-    table = [['method', *rows[0].metrics, *keys]]
-    for row in rows:
-        values = [getattr(row.record, key, None) for key in keys]
-        table.append([row.name, *row.metrics.values(), *('' if v is None else v for v in values)])
-    classes = [['class', *(row.name for row in rows)]]
-    classes += [[name, *(row.classes[name] for row in rows)] for name in rows[0].classes]
-    return [
-        markdown,
-        write_csv_atomically(table, folder / 'coco_table.csv'),
-        write_csv_atomically(classes, folder / 'classes.csv'),
-    ]
-
-
 def comparison_rows(models: Mapping[str, COCOeval]) -> tuple[list[str], list[list[str]]]:
     """Header and rows in percent: COCO's twelve figures, then mAP per class, a model a column."""
     columns = []
     for evaluation in models.values():
-        classes = PRCurves.from_coco_eval(evaluation).by_class()
+        classes = PRCurves.of(evaluation).by_class()
         columns.append(summary(evaluation) | {f'mAP {name}': ap for name, ap in classes.items()})
     rows = [[metric, *(percent(figures[metric]) for figures in columns)] for metric in columns[0]]
     return ['metric (%)', *models], rows
@@ -149,9 +44,3 @@ def write_tables(
     """Write ``results.md`` and ``results.csv``."""
     align = 'l' + 'r' * (len(header) - 1)
     return write_table(header, rows, Path(folder) / 'results', title, align=align)
-
-
-def named_evaluations(truth: COCO, words: Sequence[str]) -> dict[str, COCOeval]:
-    """Evaluations of ``[NAME=]FILE`` words of a command line, by name."""
-    pairs = [word.rpartition('=') for word in words]
-    return {name or file: evaluate_boxes(truth, file) for name, _, file in pairs}

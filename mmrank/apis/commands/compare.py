@@ -18,9 +18,10 @@ report.md, CSV files and boxplot.png.
 import argparse
 import copy
 import json
+import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mmengine.config import Config
@@ -29,6 +30,7 @@ from rich.progress import track
 
 from mmrank.apis.common.command_line import digest_run, tool_parser
 from mmrank.apis.common.folder_lock import lock_folder
+from mmrank.apis.common.training_curves import read_scalars
 from mmrank.apis.entry_point import add_trust_option, load, train_or_test_parser
 from mmrank.apis.own_data.answer import answer
 from mmrank.apis.own_data.head_losses import (
@@ -43,10 +45,10 @@ from mmrank.apis.own_data.head_losses import (
 )
 from mmrank.apis.seeds.plan import Method, SeedPlan
 from mmrank.apis.seeds.report import report, work_off
-from mmrank.apis.seeds.runs import RunQueue, read_result
+from mmrank.apis.seeds.runs import RunQueue
 from mmrank.apis.seeds.statistics import collect_values
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files import remove_path, write_atomically
+from mmrank.files import read_text, remove_path, write_atomically
 from mmrank.interruption import AGAIN
 
 # Steps of the trial, of which the last ones are timed; of a comparison; and seeds.
@@ -56,22 +58,24 @@ FEWEST_SEEDS, MOST_SEEDS = 3, 10
 
 
 def parse_args() -> argparse.Namespace:
-    parser = tool_parser(__doc__)
-    add = parser.add_argument
-    add('config', help='your config, of mmdet or mmpretrain')
-    add('--losses', nargs='+', default=[OWN, 'GradedAPLoss', 'RankSortLoss'], metavar='LOSS')
-    add('--checkpoint', help='weights of backbone and neck, such as those of a model of COCO')
-    add('--budget', default='20m', help='time of the trainings: 90s, 20m or 2h (default: 20m)')
-    add('--out', help='folder (default: work_dirs/compare_<name of the config>)')
-    add('--images', type=int, help='this many training images at random (default: all)')
-    add('--views', type=int, default=2, help='random views of each image (default: %(default)s)')
-    add('--disk', type=float, default=8.0, help='GB that stored features may take (default: 8)')
-    add('--metric', help='key of the metric (default: the first mAP of the evaluator)')
+    parser = tool_parser(
+        __doc__,
+        losses=[OWN, 'GradedAPLoss', 'RankSortLoss'],
+        checkpoint=(None, 'weights of backbone and neck, such as those of a model of COCO'),
+        budget=('20m', 'time of the trainings: 90s, 20m or 2h'),
+        out=(None, 'folder (default: work_dirs/compare_<name of the config>)'),
+        views=(2, 'random views of each image'),
+        disk=(8.0, 'GB that stored features may take'),
+        metric=(None, 'key of the metric (default: the first mAP of the evaluator)'),
+    )
+    parser.add_argument('config', help='your config, of mmdet or mmpretrain')
+    images = 'this many training images at random (default: all)'
+    parser.add_argument('--images', type=int, help=images)
     add_trust_option(parser)
     return parser.parse_args()
 
 
-def seconds_of(text: str) -> float:
+def _seconds_of(text: str) -> float:
     """Seconds of ``90s``, ``20m`` or ``2h``."""
     found = re.fullmatch(r'(\d+(?:\.\d+)?)([smh])', text)
     if found is None or float(found[1]) == 0:
@@ -79,7 +83,7 @@ def seconds_of(text: str) -> float:
     return float(found[1]) * {'s': 1, 'm': 60, 'h': 3600}[found[2]]
 
 
-def read_user_config(args: argparse.Namespace) -> Config:
+def _read_user_config(args: argparse.Namespace) -> Config:
     """The user's config, as mmrank train reads it."""
     words = [args.config, '--work-dir', str(args.out)]
     if args.trust_checkpoint:
@@ -174,39 +178,33 @@ def make_plan(
     )
 
 
-def try_out(
-    console: Console, plan: SeedPlan, timed: dict[str, list[float]], keep: Callable[[], None]
-) -> tuple[float, float, list[str]]:
-    """Seconds of all losses together for a start with its evaluation, and a step; the metrics.
-
-    ``timed`` has both for the losses that were tried before an interruption. ``keep`` is called
-    when it has one more.
-    """
-    queue = RunQueue(plan)
-    runs = plan.final_runs()
-    for run in runs:
-        if run.method in timed and run.result_file.is_file():
-            continue
-        # Of what ended, or was killed, before its seconds were kept.
-        remove_path(run.folder)
-        (outcome,) = work_off(console, queue, [run], 'trial')
+def _try_out(console: Console, plan: SeedPlan) -> tuple[float, float, list[str]]:
+    """Seconds of all losses together for a start with its evaluation, and a step; the metrics."""
+    fixed = 0.0
+    steps = 0.0
+    for run in plan.final_runs():
+        # A training of a killed comparison may still be at work: it keeps its folder.
+        with lock_folder(run.folder):
+            pass
+    remove_path(plan.out_dir)  # an interrupted trial has no seconds
+    outcomes = work_off(console, RunQueue(plan), plan.final_runs(), 'trial')
+    for outcome in outcomes:
         if outcome.error:
             raise UserError(
-                f'{run.method} does not train:\n{outcome.error}\nFix: what the log of {run.folder} '
-                'says, or leave that loss out'
+                f'{outcome.run.method} does not train:\n{outcome.error}\nFix: what the log of '
+                f'{outcome.run.folder} says, or leave that loss out'
             )
         # A trial that died was started once more.
-        log = max(run.folder.glob('*/vis_data/scalars.json'), key=lambda x: x.stat().st_mtime)
-        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        logs = outcome.run.folder.glob('*/vis_data/scalars.json')
+        lines = read_scalars(max(logs, key=lambda x: x.stat().st_mtime))
         times = [line['time'] for line in lines if 'time' in line][TRIAL // 2 :]
         one = sum(times) / len(times)
-        timed[run.method] = [max(outcome.seconds - TRIAL * one, 0.0), one]
-        keep()
-    fixed, steps = zip(*(timed[run.method] for run in runs))
-    return sum(fixed), sum(steps), [*read_result(runs[-1])]
+        fixed += max(outcome.seconds - TRIAL * one, 0.0)
+        steps += one
+    return fixed, steps, [*outcomes[-1].metrics]
 
 
-def size_of(budget: float, fixed: float, step: float) -> tuple[int, int]:
+def _size_of(budget: float, fixed: float, step: float) -> tuple[int, int]:
     """Steps and seeds that the seconds of a budget give."""
     steps = int((budget / FEWEST_SEEDS - fixed) / step)
     if steps < FEWEST_STEPS:
@@ -220,7 +218,7 @@ def size_of(budget: float, fixed: float, step: float) -> tuple[int, int]:
     return steps, max(min(seeds, MOST_SEEDS), FEWEST_SEEDS)
 
 
-def choose_metric(found: list[str], wanted: str | None) -> str:
+def _choose_metric(found: list[str], wanted: str | None) -> str:
     """The metric that is compared."""
     if wanted is not None and wanted not in found:
         raise UserError(f'--metric {wanted} is not measured. Fix: one of {", ".join(found)}')
@@ -234,25 +232,73 @@ def fits(known: dict, asked: dict) -> bool:
     A budget that was too small is raised so.
     """
     features = ('images', 'views', 'digest')
-    return 'steps' not in known and all(known['asked'][x] == asked[x] for x in features)
+    return 'steps' not in known and all(known['asked'].get(x) == asked[x] for x in features)
+
+
+def _data_files(dataset: Mapping) -> Iterator[Path]:
+    """Annotation file and folders of images of a data set of a config, and of those in it."""
+    inner = dataset.get('datasets') or [dataset.get('dataset')]
+    for one in filter(None, inner):
+        yield from _data_files(one)
+    prefix = dataset.get('data_prefix') or ''
+    names = [*prefix.values()] if isinstance(prefix, Mapping) else [prefix]
+    root = dataset.get('data_root') or ''
+    for name in (dataset.get('ann_file') or '', *names):
+        if root or name:
+            yield Path(root, name)
+
+
+def _stamps(path: Path, out: Path) -> list[tuple]:
+    """Name, size and time of a file, or of the files below a folder but those of ``out``."""
+    paths = [path]
+    for folder, folders, names in os.walk(path):
+        folders[:] = [x for x in folders if Path(folder, x).resolve() != out.resolve()]
+        paths += [Path(folder, name) for name in names]
+    stats = [(str(x), x.stat()) for x in paths if x.is_file()]
+    return sorted((name, x.st_size, x.st_mtime_ns) for name, x in stats)
+
+
+def _read_state(file: Path) -> dict | None:
+    """What an earlier call has noted; None without one."""
+    if not os.path.lexists(file):
+        return None
+    try:
+        known = json.loads(read_text(file, 'state', 'another --out'))
+        known['asked'] = dict(known['asked'])
+        if 'steps' in known:
+            known['metric'] = str(known['metric'])
+            known['minutes'] = float(known['minutes'])
+            if known['steps'] not in range(1, MOST_STEPS + 1):
+                raise ValueError('steps')
+            if known['seeds'] not in range(1, MOST_SEEDS + 1):
+                raise ValueError('seeds')
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(f'{file} is damaged. Fix: another --out') from error
+    return known
 
 
 def compare(args: argparse.Namespace, console: Console) -> int:
     """Store, try, train and answer; return the exit status."""
-    cfg = read_user_config(args)
+    cfg = _read_user_config(args)
     parts = frozen_parts(cfg.model, keeps_neck=bool(args.checkpoint))
     for text in args.losses:
         loss_changes(cfg.model, text)
     given = ('losses', 'budget', 'images', 'views', 'metric')
     asked = {name: getattr(args, name) for name in given}
-    # Features of an edited config or of other weights are not those that are stored.
-    asked['digest'] = digest_run(cfg.to_dict(), args.checkpoint, 'cpu')
+    # Features of an edited config, of other weights or other data are not those that are stored.
+    files = [*_data_files(cfg.train_dataloader.dataset), *_data_files(cfg.val_dataloader.dataset)]
+    content = [cfg.to_dict(), *(_stamps(path, args.out) for path in files)]
+    asked['digest'] = digest_run(content, args.checkpoint, 'cpu')
     state = args.out / 'comparison.json'
-    known = json.loads(state.read_text()) if state.is_file() else {'asked': asked}
-    if known['asked'] != asked:
-        if not fits(known, asked) and any((args.out / 'features').glob('*.index')):
-            raise UserError(f'{args.out} holds another comparison. Fix: another --out')
-        known = {'asked': asked, 'timed': known.get('timed', {})}
+    known = _read_state(state)
+    if known is None or known['asked'] != asked:
+        is_foreign = known is None or not fits(known, asked)
+        if is_foreign and any((args.out / 'features').glob('*.index')):
+            raise UserError(
+                f'{args.out} holds a comparison of other options, or the config, the checkpoint or '
+                'the data have changed since. Fix: another --out'
+            )
+        known = {'asked': asked}
     write_atomically(json.dumps(known, indent=1).encode(), state)
     if not args.checkpoint and not has_pretrained(cfg.model):
         console.print(
@@ -262,17 +308,12 @@ def compare(args: argparse.Namespace, console: Console) -> int:
         )
     folder = store_features(cfg, args, parts)
     if 'steps' not in known:
-
-        def keep() -> None:
-            write_atomically(json.dumps(known, indent=1).encode(), state)
-
         trial = make_plan(cfg, args, folder, parts, TRIAL, 1)
-        timed = known.setdefault('timed', {})
-        fixed, step, metrics = try_out(console, trial, timed, keep)
-        known['steps'], known['seeds'] = size_of(seconds_of(args.budget), fixed, step)
-        known['metric'] = choose_metric(metrics, args.metric)
+        fixed, step, metrics = _try_out(console, trial)
+        known['steps'], known['seeds'] = _size_of(_seconds_of(args.budget), fixed, step)
+        known['metric'] = _choose_metric(metrics, args.metric)
         known['minutes'] = known['seeds'] * (fixed + known['steps'] * step) / 60
-        keep()
+        write_atomically(json.dumps(known, indent=1).encode(), state)
     console.print(
         f'{" and ".join(parts)} stored; {len(args.losses)} losses x {known["seeds"]} seeds x '
         f'{known["steps"]} steps, about {known["minutes"]:.0f} minutes.'
@@ -302,7 +343,7 @@ def main() -> int:
     args = parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     args.out = Path(args.out or f'work_dirs/compare_{Path(args.config).stem}')
-    seconds_of(args.budget)
+    _seconds_of(args.budget)
     for text in args.losses:
         parse_loss(text)
     args.out.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ exit status: 0 written, 2 nothing was written.
 """
 
 import argparse
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -20,7 +21,7 @@ from rich.table import Table
 from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.own_data.choices import Choices, choose
 from mmrank.apis.own_data.config_text import BASES, config_text
-from mmrank.apis.own_data.folder import Split, find_splits
+from mmrank.apis.own_data.folder import Split, find_file, find_splits, split_file
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import check_output, write_atomically
 
@@ -35,11 +36,16 @@ def parse_args() -> argparse.Namespace:
     add('--out', required=True, metavar='FILE.py', help='config to write')
     for split in ('train', 'val', 'test'):
         add(f'--{split}', metavar='FILE', help=f'annotation file (default: {split} of DIR)')
+    fraction = 'write this share of the images of the training file as the validation file'
+    add('--val-fraction', type=float, metavar='SHARE', help=fraction)
     small = 'half the width, from scratch, small images: for a CPU, and without a download'
     add('--small', action='store_true', help=small)
     add('--batch-size', type=int, help='images a step (default: by the number of images)')
     add('--epochs', type=int, help='(default: by the number of images)')
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.val_fraction is not None and args.val:
+        parser.error('--val-fraction makes a validation file, so --val cannot be given')
+    return args
 
 
 def check_args(args: argparse.Namespace) -> None:
@@ -55,8 +61,10 @@ def check_args(args: argparse.Namespace) -> None:
 
 
 def show(chosen: Choices, splits: dict[str, Split], args: argparse.Namespace) -> None:
-    """Print what was chosen and why, the warnings and the next commands."""
+    """Print what was found and chosen and why, the warnings and the next commands."""
     console = Console()
+    for name, split in splits.items():
+        print(f'{name}: {split.ann_file}, images in {split.image_dir}')
     table = Table(title=escape(f'{args.out}: {args.model} for {args.coco}'))
     for column in ('setting', 'chosen', 'why'):
         table.add_column(column, overflow='fold')
@@ -67,20 +75,23 @@ def show(chosen: Choices, splits: dict[str, Split], args: argparse.Namespace) ->
         console.print(f'[yellow]warning[/]: {escape(text)}')
     work_dir = f'work_dirs/{Path(args.out).stem}'
     val = splits['val']
+    draw = ['mmrank', 'draw', 'detections', str(val.ann_file), str(val.image_dir)]
+    draw += [f'{work_dir}/val.bbox.json', '--out', f'{work_dir}/detections.png']
     print(f'Wrote {args.out}. Next:')
-    print(f'  mmrank train {args.out}')
-    print(
-        f'  mmrank draw detections {val.ann_file} {val.image_dir} '
-        f'{work_dir}/val.bbox.json --out {work_dir}/detections.png'
-    )
+    print(f'  {shlex.join(["mmrank", "train", args.out])}')
+    print(f'  {shlex.join(draw)}')
 
 
 @show_user_errors(OSError)
 def main() -> None:
     args = parse_args()
     check_args(args)
-    splits = find_splits(args.coco, train=args.train, val=args.val, test=args.test)
     check_output(args.out)
+    if args.val_fraction is not None:
+        train = Path(args.train) if args.train else find_file(Path(args.coco), 'train')
+        stem = Path(args.out).with_suffix('')
+        args.train, args.val = split_file(train, args.val_fraction, stem)
+    splits = find_splits(args.coco, train=args.train, val=args.val, test=args.test)
     detector, _, depth = args.model.rpartition('-r')
     chosen = choose(splits, detector, int(depth), args.small, args.batch_size, args.epochs)
     text = config_text(chosen, splits, args.coco, f'work_dirs/{Path(args.out).stem}')

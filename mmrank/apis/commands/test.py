@@ -1,4 +1,25 @@
-"""Evaluate a checkpoint of a config of mmrank, mmdet or mmpretrain."""
+r"""Evaluate a checkpoint of a config of mmrank, mmdet or mmpretrain.
+
+Examples:
+  # the metrics of the config's test split
+  mmrank test CONFIG work_dirs/NAME/epoch_12.pth
+
+  # keep the predictions, and draw them
+  mmrank test CONFIG CHECKPOINT --out predictions.pkl --show-dir drawn
+
+  # keep the metrics as a file
+  mmrank test CONFIG CHECKPOINT --out metrics.json --out-item metrics
+
+  # test on another split
+  mmrank test CONFIG CHECKPOINT --cfg-options test_dataloader.dataset.ann_file=val.json \
+      test_evaluator.ann_file=data/mine/val.json
+
+  # four GPUs on this machine
+  tools/dist_test.sh CONFIG CHECKPOINT 4
+
+exit status: 0 tested, 2 something in the config, the data or the command line is wrong (see the
+message).
+"""
 
 import argparse
 import os
@@ -11,7 +32,7 @@ import mmengine
 from mmengine.config import Config, ConfigDict
 from mmengine.evaluator import DumpResults
 
-from mmrank.apis.common.error_door import run
+from mmrank.apis.common.command_errors import run
 from mmrank.apis.entry_point import (
     build_runner,
     check_data,
@@ -24,55 +45,25 @@ from mmrank.errors import UserError
 from mmrank.files import check_output, temporary_folder
 from mmrank.models.calibrated_model import CalibratedMixin
 
-EPILOG = """\
-examples:
-  # the metrics of the config's test split
-  mmrank test CONFIG work_dirs/NAME/epoch_12.pth
-
-  # keep the predictions, and draw them
-  mmrank test CONFIG CHECKPOINT --out predictions.pkl
-  mmrank test CONFIG CHECKPOINT --show-dir drawn
-
-  # keep the metrics as a file
-  mmrank test CONFIG CHECKPOINT --out metrics.json --out-item metrics
-
-  # test on another split
-  mmrank test CONFIG CHECKPOINT --cfg-options \\
-      test_dataloader.dataset.ann_file=annotations/val.json \\
-      test_evaluator.ann_file=data/mine/annotations/val.json
-
-  # four GPUs on this machine
-  tools/dist_test.sh CONFIG CHECKPOINT 4
-
-exit status: 0 tested, 2 something in the config, the data or the command line
-is wrong (see the message).
-"""
-
 
 def parse_args() -> argparse.Namespace:
-    parser = train_or_test_parser(__doc__, EPILOG)
+    parser = train_or_test_parser(
+        __doc__,
+        out=(None, 'file for the predictions (.pkl) or metrics (.json)'),
+        show_dir=(None, 'folder for drawn predictions'),
+        show=(False, 'show predictions in a window'),
+        wait_time=(2.0, 'seconds that each window stays'),
+        amp=(False, 'test in mixed precision'),
+        tta=(False, "average over the config's tta_pipeline, or flipped images"),
+    )
     parser.add_argument('checkpoint', help='checkpoint file or URL')
-
-    parser.add_argument('--out', help='file for the predictions (.pkl) or metrics (.json)')
     parser.add_argument(
         '--out-item', choices=['pred', 'metrics'], default='pred', help='what --out keeps'
     )
-    parser.add_argument('--show-dir', help='folder for drawn predictions')
-    parser.add_argument('--show', action='store_true', help='show predictions in a window')
-    parser.add_argument(
-        '--wait-time', type=float, default=2, help='seconds that each window stays (default: 2)'
-    )
-    parser.add_argument('--amp', action='store_true', help='test in mixed precision')
-    parser.add_argument(
-        '--tta',
-        action='store_true',
-        help="average over the config's tta_pipeline, or flipped images",
-    )
-
     return parser.parse_args()
 
 
-def set_visualization(cfg: Config, args: argparse.Namespace) -> None:
+def _set_visualization(cfg: Config, args: argparse.Namespace) -> None:
     """Switch drawing on, for the hook of mmdet or of mmpretrain."""
     hook = (cfg.get('default_hooks') or {}).get('visualization')
     if not hook:
@@ -89,7 +80,7 @@ def set_visualization(cfg: Config, args: argparse.Namespace) -> None:
         hook['test_out_dir' if is_detection else 'out_dir'] = args.show_dir
 
 
-def set_tta(cfg: Config) -> None:
+def _set_tta(cfg: Config) -> None:
     """Let the model average over augmented images; refuse one that shows calibrated scores."""
     kind = cfg.model.get('type')
     if getattr(kind, '__name__', str(kind)).rpartition('.')[2] == 'CalibratedModel':
@@ -125,7 +116,7 @@ def set_tta(cfg: Config) -> None:
     data.pipeline = cfg.tta_pipeline
 
 
-def test_and_keep(runner, args: argparse.Namespace) -> None:
+def _test_and_keep(runner, args: argparse.Namespace) -> None:
     """Test, and write what ``--out`` is to keep, whole or not at all."""
     with temporary_folder(args.out) if is_main_process() else nullcontext(Path()) as folder:
         path = folder / Path(args.out).name
@@ -164,11 +155,11 @@ def start(args: argparse.Namespace) -> None:
     cfg.load_from = args.checkpoint
     cfg.resume = False
     if args.show or args.show_dir:
-        set_visualization(cfg, args)
+        _set_visualization(cfg, args)
     if args.amp:
         cfg.test_cfg.fp16 = True
     if args.tta:
-        set_tta(cfg)
+        _set_tta(cfg)
     warnings = [] if args.no_check else check_data(cfg, splits=('test',))
     runner = build_runner(cfg, allow_partial=args.allow_partial)
     model = bare_model(runner.model)
@@ -178,7 +169,7 @@ def start(args: argparse.Namespace) -> None:
     if args.out is None:
         runner.test()
     else:
-        test_and_keep(runner, args)
+        _test_and_keep(runner, args)
     sys.stderr.writelines(f'{text}\n' for text in warnings)
 
 

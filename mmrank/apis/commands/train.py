@@ -1,4 +1,21 @@
-"""Train a model from a config of mmrank, mmdet or mmpretrain."""
+"""Train a model from a config of mmrank, mmdet or mmpretrain.
+
+Examples:
+  # one process; logs and checkpoints go to work_dirs/<name of the config>
+  mmrank train configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py
+
+  # resume after an interruption, from the last complete checkpoint
+  mmrank train CONFIG --resume
+
+  # change settings without a new file
+  mmrank train CONFIG --seed 1 --work-dir work_dirs/try1 --cfg-options train_cfg.max_epochs=6
+
+  # four GPUs on this machine, the learning rate scaled to the batch
+  tools/dist_train.sh CONFIG 4 --auto-scale-lr --amp
+
+exit status: 0 trained, 2 something in the config, the data or the command line is wrong (see the
+message), 130 interrupted by Ctrl-C, 143 by SIGTERM.
+"""
 
 import argparse
 import sys
@@ -9,7 +26,7 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.device import get_device
 
-from mmrank.apis.common.error_door import run
+from mmrank.apis.common.command_errors import run
 from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.entry_point import (
     build_runner,
@@ -20,63 +37,29 @@ from mmrank.apis.entry_point import (
 )
 from mmrank.errors import UserError
 
-EPILOG = """\
-examples:
-  # one process; logs and checkpoints go to work_dirs/<name of the config>
-  mmrank train configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py
-
-  # resume after an interruption, from the last complete checkpoint
-  mmrank train CONFIG --resume
-
-  # change settings without a new file
-  mmrank train CONFIG --seed 1 --work-dir work_dirs/try1 \\
-      --cfg-options model.bbox_head.loss_cls.tau=0.5 train_cfg.max_epochs=6
-
-  # four GPUs on this machine, the learning rate scaled to the batch
-  tools/dist_train.sh CONFIG 4 --auto-scale-lr --amp
-
-  # an installed mmrank, config by name
-  mim train mmrank retinanet_r18_fpn_stable-ap_bccd.py
-
-exit status: 0 trained, 2 something in the config, the data or the command
-line is wrong (see the message), 130 interrupted by Ctrl-C, 143 by SIGTERM.
-"""
-
 
 def parse_args() -> argparse.Namespace:
-    parser = train_or_test_parser(__doc__, EPILOG)
+    parser = train_or_test_parser(
+        __doc__,
+        amp=(False, 'mixed precision with dynamic loss scaling (needs a GPU)'),
+        auto_scale_lr=(False, 'scale the learning rate to the total batch'),
+        no_validate=(False, 'train without evaluating in between'),
+        save_on_signal=(False, 'save a checkpoint at Ctrl-C or SIGTERM (Slurm)'),
+    )
     parser.add_argument(
         '--resume',
         nargs='?',
         const='auto',
         metavar='CHECKPOINT',
         help='resume from this checkpoint; without a value, or with "auto", from the last complete '
-        'one in the work folder (incomplete ones are skipped), or from the start if there is none',
+        'one in the work folder, or from the start if there is none',
     )
-    parser.add_argument(
-        '--amp', action='store_true', help='mixed precision with dynamic loss scaling (needs a GPU)'
-    )
-    parser.add_argument(
-        '--auto-scale-lr', action='store_true', help='scale the learning rate to the total batch'
-    )
-    parser.add_argument(
-        '--seed',
-        type=int,
-        help="seed of all that is random (default: the config's, else a new one)",
-    )
-    parser.add_argument(
-        '--no-validate', action='store_true', help='train without evaluating in between'
-    )
-
-    parser.add_argument(
-        '--save-on-signal',
-        action='store_true',
-        help='save a checkpoint at Ctrl-C or SIGTERM (Slurm)',
-    )
+    seed = "seed of all that is random (default: the config's, else a new one)"
+    parser.add_argument('--seed', type=int, help=seed)
     return parser.parse_args()
 
 
-def set_amp(cfg: Config) -> None:
+def _set_amp(cfg: Config) -> None:
     """Switch the optimiser wrapper to mixed precision."""
     if get_device() in ('cpu', 'mps'):
         raise UserError(
@@ -93,7 +76,7 @@ def set_amp(cfg: Config) -> None:
     cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
 
 
-def set_auto_scale_lr(cfg: Config) -> None:
+def _set_auto_scale_lr(cfg: Config) -> None:
     """Switch the scaling of the learning rate on."""
     if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
         raise UserError(
@@ -103,7 +86,7 @@ def set_auto_scale_lr(cfg: Config) -> None:
     cfg.auto_scale_lr.enable = True
 
 
-def set_resume(cfg: Config, resume: str) -> None:
+def _set_resume(cfg: Config, resume: str) -> None:
     """Choose the checkpoint to resume from."""
     if resume == 'auto':
         from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
@@ -123,7 +106,7 @@ def set_resume(cfg: Config, resume: str) -> None:
     cfg.load_from = resume
 
 
-def refuse_other_training(cfg: Config) -> None:
+def _refuse_other_training(cfg: Config) -> None:
     """Refuse to start in the folder of another config: its checkpoints would be overwritten.
 
     mmengine writes the config of a training, under the name of its file, beside its checkpoints.
@@ -148,9 +131,9 @@ def start(args: argparse.Namespace) -> None:
                 'a full config, not a part of one (configs/_base_)'
             )
     if args.amp:
-        set_amp(cfg)
+        _set_amp(cfg)
     if args.auto_scale_lr:
-        set_auto_scale_lr(cfg)
+        _set_auto_scale_lr(cfg)
     if args.seed is not None:
         cfg.setdefault('randomness', {})
         cfg.randomness.seed = args.seed
@@ -160,14 +143,14 @@ def start(args: argparse.Namespace) -> None:
         if is_main_process():
             stack.enter_context(lock_folder(cfg.work_dir, '.training.lock'))
             if args.resume is None and not cfg.get('resume'):
-                refuse_other_training(cfg)
+                _refuse_other_training(cfg)
         train(cfg, args)
 
 
 def train(cfg: Config, args: argparse.Namespace) -> None:
     """Train in a work folder that this process holds."""
     if args.resume is not None:
-        set_resume(cfg, args.resume)
+        _set_resume(cfg, args.resume)
     warnings = [] if args.no_check else check_data(cfg, splits=('train', 'val', 'test'))
     # Weights to start from may be another task's.
     runner = build_runner(cfg, bool(cfg.get('resume')), args.allow_partial)
@@ -177,10 +160,10 @@ def train(cfg: Config, args: argparse.Namespace) -> None:
     runner.train()
     sys.stderr.writelines(f'{text}\n' for text in warnings)
     if is_main_process():
-        print('\n'.join(closing_lines(args.config, cfg.work_dir, runner.message_hub.runtime_info)))
+        print('\n'.join(_closing_lines(args.config, cfg.work_dir, runner.message_hub.runtime_info)))
 
 
-def closing_lines(config: str, work_dir: str, info: Mapping) -> list[str]:
+def _closing_lines(config: str, work_dir: str, info: Mapping) -> list[str]:
     """What a training has left, and what to do with it.
 
     Args:

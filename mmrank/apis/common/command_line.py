@@ -19,17 +19,18 @@ def tool_parser(doc: str | None, **options: Any) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name, default in options.items():
-        default, text = default if isinstance(default, tuple) else (default, '')
-        rest: dict = dict(default=default, help=f'{text} (default: %(default)s)'.lstrip())
+    for name, value in options.items():
+        default, text = value if isinstance(value, tuple) else (value, '')
+        rest: dict[str, Any] = dict(default=default, help=text)
         if default is False:
-            rest = dict(action='store_true', help=text)
-        elif name == 'device':
-            rest['choices'] = ['cpu', 'cuda']
-        elif isinstance(default, list):
-            rest.update(nargs='+', type=type(default[0]))
+            rest['action'] = 'store_true'
         elif default is not None:
+            rest['help'] = f'{text} (default: %(default)s)'.lstrip()
             rest['type'] = type(default)
+        if name == 'device':
+            rest['choices'] = ['cpu', 'cuda']
+        if isinstance(default, list):
+            rest.update(nargs='+', type=type(default[0]))
         parser.add_argument(f'--{name.replace("_", "-")}', **rest)
     return parser
 
@@ -88,7 +89,8 @@ def split_entry(word: str) -> tuple[str, str, str | None]:
     name, equals, text = word.partition('=')
     # A path may have an equals sign of its own.
     if not equals or Path(word.partition(',')[0]).exists():
-        name, text = '', word
+        name = ''
+        text = word
     path, comma, checkpoint = text.partition(',')
     return name, path, checkpoint if comma else None
 
@@ -112,7 +114,7 @@ def foreign_pictures(folder: str | os.PathLike, written: Iterable[Path]) -> list
     return [f'not of this run, but in the folder before: {", ".join(names)}'] if names else []
 
 
-def digest_run(config: Mapping, checkpoint: str | os.PathLike | None, device: str) -> str:
+def digest_run(config: Mapping | list, checkpoint: str | os.PathLike | None, device: str) -> str:
     """Sixteen hexadecimal digits of config, content of the checkpoint and kind of device."""
     content = hashlib.sha256(json.dumps([config, device], sort_keys=True, default=str).encode())
     if checkpoint is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mmrank.errors import UserError
-from mmrank.files import write_csv_atomically
+from mmrank.files import read_text, write_csv_atomically
 
 #: Stages of a row: a trial of settings, a training that counts, and a validation on the way of one.
 TUNE = 'tune'
@@ -108,40 +108,28 @@ def write_rows(path: Path, rows: Sequence[Mapping], fields: Iterable[str]) -> Pa
 
 def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """Columns and rows."""
+    text = read_text(path, 'record', 'name a runs.csv, or a file of tools/research/records')
+    reader = csv.DictReader(io.StringIO(text, newline=''), strict=True)
+    rows = []
+    numbers = []
     try:
-        text = path.read_bytes().decode('utf-8-sig')
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, 'strerror', None) or 'it is not UTF-8 text'
-        raise UserError(
-            f'record {path} cannot be read: {reason}. Fix: name a runs.csv, or a file of '
-            'tools/research/records'
-        ) from error
-    reader = csv.reader(io.StringIO(text, newline=''), strict=True)
-    rows, numbers = [], []
-    try:
-        fields = next(reader, [])
+        fields = [*(reader.fieldnames or [])]
         if 'method' not in fields or len({*fields}) < len(fields):
             raise UserError(
                 f'{path} is not a record: its first line has the columns {fields!r:.200}. Fix: '
                 'columns with names of their own, one of them "method"'
             )
-        for values in filter(None, reader):
-            if len(values) != len(fields):
-                raise UserError(
-                    f'record {path}, line {reader.line_num} is torn or glued: it has {len(values)} '
-                    f'values for {len(fields)} columns. {_AGAIN}'
-                )
-            rows.append(dict(zip(fields, values)))
+        for row in reader:
+            if None in row or None in row.values():
+                raise csv.Error(f'it has not {len(fields)} values')
+            rows.append(row)
             numbers.append(reader.line_num)
+        if not text.endswith('\n'):
+            raise csv.Error('it has no end, so that its last number may lack digits')
     except csv.Error as error:
         raise UserError(
-            f'record {path}, line {reader.line_num} is torn: {error}. {_AGAIN}'
+            f'record {path}, line {reader.reader.line_num} is torn or glued: {error}. {_AGAIN}'
         ) from error
-    if not text.endswith('\n'):
-        raise UserError(
-            f'record {path}, line {reader.line_num} is torn: it has no end, so that its last '
-            f'number may lack digits. {_AGAIN}'
-        )
     _check(path, rows, numbers)
     return fields, rows
 

@@ -49,25 +49,25 @@ def markdown_table(
     best: Sequence[Sequence[bool]] | None = None,
     align: str = '',
 ) -> list[str]:
-    """Lines of a Markdown table of rows of :func:`cell_text`; ``best`` tells which are bold.
+    """Lines of a Markdown table of rows of :func:`_cell_text`; ``best`` tells which are bold.
 
     ``align`` has an ``l`` or ``r`` for each column; by default the first is left, the others right.
     """
     align = align or 'l' + 'r' * (len(header) - 1)
-    shown = [[cell_text(cell) for cell in row] for row in cells]
+    shown = [[_cell_text(cell) for cell in row] for row in cells]
     if best is not None:
         shown = [
             [f'**{x}**' if mark else x for x, mark in zip(row, marks)]
             for row, marks in zip(shown, best)
         ]
-    rows = [[cell_text(name) for name in header], *shown]
+    rows = [[_cell_text(name) for name in header], *shown]
     # No padding: a changed figure then changes one row in a diff.
     head, *body = ['| ' + ' | '.join(row) + ' |' for row in rows]
     rule = '|' + '|'.join(_RULES[letter] for letter in align) + '|'
     return [head, rule, *body]
 
 
-def cell_text(cell: str | float) -> str:
+def _cell_text(cell: str | float) -> str:
     """A cell in one line of Markdown.
 
     A float has 4 significant digits. In a text a bar, which would end the cell, is escaped, and a

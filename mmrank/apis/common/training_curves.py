@@ -20,7 +20,7 @@ _PLACES = ('step', 'iter', 'epoch')
 
 
 @dataclass
-class TrainingLog:
+class _TrainingLog:
     """Scalars that a training has logged, by step.
 
     The step is the iteration, for metrics of an epoch-based validation the epoch.
@@ -49,7 +49,7 @@ def read_scalars(file: str | os.PathLike) -> Iterator[dict]:
         yield scalars
 
 
-def read_training_logs(path: str | os.PathLike, name: str | None = None) -> list[TrainingLog]:
+def read_training_logs(path: str | os.PathLike, name: str | None = None) -> list[_TrainingLog]:
     """Read the scalars of a folder: a log for each training that was started in it, in turn.
 
     A resume goes on with the log of the start before it; its values count. ``path`` is a work
@@ -65,7 +65,7 @@ def read_training_logs(path: str | os.PathLike, name: str | None = None) -> list
             f'{path} has no {_FILE}. Fix: pass the work folder of a training '
             '(work_dirs/<name of the config>), or such a file'
         )
-    logs: list[TrainingLog] = []
+    logs: list[_TrainingLog] = []
     last = math.inf
     for file in files:
         curves: dict[str, dict[int, float]] = {}
@@ -82,7 +82,7 @@ def read_training_logs(path: str | os.PathLike, name: str | None = None) -> list
             for key, values in curves.items():
                 logs[-1].curves.setdefault(key, {}).update(values)
         elif curves:
-            logs.append(TrainingLog(f'{name}, {file.parent.parent.name}', curves))
+            logs.append(_TrainingLog(f'{name}, {file.parent.parent.name}', curves))
             last = first
     if not logs:
         raise UserError(f'{path} has no scalars yet. Fix: train longer')
@@ -90,7 +90,7 @@ def read_training_logs(path: str | os.PathLike, name: str | None = None) -> list
     return logs
 
 
-def chosen_keys(logs: Sequence[TrainingLog], patterns: Sequence[str]) -> list[str]:
+def _chosen_keys(logs: Sequence[_TrainingLog], patterns: Sequence[str]) -> list[str]:
     """Scalars to draw, in the order of patterns with ``*`` and ``?``; a UserError without any."""
     logged = list(dict.fromkeys(key for log in logs for key in log.curves))
     chosen = {}
@@ -103,10 +103,10 @@ def chosen_keys(logs: Sequence[TrainingLog], patterns: Sequence[str]) -> list[st
 
 
 def plot_training_curves(
-    logs: Sequence[TrainingLog], path: str | os.PathLike, patterns: Sequence[str]
+    logs: Sequence[_TrainingLog], path: str | os.PathLike, patterns: Sequence[str]
 ) -> Path:
-    """Draw a panel for each scalar of :func:`chosen_keys`, with a curve for each training."""
-    keys = chosen_keys(logs, patterns)
+    """Draw a panel for each scalar of :func:`_chosen_keys`, with a curve for each training."""
+    keys = _chosen_keys(logs, patterns)
     columns = min(3, len(keys))
     colours = colours_of([log.name for log in logs])
     figure, axes = new_grid(len(keys), columns)

@@ -11,7 +11,7 @@ STEP = 0.1
 
 
 @dataclass(frozen=True)
-class Answer:
+class _Answer:
     """The recommended loss, and the others that are level with the best mean."""
 
     best: str
@@ -21,7 +21,7 @@ class Answer:
 
 def answer(
     values: Values, metric: str, lower_better: bool = False, usual: str | None = None
-) -> Answer:
+) -> _Answer:
     """The answer of the (method, metric, seed) ``values``.
 
     A loss is level with the best mean where the 95 % interval of their paired difference holds 0,
@@ -44,7 +44,8 @@ def answer(
         if name == best:
             continue
         found = compare_paired(runs[best], runs[name])
-        low, high = found.get('ci_low', -math.inf), found.get('ci_high', math.inf)
+        low = found.get('ci_low', -math.inf)
+        high = found.get('ci_high', math.inf)
         widths.append((high - low) / 2)
         # One step of the metric in every pair is its rounding, and no interval of no width.
         is_rounding = low == high and abs(low) < 1.5 * STEP
@@ -57,7 +58,7 @@ def answer(
     if level:
         sentence = f'{recommended} is recommended. {sentence}'
     others = [name for name in (best, *level) if name != recommended]
-    return Answer(recommended, tuple(others), sentence)
+    return _Answer(recommended, tuple(others), sentence)
 
 
 def _sentence(
@@ -68,9 +69,9 @@ def _sentence(
         text = f'Level: {", ".join([best, *level])}.'
     for name, (difference, low, high) in behind.items():
         text += f' {best} is ahead of {name} by {abs(difference):.2f} [{low:+.2f}, {high:+.2f}].'
-    told = [x for x in widths if math.isfinite(x)]
-    if told:
-        text += f' {seeds} seeds can tell differences of about {max(told):.2f}.'
+    finite = [x for x in widths if math.isfinite(x)]
+    if finite:
+        text += f' {seeds} seeds can tell differences of about {max(finite):.2f}.'
     else:
         text += ' One seed tells nothing of chance: raise --budget.'
     return text

@@ -183,7 +183,8 @@ def _explain(chosen: Choices, splits: dict[str, Split], sides: np.ndarray, steps
     low, middle, high = (round(x) for x in np.percentile(sides, [10, 50, 90]))
     strides = STRIDES[chosen.detector]
     stock = ANCHOR_SCALES[chosen.detector][0]
-    smallest, largest = chosen.anchor_scale * strides[0], chosen.anchor_scale * strides[-1]
+    smallest = chosen.anchor_scale * strides[0]
+    largest = chosen.anchor_scale * strides[-1]
     begin = stock * strides[0]
     kind = "mmdet's own" if chosen.anchor_scale == stock else f"mmdet's own begin at {begin}"
     optimiser = "SGD, mmdet's rate for 16 images by the batch"
@@ -219,6 +220,11 @@ def _explain(chosen: Choices, splits: dict[str, Split], sides: np.ndarray, steps
 def _warn(chosen: Choices, splits: dict[str, Split], missed: np.ndarray, boxes: np.ndarray) -> None:
     """Say what the chosen settings cannot mend."""
     train = splits['train']
+    if splits['val'].ann_file.resolve() == train.ann_file.resolve():
+        chosen.warnings.append(
+            'validation has the images of training, so its AP tells how well the model remembers. '
+            'Fix: --val-fraction 0.2, or --val FILE with other images'
+        )
     for name in chosen.classes:
         own = train.classes == name
         share = float(missed[own].mean())
@@ -243,6 +249,6 @@ def _warn(chosen: Choices, splits: dict[str, Split], missed: np.ndarray, boxes: 
     if train.per_image > 100:
         chosen.warnings.append(
             f'an image has {train.per_image} objects, and COCO counts the best 100 detections. '
-            f'Fix: test_cfg.max_per_img={train.per_image} and proposal_nums=(100, 300, '
-            f'{train.per_image}) of CocoMetric'
+            f'Fix: test_cfg.max_per_img={train.per_image} and proposal_nums=(1, 10, '
+            f'{train.per_image}) of mmrank.CocoMetric'
         )

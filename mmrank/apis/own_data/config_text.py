@@ -12,6 +12,8 @@ BASES = {
     'faster-rcnn': 'faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py',
 }
 HEADS = {'atss': 'ATSSHead', 'retinanet': 'RetinaHead'}
+#: mmdet's configs leave out images with a shorter side.
+_LEAST_SIDE = 32
 LOSS = "loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss')"
 
 
@@ -54,7 +56,8 @@ def config_text(chosen: Choices, splits: dict[str, Split], folder: str, work_dir
     if len(chosen.loggers) > 1:
         backends = ', '.join(f"dict(type='{name}')" for name in chosen.loggers)
         lines.append(f'visualizer = dict(vis_backends=[{backends}])')
-    return '\n'.join(lines) + '\n'
+    # mmengine fills in what stands in double braces, also in a name of a class.
+    return '\n'.join(lines).replace('{{', '{\\x7b') + '\n'
 
 
 def _backbone(chosen: Choices) -> list[str]:
@@ -113,18 +116,23 @@ def _loaders(chosen: Choices, splits: dict[str, Split], folder: str, work_dir: s
     """Lines of the data loaders and evaluators."""
     lines = []
     for name, split in splits.items():
-        batch = f'batch_size={chosen.batch_size}, ' if name == 'train' else ''
-        pipeline = 'train_pipeline' if name == 'train' else 'test_pipeline'
+        batch = ''
+        pipeline = 'test_pipeline'
+        if name == 'train':
+            batch = f'batch_size={chosen.batch_size}, '
+            pipeline = 'train_pipeline'
+            if split.sizes.min() < _LEAST_SIDE:
+                pipeline += ', filter_cfg=dict(filter_empty_gt=True, min_size=1)'
         lines += [
             f'{name}_dataloader = dict({batch}dataset=dict(**data, pipeline={pipeline},',
             f'    ann_file={_below(split.ann_file, folder)!r}, '
             f'data_prefix=dict(img={_below(split.image_dir, folder)!r})))',
         ]
     for name in [name for name in splits if name != 'train']:
-        path = splits[name].ann_file.as_posix()
         lines += [
-            f'{name}_evaluator = dict(ann_file={path!r},',
-            f"    classwise=True, outfile_prefix='{work_dir}/{name}')",
+            f"{name}_evaluator = dict(type='mmrank.CocoMetric',",
+            f'    ann_file={splits[name].ann_file.as_posix()!r}, classwise=True,',
+            f'    outfile_prefix={f"{work_dir}/{name}"!r})',
         ]
     if 'test' not in splits:
         lines.append('test_dataloader, test_evaluator = val_dataloader, val_evaluator')

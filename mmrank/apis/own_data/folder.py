@@ -1,5 +1,6 @@
 """Finds the splits of a folder in COCO's format, and reads what a config needs of them."""
 
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -10,12 +11,13 @@ import numpy as np
 from mmrank.datasets.checks.coco_inspect import read_checked
 from mmrank.datasets.checks.coco_report import CocoReport
 from mmrank.errors import UserError
+from mmrank.files import write_atomically
 
 #: Words by which a file, or its folder, names its split.
-WORDS = {
-    'train': re.compile(r'train', re.IGNORECASE),
-    'val': re.compile(r'val', re.IGNORECASE),
-    'test': re.compile(r'test', re.IGNORECASE),
+_WORDS = {
+    'train': {'train', 'training'},
+    'val': {'val', 'valid', 'validation'},
+    'test': {'test', 'testing'},
 }
 
 
@@ -27,6 +29,7 @@ class Split:
         ann_file: The file.
         image_dir: Folder from which the names of the images lead to them.
         report: Classes, counts and problems.
+        sizes: (images, 2) width and height of each image.
         boxes: (n, 2) width and height of each object in pixels, float64.
         classes: (n,) name of the class of each object.
         per_image: Largest number of objects in one image.
@@ -35,15 +38,10 @@ class Split:
     ann_file: Path
     image_dir: Path
     report: CocoReport
+    sizes: np.ndarray
     boxes: np.ndarray
     classes: np.ndarray
     per_image: int
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """(images, 2) width and height of each image, int64."""
-        found = [(width, height) for _, width, height in self.report.images.values()]
-        return np.array(found)
 
 
 def find_splits(folder: str | os.PathLike, **given: str | None) -> dict[str, Split]:
@@ -63,20 +61,46 @@ def find_splits(folder: str | os.PathLike, **given: str | None) -> dict[str, Spl
             'annotations/ and the images'
         )
     splits = {}
-    for name in WORDS:
-        path = Path(given[name]) if given.get(name) else _find_file(folder, name)
+    for name in _WORDS:
+        path = Path(given[name]) if given.get(name) else find_file(folder, name)
         if path is not None:
-            splits[name] = read_split(path, folder, name)
+            splits[name] = _read_split(path, folder, name)
     if 'test' in splits and not len(splits['test'].boxes):
         del splits['test']  # made for a server, which has the boxes
     return splits
 
 
-def _find_file(folder: Path, name: str) -> Path | None:
+def split_file(path: Path, fraction: float, stem: Path) -> tuple[str, str]:
+    """Write an annotation file as two, of the images for training and for validation.
+
+    Args:
+        path: The file.
+        fraction: Share of the images for validation, drawn at random.
+        stem: The files are ``STEM_train.json`` and ``STEM_val.json``.
+    """
+    document, _ = read_checked(path)
+    ids = [image['id'] for image in document['images']]
+    number = round(fraction * len(ids))
+    if not 0 < number < len(ids):
+        raise UserError(f'--val-fraction {fraction} of {len(ids)} images leaves a part empty')
+    chosen = {ids[i] for i in np.random.default_rng(0).permutation(len(ids))[:number]}
+    files = []
+    for name, is_val in (('train', False), ('val', True)):
+        part = dict(
+            document,
+            images=[x for x in document['images'] if (x['id'] in chosen) == is_val],
+            annotations=[x for x in document['annotations'] if (x['image_id'] in chosen) == is_val],
+        )
+        files.append(f'{stem}_{name}.json')
+        write_atomically(json.dumps(part).encode(), files[-1])
+    return files[0], files[1]
+
+
+def find_file(folder: Path, name: str) -> Path | None:
     """The annotation file of a split; None only for a test split."""
     there = [*folder.glob('*.json'), *folder.glob('*/*.json')]
     there = sorted(path for path in there if not path.name.startswith('image_info'))
-    found = [path for path in there if _split_of(path) == name]
+    found = [path for path in there if _split_of(path.relative_to(folder)) == name]
     # COCO's own folder also holds captions and key points.
     found = [x for x in found if x.name.startswith('instances')] or found
     if len(found) == 1:
@@ -90,73 +114,67 @@ def _find_file(folder: Path, name: str) -> Path | None:
     if name == 'test':
         return None
     shown = ', '.join(str(path.relative_to(folder)) for path in there[:4]) or 'no JSON file'
+    fix = 'labels of YOLO, VOC or CSV become one by mmrank convert'
+    if name == 'val' and there:
+        fix = '--val-fraction 0.2 takes a fifth of the images of the training file'
     raise UserError(
         f'{folder} has no annotation file for {name} (there is: {shown}).\n  Fix: put it at '
-        f'{folder / "annotations" / name}.json, or pass --{name} FILE; labels of YOLO, VOC or CSV '
-        'become one by mmrank convert'
+        f'{folder / "annotations" / name}.json, or pass --{name} FILE; {fix}'
     )
 
 
 def _split_of(path: Path) -> str | None:
-    """The split that the name of a file says or, where it says none, the name of its folder."""
+    """The split that a file or folder names, or else the folder that it is in."""
     for text in (path.stem, path.parent.name):
-        for name, word in WORDS.items():
-            if word.search(text):
-                return name
+        words = {*re.split('[^a-z]+', text.lower())}
+        found = [name for name, own in _WORDS.items() if words & own]
+        if found:
+            return found[0] if len(found) == 1 else None
     return None
 
 
-def read_split(path: Path, folder: Path, name: str) -> Split:
+def _read_split(path: Path, folder: Path, name: str) -> Split:
     """Read an annotation file and find its images below the folder."""
-    document, report = read_checked(path, require_annotations=name != 'test')
+    _, report = read_checked(path, require_annotations=name != 'test')
     if not report.images:
         raise UserError(f'{path} has no image.\n  Fix: the annotation file of the {name} split')
-    entries = [
-        entry
-        for index, entry in enumerate(document.get('annotations') or [])
-        if index not in report.bad_annotations and not entry.get('iscrowd')
-    ]
-    if not entries and name != 'test':
+    columns = report.columns
+    is_object = columns.crowd == 0
+    if not is_object.any() and name != 'test':
         raise UserError(
             f'{path} has no box: {report.num_images} images, 0 objects.\n  Fix: the file with the '
             f'boxes of the {name} split, as --{name} FILE'
         )
-    per_image: dict = {}
-    for entry in entries:
-        per_image[entry['image_id']] = per_image.get(entry['image_id'], 0) + 1
     return Split(
         path,
         _find_images(path, folder, name, report),
         report,
-        np.array([entry['bbox'][2:] for entry in entries], dtype=np.float64).reshape(-1, 2),
-        np.array([report.names[entry['category_id']] for entry in entries]),
-        max(per_image.values(), default=0),
+        np.array([size for _, *size in report.images.values()]),
+        columns.box[is_object, 2:],
+        np.array([*report.names.values()])[columns.label[is_object]],
+        int(np.bincount(columns.image[is_object], minlength=1).max()),
     )
-
-
-def _folders(folder: Path) -> list[Path]:
-    """The folder and all below it, also behind links, each once."""
-    found = []
-    seen = set()
-    for place, names, _ in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        if real in seen:
-            names.clear()  # a link that leads back
-            continue
-        seen.add(real)
-        found.append(Path(place))
-    return found
 
 
 def _find_images(path: Path, folder: Path, name: str, report: CocoReport) -> Path:
     """The folder that holds the first, a middle and the last image of a file."""
     names = [file_name for file_name, _, _ in report.images.values()]
+    if os.path.isabs(names[0]):
+        return folder
     probes = [names[0], names[len(names) // 2], names[-1]]
-    found = [x for x in _folders(folder) if all((x / probe).is_file() for probe in probes)]
+    # Also links to folders, which are not followed further.
+    places = {Path(place, x) for place, inner, _ in os.walk(folder) for x in ['.', *inner]}
+    found = sorted(x for x in places if all((x / probe).is_file() for probe in probes))
     if not found:
         raise UserError(
             f'the images of {path} are not below {folder}: no folder there leads to {names[0]!r}.\n'
             '  Fix: --coco with the folder that holds annotations and images'
         )
-    # Of several, the one that is named after the split.
-    return min(found, key=lambda place: (not WORDS[name].search(str(place)), len(place.parts)))
+    named = [x for x in found if _split_of(x.relative_to(folder)) == name] if found[1:] else found
+    if len(named) != 1:
+        raise UserError(
+            f'{names[0]!r} of {path} is in {len(found)} folders: '
+            f'{", ".join(map(str, found[:4]))}.\n  Fix: put the folder into file_name, or name it '
+            f'{name}'
+        )
+    return named[0]

@@ -1,26 +1,69 @@
 """Outputs of the frozen part of a model, stored once, for heads that are trained on them.
 
 A file ``NAME.maps`` holds the feature maps of each sample one after the other in float16, and
-``NAME.index`` their places with the data samples. A sample is an image as one random pass of the
-training pipeline made it, so a file of two passes has two samples for each image.
+``NAME.index`` their places with the data samples, as plain containers: whoever may write into the
+folder can run no code. A sample is an image as one random pass of the training pipeline made it, so
+a file of two passes has two samples for each image.
 """
 
 import copy
-import pickle
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from mmengine.model import BaseDataPreprocessor, BaseModule
+from mmengine.structures import BaseDataElement
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.data import Dataset
 
+from mmrank.checkpoint_loading import load_checkpoint
 from mmrank.errors import UserError
 from mmrank.files import replace_atomically
 from mmrank.registry import DATASETS, MODELS
+
+#: Where the classes of data samples, and of what is in them, come from.
+_CLASSES = {
+    'BaseDataElement': 'mmengine.structures',
+    'InstanceData': 'mmengine.structures',
+    'LabelData': 'mmengine.structures',
+    'PixelData': 'mmengine.structures',
+    'DetDataSample': 'mmdet.structures',
+    'BitmapMasks': 'mmdet.structures.mask',
+    'PolygonMasks': 'mmdet.structures.mask',
+    'DataSample': 'mmpretrain.structures',
+}
+
+
+def _plain(value: Any) -> Any:
+    """A data sample, or a part of one, as plain containers."""
+    kind = type(value).__name__
+    if isinstance(value, BaseDataElement):
+        return dict(kind=kind, metainfo=_plain(value.metainfo), data=_plain(dict(value.items())))
+    if kind in ('BitmapMasks', 'PolygonMasks'):
+        return dict(kind=kind, masks=_plain(value.masks), height=value.height, width=value.width)
+    if isinstance(value, dict):
+        return {key: _plain(x) for key, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(x) for x in value] if kind == 'list' else tuple(map(_plain, value))
+    return value
+
+
+def _from_plain(value: Any) -> Any:
+    """What :func:`_plain` was given."""
+    if isinstance(value, list):
+        return [_from_plain(x) for x in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _from_plain(x) for key, x in value.items()}
+    if 'kind' not in found:
+        return found
+    name = found.pop('kind')
+    made = getattr(import_module(_CLASSES[name]), name)
+    return made(**found.pop('data', {}), **found)
 
 
 def write_samples(
@@ -55,15 +98,16 @@ def write_samples(
                     'hold. Fix: weights that are trained, by --checkpoint'
                 )
             file.write(flat.half().numpy().data)
-            entries.append((place, shapes, sample))
+            entries.append((place, shapes, _plain(sample)))
             place += flat.numel()
             if 2e-9 * place > limit:
                 raise UserError(
                     f'{len(entries)} samples take {2e-9 * place:.1f} GB. Fix: fewer images '
                     '(--images), or a larger --disk'
                 )
-    with replace_atomically(path.with_suffix('.index')) as part, open(part, 'wb') as file:
-        pickle.dump((entries, metainfo), file)
+    index = dict(entries=entries, metainfo=_plain(metainfo), size=place)
+    with replace_atomically(path.with_suffix('.index')) as part:
+        torch.save(index, part)
 
 
 @DATASETS.register_module()
@@ -75,20 +119,31 @@ class StoredSamples(Dataset):
     """
 
     def __init__(self, path: str) -> None:
-        with open(Path(path).with_suffix('.index'), 'rb') as file:
-            # Written by this tool, beside its own trainings.
-            stored = pickle.load(file)  # nosec B301
-        self._entries = stored[0]
-        self.metainfo = stored[1]
-        self._values = np.memmap(Path(path).with_suffix('.maps'), np.float16, 'r')
+        index = Path(path).with_suffix('.index')
+        maps = Path(path).with_suffix('.maps')
+        try:
+            if not (index.is_file() and maps.is_file()):
+                raise ValueError('a file is not there')
+            stored = load_checkpoint(index, trust=False)
+            self.metainfo = stored['metainfo']
+            self._entries = [(int(place), list(x), dict(y)) for place, x, y in stored['entries']]
+            self._values = np.memmap(maps, np.float16, 'r')
+            if len(self._values) != stored['size']:
+                raise ValueError(f'{maps.name} is torn')
+            self[len(self) - 1]
+        except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise UserError(
+                f'stored features {path} are damaged: {error}. Fix: remove the folder '
+                f'{Path(path).parent}, to store them again'
+            ) from error
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get_data_info(self, index: int) -> dict:
         """The classes of a sample, which hooks count."""
-        sample = self._entries[index][2]
-        return {key: sample.get(key) for key in ('gt_label', 'gt_score') if key in sample}
+        sample = self._entries[index][2]['data']
+        return {key: sample[key] for key in ('gt_label', 'gt_score') if key in sample}
 
     def get_cat_ids(self, index: int) -> list[int]:
         """Class indices of a sample."""
@@ -105,7 +160,7 @@ class StoredSamples(Dataset):
             values = np.array(self._values[place:end], np.float32, subok=False)
             maps.append(torch.from_numpy(values).reshape(shape))
             place = end
-        return dict(inputs=tuple(maps), data_samples=copy.deepcopy(sample))
+        return dict(inputs=tuple(maps), data_samples=_from_plain(copy.deepcopy(sample)))
 
 
 @MODELS.register_module()

@@ -1,18 +1,17 @@
-"""Pictures of a data set: a t-SNE map of its embeddings, the sizes of its classes."""
+"""A t-SNE map of the embeddings of a data set."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.visualization.figures import new_grid, new_panels, save, shorten
-from mmrank.visualization.palette import colour, colours_of
+from mmrank.imports import required_package
+from mmrank.visualization.figures import new_panels, save, shorten
+from mmrank.visualization.palette import colours_of
 
 #: More names than this make no readable legend.
 _NAMED_CLASSES = 20
@@ -20,8 +19,7 @@ _NAMED_CLASSES = 20
 _PER_CLASS, _PERPLEXITY = 100, 30
 
 
-@dataclass(frozen=True)
-class EmbeddingMap:
+class _EmbeddingMap(NamedTuple):
     """Samples on a plane."""
 
     name: str  # Of the model
@@ -44,22 +42,17 @@ def choose_samples(labels: np.ndarray, num_classes: int) -> np.ndarray:
     return np.sort(np.concatenate(rows))
 
 
-def neighbour_purity(distances: np.ndarray, labels: np.ndarray) -> float:
+def _neighbour_purity(distances: np.ndarray, labels: np.ndarray) -> float:
     """Percent of samples whose nearest other one is of their class."""
     distances = distances.copy()
     np.fill_diagonal(distances, np.inf)
     return float(100 * (labels[distances.argmin(1)] == labels).mean())
 
 
-def make_map(name: str, features: RetrievalFeatures, rows: np.ndarray) -> EmbeddingMap:
+def make_map(name: str, features: RetrievalFeatures, rows: np.ndarray) -> _EmbeddingMap:
     """Place samples on a plane by t-SNE (van der Maaten and Hinton, 2008) of cosine distances."""
-    try:
+    with required_package('sklearn', 'a map of embeddings', 'pip install scikit-learn'):
         from sklearn.manifold import TSNE
-    except ImportError as error:
-        raise UserError(
-            'a map of embeddings requires scikit-learn, which is not '
-            'installed. Fix: pip install scikit-learn'
-        ) from error
     if len(rows) <= 3 * _PERPLEXITY:
         raise UserError(
             f'{name}: {len(rows)} samples are too few. Fix: more than {3 * _PERPLEXITY}, of more '
@@ -75,17 +68,17 @@ def make_map(name: str, features: RetrievalFeatures, rows: np.ndarray) -> Embedd
     tsne = TSNE(perplexity=_PERPLEXITY, init='random', metric='precomputed', random_state=0)
     places = tsne.fit_transform(distances)
     offsets = places[:, None] - places
-    return EmbeddingMap(
+    return _EmbeddingMap(
         name,
         places,
         labels,
-        neighbour_purity(distances, labels),
-        neighbour_purity((offsets**2).sum(-1), labels),
+        _neighbour_purity(distances, labels),
+        _neighbour_purity((offsets**2).sum(-1), labels),
     )
 
 
 def plot_maps(
-    maps: Sequence[EmbeddingMap],
+    maps: Sequence[_EmbeddingMap],
     path: str | os.PathLike,
     classes: Mapping[int, str] | Sequence[str] | None = None,
 ) -> Path:
@@ -110,41 +103,3 @@ def plot_maps(
         place = dict(loc='outside lower center', ncols=5)
         figure.legend(handles, labels, fontsize=7, frameon=False, markerscale=2, **place)
     return save(figure, path)
-
-
-# Up to this many images a class every number has a bar of its own.
-_SINGLE_BARS = 40
-
-
-def plot_class_counts(histograms: Mapping[str, Mapping[int, int]], path: str | os.PathLike) -> Path:
-    """Draw a histogram for each split, one above the other."""
-    figure, axes = new_grid(max(len(histograms), 1), 1, 6.4, 2.3)
-    largest = max((max(h) for h in histograms.values() if h), default=1)
-    edges = _edges(largest)
-    for index, (axis, (name, histogram)) in enumerate(zip(axes, histograms.items())):
-        sizes = list(histogram)
-        weights = [histogram[size] for size in sizes]
-        style = dict(color=colour(index), edgecolor='white', linewidth=0.5)
-        axis.hist(sizes, bins=edges, weights=weights, **style)
-        if largest > _SINGLE_BARS:
-            axis.set_xscale('log')
-            axis.xaxis.set_major_formatter(StrMethodFormatter('{x:g}'))
-        else:
-            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.set_xlim(edges[0], edges[-1])
-        axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        classes = sum(histogram.values())
-        images = sum(size * n for size, n in histogram.items())
-        axis.set_title(f'{name}: {classes:,} classes, {images:,} images', fontsize=9, loc='left')
-        axis.set_ylabel('classes', fontsize=9)
-    axes[-1].set_xlabel('images in a class', fontsize=9)
-    return save(figure, path, dpi=120)
-
-
-def _edges(largest: int) -> np.ndarray:
-    """Edges of the bars, between whole numbers."""
-    if largest <= _SINGLE_BARS:
-        return np.arange(largest + 1) + 0.5
-    steps = 3 * math.ceil(math.log2(largest))
-    edges = np.unique(np.geomspace(1, largest + 1, steps).round())
-    return edges - 0.5

@@ -44,7 +44,7 @@ def _parse(word: str) -> Entry:
     return Entry(name or path.stem, path, find_checkpoint(word, checkpoint))
 
 
-def use_retrieval_metric(cfg: Any, out_file: str, name: str) -> list[str]:
+def _use_retrieval_metric(cfg: Any, out_file: str, name: str) -> None:
     """Let the test of a config write features, and do nothing else."""
     if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
         raise UserError(
@@ -57,13 +57,6 @@ def use_retrieval_metric(cfg: Any, out_file: str, name: str) -> list[str]:
     metric = own[0] if own else dict(type=_METRIC)
     metric['out_file'] = out_file
     cfg.test_evaluator = metric
-    per_class = metric.pop('gallery_per_class', None)
-    if per_class is None:
-        return []
-    return [
-        f'{name}: gallery_per_class={per_class} is left out; in the report '
-        'every image searches all others.'
-    ]
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -125,8 +118,7 @@ def _features_of(
         say(f'{entry.name}: tested before, features in {path}')
         return path
     say(f'{entry.name}: testing, log in {cfg.work_dir}')
-    for note in use_retrieval_metric(cfg, str(path), entry.name):
-        say(note)
+    _use_retrieval_metric(cfg, str(path), entry.name)
     cfg.load_from = str(entry.checkpoint)
     # Two configs of one name within a second are one to mmengine.
     cfg.experiment_name = path.stem

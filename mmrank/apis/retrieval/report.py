@@ -2,13 +2,12 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 from rich.table import Table
 
@@ -43,18 +42,13 @@ class RetrievalResult:
 
 
 def evaluate_features(
-    name: str,
-    features: RetrievalFeatures,
-    *,
-    recall_at: Sequence[int] = (1, 10, 100, 1000),
-    points: int = 101,
-    progress: Callable[[int, int], None] | None = None,
+    name: str, features: RetrievalFeatures, *, recall_at: Sequence[int] = (1, 10, 100, 1000)
 ) -> RetrievalResult:
     """Compute all figures and curves in one pass over the gallery."""
     rows = features.rows_of_gallery()
     size = rows.numel() - int(features.in_gallery is None)
     recall_at = [k for k in recall_at if k <= size]
-    curves = retrieval_curves(*features.sets(), points=points, progress=progress)
+    curves = retrieval_curves(*features.sets())
     figures = curves.figures
     summary = figures.summary(recall_at)
     queries = summary.pop('queries')
@@ -93,7 +87,8 @@ def check_same_test_set(models: dict[str, RetrievalFeatures]) -> None:
                 f'{len(first.labels)} of {first_name!r}. Fix: test both on the same data set, '
                 'without shuffling.'
             )
-        one, two = first.in_gallery, other.in_gallery
+        one = first.in_gallery
+        two = other.in_gallery
         if (one is None) != (two is None) or (one is not None and not one.equal(two)):
             raise UserError(
                 f'{name!r} has another gallery than {first_name!r}. Fix: set the same gallery_key '
@@ -104,12 +99,7 @@ def check_same_test_set(models: dict[str, RetrievalFeatures]) -> None:
 _TITLES = {'mAP': 'mAP', 'R_precision': 'R-Precision', 'MAP_at_R': 'MAP@R'}
 
 
-def metric_title(name: str) -> str:
-    """Name of a metric for people, such as ``'R@10'``."""
-    return _TITLES.get(name, name.replace('recall@', 'R@'))
-
-
-def retrieval_cells(
+def _cells(
     results: Sequence[RetrievalResult],
 ) -> tuple[list[str], list[list[str]], list[list[bool]]]:
     """Text of the table in percent, and which cells are best."""
@@ -119,7 +109,7 @@ def retrieval_cells(
         values = [r.metrics[name] for r in results]
         columns.append([f'{100 * v:.2f}' for v in values])
         marks.append(best_cells(columns[-1], values))
-    header = ['method', *map(metric_title, results[0].metrics)]
+    header = ['method', *(_TITLES.get(x, x.replace('recall@', 'R@')) for x in results[0].metrics)]
     return header, [list(row) for row in zip(*columns)], [list(row) for row in zip(*marks)]
 
 
@@ -133,7 +123,7 @@ def describe_test_set(result: RetrievalResult) -> str:
 
 def rich_retrieval(results: Sequence[RetrievalResult]) -> Table:
     """The table for the console, in percent; the best is bold."""
-    return console_table(*retrieval_cells(results), title='retrieval, %')
+    return console_table(*_cells(results), title='retrieval, %')
 
 
 def write_retrieval_table(
@@ -141,7 +131,7 @@ def write_retrieval_table(
 ) -> list[Path]:
     """Write ``retrieval.md`` (percent) and ``retrieval.csv`` (unrounded)."""
     folder = Path(folder)
-    lines = ['# Retrieval', '', *markdown_table(*retrieval_cells(results)), '']
+    lines = ['# Retrieval', '', *markdown_table(*_cells(results)), '']
     lines.append(f'Percent. {describe_test_set(results[0])}')
     markdown = folder / 'retrieval.md'
     write_atomically(('\n'.join(lines) + '\n').encode(), markdown)
@@ -150,34 +140,44 @@ def write_retrieval_table(
     return [markdown, write_csv_atomically(rows, folder / 'retrieval.csv')]
 
 
-_LONGEST_NAME = 32
-
-
-def plot_precision_recall(results: Sequence[RetrievalResult], path: str | os.PathLike) -> Path:
-    """Draw a mean precision-recall curve for each model."""
-    figure, ((axis,),) = new_panels(1, 1, 5.2, 4.6)
-    for result, style in zip(results, _styles(results)):
-        label = _label(result, 'mAP', result.metrics['mAP'])
+def plot_curves(results: Sequence[RetrievalResult], folder: str | os.PathLike) -> list[Path]:
+    """Draw ``precision_recall.png`` and ``recall_at_k.png``, a curve for each model."""
+    axis = _curves(
+        [f'mAP {100 * r.metrics["mAP"]:.2f}' for r in results],
+        results,
         # Between two thresholds the interpolated precision is the later.
-        axis.plot(result.recall, result.precision, label=label, drawstyle='steps-pre', **style)
+        [(r.recall, r.precision, dict(drawstyle='steps-pre')) for r in results],
+    )
     axis.set(xlim=(0, 1), ylim=(0, 1), xlabel='recall', ylabel='precision, mean over queries')
-    return _save(figure, axis, path)
-
-
-def plot_recall_at_k(results: Sequence[RetrievalResult], path: str | os.PathLike) -> Path:
-    """Draw Recall@K over K for each model."""
-    figure, ((axis,),) = new_panels(1, 1, 5.2, 4.6)
-    for result, style in zip(results, _styles(results)):
-        label = _label(result, 'R@1', result.recall_at[0])
-        axis.plot(result.cutoffs, result.recall_at, label=label, **style)
+    paths = [save(axis.figure, Path(folder) / 'precision_recall.png')]
+    axis = _curves(
+        [f'R@1 {100 * r.recall_at[0]:.2f}' for r in results],
+        results,
+        [(r.cutoffs, r.recall_at, {}) for r in results],
+    )
     last = max(result.cutoffs[-1] for result in results)
-    lowest = min(result.recall_at[0] for result in results)
     axis.set(xscale='log', xlim=(1, max(last, 2)), xlabel='K', ylabel='Recall@K')
     # From the tenth below: differences near 1 are the interesting ones.
+    lowest = min(result.recall_at[0] for result in results)
     axis.set_ylim(int(min(lowest, 0.9) * 10) / 10, 1)
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f'{x:,.0f}'))
-    return _save(figure, axis, path)
+    return [*paths, save(axis.figure, Path(folder) / 'recall_at_k.png')]
+
+
+def _curves(figures: Sequence[str], results: Sequence[RetrievalResult], lines: Sequence) -> Axes:
+    """One panel with a line for each model, and its name and figure above."""
+    figure, ((axis,),) = new_panels(1, 1, 5.2, 4.6)
+    colours = colours_of([result.name for result in results])
+    for index, (text, result, (x, y, style)) in enumerate(zip(figures, results, lines)):
+        label = f'{shorten(result.name, 32)} ({text})'
+        look = dict(style, color=colours[index], linestyle=dash(index), label=label)
+        # A precision of 1 is not to be cut by the frame.
+        axis.plot(x, y, linewidth=1.8, clip_on=False, zorder=3, **look)
+    # Above the axes: inside, it would cover curves of some models.
+    place = dict(loc='outside upper left', fontsize=9, frameon=False, handlelength=3)
+    figure.legend(*axis.get_legend_handles_labels(), **place)
+    return axis
 
 
 def write_curves(results: Sequence[RetrievalResult], path: str | os.PathLike) -> Path:
@@ -194,24 +194,3 @@ def write_curves(results: Sequence[RetrievalResult], path: str | os.PathLike) ->
     }
     write_atomically(json.dumps(content, indent=1).encode(), path)
     return Path(path)
-
-
-def _styles(results: Sequence[RetrievalResult]) -> list[dict]:
-    # A precision of 1 is not to be cut by the frame.
-    shared = dict(linewidth=1.8, clip_on=False, zorder=3)
-    colours = colours_of([result.name for result in results])
-    return [dict(shared, color=own, linestyle=dash(i)) for i, own in enumerate(colours)]
-
-
-def _label(result: RetrievalResult, metric: str, value: float) -> str:
-    name = shorten(result.name, _LONGEST_NAME)
-    return f'{name} ({metric} {100 * value:.2f})'
-
-
-def _save(figure: Figure, axis: Axes, path: str | os.PathLike) -> Path:
-    # Above the axes: inside, it would cover curves of some models.
-    handles, names = axis.get_legend_handles_labels()
-    figure.legend(
-        handles, names, loc='outside upper left', fontsize=9, frameon=False, handlelength=3
-    )
-    return save(figure, path)

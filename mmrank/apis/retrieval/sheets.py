@@ -3,8 +3,8 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,12 +18,12 @@ from mmrank.apis.retrieval.report import RetrievalResult
 from mmrank.errors import MissingFileError, UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import nearest_in_gallery
-from mmrank.visualization.figures import fit_text, fit_two_lines, shorten
+from mmrank.visualization.figures import fit_text, shorten
 
 CHOICES = ('random', 'worst', 'best', 'differing')
 
 
-def select_queries(
+def _select_queries(
     average_precision: Sequence[np.ndarray], labels: np.ndarray, how: str, count: int, seed: int = 0
 ) -> list[int]:
     """Choose queries with a positive, of as many different classes as there are."""
@@ -50,35 +50,33 @@ def select_queries(
     return [int(i) for i in chosen]
 
 
-@dataclass(frozen=True)
-class Neighbour:
+class _Neighbour(NamedTuple):
     """One image that was found."""
 
-    path: Path  # Its file
-    score: float  # Similarity to the query
-    label: str  # Name of its class
-    is_right: bool  # Whether that is the query's class
+    path: Path
+    score: float
+    label: str
+    is_right: bool
 
 
-@dataclass(frozen=True)
-class Neighbours:
-    """One query of one model."""
+class _Neighbours(NamedTuple):
+    """One query of one model, and what was found, best first."""
 
-    model: str  # Name of the model
-    path: Path  # Image file of the query
-    label: str  # Name of its class
-    average_precision: float  # Of this query, in [0, 1]; NaN without a positive
-    num_positives: int  # Right images in the gallery
-    found: tuple[Neighbour, ...]  # Best first
+    model: str
+    path: Path
+    label: str
+    average_precision: float  # In [0, 1]; NaN without a positive
+    num_positives: int
+    found: list[_Neighbour]
 
 
-def find_neighbours(
+def _find_neighbours(
     features: RetrievalFeatures,
     result: RetrievalResult,
     queries: Sequence[int],
     count: int = 10,
     root: str | os.PathLike = '.',
-) -> list[Neighbours]:
+) -> list[_Neighbours]:
     """Search the gallery for a few queries."""
     if features.paths is None:
         raise UserError(
@@ -87,30 +85,38 @@ def find_neighbours(
             "'img_path', or skip the sheets."
         )
     gallery = features.rows_of_gallery()
-    positions = torch.as_tensor(list(queries), device=gallery.device)
+    positions = torch.as_tensor(queries, device=gallery.device)
     rows = features.rows_of_queries()[positions]
     own = positions if features.in_gallery is None else None
     scores, found = nearest_in_gallery(
         features.features[rows], features.gallery_embeddings(), count, own=own
     )
-    found = gallery.cpu()[found.cpu()].tolist()
-    labels = features.labels.tolist()
     root = Path(root)
-    rows_found = []
-    for query, row, of_query, of_scores in zip(queries, rows.tolist(), found, scores.tolist()):
-        neighbours = []
-        for i, score in zip(of_query, of_scores):
-            name = _class_name(features, labels[i])
-            is_right = labels[i] == labels[row]
-            neighbours.append(Neighbour(root / features.paths[i], score, name, is_right))
-        ap = result.average_precision[query]
-        positives = result.num_positives[query]
-        label = _class_name(features, labels[row])
-        path = root / features.paths[row]
-        rows_found.append(
-            Neighbours(result.name, path, label, float(ap), int(positives), tuple(neighbours))
+    labels = features.labels.tolist()
+    described = []
+    for query, row, columns, values in zip(
+        queries, rows.tolist(), gallery[found].tolist(), scores.tolist()
+    ):
+        neighbours = [
+            _Neighbour(
+                root / features.paths[i],
+                score,
+                _class_name(features, labels[i]),
+                labels[i] == labels[row],
+            )
+            for i, score in zip(columns, values)
+        ]
+        described.append(
+            _Neighbours(
+                result.name,
+                root / features.paths[row],
+                _class_name(features, labels[row]),
+                float(result.average_precision[query]),
+                int(result.num_positives[query]),
+                neighbours,
+            )
         )
-    return rows_found
+    return described
 
 
 def _class_name(features: RetrievalFeatures, label: int) -> str:
@@ -130,21 +136,8 @@ _GAP, _TEXT, _LEFT, _TOP = 0.08, 0.4, 1.6, 0.62
 _DPI = 140
 
 
-def draw_retrieval_sheet(
-    rows: Sequence[Neighbours], path: str | os.PathLike, title: str = ''
-) -> Path:
-    """Draw a sheet: a row a query (of a model), the query first, the best image next."""
-    figure = sheet_figure(rows, title)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=_DPI)
-    return path
-
-
-def sheet_figure(rows: Sequence[Neighbours], title: str) -> Figure:
+def _sheet_figure(rows: Sequence[_Neighbours], title: str) -> Figure:
     """The figure of a sheet, with an axis for each image."""
-    if not rows:
-        raise ValueError('draw_retrieval_sheet needs at least one query')
     columns = 1 + max(4, *(len(row.found) for row in rows))
     width = _LEFT + columns * (_CELL + _GAP)
     height = _TOP + len(rows) * (_CELL + _TEXT)
@@ -153,7 +146,8 @@ def sheet_figure(rows: Sequence[Neighbours], title: str) -> Figure:
     gaps = dict(bottom=_TEXT / height, wspace=_GAP / _CELL, hspace=_TEXT / _CELL)
     grid = figure.subplots(len(rows), columns, squeeze=False, gridspec_kw=sides | gaps)
     figure.text(0.08 / width, 1 - 0.2 / height, title, fontsize=10, va='center')
-    x, y = _LEFT / width, 1 - 0.46 / height
+    x = _LEFT / width
+    y = 1 - 0.46 / height
     for text, colour in (
         ('query', _QUERY),
         ('✓ same class, solid frame', _RIGHT),
@@ -198,27 +192,22 @@ def _frame(axis: Axes, colour: str, line: str | tuple, width: float) -> None:
     )
 
 
-def _describe_query(axis: Axes, row: Neighbours, with_model: bool) -> None:
-    name = fit_two_lines(row.label, _LEFT - 0.2, 8, 'bold')
+def _describe_query(axis: Axes, row: _Neighbours, with_model: bool) -> None:
     lines = [fit_text(row.model, _LEFT - 0.2, 8)] if with_model else []
     if not math.isnan(row.average_precision):
         lines.append(f'AP {100 * row.average_precision:.1f}')
     lines.append(f'{row.num_positives:,} in gallery')
     style = dict(transform=axis.transAxes, ha='right', va='top', fontsize=8, linespacing=1.3)
-    axis.text(-0.08, 0.97, '\n'.join(name), weight='bold', **style)
-    axis.text(-0.08, 0.94 - 0.14 * len(name), '\n'.join(lines), **style)
+    axis.text(-0.08, 0.97, fit_text(row.label, _LEFT - 0.2, 8, 'bold'), weight='bold', **style)
+    axis.text(-0.08, 0.8, '\n'.join(lines), **style)
 
 
-def _describe(axis: Axes, neighbour: Neighbour) -> None:
-    right = neighbour.is_right
-    score = neighbour.score
-    colour, line, mark = (_RIGHT, '-', '✓') if right else (_WRONG, _DASHED, '✗')
+def _describe(axis: Axes, neighbour: _Neighbour) -> None:
+    colour, line, mark = (_RIGHT, '-', '✓') if neighbour.is_right else (_WRONG, _DASHED, '✗')
     _frame(axis, colour, line, 2.2)
-    # Dot products may be large.
-    number = f'{score:.3f}' if abs(score) < 10 else f'{score:.4g}'
     style = dict(transform=axis.transAxes, ha='center', va='top')
-    axis.text(0.5, -0.05, f'{mark} {number}', fontsize=8, color=colour, **style)
-    if not right:
+    axis.text(0.5, -0.05, f'{mark} {neighbour.score:.3f}', fontsize=8, color=colour, **style)
+    if not neighbour.is_right:
         label = fit_text(neighbour.label, _CELL + 0.03, 6.5)
         axis.text(0.5, -0.19, label, fontsize=6.5, color=_QUERY, **style)
 
@@ -243,33 +232,30 @@ def draw_sheets(
     root: str | os.PathLike = '.',
 ) -> list[Path]:
     """Draw ``sheet_<choice>_<model>.png`` and ``sheet_differing.png``."""
-    folder = Path(folder)
     first = next(iter(models.values()))
     labels = first.labels[first.rows_of_queries()].cpu().numpy()
-    precision = [result.average_precision for result in results]
+    by_name = {result.name: result for result in results}
+    Path(folder).mkdir(parents=True, exist_ok=True)
     paths = []
 
-    def search(result, queries):
-        return find_neighbours(models[result.name], result, queries, top_k, root)
+    def draw(how: str, title: str, names: Sequence[str], part: str, count: int) -> None:
+        """Draw a sheet: of each query a row by one model, or by the best and the worst of all."""
+        precision = [by_name[name].average_precision for name in names]
+        rows = []
+        for query in _select_queries(precision, labels, how, count, seed):
+            order = sorted(names, key=lambda name: -by_name[name].average_precision[query])
+            for name in dict.fromkeys((order[0], order[-1])):
+                rows += _find_neighbours(models[name], by_name[name], [query], top_k, root)
+        paths.append(Path(folder) / f'sheet_{part}.png')
+        _sheet_figure(rows, title).savefig(paths[-1], dpi=_DPI)
 
     for how in sheets:
-        if how == 'differing':
-            if len(results) < 2:
-                continue
+        title = _TITLES[how]
+        if how != 'differing':
+            for name in by_name:
+                part = f'{how}_{safe_name(name)}'
+                draw(how, f'{shorten(name, 40)}: {title}', [name], part, num_queries)
+        elif len(results) > 1:
             # Two rows a query, so half as many of them.
-            count = max(num_queries // 2, 1)
-            chosen = select_queries(precision, labels, how, count, seed)
-            rows = []
-            for query in chosen:
-                order = sorted(results, key=lambda r, q=query: -r.average_precision[q])
-                rows += search(order[0], [query]) + search(order[-1], [query])
-            path = folder / 'sheet_differing.png'
-            paths.append(draw_retrieval_sheet(rows, path, _TITLES[how].capitalize()))
-            continue
-        for result, own in zip(results, precision):
-            chosen = select_queries([own], labels, how, num_queries, seed)
-            path = folder / f'sheet_{how}_{safe_name(result.name)}.png'
-            title = f'{shorten(result.name, 40)}: {_TITLES[how]}'
-            rows = search(result, chosen)
-            paths.append(draw_retrieval_sheet(rows, path, title))
+            draw(how, title.capitalize(), [*by_name], how, max(num_queries // 2, 1))
     return paths

@@ -95,8 +95,6 @@ class SeedPlan:
     tune_folds: tuple[int, ...] = ()
     # Overrides of the tuning runs alone, such as a training split without the validation classes
     tune_options: Mapping[str, str] = field(default_factory=dict)
-    executor: str = 'local'  # Where the runs are executed. It changes no result and no folder.
-    executor_options: Mapping[str, str] = field(default_factory=dict)  # Options of the executor
 
     @property
     def decisive_metric(self) -> str:
@@ -111,55 +109,33 @@ class SeedPlan:
     def check(self) -> None:
         """Check that the fields fit together; a :class:`UserError` names the field and the fix."""
         names = [method.name for method in self.methods]
-        absent = set(self.tune_folds) - set(range(len(self.folds)))
-        tuned = any(method.grid for method in self.methods)
-        common = sorted(set(self.seeds) & set(self.tune_seeds))
-        for wrong, message in (
-            (not names, '`methods` is empty: set at least one config.'),
-            (
-                len(set(names)) < len(names),
-                f'`methods` has the names {names}: two rows of the table would be one. Name each '
-                'differently.',
-            ),
-            (
-                self.baseline not in names,
-                f'`baseline` {self.baseline!r} is not one of the methods {names}.',
-            ),
-            (not self.seeds, '`seeds` is empty: set one or more integers.'),
+        metrics = [*self.metrics, self.tune_metric]
+        is_tuned = any(method.grid for method in self.methods)
+        common = sorted({*self.seeds} & {*self.tune_seeds})
+        no_fold = [fold for fold in self.tune_folds if fold >= len(self.folds)]
+        not_measured = [name for name in self.lower_better if name not in metrics]
+        for is_wrong, fault, fix in (
+            (not names, 'methods: []', 'one or more configs'),
+            (len({*names}) < len(names), f'methods: {names}', 'a name of its own for each'),
+            (self.baseline not in names, f'baseline: {self.baseline}', f'one of {names}'),
+            (not self.seeds, 'seeds: []', 'one or more integers'),
+            (not self.metrics, 'metrics: []', "keys of the evaluator's metrics"),
+            (not_measured, f'lower_better: {not_measured}', f'some of {metrics}'),
             (
                 self.folds and len(self.folds) != len(self.seeds),
-                f'`folds` has {len(self.folds)} entries and `seeds` {len(self.seeds)}: each fold '
-                'is trained with one seed. Leave out `seeds` to number them 0, 1, ...',
+                f'seeds: {[*self.seeds]} for {len(self.folds)} folds',
+                'leave out `seeds`, so that they are 0, 1, ...',
             ),
+            (no_fold, f'tune.folds: {no_fold}', f'numbers below {len(self.folds)}'),
+            (is_tuned and not self.tune_seeds, 'tune.seeds: []', 'seeds that tune the grid'),
             (
-                absent,
-                f'`tune.folds` names {sorted(absent)}, but the plan has {len(self.folds)} folds, '
-                'numbered from 0.',
-            ),
-            (
-                not self.metrics,
-                '`metrics` is empty: name the keys that the evaluator returns, for example '
-                'coco/bbox_mAP.',
-            ),
-            (
-                tuned and not self.tune_seeds,
-                '`tune.seeds` is empty although there is a grid: set tuning seeds that are not in '
-                '`seeds`.',
-            ),
-            (
-                tuned and common,
-                f'`seeds` and `tune.seeds` share {common}: a seed used for tuning must not be used '
-                'for measuring. Use other seeds.',
+                is_tuned and common,
+                f'seeds and tune.seeds share {common}',
+                'other seeds, as those of the tuning must not measure',
             ),
         ):
-            if wrong:
-                raise UserError(message)
-        unknown = self.lower_better - {*self.metrics, self.decisive_metric}
-        if unknown:
-            raise UserError(
-                f'`lower_better` names {sorted(unknown)}, which are none of the metrics '
-                f'{list(self.metrics)}.'
-            )
+            if is_wrong:
+                raise UserError(f'`{fault}` does not work. Fix: {fix}')
 
     def tuning_runs(self) -> list[Run]:
         """All runs of the tuning: grid x tuning seeds, of each method, in each fold."""
@@ -203,7 +179,7 @@ class SeedPlan:
         if fold is not None:
             name = f'fold_{fold}-{name}'
         if stage == TUNE:
-            name = re.sub(r'[^\w.=+-]+', '_', choice_label(choice)) + f'/{name}'
+            name = re.sub(r'[^\w.=+-]+', '_', choice_label(choice))[:100] + f'/{name}'
         folder = self.out_dir / stage / method.name / name
         return Run(method.name, method.config, stage, seed, options, dict(choice), folder, fold)
 
@@ -214,10 +190,10 @@ def choice_label(choice: Mapping[str, str]) -> str:
 
 
 def load_config(path: str) -> dict:
-    """Load a config with its bases, once; :class:`UserError` where there is none."""
+    """Load a config with its bases, once; a :class:`UserError` where there is none."""
     if not Path(path).is_file():
-        raise UserError(f'Config {path!r} does not exist.')
-    return _load_config(str(path), Path(path).stat().st_mtime)
+        raise UserError(f'config {path!r} does not exist. Fix: its path from here on')
+    return _load_config(path, Path(path).stat().st_mtime)
 
 
 @functools.cache
@@ -227,115 +203,102 @@ def _load_config(path: str, _changed: float) -> dict:
         return Config.fromfile(path, import_custom_modules=False).to_dict()
     except Exception as error:  # a config is a program
         raise UserError(
-            f'{path} cannot be read as a config: {type(error).__name__}: {error}'
+            f'{path} cannot be read as a config: {type(error).__name__}: {error}. Fix: that line'
         ) from error
 
 
 def read_plan(path: str | Path) -> SeedPlan:
     """Read a plan from a ``.yaml`` file; errors as :func:`parse_plan`."""
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f'Plan file {str(path)!r} does not exist. Fix: its path from here on')
     try:
-        content = yaml.safe_load(path.read_text('utf-8'))
+        content = yaml.safe_load(Path(path).read_text('utf-8'))
     except Exception as error:  # YAML and Unicode have their own
         raise UserError(
-            f'The plan {path} cannot be read: {error}. Fix: correct that line'
+            f'the plan {path} cannot be read: {error}. Fix: its path from here on, or that line'
         ) from error
-    if not isinstance(content, Mapping):
-        raise UserError(f'The plan {path} is not a mapping of fields. Fix: begin with methods:')
     return parse_plan(content)
 
 
-def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
+def parse_plan(plan: Any) -> SeedPlan:
     """Build a plan from the content of a plan file, see ``run_seeds.py --help``."""
-    plan = dict(plan)
-    tune = _take(plan, 'tune', None, Mapping | None, 'key: value pairs')
-    tune = dict(tune or {})
-    executor = _take(plan, 'executor', None, str | Mapping | None, 'local or slurm') or 'local'
-    if isinstance(executor, str):
-        executor = {'type': executor}
-    executor = _read_options(executor, 'executor')
-    shared_grid = _read_grid(tune.pop('grid', {}), 'tune.grid')
-    options = _read_options(plan.pop('cfg_options', {}), 'cfg_options')
-    entries = _take(plan, 'methods', (), list | tuple, 'a list of configs')
-    methods = tuple(_read_method(entry, options, shared_grid) for entry in entries)
-    folds = tuple(
-        _read_options(fold, f'folds[{index}]')
-        for index, fold in enumerate(
-            _take(plan, 'folds', None, list | tuple | None, 'a list') or ()
-        )
-    )
+    plan = _mapping(plan, 'the plan')
+    tune = _mapping(plan.pop('tune', None), 'tune')
+    grid = _read_grid(tune.pop('grid', None), 'tune.grid')
+    options = _read_options(plan.pop('cfg_options', None), 'cfg_options')
+    entries = _take(plan, 'methods', [], list, 'a list of configs')
+    methods = tuple(_read_method(entry, options, grid) for entry in entries)
+    folds = enumerate(_take(plan, 'folds', [], list, 'a list of options'))
+    folds = tuple(_read_options(fold, f'folds[{index}]') for index, fold in folds)
     scale = _take(plan, 'scale', 1.0, int | float, 'a number above 0')
     if not 0 < scale < math.inf:
-        raise UserError(f'`scale` is {scale}: set a number above 0.')
-    out_dir = _take(plan, 'out_dir', 'work_dirs/seeds', str | Path, 'a folder')
-    if not str(out_dir).isprintable() or not str(out_dir):
-        raise UserError(f'`out_dir` is {out_dir!r}: set a folder.')
+        raise _wrong('scale', scale, 'a number above 0')
+    out_dir = _take(plan, 'out_dir', 'work_dirs/seeds', str, 'a folder')
+    if not out_dir or not out_dir.isprintable():
+        raise _wrong('out_dir', out_dir, 'a folder')
     made = SeedPlan(
         out_dir=Path(out_dir),
         methods=methods,
-        seeds=_read_seeds(plan.pop('seeds', range(len(folds))), 'seeds'),
+        seeds=_read_seeds(plan, 'seeds', [*range(len(folds))]),
         metrics=_read_names(plan, 'metrics'),
         lower_better=frozenset(_read_names(plan, 'lower_better')),
-        baseline=_take(plan, 'baseline', '', str, 'a name') or (methods[0].name if methods else ''),
-        tune_seeds=_read_seeds(tune.pop('seeds', ()), 'tune.seeds'),
-        tune_metric=_take(tune, 'metric', '', str, 'a key of a metric', 'tune.'),
+        baseline=_take(plan, 'baseline', methods[0].name if methods else '', str, 'a name'),
+        tune_seeds=_read_seeds(tune, 'seeds', []),
+        tune_metric=_take(tune, 'metric', '', str, 'a key of a metric'),
         allow_shared_split=_take(plan, 'allow_shared_split', False, bool, 'true or false'),
         scale=float(scale),
         folds=folds,
-        tune_folds=_read_seeds(tune.pop('folds', ()), 'tune.folds'),
-        tune_options=_read_options(tune.pop('cfg_options', {}), 'tune.cfg_options'),
-        executor=executor.pop('type', 'local'),
-        executor_options=executor,
+        tune_folds=_read_seeds(tune, 'folds', []),
+        tune_options=_read_options(tune.pop('cfg_options', None), 'tune.cfg_options'),
     )
-    unknown = [*plan, *(f'tune.{key}' for key in tune)]
-    if unknown:
+    if unknown := [*plan, *(f'tune.{key}' for key in tune)]:
         raise UserError(
-            f'The plan has unknown fields {unknown}. Fix: remove or correct them; known are '
-            'methods, seeds, folds, metrics, lower_better, baseline, cfg_options, tune (grid, '
-            'seeds, metric, folds, cfg_options), out_dir, scale, allow_shared_split, executor.'
+            f'the plan has unknown fields {unknown}. Fix: some of methods, seeds, folds, metrics, '
+            'lower_better, baseline, cfg_options, tune (grid, seeds, metric, folds, cfg_options), '
+            'out_dir, scale, allow_shared_split'
         )
     made.check()
     return made
 
 
-def _take(fields: dict, key: str, default: Any, kind: Any, form: str, where: str = '') -> Any:
+def _wrong(field: str, value: object, fix: str) -> UserError:
+    return UserError(f'`{field}` is {value!r:.200}. Fix: {fix}')
+
+
+def _take(fields: dict, key: str, default: Any, kind: Any, form: str) -> Any:
     """Take a field out of a plan; a UserError where its value is of another kind."""
     value = fields.pop(key, default)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise UserError(f'`{where}{key}` is {value!r}: set {form}.')
+        raise _wrong(key, value, form)
     return value
 
 
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    """A mapping with texts as keys; nothing is an empty one."""
+    if not isinstance(value, Mapping | None):
+        raise _wrong(where, value, 'key: value pairs')
+    return {str(key): x for key, x in (value or {}).items()}
+
+
 def _read_method(entry: Any, options: Mapping[str, str], grid: Mapping[str, tuple]) -> Method:
-    if not isinstance(entry, str | Mapping):
-        raise UserError(f'`methods` has {entry!r}: set a config, or config: ..., name: ...')
-    entry = {'config': entry} if isinstance(entry, str) else dict(entry)
-    config = _take(entry, 'config', None, str, 'the config of each method', 'methods.')
-    name = _take(entry, 'name', Path(config).stem, str, 'a name', 'methods.')
-    if not re.fullmatch(r'[\w.+-]+', name) or name in ('.', '..'):
-        raise UserError(
-            f'The method name {name!r} is also used as a folder name: use letters, digits and '
-            '_ . + - only.'
-        )
-    own = _read_options(entry.pop('cfg_options', {}), f'{name}.cfg_options')
-    own_grid = _read_grid(entry.pop('tune', None) or {}, f'{name}.tune')
+    entry = _mapping({'config': entry} if isinstance(entry, str) else entry, 'methods')
+    config = _take(entry, 'config', None, str, 'the config of each of the methods')
+    name = _take(entry, 'name', Path(config).stem, str, 'a name')
+    if not re.fullmatch(r'[\w.+-]{1,100}', name) or name in ('.', '..'):
+        raise _wrong('name', name, 'up to 100 letters, digits and _ . + -, as it names a folder')
+    own = _read_options(entry.pop('cfg_options', None), f'{name}.cfg_options')
+    own_grid = _read_grid(entry.pop('tune', None), f'{name}.tune')
     if entry:
         raise UserError(
-            f'The method {name!r} has unknown fields {list(entry)}; known are name, config, '
-            'cfg_options, tune.'
+            f'the method {name!r} has unknown fields {[*entry]}. Fix: some of name, config, '
+            'cfg_options, tune'
         )
     return Method(name, config, {**options, **own}, own_grid or dict(grid))
 
 
 def _read_options(options: Any, where: str) -> dict[str, str]:
-    if not isinstance(options, Mapping):
-        raise UserError(f'`{where}` is {options!r}: set key: value pairs.')
-    return {key: _text(value) for key, value in _flatten(options)}
+    return {key: _text(value) for key, value in _flatten(_mapping(options, where))}
 
 
-def _flatten(options: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:
+def _flatten(options: Mapping, prefix: str = '') -> Iterator[tuple[str, Any]]:
     """Give the values of nested mappings dotted keys."""
     for key, value in options.items():
         if isinstance(value, Mapping):
@@ -345,33 +308,30 @@ def _flatten(options: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str
 
 
 def _read_grid(grid: Any, where: str) -> dict[str, tuple[str, ...]]:
-    if not isinstance(grid, Mapping):
-        raise UserError(f'`{where}` is {grid!r}: set key: [values].')
+    grid = _mapping(grid, where)
     for key, values in grid.items():
-        if not isinstance(values, list | tuple) or not values:
-            raise UserError(f'`{where}.{key}` is {values!r}: set a list of values.')
-    return {str(key): tuple(map(_text, values)) for key, values in grid.items()}
+        if not isinstance(values, list) or not values:
+            raise _wrong(f'{where}.{key}', values, 'a list of values')
+    return {key: tuple(map(_text, values)) for key, values in grid.items()}
 
 
-def _read_seeds(seeds: Any, where: str) -> tuple[int, ...]:
-    try:
-        made = (seeds,) if isinstance(seeds, int) else tuple(seeds)
-    except TypeError:
-        made = (None,)
+def _read_seeds(fields: dict, key: str, default: list[int]) -> tuple[int, ...]:
+    seeds = fields.pop(key, default)
+    made = seeds if isinstance(seeds, list) else [seeds]
     # What torch and NumPy take.
     if any(type(seed) is not int or not 0 <= seed < 2**32 for seed in made):
-        raise UserError(f'`{where}` is {seeds!r}: set a list of integers from 0 to 2^32 - 1.')
-    if len(set(made)) < len(made):
-        raise UserError(f'`{where}` {list(made)} has a seed twice.')
-    return made
+        raise _wrong(key, seeds, 'a list of integers from 0 to 2^32 - 1')
+    if len({*made}) < len(made):
+        raise _wrong(key, seeds, 'none of them twice')
+    return tuple(made)
 
 
 def _read_names(plan: dict, key: str) -> tuple[str, ...]:
-    names = _take(plan, key, (), str | list | tuple, 'a list of names')
-    names = (names,) if isinstance(names, str) else tuple(names)
-    if not all(isinstance(name, str) and name for name in names):
-        raise UserError(f'`{key}` is {list(names)}: set a list of names.')
-    return names
+    names = plan.pop(key, [])
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(x, str) and x for x in names):
+        raise _wrong(key, names, 'a list of names')
+    return tuple(names)
 
 
 def _text(value: Any) -> str:

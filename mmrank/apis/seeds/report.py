@@ -2,23 +2,20 @@
 
 import json
 import math
-import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from rich import progress as bars
 from rich.console import Console
 
-from mmrank.apis.common.tables import markdown_table
-from mmrank.files import write_atomically, write_csv_atomically
+from mmrank.files import write_atomically
 
 from ..common.records import CURVE, FACTS, FINAL, write_rows
-from ..common.tables import console_table
+from ..common.tables import console_table, markdown_table
 from .plan import Run, SeedPlan, choice_label
 from .plots import draw_box_plot
-from .runs import Outcome, RunQueue
+from .runs import Outcome, RunQueue, is_finite, read_facts
 from .statistics import Summary, collect_values, summarise
 
 
@@ -69,8 +66,10 @@ def work_off(console: Console, queue: RunQueue, runs: Sequence[Run], title: str)
             values = ', '.join(f'{key} {found[key]:.4f}' for key in keys)
             console.print(f'done{took} {label}: {values}')
 
-        queue.on_start, queue.on_again = start, again
-        queue.on_progress, queue.on_end = update, end
+        queue.on_start = start
+        queue.on_again = again
+        queue.on_progress = update
+        queue.on_end = end
         return queue.run(runs)
 
 
@@ -86,10 +85,9 @@ def report(
     cells = summarise(plan, values)
     every = [*tuning_outcomes, *outcomes]
     failures = [item for item in every if item.error]
-    text = write_markdown(plan, cells, tuning=tuning, failures=failures)
+    text = _write_markdown(plan, cells, tuning=tuning, failures=failures)
     folder = plan.out_dir
-    write_csv(cells, folder / 'summary.csv')
-    write_runs_csv(plan, every, folder / 'runs.csv')
+    _write_runs_csv(plan, every, folder / 'runs.csv')
     write_atomically(text.encode(), folder / 'report.md')
     draw_box_plot(
         values,
@@ -105,38 +103,31 @@ def report(
         rows.append([cell.method, cell.metric, cell.n, *shown])
     header = ('method', 'metric', 'n', 'mean', 'std', 'difference', 'p')
     console.print(console_table(header, rows, title=f'test data, baseline {plan.baseline}'))
-    for name in ('report.md', 'summary.csv', 'runs.csv', 'boxplot.png'):
+    for name in ('report.md', 'runs.csv', 'boxplot.png'):
         console.print(f'wrote {folder / name}')
 
 
-def write_csv(cells: Sequence[Summary], path: str | os.PathLike) -> Path:
-    """Write the cells as CSV, one line per method and metric."""
-    rows = [asdict(cell) for cell in cells]
-    return write_csv_atomically([rows[0], *(x.values() for x in rows)], path)
-
-
-def write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: str | os.PathLike) -> Path:
+def _write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: Path) -> Path:
     """Write a row for each run: a record, of which tools/research/results.py makes tables."""
     done = [outcome for outcome in outcomes if outcome.metrics]
     fields = [*FACTS, *sorted({key for outcome in done for key in outcome.metrics})]
     rows = []
     for outcome in done:
         run = outcome.run
-        # Another train command may not write these.
-        facts = json.loads(run.result_file.read_text()) if run.result_file.is_file() else {}
+        facts = read_facts(run)
         row = dict.fromkeys(fields, '')
         row.update({key: facts.get(key, '') for key in ('step', 'commit', 'seconds')})
         row.update(stage=run.stage, method=run.method, seed=run.seed)
         row.update(hash=run.folder.name[-8:], settings=json.dumps(dict(run.choice)))
         rows.append({**row, **outcome.metrics})
         # What it measured on its way; its seconds are the row above's.
-        for step, found in facts.get('curve', []) if run.stage == FINAL else []:
-            known = {key: value for key, value in found.items() if math.isfinite(value)}
+        for step, found in facts['curve'] if run.stage == FINAL else []:
+            known = {key: value for key, value in found.items() if is_finite(value)}
             rows.append({**row, **known, 'stage': CURVE, 'step': step, 'seconds': ''})
-    return write_rows(Path(path), rows, fields)
+    return write_rows(path, rows, fields)
 
 
-def write_markdown(
+def _write_markdown(
     plan: SeedPlan,
     cells: Sequence[Summary],
     *,
@@ -147,7 +138,8 @@ def write_markdown(
     digits = max(0, 4 - round(math.log10(plan.scale)))
     header = ['method', 'metric', 'n', 'mean ± std']
     header += [f'difference to {plan.baseline} [95 % CI]', 'p (paired t)']
-    rows, marks = [], []
+    rows = []
+    marks = []
     for metric in plan.metrics:
         lower = metric in plan.lower_better
         own = [cell for cell in cells if cell.metric == metric]

@@ -1,20 +1,20 @@
 """Run trainings side by side, resumably, and read their results."""
 
 import json
-import math
+import os
 import re
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
+from mmrank.apis.common.processes import end_process, start_process
 from mmrank.errors import UserError
-from mmrank.files import refuse_link
+from mmrank.files import read_text, refuse_link
 
-from .executors import LocalExecutor, SlurmExecutor
 from .plan import Run, SeedPlan
 
 LOG_NAME = 'output.log'
@@ -35,30 +35,37 @@ class Outcome:
     error: str = ''
 
 
-def read_result(run: Run, metrics: Sequence[str] = ()) -> dict | None:
-    """Read the metrics of a run; None when it is not finished."""
-    if not run.result_file.is_file():
-        return None
+def read_facts(run: Run) -> dict:
+    """Read what a finished run has left: metrics, validations on the way, seconds, commit."""
+    file = run.result_file
     try:
-        found = json.loads(run.result_file.read_text())['metrics']
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise UserError(
-            f'{run.result_file} is not a valid result ({error!r}): delete it to run the training '
-            'again.'
-        ) from error
-    missing = [key for key in metrics if key not in found]
-    if missing:
-        raise UserError(
-            f'{run.result_file} has no metric {missing}; it has {sorted(found)}. Change `metrics`; '
-            'nothing is trained again.'
-        )
-    numbers = {key: float(value) for key, value in found.items() if isinstance(value, (int, float))}
-    finite = {key: value for key, value in numbers.items() if math.isfinite(value)}
-    if diverged := [key for key in metrics if key not in finite]:
-        raise UserError(
-            f'{run.result_file}: {diverged[0]} is {found[diverged[0]]}. Fix: a setting with which '
-            'the training does not diverge, such as a lower learning rate'
-        )
+        facts = json.loads(read_text(file, 'result', 'remove it, to train again'))
+        curve = [(int(step), dict(found)) for step, found in facts.get('curve', [])]
+        return {**facts, 'metrics': dict(facts['metrics']), 'curve': curve}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f'{file} is damaged. Fix: remove it, to train again') from error
+
+
+def is_finite(value: object) -> bool:
+    """Whether a figure of a result file is a number that a float holds."""
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+
+
+def read_result(run: Run, metrics: Sequence[str] = ()) -> dict[str, float]:
+    """Read the finite metrics of a finished run, among which ``metrics`` must be."""
+    found = read_facts(run)['metrics']
+    finite = {key: float(value) for key, value in found.items() if is_finite(value)}
+    for key in metrics:
+        if key not in found:
+            raise UserError(
+                f'{run.result_file} has no metric {key}. Fix: some of {sorted(finite)} as '
+                '`metrics`; nothing is trained again'
+            )
+        if key not in finite:
+            raise UserError(
+                f'{run.result_file}: {key} is {found[key]!r:.50}. Fix: a setting with which the '
+                'training does not diverge, such as a lower learning rate'
+            )
     return finite
 
 
@@ -87,20 +94,32 @@ def read_tail(path: Path, size: int = 8192) -> str:
         return file.read().decode(errors='replace')
 
 
-class RunQueue:
-    """Execute runs; continue when one fails."""
+def count_cores() -> int:
+    """Number of cores that this process may use."""
+    if hasattr(os, 'sched_getaffinity'):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
-    def __init__(
-        self,
-        plan: SeedPlan,
-        executor: LocalExecutor | SlurmExecutor | None = None,
-        *,
-        retries: int = 1,
-    ) -> None:
+
+def _fault_of(status: int) -> str:
+    if status < 0:
+        return f'killed by signal {-status}'
+    return f'exit status {status}' if status else ''
+
+
+class RunQueue:
+    """Execute runs, ``jobs`` at a time; continue when one fails."""
+
+    poll_seconds = 0.3
+
+    def __init__(self, plan: SeedPlan, *, jobs: int = 1, retries: int = 1) -> None:
+        if jobs < 1:
+            raise UserError(f'`jobs` is {jobs}. Fix: --jobs 1 or more runs at a time')
         if retries < 0:
-            raise UserError(f'`retries` is {retries}: set 0 or more.')
-        self.plan, self.retries = plan, retries
-        self.executor = executor or LocalExecutor()
+            raise UserError(f'`retries` is {retries}. Fix: --retries 0 or more')
+        self.plan = plan
+        self.jobs = jobs
+        self.retries = retries
         # What shows the runs replaces these.
         self.on_start: Callable[[Run], None] = lambda run: None
         self.on_again: Callable[[Run, str], None] = lambda run, fault: None
@@ -112,42 +131,45 @@ class RunQueue:
         outcomes: dict[int, Outcome] = {}
         waiting = []
         for index, run in enumerate(runs):
-            if run.result_file.is_file():
+            if os.path.lexists(run.result_file):
                 outcomes[index] = self._finish(run, '', 0.0)
             else:
                 waiting.append(index)
-        active, begins = {}, {}
+        active: dict[int, subprocess.Popen] = {}
+        begins: dict[int, float] = {}
         attempts = dict.fromkeys(waiting, 0)
         try:
             while waiting or active:
-                while waiting and len(active) < self.executor.jobs:
+                while waiting and len(active) < self.jobs:
                     index = waiting.pop(0)
                     attempts[index] += 1
                     begins.setdefault(index, time.monotonic())
                     active[index] = self._start(runs[index])
-                time.sleep(self.executor.poll_seconds)
-                for index, command in list(active.items()):
+                time.sleep(self.poll_seconds)
+                for index, process in list(active.items()):
                     run = runs[index]
-                    fault = command.poll()
-                    if fault is None:
+                    status = process.poll()
+                    if status is None:
                         self.on_progress(run, parse_progress(read_tail(run.folder / LOG_NAME)))
                         continue
                     del active[index]
+                    fault = _fault_of(status) or f'no {run.result_file.name} was written'
                     # The result is written last, so it counts however its command went on to end.
-                    fault = self._missing_result(run, fault)
-                    if fault and attempts[index] <= self.retries:
+                    if run.result_file.is_file():
+                        fault = ''
+                    elif attempts[index] <= self.retries:
                         self.on_again(run, fault)
                         waiting.append(index)
                         continue
-                    if fault and attempts[index] > 1:
+                    elif attempts[index] > 1:
                         fault += f' (started {attempts[index]} times)'
                     outcomes[index] = self._finish(run, fault, time.monotonic() - begins[index])
         finally:
-            for command in active.values():
-                command.end()
+            for process in active.values():
+                end_process(process)
         return [outcomes[index] for index in range(len(runs))]
 
-    def _start(self, run: Run):
+    def _start(self, run: Run) -> subprocess.Popen:
         command = build_command(run)
         run.folder.mkdir(parents=True, exist_ok=True)
         self.on_start(run)
@@ -155,23 +177,14 @@ class RunQueue:
         refuse_link(log)
         with open(log, 'ab') as file:
             file.write(f'\n$ {shlex.join(command)}\n'.encode())
-        try:
-            return self.executor.start(command, log, run.label)
-        except OSError as error:
-            fault = str(error)
-            return SimpleNamespace(poll=lambda: fault, end=lambda: None)
-
-    def _missing_result(self, run: Run, fault: str) -> str:
-        """Why an ended run has no result; empty if it has one."""
-        end = time.monotonic() + (0.0 if fault else self.executor.file_seconds)
-        while not run.result_file.is_file():
-            if time.monotonic() >= end:
-                return fault or f'no {run.result_file.name} was written'
-            time.sleep(1)
-        return ''
+        # Threads decide the last bits of sums; what the user has set stays.
+        threads = os.environ.get('OMP_NUM_THREADS', str(max(1, count_cores() // self.jobs)))
+        settings = {'OMP_NUM_THREADS': threads, 'MKL_NUM_THREADS': threads, **os.environ}
+        return start_process(command, log, env={**settings, 'PYTHONUNBUFFERED': '1'})
 
     def _finish(self, run: Run, fault: str, seconds: float) -> Outcome:
-        metrics, error = None, fault
+        metrics = None
+        error = fault
         if fault:
             log = run.folder / LOG_NAME
             error = '\n'.join([f'{fault}; {log}:', *read_tail(log).splitlines()[-15:]])

@@ -104,7 +104,7 @@ def check_splits(plan: SeedPlan) -> None:
     if plan.allow_shared_split:
         return
     for method in plan.methods:
-        if method.grid and has_shared_split(load_config(method.config)):
+        if method.grid and _has_shared_split(load_config(method.config)):
             raise UserError(
                 f'{method.config} tests on its validation data, on which {list(method.grid)} is '
                 'tuned: the measured value would be too good. Add a separate `test_dataloader` to '
@@ -112,7 +112,7 @@ def check_splits(plan: SeedPlan) -> None:
             )
 
 
-def has_shared_split(config: Mapping[str, Any]) -> bool:
+def _has_shared_split(config: Mapping[str, Any]) -> bool:
     """Whether a config's test data is its validation data."""
     splits = []
     for name in ('val_dataloader', 'test_dataloader'):
@@ -129,7 +129,8 @@ def choose(
     """Choose each method's values by their mean on the validation data."""
     metric = plan.decisive_metric
     sign = -1 if metric in plan.lower_better else 1
-    chosen, rows = {}, []
+    chosen = {}
+    rows = []
     shared = bool(plan.tune_folds)
     trials = len(plan.tune_seeds) * (len(plan.tune_folds) or 1)
     for method, fold in itertools.product(plan.methods, (None,) if shared else plan.fold_numbers):

@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from collections.abc import Container
-from contextlib import ExitStack
 from pathlib import Path
 
 from mmrank.apis.cli import run
@@ -104,11 +103,11 @@ def evaluate(args: argparse.Namespace) -> dict:
     if config.get('default_hooks', {}).get('logger', {}).get('log_metric_by_epoch', True):
         # mmengine logs a validation at its epoch; a loop of iterations has none.
         scale = step // epochs if epochs and 'max_epochs' in config.train_cfg else 0
-    curve = read_curve(Path(args.work_dir), metrics, scale) if scale else []
+    curve = _read_curve(Path(args.work_dir), metrics, scale) if scale else []
     return {'checkpoint': checkpoint, 'step': step, 'metrics': metrics, 'curve': curve}
 
 
-def read_curve(work_dir: Path, metrics: Container[str], iterations: int) -> list[list]:
+def _read_curve(work_dir: Path, metrics: Container[str], iterations: int) -> list[list]:
     """``[step, metrics]`` of each validation in the logs of a training, the last one of a step.
 
     ``iterations`` is the number of them in a step of the log.
@@ -134,10 +133,8 @@ def _keep_numbers(metrics: dict) -> dict[str, float]:
 @show_user_errors()
 def main() -> None:
     args = parse_args()
-
-    with ExitStack() as stack:
-        # A training may outlive the tool that started it.
-        stack.enter_context(lock_folder(args.work_dir))
+    # A training may outlive the tool that started it.
+    with lock_folder(args.work_dir):
         train(args)
         measured = evaluate(args)
     measured['seconds'] = round(sum(os.times()[:4]), 1)  # of CPU, with its processes' seconds

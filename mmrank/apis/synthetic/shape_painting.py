@@ -128,7 +128,8 @@ def _paint_outlines(
     right = min(width, int(x + reach) + 1)
     bottom = min(height, int(y + reach) + 1)
     window = (slice(top, bottom), slice(left, right))
-    x, y = x - left, y - top
+    x = x - left
+    y = y - top
     cover = _cover((bottom - top, right - left), parts, x, y, size)
     _blend(rng, canvas[window], cover, x, y, size, hue)
     return window, cover

@@ -9,7 +9,6 @@ from mmpretrain.datasets import BaseDataset
 
 from mmrank.checks import one_of
 from mmrank.datasets.captions.caption_files import (
-    CaptionList,
     read_caption_table,
     read_coco_captions,
     read_karpathy,
@@ -40,7 +39,6 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
 
     Raises:
         UserError: If the file cannot be used, or the images are not where they should be.
-        ValueError: If a setting makes no sense.
     """
 
     #: What ``mmrank.InBatchPairSampler`` draws: one sample of the pairs a batch.
@@ -52,50 +50,46 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         self.unit = unit
         super().__init__(*args, **kwargs)
 
-    def read_list(self) -> CaptionList:
-        """Read the captions."""
+    def read_list(self) -> list:
+        """Read the captions by image."""
         raise NotImplementedError
 
     def load_data_list(self) -> list[dict]:
         """Return the items."""
-        found = self.read_list()
-        found.raise_if_bad()
+        images = self.read_list()
         prefix = self.img_prefix
-        paths = [join_path(prefix, x.path) if prefix else x.path for x in found.images]
+        paths = [join_path(prefix, x.path) if prefix else x.path for x in images]
         if not exists(paths[0]):
             raise UserError(
-                f'the first image of {found.source} does not exist: {paths[0]}. '
+                f'the first image of {self.ann_file} does not exist: {paths[0]}. '
                 'Fix: check data_root and data_prefix'
             )
-        labels = self._labels(found)
+        labels = self._labels({x.label for x in images} - {None})
         text_ids: dict[str, int] = {}
         items = []
-        for image_id, image in enumerate(found.images):
-            captions = image.captions
-            ids = [text_ids.setdefault(x, len(text_ids)) for x in captions]
-            common = dict(img_path=paths[image_id], image_id=image_id)
-            if labels is not None:
+        for image_id, (path, image) in enumerate(zip(paths, images)):
+            texts = image.captions
+            ids = [text_ids.setdefault(x, len(text_ids)) for x in texts]
+            common = dict(img_path=path, image_id=image_id)
+            if labels:
                 common['gt_label'] = labels[image.label]
             if self.unit == 'image':
-                items.append(dict(common, text=list(captions), text_id=ids))
+                items.append(dict(common, text=texts, text_id=ids))
             else:
-                items += [
-                    dict(common, text=text, text_id=text_id) for text, text_id in zip(captions, ids)
-                ]
+                items += [dict(common, text=x, text_id=text_id) for x, text_id in zip(texts, ids)]
         return items
 
-    def _labels(self, found: CaptionList) -> dict[str, int] | None:
-        names = {x.label for x in found.images}
-        if names == {None}:
-            return None
-        classes = self._metainfo.get('classes') or tuple(sorted(names))
+    def _labels(self, names: set[str]) -> dict[str, int]:
+        if not names:
+            return {}
+        classes = tuple(self._metainfo.get('classes') or sorted(names))
         unknown = sorted(names - set(classes))
         if unknown:
             raise UserError(
-                f'{found.source} has the class {unknown[0]!r}, which is none '
-                f'of classes={tuple(classes)[:6]}. Fix: correct classes'
+                f'{self.ann_file} has the class {unknown[0]!r}, which is none of '
+                f'classes={classes[:6]}. Fix: correct classes'
             )
-        self._metainfo['classes'] = tuple(classes)
+        self._metainfo['classes'] = classes
         return {name: label for label, name in enumerate(classes)}
 
     @cached_property
@@ -105,22 +99,14 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
             raise ValueError(f"unit={self.unit!r} has no pairs to sample; use unit='pair'")
         infos = [self.get_data_info(i) for i in range(len(self))]
         rows, cols = (np.array([x[key] for x in infos]) for key in ('image_id', 'text_id'))
-        distinct = len(np.unique(np.stack([rows, cols]), axis=1).T)
-        if distinct < len(infos):
+        pairs = Interactions(rows, cols, range(rows.max() + 1), range(cols.max() + 1))
+        if pairs.num_repeated:
             raise UserError(
-                f'{len(infos) - distinct} captions repeat another of the same image, and in-batch '
+                f'{pairs.num_repeated} captions repeat another of the same image, and in-batch '
                 'sampling counts each pair once. Fix: leave the repeated ones out of '
                 f'{self.ann_file}'
             )
-        paths, texts = {}, {}
-        for info in infos:
-            paths[info['image_id']] = info['img_path']
-            texts[info['text_id']] = info['text']
-        names = [[x.get(i, '') for i in range(max(x) + 1)] for x in (paths, texts)]
-        return Interactions.of_pairs(rows, cols, *names)
-
-    def extra_repr(self) -> list[str]:
-        return [*super().extra_repr(), f'Unit: \t{self.unit}']
+        return pairs
 
 
 class CaptionTable(CaptionDataset):
@@ -148,7 +134,7 @@ read_caption_table` for the forms: TSV with a line of names, JSONL, JSON.
         self.keys = (image_key, caption_key, label_key)
         super().__init__(*args, **kwargs)
 
-    def read_list(self) -> CaptionList:
+    def read_list(self) -> list:
         """Read the table."""
         return read_caption_table(self.ann_file, *self.keys)
 
@@ -156,7 +142,7 @@ read_caption_table` for the forms: TSV with a line of names, JSONL, JSON.
 class COCOCaptions(CaptionDataset):
     """COCO's ``captions_train2017.json`` and its like; arguments of :class:`CaptionDataset`."""
 
-    def read_list(self) -> CaptionList:
+    def read_list(self) -> list:
         """Read the file."""
         return read_coco_captions(self.ann_file)
 
@@ -174,6 +160,6 @@ class KarpathyCaptions(CaptionDataset):
         self.splits = [split] if isinstance(split, str) else list(split)
         super().__init__(*args, **kwargs)
 
-    def read_list(self) -> CaptionList:
+    def read_list(self) -> list:
         """Read the splits."""
         return read_karpathy(self.ann_file, self.splits)

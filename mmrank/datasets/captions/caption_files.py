@@ -1,233 +1,173 @@
 """Readers of files with images and captions: tables, COCO's JSON, Karpathy's splits."""
 
-import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from mmrank.datasets.checks.coco_reading import parse_json, read_coco_json
 from mmrank.datasets.checks.data_report import shown
-from mmrank.datasets.retrieval.image_lists import BadLine, first_bad
+from mmrank.datasets.tables import read_lines, read_table
 from mmrank.errors import UserError
-from mmrank.files import path_fault, read_text
+from mmrank.files import path_fault
 
 
-class CaptionedImage(NamedTuple):
+class _Captioned(NamedTuple):
     """One image, by its path in the folder of the images, and its captions, at least one."""
 
     path: str
-    captions: tuple[str, ...]
+    captions: list[str]
     label: str | None = None
 
 
-class CaptionList(NamedTuple):
-    """What a file holds; ``entry_format`` says in messages what an entry should look like."""
+def _gather(
+    source: str | Path, form: str, entries: Iterable[tuple[str, object, object, object, object]]
+) -> list[_Captioned]:
+    """Captions by image, in the order of first mention.
 
-    source: str
-    entry_format: str
-    images: list[CaptionedImage]
-    bad_entries: list[BadLine]
-
-    def raise_if_bad(self) -> None:
-        """Raise a ``UserError`` when an entry could not be read or there is no image."""
-        if self.bad_entries:
-            raise UserError(
-                f'{len(self.bad_entries)} entries of {self.source} are not '
-                f'of the form {self.entry_format}:\n'
-                + first_bad(self.bad_entries)
-                + '\n  Fix: correct or remove them, or name the columns that the file has'
-            )
-        if not self.images:
-            raise UserError(
-                f'{self.source} has no image with a caption. Fix: check '
-                'ann_file and, where there is one, split'
-            )
-
-
-class _Gathering:
-    """Collects captions by image, in the order of first mention, and bad entries."""
-
-    def __init__(self) -> None:
-        self._images: dict[str, tuple[list[str], str | None]] = {}
-        self._bad: list[BadLine] = []
-
-    def add(self, path: str, captions: list[str], label: str | None = None) -> None:
-        self._images.setdefault(path, ([], label))[0].extend(captions)
-
-    def refuse(self, place: str, entry: object) -> None:
-        self._bad.append(BadLine(place, shown(entry)))
-
-    def found(self, source: str | os.PathLike, entry_format: str) -> CaptionList:
-        images = [
-            CaptionedImage(path, tuple(captions), label)
-            for path, (captions, label) in self._images.items()
-            if captions
-        ]
-        return CaptionList(str(source), entry_format, images, self._bad)
-
-
-def clean_captions(value) -> list[str] | None:
-    """Captions of an entry, without blanks around and line breaks within.
-
-    ``value`` is a string or a list of them. None where there is none, or one is blank.
+    An entry is its place and content, for messages, then path, caption or list of captions, and
+    class, None where there is none. Blanks around captions and line breaks within are left out.
     """
-    values = [value] if isinstance(value, str) else value
-    if not isinstance(values, list) or not values:
-        return None
-    if not all(isinstance(x, str) and x.strip() for x in values):
-        return None
-    return [' '.join(x.split()) for x in values]
+    images: dict[str, _Captioned] = {}
+    for place, entry, path, captions, label in entries:
+        texts = [captions] if isinstance(captions, str) else captions
+        is_text = isinstance(texts, list) and all(isinstance(x, str) and x.strip() for x in texts)
+        if path_fault(path) or not (is_text and texts):
+            raise UserError(
+                f'{place} is {shown(entry)}, not {form}. Fix: correct or remove it, or name the '
+                'columns that the file has'
+            )
+        image = images.setdefault(path, _Captioned(path, [], label))
+        if label != image.label:
+            raise UserError(
+                f'{place} gives {path!r:.200} the class {shown(label)}, an earlier one '
+                f'{shown(image.label)}. Fix: one class for an image'
+            )
+        image.captions.extend(' '.join(x.split()) for x in texts)
+    if not images:
+        raise UserError(
+            f'{source} has no image with a caption. Fix: check ann_file and, where there is one, '
+            'split'
+        )
+    return list(images.values())
 
 
 def read_caption_table(
-    path: str | os.PathLike,
+    path: str | Path,
     image_key: str = 'image',
     caption_key: str = 'caption',
     label_key: str | None = None,
-) -> CaptionList:
-    """Read captions, one image and its caption or captions an entry; bad entries are included.
+) -> list[_Captioned]:
+    """Read captions, one image and its caption or captions an entry.
 
     Three forms, by the name of the file: ``.jsonl``, a JSON object a line; ``.json``, a list of
     objects; any other, lines of columns parted by tabs whose names the first line tells. An image
     that is there several times has several captions. The keys name the path of the image, its
     caption, in JSON also a list of them, and the name of its class (None: there is none).
     """
-    path = Path(path)
     keys = [image_key, caption_key, *([label_key] if label_key else [])]
-    if path.suffix in ('.jsonl', '.ndjson'):
-        entries, form = _json_lines(path), f'a JSON object with {keys}'
-    elif path.suffix == '.json':
-        entries, form = _json_list(path), f'a JSON object with {keys}'
+    suffix = Path(path).suffix
+    if suffix in ('.jsonl', '.ndjson'):
+        lines = enumerate(read_lines(path), 1)
+        entries = (
+            (f'{path}:{n}', _parsed(line, f'{path}:{n}')) for n, line in lines if line.strip()
+        )
+    elif suffix == '.json':
+        content = _parsed(''.join(read_lines(path)), f'caption file {path}')
+        if not isinstance(content, list):
+            raise UserError(
+                f'caption file {path} holds a JSON {type(content).__name__}, not a list of images. '
+                "Fix: for COCO's captions use type='mmrank.COCOCaptions', for Karpathy's splits "
+                "'mmrank.KarpathyCaptions'"
+            )
+        entries = ((f'{path}, entry {n}', entry) for n, entry in enumerate(content))
     else:
-        entries, form = _columns(path, keys), ' <tab> '.join(keys)
-    gathering = _Gathering()
-    for place, entry, text in entries:
-        found = entry if isinstance(entry, dict) else {}
-        image = found.get(image_key)
-        captions = clean_captions(found.get(caption_key))
-        label = found.get(label_key) if label_key else None
-        image = image.strip() if isinstance(image, str) else None
-        fits = captions and not path_fault(image)
-        if not fits or (label_key and not isinstance(label, str)):
-            gathering.refuse(place, text)
-        else:
-            gathering.add(image, captions, label)
-    return gathering.found(path, form)
+        _, entries = read_table(path, keys, '\t')
+
+    def fields() -> Iterator[tuple]:
+        for place, entry in entries:
+            found = entry if isinstance(entry, dict) else {}
+            label = found.get(label_key) if label_key else None
+            # A class that is no text is refused with its entry.
+            image = found.get(image_key) if isinstance(label, str) or not label_key else None
+            yield place, entry, image, found.get(caption_key), label
+
+    return _gather(path, f'an entry with text as {keys}', fields())
 
 
-def _read_text(path: Path) -> str:
-    fix = 'check data_root and ann_file; the file must be UTF-8 text, unpacked'
-    return read_text(path, 'caption file', fix)
-
-
-def _json_lines(path: Path) -> Iterator[tuple[str, object, object]]:
-    for number, line in enumerate(_read_text(path).split('\n'), 1):
-        if line.strip():
-            try:
-                entry = parse_json(line)
-            except ValueError:
-                entry = None
-            yield f'{path}:{number}', entry, line
-
-
-def _json_list(path: Path) -> Iterator[tuple[str, object, object]]:
-    text = _read_text(path)
+def _parsed(text: str, place: str) -> object:
     try:
-        entries = parse_json(text)
+        return parse_json(text)
     except ValueError as error:
         raise UserError(
-            f'caption file {path} is not valid JSON: {error}. Fix: fetch it again if it was cut '
-            'off; a file with one object per line must have the suffix .jsonl'
+            f'{place} is not valid JSON: {error}. Fix: fetch the file again if it was cut off; one '
+            'with an object a line must have the suffix .jsonl'
         ) from error
-    if not isinstance(entries, list):
-        raise UserError(
-            f'caption file {path} holds a JSON {type(entries).__name__}, not '
-            "a list of images. Fix: for COCO's captions use type='mmrank."
-            "COCOCaptions', for Karpathy's splits 'mmrank.KarpathyCaptions'"
-        )
-    for number, entry in enumerate(entries):
-        yield f'{path}, entry {number}', entry, entry
 
 
-def _columns(path: Path, keys: list[str]) -> Iterator[tuple[str, object, object]]:
-    lines = _read_text(path).split('\n')
-    names = [x.strip() for x in lines[0].split('\t')]
-    missing = [x for x in keys if x not in names]
-    if missing:
-        raise UserError(
-            f'{path} has no column {missing[0]!r}; its header is {shown(names)}. Fix: set '
-            "image_key and caption_key, or add a header line. (Conceptual Captions' own file holds "
-            'URLs: download the images and list the files)'
-        )
-    for number, line in enumerate(lines[1:], 2):
-        if line.strip():
-            fields = line.rstrip('\r').split('\t')
-            fits = len(fields) == len(names)
-            entry = dict(zip(names, fields)) if fits else None
-            yield f'{path}:{number}', entry, line
-
-
-def read_coco_captions(path: str | os.PathLike) -> CaptionList:
+def read_coco_captions(path: str | Path) -> list[_Captioned]:
     """Read COCO's ``captions_*.json``; images without a caption are left out.
 
     It has ``images`` (``id``, ``file_name``) and ``annotations`` (``image_id``, ``caption``).
     """
     document = read_coco_json(path)
     images, annotations = (_list_of(path, document, key) for key in ('images', 'annotations'))
-    gathering, files = _Gathering(), {}
-    for number, image in enumerate(images):
-        try:
-            files[image['id']] = image['file_name']
-            gathering.add(image['file_name'], [])
-        except (KeyError, TypeError):
-            gathering.refuse(f'images[{number}]', image)
-    for number, entry in enumerate(annotations):
-        try:
-            file = files[entry['image_id']]
-            captions = clean_captions(entry['caption'])
-        except (KeyError, TypeError):
-            file = captions = None
-        if path_fault(file) or captions is None:
-            gathering.refuse(f'annotations[{number}]', entry)
-        else:
-            gathering.add(file, captions)
-    form = 'id, file_name (images); image_id of one of them, caption'
-    return gathering.found(path, form)
+    captions: dict[object, list] = {}
+    place, entry = str(path), document
+    try:
+        for number, entry in enumerate(images):
+            place = f'{path}, images[{number}]'
+            if entry['id'] in captions:
+                raise KeyError(entry['id'])
+            captions[entry['id']] = []
+        for number, entry in enumerate(annotations):
+            place = f'{path}, annotations[{number}]'
+            captions[entry['image_id']].append(entry['caption'])
+    except (KeyError, TypeError):
+        entries = [(place, entry, None, None, None)]
+    else:
+        entries = (
+            (f'{path}, image id {shown(x["id"])}', x, x.get('file_name'), captions[x['id']], None)
+            for x in images
+            if captions[x['id']]
+        )
+    form = 'id, each once, and file_name (images); image_id of one of them, caption (annotations)'
+    return _gather(path, form, entries)
 
 
-def read_karpathy(path: str | os.PathLike, splits: Collection[str]) -> CaptionList:
+def read_karpathy(path: str | Path, splits: Collection[str]) -> list[_Captioned]:
     """Read splits of Karpathy and Fei-Fei (CVPR 2015).
 
     ``path`` is ``dataset_flickr30k.json`` or ``dataset_coco.json``. With COCO the path of an image
     begins with the folder ``train2014/`` or ``val2014/``.
     """
     images = _list_of(path, read_coco_json(path), 'images')
-    gathering, there = _Gathering(), set()
-    for number, image in enumerate(images):
-        try:
-            there.add(image['split'])
-            if image['split'] not in splits:
-                continue
-            folder, file = image.get('filepath'), image['filename']
-            file = f'{folder}/{file}' if folder and file else file
-            captions = clean_captions([x['raw'] for x in image['sentences']])
-        except (KeyError, TypeError, AttributeError):
+    there: set[str] = set()
+
+    def fields() -> Iterator[tuple]:
+        for number, image in enumerate(images):
             file = captions = None
-        if captions is None or path_fault(file):
-            gathering.refuse(f'images[{number}]', image)
-        else:
-            gathering.add(file, captions)
-    form = "split, filename, sentences: [{'raw': ...}]"
-    found, missing = gathering.found(path, form), sorted(set(splits) - there)
-    if missing and not found.bad_entries:
+            try:
+                there.add(image['split'])
+                if image['split'] not in splits:
+                    continue
+                folder = image.get('filepath')
+                file = f'{folder}/{image["filename"]}' if folder else image['filename']
+                captions = [x['raw'] for x in image['sentences']]
+            except (KeyError, TypeError, AttributeError):
+                file = None
+            yield f'{path}, images[{number}]', image, file, captions, None
+
+    entries = list(fields())
+    missing = sorted(set(splits) - there)
+    if missing:
         raise UserError(
             f'{path} has no split {missing[0]!r}, only {sorted(map(shown, there))[:10]}. Fix: '
             'correct split'
         )
-    return found
+    return _gather(path, "split, filename, sentences: [{'raw': ...}]", entries)
 
 
-def _list_of(path, document: dict, key: str) -> list:
+def _list_of(path: str | Path, document: dict, key: str) -> list:
     value = document.get(key)
     if not isinstance(value, list):
         raise UserError(

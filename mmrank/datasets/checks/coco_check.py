@@ -12,15 +12,17 @@ from mmengine.utils import is_abs
 
 from mmrank.datasets.checks.coco_inspect import check_coco_file
 from mmrank.datasets.checks.coco_report import CocoReport
-from mmrank.datasets.checks.coco_splits import (
-    Split,
-    compare_labels,
-    difference,
-    find_shared_images,
-    join,
-)
+from mmrank.datasets.checks.coco_splits import Split, compare_labels, difference, find_shared_images
 from mmrank.datasets.checks.data_report import config_datasets
 from mmrank.errors import UserError
+
+# Parts of a model whose `num_classes` counts something else: RPN tells
+# object from background, a semantic head counts stuff classes.
+_OTHER_COUNTS = ('rpn_head', 'semantic_head', 'backbone', 'language_model')
+_CLASS_HEADS = ('bbox_head', 'roi_head', 'mask_head')
+#: Class that a data set of mmrank derives from; the registry holds a builder.
+_HOSTS = {'CheckedCocoDataset': 'mmdet.CocoDataset', 'LVISDataset': 'mmdet.LVISV1Dataset'}
+_warn = partial(print_log, logger='current', level=30)
 
 
 @dataclass
@@ -36,52 +38,40 @@ class _Source:
     options: dict  # of inspect_coco
 
 
-# Parts of a model whose `num_classes` counts something else: RPN tells
-# object from background, a semantic head counts stuff classes.
-_OTHER_COUNTS = ('rpn_head', 'semantic_head', 'backbone', 'language_model')
-_CLASS_HEADS = ('bbox_head', 'roi_head', 'mask_head')
-#: Class that a data set of mmrank derives from; the registry holds a builder.
-_HOSTS = {'CheckedCocoDataset': 'mmdet.CocoDataset', 'LVISDataset': 'mmdet.LVISV1Dataset'}
-
-
 def check_config(
     cfg: Mapping, splits: Sequence[str] = ('train', 'val', 'test'), verify_images: bool = False
 ) -> list[CocoReport]:
-    """Check all COCO data sets of a config, and the model against them.
+    """Check all COCO data sets of a config, also in wrappers, and the model against them.
 
-    Goes through data set wrappers (``dataset`` and ``datasets`` keys). Data sets that are not in
-    COCO form, or lie behind a remote file backend, are passed over. Warnings go to the current
-    logger, also of images that are in a split of training and in another. Files that number the
-    classes differently are refused. The test split is only needed by testing, so where training is
-    checked too, a missing test annotation file is a warning. Returns one report per annotation file
-    checked.
+    Data sets that are not in COCO form, or lie behind a remote file backend, are passed over.
+    Warnings go to the current logger. Where training is checked too, a missing annotation file of
+    the test split is a warning. Returns one report per annotation file.
     """
     counts = dict(_find_num_classes(cfg.get('model') or {}, 'model'))
     reports: dict[tuple, CocoReport] = {}
     parts: list[Split] = []
     for split in splits:
-        evaluator = cfg.get(f'{split}_evaluator')
         own: list[Split] = []
         for source in _sources(cfg, split, verify_images):
             _compare_num_classes(counts, source)
             if source.is_remote:
                 continue
-            is_spare = split == 'test' and 'train' in splits
-            if is_spare and not os.path.exists(source.ann_file):
-                _warn(
-                    f'{source.where}: annotation file {source.ann_file} '
-                    'does not exist; testing will need it'
-                )
+            if split == 'test' and 'train' in splits and not os.path.exists(source.ann_file):
+                text = f'annotation file {source.ann_file} does not exist; testing will need it'
+                _warn(f'{source.where}: {text}')
                 continue
             read_as = source.options['federated'], source.options['require_masks']
             key = source.ann_file, source.image_dir, source.classes, *read_as
             if key not in reports:
                 reports[key] = _check_source(source)
             report = reports[key]
-            _refuse_empty_training(split, source, report)
-            is_trained = split == 'train'
-            own.append(Split(source.where, source.image_dir, source.classes, report, is_trained))
-        _compare_evaluator(evaluator, f'{split}_evaluator', own)
+            if split == 'train':
+                _refuse_empty_training(source, report)
+            own.append(
+                Split(source.where, source.image_dir, source.classes, report, split == 'train')
+            )
+        if own:
+            _compare_evaluator(cfg.get(f'{split}_evaluator'), f'{split}_evaluator', own)
         parts += own
     compare_labels(parts)
     for part in find_shared_images(parts):
@@ -93,16 +83,38 @@ def _sources(cfg: Mapping, split: str, verify_images: bool) -> Iterator[_Source]
     """The COCO data sets of a split, inside of their wrappers."""
     scope = cfg.get('default_scope') or 'mmdet'
     outer = (cfg.get(f'{split}_dataloader') or {}).get('dataset')
-    for where, dataset in config_datasets(outer, f'{split}_dataloader.dataset'):
-        if 'ann_file' in dataset and _is_coco(dataset.get('type'), scope):
-            yield _make_source(
-                dataset,
-                where,
-                scope,
-                require_masks=_loads_masks(outer, where, split),
-                require_annotations=_has_labels(cfg.get(f'{split}_evaluator')),
-                verify_images=verify_images,
-            )
+    places = [*config_datasets(outer, f'{split}_dataloader.dataset')]
+    # Results are only formatted, as for COCO's test-dev.
+    is_formatted = any(x.get('format_only') for x in _configs(cfg.get(f'{split}_evaluator')))
+    found = [
+        (where, dataset)
+        for where, dataset in places
+        if 'ann_file' in dataset and _is_coco(dataset.get('type'), scope)
+    ]
+    for index, (where, dataset) in enumerate(found):
+        pipelines = [x.get('pipeline') or () for place, x in places if where.startswith(place)]
+        filters = (not dataset.get('test_mode') and dataset.get('filter_cfg')) or {}
+        is_empty_dropped = bool(filters.get('filter_empty_gt'))
+        # The second half of semi-supervised training has no annotations.
+        is_spare = split == 'train' and index > 0 and not is_empty_dropped
+        options = dict(
+            verify_images=verify_images,
+            require_annotations=not is_formatted and not is_spare,
+            require_masks=any(
+                step.get('with_mask') and _type_name(step.get('type')) == 'LoadAnnotations'
+                for pipeline in pipelines
+                for step in _configs(pipeline)
+            ),
+            skip_empty_images=is_empty_dropped,
+            min_size=filters.get('min_size') or 0,
+            federated=_type_name(dataset.get('type')) == 'LVISDataset',
+        )
+        root = dataset.get('data_root') or ''
+        prefix = (dataset.get('data_prefix') or {}).get('img', '')
+        paths = [x if is_abs(x) else os.path.join(root, x) for x in (dataset['ann_file'], prefix)]
+        backend = (dataset.get('backend_args') or {}).get('backend', 'local')
+        is_remote = backend != 'local' or '://' in paths[0]
+        yield _Source(where, *paths, is_remote, *_find_classes(dataset, where, scope), options)
 
 
 def _check_source(source: _Source) -> CocoReport:
@@ -116,55 +128,30 @@ def _check_source(source: _Source) -> CocoReport:
     return report
 
 
-_warn = partial(print_log, logger='current', level=30)
-
-
 def _compare_evaluator(evaluator: object, name: str, splits: list[Split]) -> None:
     """Refuse an evaluator's file that is not the data set's: image 7 may be another image 7."""
-    if not splits:
-        return
     # A data set that is repeated, or in parts, is one.
     splits = [*{os.path.realpath(x.report.ann_file): x for x in splits}.values()]
-    for path, own in _evaluated_files(evaluator, splits):
-        files = {os.path.realpath(x.report.ann_file) for x in own}
-        if files == {os.path.realpath(path)}:
-            continue
-        report = check_coco_file(path, require_annotations=False)
-        found = Split(f'{name}.ann_file', '', own[0].classes, report, is_trained=False)
-        compare_labels([*own, found])
-        told = difference(report, join([x.report for x in own]))
-        if told:
-            fix = 'the same file for both' if len(own) == 1 else 'a file with all of their images'
-            places = ' and '.join(f'{x.where}.ann_file={x.report.ann_file!r}' for x in own)
-            raise UserError(
-                f'{name}.ann_file={path!r} has other images or objects than {places}: {told}. '
-                f'Fix: {fix}'
-            )
-
-
-def _evaluated_files(evaluator: object, splits: list[Split]) -> Iterator[tuple[str, list[Split]]]:
-    """Each annotation file of an evaluator, and the data sets that it is for."""
     for part in _configs(evaluator):
         metrics = _configs(part.get('metrics') or part)
         is_each = _type_name(part.get('type')) == 'MultiDatasetsEvaluator'
         is_each = is_each and len(metrics) == len(splits)
         for index, metric in enumerate(metrics):
             path = metric.get('ann_file')
-            if isinstance(path, str) and os.path.isfile(path):
-                yield path, [splits[index]] if is_each else splits
-
-
-def _loads_masks(dataset: object, where: str, split: str) -> bool:
-    """Whether a pipeline of a data set or of its wrappers loads a mask of every object."""
-    places = config_datasets(dataset, f'{split}_dataloader.dataset')
-    pipelines = [x.get('pipeline') for place, x in places if where.startswith(place)]
-    steps = [x for pipeline in pipelines for x in pipeline or () if isinstance(x, Mapping)]
-    return any(x.get('with_mask') and _type_name(x.get('type')) == 'LoadAnnotations' for x in steps)
-
-
-def _has_labels(evaluator: object) -> bool:
-    """False where results are only formatted, as for COCO's test-dev."""
-    return not any(part.get('format_only') for part in _configs(evaluator))
+            own = [splits[index]] if is_each else splits
+            if not isinstance(path, str) or not os.path.isfile(path):
+                continue
+            if {os.path.realpath(x.report.ann_file) for x in own} == {os.path.realpath(path)}:
+                continue
+            report = check_coco_file(path, require_annotations=False)
+            compare_labels([*own, Split(f'{name}.ann_file', '', own[0].classes, report, False)])
+            what = difference(report, [x.report for x in own])
+            if what:
+                places = ' and '.join(f'{x.where}.ann_file={x.report.ann_file!r}' for x in own)
+                raise UserError(
+                    f'{name}.ann_file={path!r} has other images or objects than {places}: {what}. '
+                    'Fix: one file with all images and objects of the data sets'
+                )
 
 
 def _configs(value: object) -> list[Mapping]:
@@ -173,21 +160,21 @@ def _configs(value: object) -> list[Mapping]:
     return [part for part in parts if isinstance(part, Mapping)]
 
 
-def _refuse_empty_training(split: str, source: _Source, report: CocoReport) -> None:
-    wanted = source.classes or tuple(report.counts)
-    objects = sum(report.counts[n].total for n in wanted if n in report.counts)
-    crowds = sum(report.counts[n].crowd for n in wanted if n in report.counts)
-    if split == 'train' and crowds and not objects:
+def _refuse_empty_training(source: _Source, report: CocoReport) -> None:
+    counts = [x for name, x in report.counts.items() if name in (source.classes or report.counts)]
+    if any(count.total for count in counts):
+        return
+    file = f'{source.where}: annotation file {source.ann_file}'
+    if any(count.crowd for count in counts):
         raise UserError(
-            f'{source.where}: each object of annotation file {source.ann_file} has iscrowd=1, and '
-            'a crowd is not trained on. Fix: iscrowd=0 of single objects'
+            f'{file}: each object has iscrowd=1, and a crowd is not trained on. Fix: iscrowd=0 of '
+            'single objects'
         )
-    if split == 'train' and source.options['skip_empty_images'] and not objects:
+    if source.options['skip_empty_images']:
         raise UserError(
-            f'{source.where}: annotation file {source.ann_file} has no object of the classes '
-            f'{wanted[:5]}, and filter_cfg.filter_empty_gt=True drops images without objects: '
-            'nothing is left to train on. Fix: set ann_file to the file that holds the boxes, or '
-            'correct metainfo.'
+            f'{file} has no object of the classes {source.classes}, and '
+            'filter_cfg.filter_empty_gt=True drops images without objects: nothing is left to '
+            'train on. Fix: set ann_file to the file that holds the boxes, or correct metainfo'
         )
 
 
@@ -195,14 +182,11 @@ def _find_num_classes(node: object, path: str) -> Iterator[tuple[str, int]]:
     """Yield (path, num_classes) of every head that names object classes."""
     if isinstance(node, Mapping):
         for key, value in node.items():
-            if key in _OTHER_COUNTS:
-                continue
-            here = f'{path}.{key}'
             if key == 'num_classes':
                 if any(head in path.split('.') for head in _CLASS_HEADS):
-                    yield here, value
-            else:
-                yield from _find_num_classes(value, here)
+                    yield f'{path}.{key}', value
+            elif key not in _OTHER_COUNTS:
+                yield from _find_num_classes(value, f'{path}.{key}')
     elif isinstance(node, list | tuple):
         for index, value in enumerate(node):
             yield from _find_num_classes(value, f'{path}.{index}')
@@ -212,14 +196,13 @@ def _compare_num_classes(counts: dict[str, int], source: _Source) -> None:
     if source.classes is None:
         return
     expected = len(source.classes)
-    wrong = {p: n for p, n in counts.items() if n != expected}
+    wrong = [f'{path} is {number}' for path, number in counts.items() if number != expected]
     if wrong:
-        values = ', '.join(f'{path} is {n}' for path, n in wrong.items())
-        names = ', '.join(source.classes[:6]) + (', ...' if expected > 6 else '')
         raise UserError(
-            f'num_classes disagrees with the data: {values}, but {source.where} has {expected} '
-            f'classes ({names}) by {source.classes_from}. Fix: set num_classes={expected}, or '
-            'metainfo=dict(classes=...) of the data set if they are wrong.'
+            f'num_classes disagrees with the data: {", ".join(wrong)}, but {source.where} has '
+            f'{expected} classes ({", ".join(source.classes)[:80]}) by {source.classes_from}. Fix: '
+            f'set num_classes={expected}, or metainfo=dict(classes=...) of the data set if they '
+            'are wrong'
         )
 
 
@@ -243,27 +226,11 @@ def _is_coco(data_type: object, scope: str) -> bool:
     found = _registered(data_type, scope)
     bases = getattr(found, '__mro__', ())
     coco = next((b for b in bases if b.__name__ == 'CocoDataset'), None)
-    # A subclass that reads files its own way (panoptic, captions) has its
-    # own format; its requirements are unknown here.
+    # A subclass that reads files its own way (panoptic, captions) has its own format.
     return coco is not None and all(
         getattr(found, name) is getattr(coco, name)
         for name in ('load_data_list', 'parse_data_info')
     )
-
-
-def _make_source(dataset: Mapping, where: str, scope: str, **options: bool) -> _Source:
-    root = dataset.get('data_root') or ''
-    prefix = (dataset.get('data_prefix') or {}).get('img', '')
-    paths = [x if is_abs(x) else os.path.join(root, x) for x in (dataset['ann_file'], prefix)]
-    backend = (dataset.get('backend_args') or {}).get('backend', 'local')
-    filters = (not dataset.get('test_mode') and dataset.get('filter_cfg')) or {}
-    options |= dict(
-        skip_empty_images=bool(filters.get('filter_empty_gt')),
-        min_size=filters.get('min_size') or 0,
-        federated=_type_name(dataset.get('type')) == 'LVISDataset',
-    )
-    is_remote = backend != 'local' or '://' in paths[0]
-    return _Source(where, *paths, is_remote, *_find_classes(dataset, where, scope), options)
 
 
 def _find_classes(dataset: Mapping, where: str, scope: str) -> tuple[tuple[str, ...] | None, str]:
@@ -275,31 +242,25 @@ def _find_classes(dataset: Mapping, where: str, scope: str) -> tuple[tuple[str, 
             f"{where}.metainfo has 'CLASSES', which mmdet 3 does not read: it would take the "
             'classes of COCO. Fix: classes=(...) in small letters'
         )
+    if classes is None:
+        data_type = _type_name(dataset.get('type'))
+        host = _registered(_HOSTS.get(data_type, dataset.get('type')), scope)
+        classes = getattr(host, 'METAINFO', {}).get('classes')
+        origin = f"the default of {data_type} ('metainfo' is not set)"
+        return (None if classes is None else tuple(classes)), origin
+    place = f"{where}.metainfo['classes']"
     if isinstance(classes, str):
-        if not os.path.isfile(classes):
-            raise UserError(
-                f"{where}.metainfo['classes'] is the string {classes!r}, "
-                'neither a sequence of names nor a file of names. Fix: write '
-                f'a one-class tuple with a comma: classes=({classes!r},).'
-            )
         try:
             with open(classes, encoding='utf-8') as lines:
                 classes = [line.rstrip('\n\r') for line in lines]
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(
-                f"{where}.metainfo['classes']={classes!r} cannot be read: "
-                f'{error}. Fix: save the names as UTF-8, one a line.'
+                f'{place} is the text {classes!r}, and no file of names in UTF-8 ({error}). Fix: '
+                f'a one-class tuple with a comma: classes=({classes!r},)'
             ) from error
-    if classes is not None:
-        twice = [name for name, count in Counter(classes).items() if count > 1]
-        if twice:
-            raise UserError(
-                f"{where}.metainfo['classes'] has {twice[0]!r} twice, so that two labels are one "
-                'class. Fix: each name once'
-            )
-        return tuple(classes), f"{where}.metainfo['classes']"
-    data_type = dataset.get('type')
-    host = _HOSTS.get(_type_name(data_type), data_type)
-    classes = getattr(_registered(host, scope), 'METAINFO', {}).get('classes')
-    origin = f"the default of {_type_name(data_type)} ('metainfo' is not set)"
-    return (None if classes is None else tuple(classes)), origin
+    twice = [name for name, count in Counter(classes).items() if count > 1]
+    if twice:
+        raise UserError(
+            f'{place} has {twice[0]!r} twice, so that two labels are one class. Fix: each name once'
+        )
+    return tuple(classes), place

@@ -1,4 +1,4 @@
-"""Whether the image files that an annotation file names are there."""
+"""Whether the image files that an annotation file names are there, and of the stated size."""
 
 import os
 import stat
@@ -8,9 +8,8 @@ from urllib.parse import unquote
 
 from mmrank.datasets.checks.data_report import Findings, shown
 from mmrank.datasets.image_header import dark_fault, image_fault, image_size, is_deep_png
-from mmrank.files import path_fault
 
-#: PNG files that are opened without `verify`.
+#: Files whose size is read where not all are decoded.
 _SAMPLED = 8
 
 
@@ -19,74 +18,53 @@ def find_image_problems(
 ) -> None:
     """Look for the files of ``images`` in ``image_dir``; with ``verify`` also decode them.
 
-    Without ``verify`` eight PNG files are looked at, as loaders read 12 bits of 16 as black.
-
-    Every folder is listed once, so that a set of 118,000 images takes one listing and not as many
-    look-ups. Entries without a usable ``file_name`` are passed over.
+    Without it the sizes of eight are read. Every folder is listed once, so that a set of 118,000
+    images takes one listing and not as many look-ups.
     """
     image_dir = os.fspath(image_dir)
     if not os.path.isdir(image_dir):
         found.add('missing image folder', f'{image_dir} does not exist or is not a folder')
         return
     listings: dict[str, dict[str, int | str]] = {}
-    pngs = []
+    there = []
     for entry in images:
         file_name = entry.get('file_name')
-        if path_fault(file_name):
+        if not file_name:
             continue
         folder, name = os.path.split(file_name)
         if folder not in listings:
             listings[folder] = _sizes_in(os.path.join(image_dir, folder))
         size = listings[folder].get(name)
-        is_there = isinstance(size, int) and size > 0
-        if is_there and not verify:
-            if name.endswith('.png'):
-                pngs.append(file_name)
-            continue
         path = os.path.join(image_dir, file_name)
         # A name can hold a line break, or move a terminal's cursor.
         where = f'image id {shown(entry.get("id"))}: {path if path.isprintable() else shown(path)}'
-        if is_there:
-            _verify(entry, path, where, found)
+        if isinstance(size, int) and size > 0:
+            there.append((entry, path, where))
         elif size is None:
-            if (near := spelling_on_disk(file_name, image_dir, listings[folder])) is None:
-                found.add('missing image file', where)
-            else:
-                found.add('misspelt image file', f'{where}: there is {shown(near[0])}, {near[1]}')
-        elif size == 0:
-            found.add('empty image file', f'{where} has 0 bytes')
+            near = spelling_on_disk(file_name, image_dir, listings[folder])
+            found.add('missing image file', where + (f': there is {shown(near)}' if near else ''))
         else:
-            found.add('unreadable image file', f'{where} {size}')
-    step = max(len(pngs) // _SAMPLED, 1)
-    sample = [os.path.join(image_dir, x) for x in pngs[::step][:_SAMPLED]]
-    deep = [*filter(is_deep_png, sample)]
+            found.add('unreadable image file', f'{where} {size or "has 0 bytes"}')
+    sample = there if verify else there[:: max(len(there) // _SAMPLED, 1)][:_SAMPLED]
+    for entry, path, where in sample:
+        _compare_size(entry, path, where, verify, found)
+    deep = [path for _, path, _ in sample if not verify and is_deep_png(path)]
     if fault := dark_fault(deep):
-        text = f'{len(deep)} of {len(sample)} PNG files, such as {deep[0]}: {fault}'
+        text = f'{len(deep)} of {len(sample)} images, such as {deep[0]}: {fault}'
         found.add('dark images', text, is_error=False)
 
 
 def spelling_on_disk(
     file_name: str, image_dir: str | os.PathLike, listing: Collection[str]
-) -> tuple[str, str] | None:
-    """The name of a file that is there under another spelling, and how it differs, or None.
-
-    ``listing`` has the names in its folder.
-    """
-    for how, other in (
-        ('a backslash for a slash', file_name.replace('\\', '/')),
-        ('characters such as %20', unquote(file_name)),
-    ):
+) -> str | None:
+    """The name of a file that is there under another spelling; ``listing`` is its folder's."""
+    for other in (file_name.replace('\\', '/'), unquote(file_name)):
         if other != file_name and os.path.isfile(os.path.join(image_dir, other)):
-            return other, f'and the file name has {how}'
+            return other
     folder, name = os.path.split(file_name)
-    for form in ('NFC', 'NFD'):
-        if (other := normalize(form, name)) in listing:
-            return os.path.join(folder, other), f'in the Unicode form {form}'
-    stem, dot, ending = name.rpartition('.')
-    ways = (name.lower(), name.upper(), name.capitalize())
-    ways += tuple(stem + dot + x for x in (ending.lower(), ending.upper()))
-    other = next((x for x in ways if x in listing), None)
-    return other and (os.path.join(folder, other), 'with other capital letters')
+    plain = normalize('NFC', name).casefold()
+    near = [x for x in listing if normalize('NFC', x).casefold() == plain]
+    return os.path.join(folder, near[0]) if len(near) == 1 else None
 
 
 def _sizes_in(folder: str) -> dict[str, int | str]:
@@ -108,21 +86,20 @@ def _size(entry: os.DirEntry) -> int | str:
     return status.st_size
 
 
-def _verify(entry: dict, path: str, where: str, found: Findings) -> None:
-    fault = image_fault(path)
+def _compare_size(entry: dict, path: str, where: str, decode: bool, found: Findings) -> None:
+    fault = image_fault(path) if decode else None
     if fault is not None:
         found.add('unreadable image file', f'{where}: {fault}')
         return
-    width, height = image_size(path)
-    stated = entry.get('width'), entry.get('height')
-    if stated != (width, height):
-        turned = (
-            ', its sides swapped: loaders turn an image by its EXIF'
-            if stated == (height, width)
-            else ''
-        )
+    try:
+        size = image_size(path)
+    except ValueError:  # training names it
+        return
+    stated = entry['width'], entry['height']
+    if stated != size:
+        turned = ', its sides swapped: loaders turn an image by its EXIF'
         found.add(
             'image size differs',
-            f'{where} is {width} x {height}, the annotation '
-            f'file has {shown(stated[0])} x {shown(stated[1])}' + turned,
+            f'{where} is {size[0]} x {size[1]}, the annotation file has {shown(stated[0])} x '
+            f'{shown(stated[1])}' + (turned if stated == size[::-1] else ''),
         )

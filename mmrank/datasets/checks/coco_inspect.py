@@ -1,25 +1,22 @@
 """Everything that is wrong with a COCO document, found in one pass."""
 
 import os
-from collections.abc import Collection, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from math import inf
+from unicodedata import normalize
 
 from mmrank.datasets.checks.coco_annotations import (
     ANNOTATION_FIXES,
     LARGEST_PIXEL,
-    CocoFile,
     is_number_id,
     scan_annotations,
 )
 from mmrank.datasets.checks.coco_images import find_image_problems
 from mmrank.datasets.checks.coco_reading import collector_paused, read_coco_json
-from mmrank.datasets.checks.coco_report import FIXES, ClassCount, CocoReport
+from mmrank.datasets.checks.coco_report import FIXES, CocoReport
 from mmrank.datasets.checks.data_report import Findings, is_id, is_number, shown
 from mmrank.datasets.lvis_annotations import complete_lvis, is_lvis, scan_federated
 from mmrank.files import path_fault
-
-_ALL_FIXES = ANNOTATION_FIXES | FIXES
 
 
 @collector_paused()
@@ -33,58 +30,69 @@ def inspect_coco(
     skip_empty_images: bool = False,
     min_size: int = 0,
     require_annotations: bool = True,
-    max_examples: int = 3,
     federated: bool = False,
     require_masks: bool = False,
 ) -> CocoReport:
     """Find all problems of a COCO document. What LVIS leaves out of COCO's form is filled in.
 
-    ``ann_file`` is for messages. ``image_dir`` None checks no image file, ``classes`` None accepts
-    the file's; ``verify_images`` also decodes every image and compares its size. The files of
-    images without objects (``skip_empty_images``), or whose shorter side is below ``min_size``
-    pixels, need not be there, as mmdet's ``filter_cfg`` drops them. Test sets for submission have
-    no annotations (``require_annotations=False``). ``federated``: every image must say which
-    classes it lacks; otherwise a missing field is a warning in LVIS files, and nothing in others.
-    ``require_masks``: every object must have a segmentation.
+    Args:
+        document: Content of the file.
+        ann_file: Its name, for messages.
+        image_dir: Folder of the images; None looks for no image file.
+        classes: Names that are trained on; None accepts those of the file.
+        verify_images: Decode every image, not only read the size of some.
+        skip_empty_images: The files of images without objects need not be there.
+        min_size: Nor those of images whose shorter side is below it, as of mmdet's ``filter_cfg``.
+        require_annotations: False for test sets for submission, which have none.
+        federated: Every image must say which classes it lacks.
+        require_masks: Every object must have a segmentation.
     """
-    found = Findings(max_examples, _ALL_FIXES)
-    report = CocoReport(str(ann_file))
-    federated_file = is_lvis(document)
-    if federated_file:
+    fixes = ANNOTATION_FIXES | FIXES
+    found = Findings(fixes)
+    report = CocoReport(str(ann_file), None if image_dir is None else str(image_dir))
+    is_federated = is_lvis(document)
+    if is_federated:
         complete_lvis(document)
     parts = {}
     for key in ('images', 'annotations', 'categories'):
-        value = document.get(key)
-        if value is None and (key != 'annotations' or require_annotations):
-            keys = ', '.join(map(shown, islice(document, 10))) or 'nothing'
+        parts[key] = document.get(key, [])
+        if key not in document and (key != 'annotations' or require_annotations):
+            keys = ', '.join(map(shown, [*document][:10])) or 'nothing'
             found.add('missing key', f'no {key!r}; the file has {keys}')
-        elif value is not None and not isinstance(value, list):
-            found.add('malformed value', f'{key} is a {type(value).__name__}, not a list')
-        parts[key] = value if isinstance(value, list) else []
-    report.num_images = len(parts['images'])
-    report.num_annotations = len(parts['annotations'])
+        elif not isinstance(parts[key], list):
+            found.add('malformed value', f'{key} is a {type(parts[key]).__name__}, not a list')
     if not found.by_kind:
-        names = _scan_categories(parts['categories'], found)
-        report.counts = {name: ClassCount() for name in names.values()}
+        report.num_images = len(parts['images'])
+        report.num_annotations = len(parts['annotations'])
+        _scan_categories(parts['categories'], report, found)
+        names = [*report.names.values()]
+        wanted = set(names if classes is None else classes)
         if classes is not None:
-            _compare_classes(classes, list(names.values()), found)
-        images = _scan_images(parts['images'], found, report)
-        report.names = names
-        for key, ids in (('image', images), ('category', names)):
-            _check_kind(key, [*ids], found)
-        wanted = None if classes is None else set(classes)
-        file = CocoFile(images, names)
-        used = scan_annotations(parts['annotations'], file, wanted, report, found)
-        report.num_empty_images = len(images) - len(used['any'])
-        if require_masks:
-            _find_missing_masks(parts['annotations'], names, wanted, found)
-        if federated_file or federated:
-            scan_federated(document, names.keys(), federated, found)
+            _compare_classes(classes, names, found)
+        sizes = _scan_images(parts['images'], report, found)
+        _check_kind('image', [*sizes], found)
+        _check_kind('category', [*report.names], found)
+        scan_annotations(parts['annotations'], sizes, wanted, require_masks, report, found)
+        ids = [*sizes]
+        columns = report.columns
+        is_wanted = [name in wanted for name in names]
+        used = {ids[i] for i in set(columns.image.tolist())}
+        report.num_empty_images = len(ids) - len(used)
+        if is_federated or federated:
+            scan_federated(document, report.names.keys(), federated, found)
         if image_dir is not None:
-            filters = used['wanted'], skip_empty_images, min_size
-            entries = [entry for entry in parts['images'] if _is_needed(entry, *filters)]
+            if skip_empty_images and not all(is_wanted):
+                pairs = set(zip(columns.image.tolist(), columns.label.tolist()))
+                used = {ids[image] for image, label in pairs if is_wanted[label]}
+            entries = [
+                entry
+                for index, entry in enumerate(parts['images'])
+                if index not in report.bad_images
+                and (not skip_empty_images or entry['id'] in used)
+                and min(entry['width'], entry['height']) >= min_size
+            ]
             find_image_problems(entries, image_dir, verify_images, found)
-    problems = [found.by_kind[kind] for kind in _ALL_FIXES if kind in found.by_kind]
+    problems = [found.by_kind[kind] for kind in fixes if kind in found.by_kind]
     report.problems = sorted(problems, key=lambda problem: not problem.is_error)
     return report
 
@@ -92,10 +100,7 @@ def inspect_coco(
 def read_checked(
     ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
 ) -> tuple[dict, CocoReport]:
-    """Read and check a file, and refuse a bad one; see :func:`inspect_coco` for the arguments.
-
-    Images without objects, one class only and crowds are fine. The report may have warnings.
-    """
+    """Read and check a file, and refuse a bad one; see :func:`inspect_coco` for the arguments."""
     document = read_coco_json(ann_file)
     report = inspect_coco(document, ann_file, image_dir, **options)
     report.raise_if_bad()
@@ -107,146 +112,118 @@ def check_coco_file(ann_file: str | os.PathLike, *args: object, **options: objec
     return read_checked(ann_file, *args, **options)[1]
 
 
-def _is_needed(entry: object, used: Collection, skip_empty: bool, min_size: int) -> bool:
-    """Whether mmdet's filter keeps this image."""
-    if not isinstance(entry, dict):
-        return False
-    image_id = entry.get('id')
-    if skip_empty and (not is_id(image_id) or image_id not in used):
-        return False
-    sides = entry.get('width', inf), entry.get('height', inf)
-    return not all(map(is_number, sides)) or min(sides) >= min_size
-
-
-def _scan_categories(categories: list, found: Findings) -> dict:
+def _scan_categories(categories: list, report: CocoReport, found: Findings) -> None:
     """Names by category id, in the file's order."""
-    names, known = {}, set()
+    alike: dict[str, str] = {}
+    known: set[str] = set()
     for index, category in enumerate(categories):
         where = f'categories[{index}]'
         if found.lacks_keys(category, where, ('id', 'name')):
             continue
-        cat_id, name = category['id'], category['name']
-        whole = f'{where} (id {shown(cat_id)})'
-        if not is_id(cat_id) or not isinstance(name, str):
+        number = category['id']
+        name = category['name']
+        if not is_id(number) or not isinstance(name, str) or not _is_unicode(name):
             found.add('malformed value', f'{where} is {shown(category)}')
-        elif not _is_unicode(name):
-            text = f'name {shown(name)} holds a character that is not valid Unicode'
-            found.add('malformed value', f'{whole}: {text}')
-        elif cat_id in names:
-            text = f'belongs to {shown(names[cat_id])} and {shown(name)}'
-            found.add('duplicate category id', f'id {shown(cat_id)} {text}')
+            continue
+        plain = ' '.join(normalize('NFKC', name).casefold().split())
+        other = alike.setdefault(plain, name)
+        if number in report.names:
+            text = f'id {shown(number)} belongs to {shown(report.names[number])} and {shown(name)}'
+            found.add('duplicate category id', text)
         elif name in known:
-            found.add('duplicate category name', f'{whole} is another {shown(name)}')
+            found.add('duplicate category name', f'{where} is another {shown(name)}')
         else:
-            names[cat_id] = name
+            report.names[number] = name
             known.add(name)
+            if name != other:
+                text = f'{where} is {shown(name)} beside {shown(other)}'
+                found.add('class names that look alike', text, is_error=False)
     if not categories:
         found.add('missing key', "'categories' is an empty list")
-    return names
-
-
-def _first(names: Sequence[str], most: int, end: str) -> str:
-    return ', '.join(map(repr, names[:most])) + (end if len(names) > most else '')
 
 
 def _compare_classes(classes: Sequence[str], names: list[str], found: Findings) -> None:
     """Compare the requested classes with the file's categories."""
-    known, requested = set(names), set(classes)
+    known = set(names)
+    requested = set(classes)
     absent = [name for name in classes if name not in known]
-    present = [name for name in classes if name in known]
     if absent:
         found.add(
             'class without category',
             f"{len(absent)} of {len(classes)} names in metainfo['classes'] are no category of the "
-            f'file: {_first(absent, 5, f" and {len(absent) - 5} more")}; the file has '
-            f'{len(names)}: {_first(names, 10, ", ...")}',
+            f'file: {shown(absent)}; the file has {len(names)}: {shown(names)}',
         )
-    elif present != [name for name in names if name in requested]:
-        found.add(
-            'order of classes differs',
-            f"metainfo['classes'] is {tuple(classes[:6])}, the file's order is {tuple(names[:6])}",
-            is_error=False,
-        )
+    elif list(classes) != [name for name in names if name in requested]:
+        text = f"metainfo['classes'] is {shown(tuple(classes))}, the file's order is {shown(names)}"
+        found.add('order of classes differs', text, is_error=False)
 
 
 def _check_kind(key: str, ids: list, found: Findings) -> None:
     """Refuse ids that evaluators cannot sort, or not hold in 64 bits."""
     numbers = [x for x in ids if isinstance(x, int)]
-    if 0 < len(numbers) < len(ids):
-        text = next(x for x in ids if isinstance(x, str))
-        found.add(
-            'ids of several kinds',
-            f'{len(numbers)} {key} ids are numbers, such as {shown(numbers[0])}, and '
-            f'{len(ids) - len(numbers)} are texts, such as {shown(text)}',
-        )
-    for number in {min(numbers, default=0), max(numbers, default=0)}:
-        if not is_number_id(number):
-            text = f'{key} id {shown(number)} has more than 64 bits'
-            found.add('ids of several kinds', text)
+    texts = [x for x in ids if isinstance(x, str)]
+    if numbers and texts:
+        text = f'{key} ids are numbers, such as {shown(numbers[0])}, and texts, {shown(texts[0])}'
+        found.add('ids of several kinds', text)
+    for number in filter(lambda x: not is_number_id(x), numbers):
+        found.add('ids of several kinds', f'{key} id {shown(number)} has more than 64 bits')
 
 
-def _find_missing_masks(
-    annotations: list, names: dict, wanted: Collection | None, found: Findings
-) -> None:
-    for index, ann in enumerate(annotations):
-        if not isinstance(ann, dict) or ann.get('segmentation'):
-            continue
-        kind = ann.get('category_id')
-        name = names.get(kind) if is_id(kind) else None
-        if wanted is None or name in wanted:
-            where = f'annotations[{index}] (id {shown(ann.get("id"))})'
-            found.add('object without a mask', f'{where} has no segmentation')
-
-
-def _scan_images(images: list, found: Findings, report: CocoReport) -> dict:
+def _scan_images(images: list, report: CocoReport, found: Findings) -> dict:
     """(width, height) by image id; a bad size is (inf, inf)."""
     sizes: dict = {}
+    first: dict[str, object] = {}
     for index, image in enumerate(images):
         where = f'images[{index}]'
         if found.lacks_keys(image, where, ('id', 'width', 'height')):
+            report.bad_images.add(index)
             continue
-        image_id = image['id']
-        if not is_id(image_id):
-            found.add('malformed value', f'{where}: id is {shown(image_id)}')
+        number = image['id']
+        if not is_id(number):
+            found.add('malformed value', f'{where}: id is {shown(number)}')
+            report.bad_images.add(index)
             continue
-        size = image['width'], image['height']
-        findings = _image_findings(image)
-        if image_id in sizes:
-            findings = [('duplicate image id', 'occurs again')]
-        for kind, text in findings:
-            found.add(kind, f'{where} (id {shown(image_id)}) {text}')
         name = image.get('file_name') or image.get('coco_url')
-        report.images.setdefault(image_id, (name, *size))
-        sizes.setdefault(image_id, size if _is_size(*size) else (inf, inf))
-    if len({name for name, *_ in report.images.values() if isinstance(name, str)}) < len(sizes):
-        _find_repeated_pictures(report.images, found)
+        size = image['width'], image['height']
+        where = f'{where} (id {shown(number)})'
+        has_size = is_size(*size)
+        for kind, text in _image_faults(image, has_size, is_again=number in sizes):
+            found.add(kind, f'{where} {text}')
+            report.bad_images.add(index)
+        report.images.setdefault(number, (name, *size))
+        sizes.setdefault(number, size if has_size else (inf, inf))
+        if index not in report.bad_images:
+            if os.path.isabs(name):
+                found.add('absolute file name', f'{where} has {shown(name)}', is_error=False)
+            if first.setdefault(name, number) != number:
+                text = f'{shown(name)} has the ids {shown(first[name])} and {shown(number)}'
+                found.add('one picture under two ids', text, is_error=False)
     return sizes
 
 
-def _find_repeated_pictures(images: dict, found: Findings) -> None:
-    first: dict[str, object] = {}
-    for image_id, (name, *_) in images.items():
-        if isinstance(name, str) and first.setdefault(name, image_id) != image_id:
-            text = f'{shown(name)} has the ids {shown(first[name])} and {shown(image_id)}'
-            found.add('one picture under two ids', text, is_error=False)
-
-
-def _image_findings(image: dict) -> list[tuple[str, str]]:
-    """What is wrong with an image, except its id."""
-    findings = []
-    if 'file_name' in image:
-        name = image['file_name']
-        if fault := path_fault(name):
-            findings = [('unusable file name', f'has file_name {shown(name)}, which {fault}')]
-    elif 'coco_url' not in image:
-        findings = [('missing key', "has no 'file_name'")]
-    if not _is_size(image['width'], image['height']):
+def _image_faults(image: dict, has_size: bool, is_again: bool) -> list[tuple[str, str]]:
+    """What is wrong with an image that has an id and a size."""
+    if is_again:
+        return [('duplicate image id', 'occurs again')]
+    faults = []
+    name = image.get('file_name')
+    if 'file_name' not in image and 'coco_url' not in image:
+        faults.append(('missing key', "has no 'file_name'"))
+    elif 'file_name' in image and (fault := path_fault(name)) and not _is_absolute(name):
+        faults.append(('unusable file name', f'has file_name {shown(name)}, which {fault}'))
+    if not has_size:
         text = f'has width {shown(image["width"])}, height {shown(image["height"])}'
-        findings.append(('malformed value', text))
-    return findings
+        faults.append(('malformed value', text))
+    return faults
 
 
-def _is_size(width: object, height: object) -> bool:
+def _is_absolute(name: object) -> bool:
+    """Whether it is a good path from the root, which mmdet joins with a folder as it is."""
+    return isinstance(name, str) and os.path.isabs(name) and not path_fault(name.lstrip('/'))
+
+
+def is_size(width: object, height: object) -> bool:
+    """Whether an image can have these sides."""
     return _is_side(width) and _is_side(height)
 
 

@@ -10,30 +10,16 @@ from pathlib import Path
 
 from mmrank.errors import UserError
 
-_CONVERT = (
-    'name the JSON file in the form of COCO, or convert YOLO, VOC or CSV to it by '
-    'tools/dataset_converters/to_coco.py'
-)
 #: What a file is that is not JSON, by how it begins, and the fix; the first that fits counts.
 _OTHER_FORMS = (
     (rb'\s*\Z', 'is empty', 'copy or download it again'),
-    (rb'\x80|PK\x03\x04.{,80}data\.pkl', 'is not JSON but a checkpoint', _CONVERT),
     (rb'\x1f\x8b|PK\x03\x04', 'is compressed', 'unpack it first'),
-    (rb'\x89PNG|\xff\xd8\xff|BM|RIFF', 'is not JSON but an image', _CONVERT),
+    (rb'version https://git-lfs', 'is a Git LFS pointer', '`git lfs pull`'),
     (
-        rb'version https://git-lfs',
-        'is a Git LFS pointer',
-        'run `git lfs pull` to fetch the content',
+        rb'\s*[^\s{\[]',
+        'is not JSON',
+        'name the JSON file of the annotations, or make it of YOLO, VOC or CSV by mmrank convert',
     ),
-    (
-        rb'\s*<(!doctype )?html',
-        'is not JSON but an HTML page, perhaps of an error while downloading',
-        _CONVERT,
-    ),
-    (rb'\s*<', 'is not JSON but XML, as VOC and CVAT have it', _CONVERT),
-    (rb'\s*\d+( [\d.]+){4,}\s', 'is not JSON but a text in the form of YOLO', _CONVERT),
-    (rb'\s*[^\s\[{"][^\n,]*,[^\n]*,', 'is not JSON but CSV', _CONVERT),
-    (rb'\s*(?!true|false|null|nan|infinity)[a-z]', 'is not JSON but another text', _CONVERT),
 )
 
 
@@ -43,74 +29,52 @@ def read_coco_json(ann_file: str | os.PathLike) -> dict:
     try:
         data = path.read_bytes()
     except (OSError, ValueError) as error:
-        raise UserError(_unreadable(path, error)) from error
+        there = next(str(x) for x in path.absolute().parents if os.path.isdir(x))
+        names = ', '.join(sorted(x for x in os.listdir(there) if x.endswith('.json'))[:5])
+        reason = f'cannot be read: {getattr(error, "strerror", None) or error}'
+        if isinstance(error, FileNotFoundError):
+            reason = 'does not exist'
+        elif isinstance(error, IsADirectoryError):
+            reason = 'is a folder'
+        raise UserError(
+            f'annotation file {path!s:.300} {reason}; the folder {there} holds '
+            f'{names or "no JSON file"}. Fix: correct the path, in a config data_root or ann_file; '
+            f'relative paths start at {Path.cwd()}'
+        ) from error
     try:
         document = parse_json(data.decode('utf-8-sig'))
     except ValueError as error:
         raise UserError(f'annotation file {path} {_not_json(data, error)}') from error
-    if isinstance(document, dict):
-        return document
-    is_list = isinstance(document, list)
-    hint = 'it looks like a file of predictions' if is_list else 'this is not an annotation file'
-    raise UserError(
-        f'annotation file {path} holds a JSON {type(document).__name__} at top level, not an '
-        f"object with 'images', 'annotations' and 'categories': {hint}. Fix: set ann_file to "
-        'the ground-truth file.'
-    )
-
-
-def _unreadable(path: Path, error: Exception) -> str:
-    """Why a path cannot be read; where it breaks off, and what exists there."""
-    if isinstance(error, IsADirectoryError):
-        return (
-            f'annotation file {path} is a folder. Fix: name the JSON file '
-            'within it, in a config as ann_file.'
+    if not isinstance(document, dict):
+        first = document[0] if isinstance(document, list) and document else None
+        keys = ', '.join(map(repr, first))[:80] if isinstance(first, dict) else 'nothing'
+        is_found = isinstance(first, dict) and 'score' in first
+        raise UserError(
+            f'annotation file {path} is a JSON {type(document).__name__} '
+            f'({"predictions" if is_found else f"its first entry has {keys}"}), not an object with '
+            "'images', 'annotations' and 'categories'. Fix: name the annotations in COCO's form"
         )
-    if not isinstance(error, FileNotFoundError):
-        reason = getattr(error, 'strerror', None) or error
-        return (
-            f'annotation file {path!s:.300} cannot be read: {reason}. '
-            'Fix: check the name, its permissions and the disk.'
-        )
-    parent = path.parent
-    if parent.is_dir():
-        names = sorted(x.name for x in parent.glob('*.json'))[:5]
-        seen = f'its folder holds {", ".join(names) or "no JSON file"}'
-    else:
-        there = next(x for x in path.absolute().parents if x.exists())
-        seen = f'the path exists only up to {there}'
-    return (
-        f'annotation file {path} does not exist; {seen}. Fix: correct the path, in a config '
-        f'data_root or ann_file; relative paths start at the working directory {Path.cwd()}.'
-    )
+    return document
 
 
 def _not_json(data: bytes, error: ValueError) -> str:
     """What is wrong with the bytes of a file that is not JSON, and the fix."""
-    size = f'{len(data):,} bytes'
     for pattern, form, fix in _OTHER_FORMS:
-        if re.match(pattern, data[:4000], re.IGNORECASE | re.DOTALL):
-            return f'({size}) {form}. Fix: {fix}.'
+        if re.match(pattern, data):
+            return f'{form}; its {len(data):,} bytes begin with {data[:30]!r}. Fix: {fix}'
     if isinstance(error, UnicodeDecodeError):
-        return (
-            f'is not UTF-8 text: byte {error.start:,} of {size} is 0x{data[error.start]:02x}. '
-            'Fix: save it as UTF-8, or copy it again if it was damaged.'
-        )
+        return f'is not UTF-8 text at byte {error.start:,}. Fix: save it as UTF-8'
     if not isinstance(error, json.JSONDecodeError):
-        return f'cannot be used: {error}. Fix: export the file again as COCO; no part needs that.'
-    text = error.doc
-    byte = len(text[: error.pos].encode())
-    where = f'line {error.lineno}, column {error.colno}, byte {byte:,}'
-    if not text.rstrip().endswith(('}', ']')):
-        return (
-            f'is cut off: it ends after {size} inside an unfinished value that starts at {where} '
-            f'({error.msg}). Fix: the copy or download was interrupted; fetch it again and compare '
-            'its size with the source.'
-        )
-    around = text[max(0, error.pos - 20) : error.pos + 20]
+        return f'cannot be used: {error}. Fix: export the file again as COCO; no part needs that'
+    where = f'line {error.lineno}, column {error.colno} of {len(data):,} bytes ({error.msg})'
+    if error.msg == 'Extra data':
+        return f'has several JSON values, such as one a line, at {where}. Fix: export it as COCO'
+    if not error.doc.rstrip().endswith(('}', ']')):
+        return f'is cut off in a value that starts at {where}. Fix: fetch it again'
+    around = error.doc[max(0, error.pos - 20) : error.pos + 20]
     return (
-        f'({size}) is not valid JSON at {where}: {error.msg}, near {around!r}. Fix: correct that '
-        'place, or fetch the file again if it was cut off.'
+        f'is no valid JSON at {where}, near {around!r}. Fix: correct it, or fetch the file '
+        'again if it was cut off'
     )
 
 

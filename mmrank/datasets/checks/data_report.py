@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from reprlib import Repr
 
+#: Findings of a kind that are spelt out.
+MAX_EXAMPLES = 5
+
 
 @dataclass
 class Problem:
-    """All findings of one kind: what is wrong, as a noun phrase, and what the user should do.
-
-    ``examples`` are the first few, each naming field and value.
-    """
+    """All findings of one kind; ``examples`` are the first few, each with field and value."""
 
     kind: str
     fix: str
@@ -24,25 +24,24 @@ class Problem:
         return [*self.examples, *([f'... and {more} more'] if more > 0 else [])]
 
     def __str__(self) -> str:
-        """Kind, count, first findings and fix on indented lines."""
-        lines = [*self.lines(), f'Fix: {self.fix}']
-        return '\n    '.join([f'{self.kind} ({self.count} found):', *lines])
+        lines = [f'{self.kind} ({self.count} found):', *self.lines(), f'Fix: {self.fix}']
+        return '\n    '.join(lines)
 
 
 class Findings:
-    """Collects problems by kind and keeps the first ``max_examples`` of each."""
+    """Collects problems by kind and keeps the first examples of each."""
 
-    def __init__(self, max_examples: int, fixes: Mapping[str, str]) -> None:
-        self.max_examples, self.fixes = max_examples, fixes
+    def __init__(self, fixes: Mapping[str, str]) -> None:
+        self.fixes = fixes
         self.by_kind: dict[str, Problem] = {}
 
     def add(self, kind: str, example: str, is_error: bool = True) -> None:
         """Count one finding; the first of a kind decides whether it is an error."""
-        problem = self.by_kind.get(kind)
-        if problem is None:
-            problem = self.by_kind[kind] = Problem(kind, self.fixes[kind], is_error)
+        if kind not in self.by_kind:
+            self.by_kind[kind] = Problem(kind, self.fixes[kind], is_error)
+        problem = self.by_kind[kind]
         problem.count += 1
-        if len(problem.examples) < self.max_examples:
+        if len(problem.examples) < MAX_EXAMPLES:
             problem.examples.append(example)
 
     def lacks_keys(self, entry: object, where: str, keys: tuple[str, ...]) -> bool:
@@ -58,24 +57,19 @@ class Findings:
 
 @dataclass(kw_only=True)
 class DataReport:
-    """Problems of one data set; a subclass has its contents, too."""
+    """Problems of one data set; ``heading`` says what was checked."""
 
     problems: list[Problem] = field(default_factory=list)
 
     @property
-    def heading(self) -> str:
-        """What was checked; the first line of :meth:`describe`."""
-        raise NotImplementedError
-
-    @property
     def errors(self) -> list[Problem]:
         """Problems that must be mended before training."""
-        return [p for p in self.problems if p.is_error]
+        return [x for x in self.problems if x.is_error]
 
     @property
     def warnings(self) -> list[Problem]:
         """Problems that a training survives, perhaps by dropping data."""
-        return [p for p in self.problems if not p.is_error]
+        return [x for x in self.problems if not x.is_error]
 
     @property
     def ok(self) -> bool:
@@ -84,8 +78,7 @@ class DataReport:
 
     def describe(self, problems: list[Problem]) -> str:
         """One text that names what was checked and all ``problems``."""
-        parts = [f'  {i}. {p}' for i, p in enumerate(problems, start=1)]
-        return '\n'.join([self.heading, *parts])
+        return '\n'.join([self.heading, *(f'  {i}. {x}' for i, x in enumerate(problems, 1))])
 
 
 def is_id(value: object) -> bool:
@@ -100,11 +93,8 @@ def is_number(value: object) -> bool:
 
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
-
-
-def shown(value: object) -> str:
-    """A value as messages show it, however long or deeply nested it is."""
-    return _SHORT.repr(value)
+#: A value as messages show it, however long or deeply nested it is.
+shown = _SHORT.repr
 
 
 def config_datasets(dataset: object, where: str) -> Iterator[tuple[str, Mapping]]:
@@ -112,8 +102,7 @@ def config_datasets(dataset: object, where: str) -> Iterator[tuple[str, Mapping]
     if not isinstance(dataset, Mapping):
         return
     inner = dataset.get('datasets')
-    if isinstance(inner, list | tuple):
-        for index, item in enumerate(inner):
-            yield from config_datasets(item, f'{where}.datasets.{index}')
+    for index, item in enumerate(inner if isinstance(inner, list | tuple) else ()):
+        yield from config_datasets(item, f'{where}.datasets.{index}')
     yield from config_datasets(dataset.get('dataset'), f'{where}.dataset')
     yield where, dataset

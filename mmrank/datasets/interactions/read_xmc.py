@@ -2,16 +2,14 @@
 
 import re
 from array import array
-from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.interactions.read_csv import text_lines
+from mmrank.datasets.tables import read_lines
 from mmrank.errors import UserError
-from mmrank.imports import required_package
 
 #: ``lines features labels``.
 _HEADER = re.compile(r'\d{1,10} (\d{1,10}) \d{1,10}\s*')
@@ -20,7 +18,7 @@ _HEADER = re.compile(r'\d{1,10} (\d{1,10}) \d{1,10}\s*')
 def read_xmc(
     path: str | Path, vocabulary: Interactions | None = None, one_based: bool = False
 ) -> Interactions:
-    """Read LIBSVM's multi-label form, ``label,label feature:value ...``, by scikit-learn.
+    """Read LIBSVM's multi-label form, ``label,label feature:value ...``.
 
     Left entities are the lines, named by their numbers, right ones the labels, whole numbers, in
     the order in which the lines first have them. The features of a line rise. The files of the
@@ -36,107 +34,65 @@ def read_xmc(
         one_based: Features are numbered from 1, not 0.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: On a line that cannot be read, naming it, or if there is no pair.
+        UserError: On a line that cannot be read, naming it, or if there is no pair.
     """
-    with required_package('sklearn', "file_format='xmc'", 'pip install scikit-learn'):
-        from sklearn.datasets import load_svmlight_file
-
-    lines = _Lines(path)
-    try:
-        features, labels = load_svmlight_file(
-            lines, dtype=np.float32, multilabel=True, zero_based=not one_based
-        )
-    except UserError:
-        raise
-    except (ValueError, OverflowError) as error:
-        raise UserError(
-            f'{path}, line {lines.number}: {lines.line!r:.80} cannot be read: {error}. Fix: write '
-            'it as `label,label feature:value feature:value ...`, labels as numbers, features from '
-            f'{int(one_based)} on, rising'
-        ) from error
-    counts = [len(x) for x in labels]
-    own = list(chain.from_iterable(labels))
-    fractions = [x for x in own if not x.is_integer()]
-    if fractions:
-        raise UserError(f'{path} has the label {fractions[0]}. Fix: number labels by whole numbers')
-    own = [str(int(x)) for x in own]
-    names = dict.fromkeys(own) if vocabulary is None else vocabulary.col_names
-    index = {name: i for i, name in enumerate(names)}
-    cols = np.array([index.get(x, -1) for x in own], dtype=np.int64)
-    is_known = cols >= 0
-    lines_of_pairs = np.repeat(np.arange(len(counts)), counts)[is_known]
-    chosen, rows = np.unique(lines_of_pairs, return_inverse=True)
-    if not len(chosen):
+    labels = {} if vocabulary is None else {x: i for i, x in enumerate(vocabulary.col_names)}
+    width = None if vocabulary is None else vocabulary.row_features.shape[1]
+    rows = array('q')
+    cols = array('q')
+    names: list[str] = []
+    features: list[np.ndarray] = []
+    unknown = 0
+    for number, line in enumerate(read_lines(path), 1):
+        header = _HEADER.fullmatch(line) if number == 1 else None
+        if header:
+            width = width or int(header[1])
+            continue
+        try:
+            own, found = _parse(line, int(one_based))
+        except (ValueError, OverflowError) as error:
+            raise UserError(
+                f'{path}:{number}: {line!r:.80} cannot be read: {error}. Fix: write it as '
+                '`label,label feature:value feature:value ...`, labels as whole numbers, features '
+                f'from {int(one_based)} on, rising, values finite'
+            ) from error
+        if vocabulary is None:
+            for label in own:
+                labels.setdefault(label, len(labels))
+        known = [labels[label] for label in own if label in labels]
+        unknown += len(own) - len(known)
+        if known:
+            rows.extend([len(names)] * len(known))
+            cols.extend(known)
+            names.append(str(number))
+            features.append(found)
+    if not names:
         raise UserError(f'{path} has no line with a known label. Fix: check ann_file')
-    features = features[chosen]
-    row_names = [str(lines.numbers[i]) for i in chosen.tolist()]
-    _check_finite(features, row_names, path)
-    _set_width(features, vocabulary, lines.num_features, path)
-    try:
-        return Interactions.of_pairs(
-            rows,
-            cols[is_known],
-            row_names,
-            list(index),
-            row_features=features,
-            num_unknown=int((~is_known).sum()),
-        )
-    except ValueError as error:
-        raise ValueError(f'{path}, by line: {error}') from None
-
-
-class _Lines:
-    """Lines of a file for ``load_svmlight_file``; knows where it is when it stops.
-
-    Attributes:
-        line: The last line.
-        numbers: Numbers of the lines with an entry.
-        num_features: Declared by the first line, or None.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = path
-        self.line = ''
-        self.number = 0
-        self.numbers = array('q')
-        self.num_features: int | None = None
-
-    def read(self) -> bytes:
-        """Mark a file for scikit-learn, which goes through its lines."""
-        raise NotImplementedError
-
-    def __iter__(self) -> Iterator[bytes]:
-        for line in text_lines(self.path):
-            self.line = line
-            self.number += 1
-            header = _HEADER.fullmatch(line) if self.number == 1 else None
-            if header:
-                self.num_features = int(header[1])
-            elif line.partition('#')[0].strip():
-                self.numbers.append(self.number)
-                yield line.encode()
-
-
-def _check_finite(features, row_names: list[str], path: str | Path) -> None:
-    bad = np.flatnonzero(~np.isfinite(features.data))
-    if len(bad):
-        row = int(np.searchsorted(features.indptr, bad[0], side='right')) - 1
+    starts = np.cumsum([0, *map(len, features)])
+    indices, values = np.concatenate(features).T
+    size = int(indices.max(initial=-1)) + 1
+    width = size if width is None else width
+    if vocabulary is None and size > width:
         raise UserError(
-            f'{path}, line {row_names[row]}: a value is {features.data[bad[0]]}, as '
-            'float32. Fix: write a finite number'
-        )
-
-
-def _set_width(features, vocabulary: Interactions | None, declared: int | None, path) -> None:
-    """Give a matrix the features of the training set, or the declared ones, in place."""
-    size = int(features.indices.max(initial=-1)) + 1
-    width = size if declared is None else declared
-    if vocabulary is not None:
-        width = vocabulary.row_features.shape[1]
-    elif size > width:
-        raise UserError(
-            f'{path} has feature {size - 1}, but its first line declares {declared} features. Fix: '
+            f'{path} has feature {size - 1}, but its first line declares {width} features. Fix: '
             'if they count from 1, set one_based=True'
         )
-    features.resize((features.shape[0], width))
+    entries = values.astype(np.float32), indices.astype(np.int32), starts.astype(np.int32)
+    matrix = csr_array(entries, shape=(len(names), max(size, width)))
+    matrix.resize((len(names), width))
+    return Interactions(rows, cols, names, list(labels), matrix, unknown)
+
+
+def _parse(line: str, first: int) -> tuple[list[str], np.ndarray]:
+    """Labels and (k, 2) features and values of a line; none in a line that begins with a blank."""
+    text, _, rest = line.partition('#')[0].partition(' ')
+    labels = [str(int(label)) for label in text.split(',')] if text.strip() else []
+    pairs = [pair.split(':') for pair in rest.split()]
+    found = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    found[:, 0] -= first
+    indices = found[:, 0]
+    if (indices % 1).any() or (indices < 0).any() or (np.diff(indices) <= 0).any():
+        raise ValueError('features must be whole numbers that rise')
+    if not np.isfinite(found.astype(np.float32)).all():
+        raise ValueError('a value is not finite as float32')
+    return labels, found

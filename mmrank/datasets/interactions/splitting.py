@@ -1,22 +1,17 @@
 """Hold a part of each user's lines out of a file."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
 
+from mmrank.checks import check_at_least, check_within
 from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.interactions.read_csv import (
-    check_options,
-    header_columns,
-    read_csv,
-    split_fields,
-    text_lines,
-)
-from mmrank.errors import UserError
+from mmrank.datasets.interactions.read_csv import is_kept, read_csv, table_of_interactions
 from mmrank.files import whole_folder
 
 
-def choose_held_out(pairs: Interactions, share: float, seed: int) -> np.ndarray:
+def _choose_held_out(pairs: Interactions, share: float, seed: int) -> np.ndarray:
     """(P,) bool: a random share of each user's pairs; every entity keeps one for training."""
     keys = np.random.default_rng(seed).random(len(pairs))
     order = np.lexsort((keys, pairs.rows))
@@ -39,45 +34,29 @@ def split_file(
     min_rating: float | None = None,
     separator: str = ',',
     seed: int = 0,
-) -> tuple[Path, Path]:
+) -> list[Path]:
     """Write the lines of a file to a training and a test file, whole or not at all; their paths."""
-    if not 0 < share < 1:
-        raise ValueError(f'share must be in (0, 1), got {share}')
-    if seed < 0:
-        raise ValueError(f'seed must be at least 0, got {seed}')
-    check_options(min_rating, separator)
+    check_within('(0, 1)', share=share)
+    check_at_least(0, seed=seed)
     pairs = read_csv(path, min_rating, separator)
     is_test = {
         (pairs.row_names[i], pairs.col_names[j]): out
-        for i, j, out in zip(pairs.rows, pairs.cols, choose_held_out(pairs, share, seed).tolist())
+        for i, j, out in zip(pairs.rows, pairs.cols, _choose_held_out(pairs, share, seed).tolist())
     }
+    header, rows = table_of_interactions(path, separator)
+    train = [header] if header else []
+    test = list(train)
+    for place, row in rows:
+        if min_rating is None or is_kept(row['rating'], min_rating, place):
+            is_out = is_test[row['user'], row['item']]
+            (test if is_out else train).append(list(row.values()))
     suffix = Path(str(path).removesuffix('.gz')).suffix or '.csv'
-    names = f'train{suffix}', f'test{suffix}'
-    columns, written = ['user', 'item', 'rating'], 0
-    with (
-        whole_folder(out_dir, path) as folder,
-        (folder / names[0]).open('w', encoding='utf-8') as train,
-        (folder / names[1]).open('w', encoding='utf-8') as test,
-    ):
-        for number, line in enumerate(text_lines(path)):
-            line = line.rstrip('\r\n')
-            if not line.strip():
-                continue
-            fields = next(split_fields([line], separator))
-            if number == 0 and (header := header_columns(fields)):
-                columns = header
-                train.write(line + '\n')
-                test.write(line + '\n')
-                continue
-            values = dict(zip(columns, map(str.strip, fields)))
-            out = is_test.get((values.get('user'), values.get('item')))
-            if out is None or (min_rating is not None and float(values['rating']) < min_rating):
-                continue
-            (test if out else train).write(line + '\n')
-            written += 1
-        if written != len(pairs):
-            raise UserError(
-                f'{path} has {len(pairs)} entries, but {written} of them in a '
-                'line of their own. Fix: remove line breaks within quotes'
-            )
-    return Path(out_dir) / names[0], Path(out_dir) / names[1]
+    paths = [Path(out_dir) / f'{name}{suffix}' for name in ('train', 'test')]
+    with whole_folder(out_dir, path) as folder:
+        for target, lines in zip(paths, (train, test)):
+            with (folder / target.name).open('w', encoding='utf-8', newline='') as file:
+                if separator == ',':
+                    csv.writer(file, lineterminator='\n').writerows(lines)
+                else:
+                    file.writelines(separator.join(line) + '\n' for line in lines)
+    return paths

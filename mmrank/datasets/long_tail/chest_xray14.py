@@ -1,6 +1,9 @@
 """ChestX-ray14. Imports mmpretrain."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from mmengine.fileio import join_path
@@ -9,18 +12,18 @@ from mmpretrain.datasets import MultiLabelDataset
 from mmrank.checks import one_of
 from mmrank.datasets.checks.label_check import check_every_class
 from mmrank.datasets.long_tail.multi_label_csv import multi_label_items
-from mmrank.datasets.long_tail.read_chest_xray14 import (
-    CLASSES,
-    Entry,
-    find_images,
-    read_entries,
-    read_image_list,
-)
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.retrieval_dataset import split_classes
+from mmrank.datasets.tables import read_rows, read_table
+from mmrank.errors import UserError
 
-SPLITS = ('train', 'val', 'trainval', 'test')
-SPLIT_BY = ('lists', 'patients')
+CLASSES = (
+    'Atelectasis', 'Cardiomegaly', 'Effusion', 'Infiltration', 'Mass', 'Nodule', 'Pneumonia',
+    'Pneumothorax', 'Consolidation', 'Edema', 'Emphysema', 'Fibrosis', 'Pleural_Thickening',
+    'Hernia',
+)  # fmt: skip
+_NO_FINDING = 'No Finding'
+_COLUMNS = ('Image Index', 'Finding Labels', 'Patient ID')
 
 
 class ChestXray14(OneSizeBatches, MultiLabelDataset):
@@ -46,7 +49,6 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
     Raises:
         UserError: If a file cannot be read, a column, image or label is missing or unknown, or a
             class has no positive in the split.
-        ValueError: If a setting makes no sense.
     """
 
     METAINFO = {'classes': CLASSES}  # noqa: RUF012  as the host has it
@@ -61,14 +63,13 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
         classes: Sequence[str] | None = None,
         **kwargs,
     ) -> None:
-        one_of('split', split, SPLITS)
-        one_of('split_by', split_by, SPLIT_BY)
-        if classes is not None:
-            unknown = [name for name in classes if name not in CLASSES]
-            if unknown or len(set(classes)) < len(classes) or not classes:
-                raise ValueError(
-                    f'classes={list(classes)} must name some of {", ".join(CLASSES)}, each once'
-                )
+        one_of('split', split, ('train', 'val', 'trainval', 'test'))
+        one_of('split_by', split_by, ('lists', 'patients'))
+        if classes is not None and (not classes or _unusable(classes, CLASSES)):
+            raise UserError(
+                f'classes={list(classes)} must name some findings, each once. Fix: names of '
+                f'{", ".join(CLASSES)}'
+            )
         self.split = split
         self.split_by = split_by
         kwargs.setdefault('ann_file', 'Data_Entry_2017.csv')
@@ -78,38 +79,108 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
         """Return ``img_path``, ``gt_label`` and ``gt_score`` of the split."""
         entries = read_entries(self.ann_file)
         names = self._choose(entries)
-        columns = [CLASSES.index(name) for name in self.CLASSES]
-        targets = np.zeros((len(names), len(CLASSES)), dtype=np.int64)
-        for row, name in zip(targets, names):
-            row[list(entries[name].findings)] = 1
-        targets = targets[:, columns]
+        targets = np.array([[x in entries[name].findings for x in self.CLASSES] for name in names])
+        targets = targets.reshape(-1, len(self.CLASSES)).astype(np.int64)
         check_every_class(targets, self.CLASSES, self.split, self.ann_file)
-        paths = find_images(self.img_prefix or self.data_root, names)
+        paths = _find_images(Path(self.img_prefix or self.data_root), names)
         return multi_label_items(paths, targets)
 
-    def _choose(self, entries: dict[str, Entry]) -> list[str]:
+    def _choose(self, entries: dict[str, '_Entry']) -> list[str]:
         if self.split_by == 'patients':
-            every = dict.fromkeys(e.patient for e in entries.values())
-            rest, test = self._part(every, 0.1)
-            others = [n for n, e in entries.items() if e.patient in rest]
-            tests = [n for n, e in entries.items() if e.patient in test]
+            rest, test = _split_patients(entries.values(), 0.1)
+            others = [name for name, entry in entries.items() if entry.patient in rest]
+            tests = [name for name, entry in entries.items() if entry.patient in test]
+            # 1/9 of nine tenths is the tenth that 8:1:1 requires.
+            share = 1 / 9
         else:
             others, tests = (
                 read_image_list(join_path(self.data_root, name), entries)
                 for name in ('train_val_list.txt', 'test_list.txt')
             )
+            share = self.val_fraction
         if self.split in ('test', 'trainval'):
             return tests if self.split == 'test' else others
-        patients = dict.fromkeys(entries[name].patient for name in others)
-        # 1/9 of nine tenths is the tenth that 8:1:1 requires.
-        share = self.val_fraction if self.split_by == 'lists' else 1 / 9
-        train, val = self._part(patients, share)
+        train, val = _split_patients([entries[name] for name in others], share)
         wanted = train if self.split == 'train' else val
         return [name for name in others if entries[name].patient in wanted]
 
-    def _part(self, patients: dict, share: float) -> tuple[set, set]:
-        groups = dict.fromkeys(patients, '')
-        return tuple(map(set, split_classes(groups, share, seed=0)))
 
-    def extra_repr(self) -> list[str]:
-        return [*super().extra_repr(), f'Split: \t{self.split}, by {self.split_by}']
+class _Entry(NamedTuple):
+    """One X-ray."""
+
+    findings: list[str]
+    patient: str
+
+
+def read_entries(path: str | os.PathLike) -> dict[str, _Entry]:
+    """Read the X-rays of ``Data_Entry_2017.csv`` by file name, in the order of the file.
+
+    It has at least the columns ``Image Index``, ``Finding Labels`` (names parted by ``|``, or ``No
+    Finding``) and ``Patient ID``.
+    """
+    entries: dict[str, _Entry] = {}
+    for place, row in read_table(path, _COLUMNS)[1]:
+        image, labels, patient = (row[name] for name in _COLUMNS)
+        if image in entries:
+            raise UserError(f'{place} lists {image:.200} a second time. Fix: remove one line')
+        findings = [] if labels == _NO_FINDING else [x.strip() for x in labels.split('|')]
+        if _unusable(findings, CLASSES):
+            raise UserError(
+                f"{place}: 'Finding Labels' is {labels!r:.200}; known are {', '.join(CLASSES)}, "
+                f'each at most once, or {_NO_FINDING!r} alone. Fix: correct this line'
+            )
+        entries[image] = _Entry(findings, patient)
+    if not entries:
+        raise UserError(f'{path} lists no image. Fix: fetch Data_Entry_2017.csv again')
+    return entries
+
+
+def read_image_list(path: str | os.PathLike, entries: dict[str, _Entry]) -> list[str]:
+    """Read the file names of ``train_val_list.txt`` or ``test_list.txt``."""
+    names = [name for _, row in read_rows(path) for name in row]
+    unusable = _unusable(names, entries)
+    if unusable or not names:
+        raise UserError(
+            f'{path} names {len(names)} images, of which {len(unusable)} are named twice or are '
+            f'not in the table of labels, like {", ".join(unusable[:5])!s:.300}. Fix: fetch list '
+            "and table again, of one version, or split_by='patients'"
+        )
+    return names
+
+
+def _unusable(names: Sequence[str], known: Iterable[str]) -> list[str]:
+    """Names that are unknown, or there a second time."""
+    left = set(known)
+    unusable = []
+    for name in names:
+        if name in left:
+            left.remove(name)
+        else:
+            unusable.append(name)
+    return unusable
+
+
+def _split_patients(entries: Iterable[_Entry], share: float) -> tuple[set[str], set[str]]:
+    patients = dict.fromkeys((entry.patient for entry in entries), '')
+    rest, aside = split_classes(patients, share, seed=0)
+    return set(rest), set(aside)
+
+
+def _find_images(folder: Path, names: list[str]) -> list[str]:
+    """Find image files in a folder, its ``images/``, or ``images_001/images/`` and so on."""
+    places = [folder, folder / 'images', *sorted(folder.glob('images_*/images'))]
+    found = {
+        name: str(place / name)
+        for place in reversed(places)
+        if place.is_dir()
+        for name in os.listdir(place)
+    }
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise UserError(
+            f'{len(missing)} of {len(names)} images are missing, like '
+            f'{", ".join(missing[:5])!s:.300}; looked into {folder}, its images/ and its '
+            'images_*/images/. Fix: check data_root and data_prefix, and unpack all of '
+            'images_001.tar.gz to images_012.tar.gz'
+        )
+    return [found[name] for name in names]

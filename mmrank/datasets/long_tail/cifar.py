@@ -9,13 +9,13 @@ from mmrank.checks import one_of
 from mmrank.datasets.long_tail.cifar_images import SPLITS, read_cifar
 from mmrank.datasets.long_tail.class_subset import (
     PARTS,
-    check_both_sides,
     check_class_sizes,
     choose_part,
     exponential_sizes,
     ranked_classes,
     shuffled_classes,
 )
+from mmrank.errors import UserError
 
 
 class CIFARLongTail(BaseDataset):
@@ -30,8 +30,7 @@ class CIFARLongTail(BaseDataset):
     no ``LoadImageFromFile``.
 
     Args:
-        data_root: Folder with one of three forms, see :func:`~.cifar_images.read_cifar`. The seed
-            chooses other images in another form.
+        data_root: Folder with one of two forms, see :func:`~.cifar_images.read_cifar`.
         split: ``'train'``, ``'val'`` or ``'test'``.
         imbalance_ratio: Size of the largest class over the smallest's in the training split.
             1: all images.
@@ -44,8 +43,7 @@ class CIFARLongTail(BaseDataset):
         **kwargs: As for ``mmpretrain.BaseDataset``.
 
     Raises:
-        UserError: If the files are missing or damaged.
-        ValueError: If a setting makes no sense.
+        UserError: If the files are missing or damaged, or a setting makes no sense.
     """
 
     num_classes: int
@@ -62,24 +60,23 @@ class CIFARLongTail(BaseDataset):
     ) -> None:
         one_of('split', split, PARTS)
         if val_per_class < 0 or (split == 'val' and not val_per_class):
-            raise ValueError(
-                f'val_per_class={val_per_class!r} with split={split!r}: set '
-                'the images of each class to set aside, the same in all '
-                'splits, at least 1 if there is a validation split'
+            raise UserError(
+                f'val_per_class={val_per_class!r} with split={split!r}. Fix: the images of each '
+                'class to set aside, the same in all splits, at least 1 for a validation split'
             )
-        self.split, self.imbalance_ratio = split, imbalance_ratio
-        self.seed, self.order_seed, self.val_per_class = seed, order_seed, val_per_class
+        self.split = split
+        self.imbalance_ratio = imbalance_ratio
+        self.seed = seed
+        self.order_seed = order_seed
+        self.val_per_class = val_per_class
         super().__init__(ann_file='', data_root=data_root, **kwargs)
 
     def load_data_list(self) -> list[dict]:
         """Return ``img`` and ``gt_label`` of every image of the split."""
         part = 'test' if self.split == 'test' else 'train'
-        found = read_cifar(self.data_root, part, self.num_classes)
-        chosen = self._choose(found.labels)
-        return [
-            {'img': image, 'gt_label': int(label)}
-            for image, label in zip(found.take(chosen), found.labels[chosen])
-        ]
+        images, labels = read_cifar(self.data_root, part, self.num_classes)
+        chosen = self._choose(labels)
+        return [{'img': images[i], 'gt_label': int(labels[i])} for i in chosen]
 
     def _choose(self, labels: np.ndarray) -> np.ndarray:
         if self.split == 'test':
@@ -91,39 +88,22 @@ class CIFARLongTail(BaseDataset):
             chosen = [members[:aside] for members in classes]
         else:
             classes = [members[aside:] for members in classes]
-            sizes = exponential_sizes(len(classes), len(classes[0]), self.imbalance_ratio)[
-                ranked_classes(len(classes), self.order_seed)
-            ]
+            sizes = exponential_sizes(len(classes), len(classes[0]), self.imbalance_ratio)
+            sizes = sizes[ranked_classes(len(classes), self.order_seed)]
             check_class_sizes(sizes, classes, f'imbalance_ratio={self.imbalance_ratio}')
-            chosen = [m[:size] for m, size in zip(classes, sizes)]
+            chosen = [members[:size] for members, size in zip(classes, sizes)]
         return np.sort(np.concatenate(chosen))
-
-    def extra_repr(self) -> list[str]:
-        return [
-            f'Folder: \t{self.data_root}',
-            f'Split: \t{self.split}',
-            f'Imbalance ratio: \t{self.imbalance_ratio}',
-            f'Seed: \t{self.seed}',
-            f'Order seed: \t{self.order_seed}',
-            f'Validation images per class: \t{self.val_per_class}',
-        ]
 
 
 class CIFAR10LT(CIFARLongTail):
-    """CIFAR-10-LT; with ``imbalance_ratio=1`` CIFAR-10.
-
-    At ratio 100 it has 12,406 images, at 50 13,996, at 10 20,431.
-    """
+    """CIFAR-10-LT: 12,406 images at ratio 100, 13,996 at 50, 20,431 at 10, CIFAR-10 at 1."""
 
     num_classes = 10
     METAINFO = CIFAR10.METAINFO
 
 
 class CIFAR100LT(CIFARLongTail):
-    """CIFAR-100-LT; with ``imbalance_ratio=1`` CIFAR-100.
-
-    At ratio 100 it has 10,847 images, at 50 12,608, at 10 19,573.
-    """
+    """CIFAR-100-LT: 10,847 images at ratio 100, 12,608 at 50, 19,573 at 10, CIFAR-100 at 1."""
 
     num_classes = 100
     METAINFO = CIFAR100.METAINFO
@@ -134,23 +114,20 @@ class CIFARBinaryLongTail(BaseDataset):
 
     All 60,000 images are pooled, the long-tailed set is taken from them, the ``positive`` classes
     become the positives, the rest the negatives, and the images of each original class are split
-    8:1:1. All three parts are
-    thus as imbalanced as the whole. So does section 7.3 of the stable AP paper (Chinese journal of
-    computers, 2025), which leaves open which classes are the positive ones and how imbalanced the
-    set is.
-
-    See :class:`CIFARLongTail` for the items, ``data_root`` and ``split``.
+    8:1:1, so that all three parts are as imbalanced as the whole. So does section 7.3 of the stable
+    AP paper (Chinese journal of computers, 2025), which leaves open which classes are the positive
+    ones and how imbalanced the set is.
 
     Args:
         positive: Names of the positive classes, or one name.
         imbalance_ratio: Images of the first class to one of the last, as in CIFAR-LT; how rare the
             positives are depends on their place.
         seed: Another seed takes and splits otherwise.
-        **kwargs: As for ``mmpretrain.BaseDataset``.
+        data_root, split, **kwargs: As for :class:`CIFARLongTail`, which has the items.
 
     Raises:
-        UserError: If the files are missing or damaged, or a part has no positive.
-        ValueError: If a setting makes no sense, or a class is unknown.
+        UserError: If the files are missing or damaged, a class is unknown, or a part has no
+            positive.
     """
 
     num_classes: int
@@ -166,49 +143,39 @@ class CIFARBinaryLongTail(BaseDataset):
         **kwargs,
     ) -> None:
         one_of('split', split, PARTS)
-        positive = [positive] if isinstance(positive, str) else list(positive)
-        unknown = [name for name in positive if name not in self.names]
-        if unknown or not 0 < len(set(positive)) < len(self.names):
-            raise ValueError(
-                f'positive={positive} must name some, not all, of the '
-                f'classes {", ".join(self.names)}'
+        positive = {positive} if isinstance(positive, str) else set(positive)
+        if not positive < set(self.names) or not positive:
+            raise UserError(
+                f'positive={sorted(positive)} must name some, not all. Fix: of '
+                f'{", ".join(self.names)}'
             )
-        self.positive = sorted({self.names.index(name) for name in positive})
+        self.positive = [i for i, name in enumerate(self.names) if name in positive]
         self.split = split
         self.seed = seed
         self.imbalance_ratio = imbalance_ratio
-        self.positive_name = '+'.join(self.names[i] for i in self.positive)
-        classes = ('rest', self.positive_name)
+        classes = ('rest', '+'.join(self.names[i] for i in self.positive))
         super().__init__(ann_file='', data_root=data_root, metainfo=dict(classes=classes), **kwargs)
 
     def load_data_list(self) -> list[dict]:
         """Return ``img`` and ``gt_label`` of every image of the part."""
         halves = [read_cifar(self.data_root, half, self.num_classes) for half in SPLITS]
-        labels = np.concatenate([half.labels for half in halves])
-        counts = np.bincount(labels, minlength=self.num_classes)
-        sizes = exponential_sizes(len(counts), counts[0], self.imbalance_ratio)
+        images, labels = map(np.concatenate, zip(*halves))
+        largest = int((labels == 0).sum())
+        sizes = exponential_sizes(self.num_classes, largest, self.imbalance_ratio)
         chosen = choose_part(labels, sizes, self.split, self.seed)
         is_positive = np.isin(labels[chosen], self.positive)
-        fix = f'a smaller imbalance_ratio than {self.imbalance_ratio}, or another class than '
-        check_both_sides(is_positive, self.split, fix + self.positive_name)
-        first = len(halves[0].labels)
-        parts = chosen[chosen < first], chosen[chosen >= first] - first
-        images = np.concatenate([half.take(part) for half, part in zip(halves, parts)])
+        if is_positive.all() or not is_positive.any():
+            raise UserError(
+                f'the {self.split} part has {is_positive.sum()} positives of {len(chosen)} images, '
+                'so that no positive can be ranked against a negative. Fix: a smaller '
+                f'imbalance_ratio than {self.imbalance_ratio}, or another class than '
+                f'{self.CLASSES[1]}'
+            )
         # Training before test images would put the classes in turns twice;
         # a fixed shuffle lets `indices` take a fair subset.
         rng = np.random.Generator(np.random.PCG64([self.seed, len(sizes)]))
         order = np.argsort(rng.random(len(chosen)), kind='stable')
-        labels = is_positive.astype(int).tolist()
-        return [{'img': images[i], 'gt_label': labels[i]} for i in order]
-
-    def extra_repr(self) -> list[str]:
-        return [
-            f'Folder: \t{self.data_root}',
-            f'Positive: \t{self.positive_name}',
-            f'Split: \t{self.split} of 8:1:1',
-            f'Imbalance ratio: \t{self.imbalance_ratio}',
-            f'Seed: \t{self.seed}',
-        ]
+        return [{'img': images[chosen[i]], 'gt_label': int(is_positive[i])} for i in order]
 
 
 class CIFAR10BinaryLT(CIFARBinaryLongTail):

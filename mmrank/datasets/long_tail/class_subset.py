@@ -1,10 +1,8 @@
 """Which images of a balanced data set make its long-tailed version, and its parts."""
 
-import math
-
 import numpy as np
 
-from mmrank.checks import check_at_least
+from mmrank.checks import check_at_least, check_within
 from mmrank.errors import UserError
 
 PARTS = ('train', 'val', 'test')
@@ -16,13 +14,8 @@ def exponential_sizes(num_classes: int, largest: int, imbalance_ratio: float) ->
     Source: Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019, in the
     form of Cao et al., LDAM, NeurIPS 2019. The ratio is the largest class's to the smallest's.
     """
-    if num_classes < 2:
-        raise ValueError(f'a long tail needs 2 classes, got {num_classes}')
-    if not 1 <= imbalance_ratio < math.inf:
-        raise ValueError(
-            'imbalance_ratio is the size of the largest over that of the '
-            f'smallest class and must be at least 1, got {imbalance_ratio!r}'
-        )
+    check_at_least(2, num_classes=num_classes)
+    check_within('[1, inf)', imbalance_ratio=imbalance_ratio)
     place = np.arange(num_classes) / (num_classes - 1)
     sizes = largest * (1 / imbalance_ratio) ** place
     # Rounding errors must not make 49 of 50.
@@ -66,15 +59,16 @@ def shuffled_classes(labels: np.ndarray, seed: int) -> list[np.ndarray]:
 
 
 def check_class_sizes(wanted, classes: list[np.ndarray], reason: str) -> None:
-    """Raise a ``ValueError`` if ``reason`` takes more images of a class than there are."""
+    """Raise a ``UserError`` if ``reason`` takes more images of a class than there are."""
     for label, (size, members) in enumerate(zip(wanted, classes)):
         if size > len(members):
-            raise ValueError(
-                f'{reason} takes {size} images of class {label}, which has only {len(members)}'
+            raise UserError(
+                f'{reason} takes {size} images of class {label}, which has only {len(members)}. '
+                'Fix: take fewer'
             )
 
 
-def split_sizes(sizes: np.ndarray) -> np.ndarray:
+def _split_sizes(sizes: np.ndarray) -> np.ndarray:
     """(3, C) images of the classes in training, validation and test part, 8:1:1.
 
     They sum to ``sizes``. Validation and test get at least one image of a class that has three.
@@ -91,18 +85,8 @@ def choose_part(labels: np.ndarray, sizes: np.ndarray, part: str, seed: int) -> 
     """
     classes = shuffled_classes(labels, seed)
     check_class_sizes(sizes, classes, 'the long tail')
-    ends = np.cumsum(split_sizes(sizes), axis=0)
+    ends = np.cumsum(_split_sizes(sizes), axis=0)
     row = PARTS.index(part)
     begins = ends[row - 1] if row else np.zeros_like(sizes)
     chosen = [members[begin:end] for members, begin, end in zip(classes, begins, ends[row])]
     return np.sort(np.concatenate(chosen))
-
-
-def check_both_sides(is_positive: np.ndarray, part: str, fix: str) -> None:
-    """Refuse a part in which nothing can be ranked."""
-    num_positive = int(is_positive.sum())
-    if not 0 < num_positive < len(is_positive):
-        raise UserError(
-            f'the {part} part has {num_positive} positives and {len(is_positive) - num_positive} '
-            f'negatives, so that no positive can be ranked against a negative. Fix: {fix}'
-        )

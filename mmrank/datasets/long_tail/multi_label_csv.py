@@ -9,9 +9,8 @@ from mmpretrain.datasets import MultiLabelDataset
 
 from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.checks.label_check import check_every_class
-from mmrank.datasets.long_tail.read_chest_xray14 import read_table
 from mmrank.datasets.one_size import OneSizeBatches
-from mmrank.datasets.retrieval.image_lists import PATH_FIX
+from mmrank.datasets.tables import read_table
 from mmrank.errors import UserError
 from mmrank.files import path_fault
 
@@ -37,15 +36,36 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
             0 nor 1, or a class has no positive.
     """
 
-    #: Column of the image's path.
-    image_column = 'image'
-
     def load_data_list(self) -> list[dict]:
         """Return ``img_path``, ``gt_label`` and ``gt_score`` of each image."""
-        images, targets = self._read()
-        check_every_class(targets, self.CLASSES, 'only', self.ann_file)
-        prefix = self.img_prefix
-        paths = [join_path(prefix, i) if prefix else i for i in images]
+        columns, rows = read_table(self.ann_file, ['image', *(self.CLASSES or ())])
+        names = self.CLASSES or [name for name in columns if name != 'image']
+        self._metainfo['classes'] = tuple(names)
+        paths = []
+        targets = []
+        for place, row in rows:
+            wrong = [name for name in names if row[name] not in _BITS]
+            if wrong:
+                raise UserError(
+                    f'{place}: {wrong[0]!r:.80} is {row[wrong[0]]!r:.80}, not 0 or 1. Fix: '
+                    'replace other values, such as -1 for uncertain or an empty cell, by 0 or 1'
+                )
+            fault = path_fault(row['image'])
+            if fault:
+                raise UserError(
+                    f"{place}: 'image' is {row['image']!r:.200}, which {fault}. Fix: a path within "
+                    'the folder of the images; set data_prefix to that folder'
+                )
+            path = row['image']
+            paths.append(join_path(self.img_prefix, path) if self.img_prefix else path)
+            targets.append([_BITS[row[name]] for name in names])
+        if not (names and paths):
+            raise UserError(
+                f'{self.ann_file} has {len(paths)} images and {len(names)} classes. Fix: a column '
+                'for each class, and a line for each image'
+            )
+        targets = np.array(targets)
+        check_every_class(targets, names, 'only', self.ann_file)
         missing = [path for path in paths if not os.path.isfile(path)]
         if missing:
             raise UserError(
@@ -53,40 +73,6 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
                 f'{shown(missing[:3])}. Fix: check data_prefix, or correct the table'
             )
         return multi_label_items(paths, targets)
-
-    def _read(self) -> tuple[list[str], np.ndarray]:
-        header, rows = read_table(self.ann_file, 'ann_file')
-        if self.CLASSES is None:
-            names = [name for name in header if name != self.image_column]
-            self._metainfo['classes'] = tuple(names)
-        wanted = (self.image_column, *self.CLASSES)
-        missing = [name for name in wanted if name not in header]
-        if missing or not self.CLASSES:
-            raise UserError(
-                f'{self.ann_file} must have a column {self.image_column!r} and one for each class; '
-                f'missing: {shown(missing)}, there are {shown(header)}. Fix: correct '
-                'classes or the first line of the table'
-            )
-        targets = np.zeros((len(rows), len(self.CLASSES)), dtype=np.int64)
-        for target, (line, row) in zip(targets, rows):
-            for column, name in enumerate(self.CLASSES):
-                cell = row[name]
-                if cell not in _BITS:
-                    raise UserError(
-                        f'{self.ann_file}:{line}: {name!r:.80} is {cell!r:.80}, not 0 or 1. Fix: '
-                        'replace other values, such as -1 for uncertain or an empty cell, by 0 or 1'
-                    )
-                target[column] = _BITS[cell]
-        if not rows:
-            raise UserError(f'{self.ann_file} lists no image. Fix: check ann_file')
-        images = [row[self.image_column] for _, row in rows]
-        for (line, _), image in zip(rows, images):
-            if fault := path_fault(image):
-                raise UserError(
-                    f'{self.ann_file}:{line}: {self.image_column!r} is '
-                    f'{image!r:.200}, which {fault}. Fix: {PATH_FIX}'
-                )
-        return images, targets
 
 
 def multi_label_items(paths: Sequence[str], targets: np.ndarray) -> list[dict]:

@@ -6,74 +6,34 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mmrank.datasets.image_header import IMAGE_SUFFIXES
+from mmrank.datasets.tables import read_rows
 from mmrank.errors import UserError
-from mmrank.files import path_fault, read_text
-
-#: What to do about a path that leads out of the folder of the images.
-PATH_FIX = (
-    "list paths within the folder of the images, without a leading '/' and "
-    "'..'; set data_prefix to that folder"
-)
-_EXAMPLES = 3
+from mmrank.files import path_fault
 
 
-class ListedImage(NamedTuple):
+class _ListedImage(NamedTuple):
     """One image of a list, by its path in the folder of the images."""
 
     path: str
     class_name: str
     super_class: str  # '' where there is none
-    place: str  # file:line; '' for a folder
-
-
-class BadLine(NamedTuple):
-    """A line that does not follow the format: its place, ``file:line``, and its text."""
-
-    place: str
-    text: str
-
-
-def first_bad(lines: Sequence[BadLine]) -> str:
-    """The first lines, indented, and how many more there are."""
-    shown = [f'    {line.place}: {line.text}' for line in lines[:_EXAMPLES]]
-    if len(lines) > _EXAMPLES:
-        shown.append(f'    ... and {len(lines) - _EXAMPLES} more')
-    return '\n'.join(shown)
 
 
 class ImageList(NamedTuple):
-    """What a list or a folder holds; ``line_format`` is for messages."""
+    """What a list or a folder holds."""
 
     source: str
-    line_format: str
-    images: list[ListedImage]
-    bad_lines: list[BadLine]
-    #: Folders that would be classes if they held an image.
-    empty_folders: Sequence[str] = ()
-
-    def unusable_paths(self) -> list[BadLine]:
-        """Paths that would lead out of the folder of the images."""
-        return [
-            BadLine(image.place, f'{image.path!r:.200} {fault}')
-            for image in self.images
-            if (fault := path_fault(image.path))
-        ]
+    images: list[_ListedImage]
+    faults: Sequence[str] = ()  # lines that cannot be used: file:line, and what is wrong
+    empty_folders: Sequence[str] = ()  # that would be classes if they held an image
 
     def raise_if_bad(self) -> None:
         """Raise a ``UserError`` when a line or path is bad, or there is no image."""
-        if self.bad_lines:
+        if self.faults:
             raise UserError(
-                f'{len(self.bad_lines)} lines of {self.source} are not of '
-                f'the form "{self.line_format}":\n'
-                + first_bad([BadLine(x.place, repr(x.text)) for x in self.bad_lines])
-                + '\n  Fix: correct or remove these lines, or fetch the file again'
-            )
-        unusable = self.unusable_paths()
-        if unusable:
-            raise UserError(
-                f'{len(unusable)} paths of {self.source} cannot be used, like '
-                + ', '.join(f'{b.place}: {b.text}' for b in unusable[:3])
-                + f'. Fix: {PATH_FIX}'
+                f'{len(self.faults)} lines of {self.source} cannot be used, like '
+                f'{"; ".join(self.faults[:3])}. Fix: correct or remove them; list paths within the '
+                "folder of the images, without a leading '/' and '..', and set data_prefix to it"
             )
         if not self.images:
             raise UserError(
@@ -82,37 +42,31 @@ class ImageList(NamedTuple):
             )
 
 
-def read_lines(path: str | os.PathLike) -> list[str]:
-    """Read the lines of a list of a data set."""
-    fix = 'check data_root, and that the data set was unpacked completely'
-    return read_text(path, 'list', fix).splitlines()
-
-
-class ListFormat(NamedTuple):
+class _ListFormat(NamedTuple):
     """The form of the lines of a list.
 
     ``parse`` returns path, class and super-class of a line's fields; None for a bad line.
     """
 
-    text: str  # for messages; also the first line of the file, where has_header
+    text: str  # for messages; also the first line of the file, if it has a header
     parse: Callable[[list[str]], tuple[str, str, str] | None]
-    has_header: bool = False
 
     def read(self, path: str | os.PathLike) -> ImageList:
-        """Read a list; bad lines are included."""
-        images, bad_lines = [], []
-        for number, line in enumerate(read_lines(path), 1):
-            is_header = number == 1 and self.has_header and line.split() == self.text.split()
-            if is_header or not line.strip():
-                continue
-            place = f'{path}:{number}'
-            fields = line.split('\t') if '\t' in line else line.split()
-            parsed = self.parse([field.strip() for field in fields])
+        """Read a list of fields parted by a tab, or, in a line without one, by blanks."""
+        images = []
+        faults = []
+        for place, fields in read_rows(path, '\t'):
+            if len(fields) == 1:
+                fields = fields[0].split()
+            parsed = self.parse(fields)
             if parsed is None:
-                bad_lines.append(BadLine(place, line[:80]))
+                if fields != self.text.split():
+                    faults.append(f'{place}: {" ".join(fields)!r:.80} is not "{self.text}"')
+            elif fault := path_fault(parsed[0]):
+                faults.append(f'{place}: {parsed[0]!r:.200} {fault}')
             else:
-                images.append(ListedImage(*parsed, place))
-        return ImageList(str(path), self.text, images, bad_lines)
+                images.append(_ListedImage(*parsed))
+        return ImageList(str(path), images, faults)
 
 
 def _sop(fields: list[str]) -> tuple[str, str, str] | None:
@@ -141,15 +95,15 @@ def _path_list(fields: list[str]) -> tuple[str, str, str] | None:
 
 
 #: Lists of Stanford Online Products, like ``Ebay_train.txt``.
-SOP_LIST = ListFormat('image_id class_id super_class_id path', _sop, has_header=True)
+SOP_LIST = _ListFormat('image_id class_id super_class_id path', _sop)
 #: Lists of PKU VehicleID, like ``train_list.txt``: two numbers, the image without its suffix.
-VEHICLE_ID_LIST = ListFormat('image vehicle', _vehicle_id)
+VEHICLE_ID_LIST = _ListFormat('image vehicle', _vehicle_id)
 #: Splits of iNaturalist-2018 as SmoothAP (Brown et al., ECCV 2020) has them. Class names contain
 #: the super-class. A class after the path is taken instead of the folder's.
-INATURALIST_LIST = ListFormat('.../super-class/class/image', _inaturalist)
+INATURALIST_LIST = _ListFormat('.../super-class/class/image', _inaturalist)
 #: Lines ``path class``, parted by a tab where one of them contains blanks, or ``path`` alone: its
 #: folder is the class.
-PATH_LIST = ListFormat('path class', _path_list)
+PATH_LIST = _ListFormat('path class', _path_list)
 
 
 def scan_class_folders(
@@ -175,7 +129,7 @@ def scan_class_folders(
             'correct the names, or unpack the missing part'
         )
     images = []
-    classes = []
+    classes: dict[str, bool] = {}
     for name in within or there:
         for folder, subfolders, files in os.walk(root / name):
             subfolders[:] = sorted(f for f in subfolders if not f.startswith('.'))
@@ -184,12 +138,8 @@ def scan_class_folders(
                 continue
             class_name = '/'.join(parts[:depth])
             super_class = '/'.join(parts[: depth - 1])
-            classes.append(class_name)
-            images += [
-                ListedImage('/'.join((*parts, file)), class_name, super_class, '')
-                for file in sorted(files)
-                if file.lower().endswith(IMAGE_SUFFIXES)
-            ]
-    full = {image.class_name for image in images}
-    empty = [name for name in dict.fromkeys(classes) if name not in full]
-    return ImageList(str(root), '/'.join(['folder'] * depth + ['image']), images, [], empty)
+            found = [file for file in sorted(files) if file.lower().endswith(IMAGE_SUFFIXES)]
+            images += [_ListedImage('/'.join((*parts, x)), class_name, super_class) for x in found]
+            classes[class_name] = classes.get(class_name, False) or bool(found)
+    empty = [name for name, is_full in classes.items() if not is_full]
+    return ImageList(str(root), images, empty_folders=empty)

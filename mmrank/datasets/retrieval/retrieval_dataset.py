@@ -3,15 +3,16 @@
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from mmengine.fileio import join_path
 from mmpretrain.datasets import BaseDataset
 
-from mmrank.checks import one_of
+from mmrank.checks import check_within, one_of
 from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.one_size import OneSizeBatches
-from mmrank.datasets.retrieval.image_lists import ImageList, read_lines
+from mmrank.datasets.retrieval.image_lists import ImageList
+from mmrank.datasets.tables import read_rows
 from mmrank.errors import UserError
 
 SPLITS = ('train', 'val', 'trainval', 'test')
@@ -23,9 +24,6 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
     A subclass defines by :meth:`read_list` which images its training and its test part consist of.
     The validation classes are taken from the training part. Labels are 0 to C-1 in each split, by
     the names of its classes in natural order (2 before 10), which ``metainfo['classes']`` holds.
-
-    An item of the list has ``img_path``, ``gt_label`` and, where the data set has such,
-    ``super_class``.
 
     Args:
         data_root: Folder of the data set.
@@ -45,7 +43,6 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
 
     Raises:
         UserError: If a list cannot be read, or a split is empty.
-        ValueError: If a setting makes no sense.
     """
 
     def __init__(
@@ -61,10 +58,7 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         self.hierarchy = hierarchy
         one_of('split', split, SPLITS)
         if split == 'val' and not (val_fraction or num_val_classes):
-            raise ValueError(
-                "split='val' needs a val_fraction above 0, got "
-                f'{val_fraction}; 0.1 is what the papers use'
-            )
+            raise UserError("split='val' needs a val_fraction above 0. Fix: val_fraction=0.1")
         self.split = split
         self.split_seed = split_seed
         self.val_fraction = val_fraction
@@ -91,12 +85,18 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         found = self.read_list(test=self.split == 'test')
         found.raise_if_bad()
         groups = {i.class_name: i.super_class for i in found.images}
-        groups = {n: groups[n] for n in sorted(groups, key=natural_order)}
+        groups = {n: groups[n] for n in sorted(groups, key=_natural_order)}
         wanted = self._metainfo.get('classes')
         if wanted is None:
             wanted = self.choose_classes(groups)
         else:
-            self._check_classes(wanted, groups, found.source)
+            unknown = [name for name in wanted if name not in groups]
+            if unknown or len(set(wanted)) < len(wanted):
+                raise UserError(
+                    f'classes of {type(self).__name__}: {shown(unknown[:5])} are not in '
+                    f'{found.source}, which has {shown(list(groups)[:5])}, ..., or a name is '
+                    'listed twice. Fix: correct the list of classes'
+                )
         labels = {name: index for index, name in enumerate(wanted)}
         coarser = self._coarser(groups, wanted)
         self._metainfo['classes'] = tuple(labels)
@@ -109,8 +109,6 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
             item = {'img_path': path, 'gt_label': labels[image.class_name]}
             if coarser:
                 item['label_levels'] = [*coarser[image.class_name], item['gt_label']]
-            if image.super_class:
-                item['super_class'] = image.super_class
             items.append(item)
         return items
 
@@ -125,17 +123,16 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         if self.hierarchy is None:
             return {}
         if self.hierarchy == 'super_class':
-            paths = {name: [group] for name, group in groups.items()}
+            rows = [[group, name] for name, group in groups.items()]
         else:
-            lines = read_lines(self.hierarchy)
-            rows = [line.split('\t') for line in lines if line.strip()]
-            paths = {row[-1]: row[:-1] for row in rows}
+            rows = [row for _, row in read_rows(self.hierarchy, '\t')]
+        paths = {row[-1]: row[:-1] for row in rows}
         missing = [name for name in wanted if not any(paths.get(name, ()))]
-        if missing or len({len(x) for x in paths.values()}) > 1:
-            what = f'has no coarser class of {missing[:5]}' if missing else 'has uneven lines'
+        is_even = len({len(x) for x in paths.values()}) == 1
+        if missing or not is_even or len(paths) < len(rows):
             raise UserError(
-                f'hierarchy={self.hierarchy!r} {what}. Fix: a line for each class, "coarse, ..., '
-                'class" parted by tabs'
+                f'hierarchy={self.hierarchy!r} lacks {missing[:5]}, has lines of several lengths, '
+                'or a class twice. Fix: a line for each class, "coarse, ..., class" parted by tabs'
             )
         numbers: dict[tuple[str, ...], int] = {}
         return {
@@ -146,26 +143,8 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
             for name in wanted
         }
 
-    def _check_classes(self, wanted: Sequence[str], there: Iterable[str], source: str) -> None:
-        there = set(there)
-        unknown = [name for name in wanted if name not in there]
-        if unknown or len(set(wanted)) < len(wanted):
-            raise UserError(
-                f'classes of {type(self).__name__}: '
-                + (
-                    f'{unknown[:5]} are not in {source}, which has '
-                    f'{shown(sorted(there, key=natural_order)[:5])}, ...'
-                    if unknown
-                    else 'a name is listed twice'
-                )
-                + '. Fix: correct the list of classes'
-            )
 
-    def extra_repr(self) -> list[str]:
-        return [*super().extra_repr(), f'Split: \t{self.split}']
-
-
-def natural_order(name: str) -> list:
+def _natural_order(name: str) -> list:
     """Sort key by which 'a2' comes before 'a10'."""
     # Digits are compared by their count first: int() refuses long ones.
     parts = re.split(r'(\d+)', name)
@@ -183,7 +162,7 @@ def split_classes(
 
     Returns the classes that stay and those set aside, both in the order given. ``fraction``, in [0,
     1), is rounded to the nearest number in each group, and at least one class of the largest one.
-    ``count`` is a number of classes instead, shared by the groups in proportion to their size.
+    ``count`` is a number of classes instead, shared by the groups by the largest remainders.
 
     The order in which classes are taken is the order of a hash of seed and name. It depends neither
     on the order of the list nor on a random number generator, and a class that is added moves few
@@ -194,23 +173,24 @@ def split_classes(
             f'num_val_classes={count} of {len(groups)} classes. Fix: a number '
             f'from 1 to {len(groups) - 1}; None takes a fraction'
         )
-    if not 0 <= fraction < 1:
-        raise ValueError(f'a fraction must be in [0, 1), got {fraction}')
+    check_within('[0, 1)', fraction=fraction)
     members = defaultdict(list)
     for name, group in groups.items():
         members[group].append(name)
-    sizes = {group: len(names) for group, names in members.items()}
     if count is None:
-        share = {g: int(fraction * n + 0.5) for g, n in sizes.items()}
+        share = {group: int(fraction * len(names) + 0.5) for group, names in members.items()}
+        if fraction and not any(share.values()):
+            share[max(members, key=lambda group: len(members[group]))] = 1
     else:
-        share = _proportional(sizes, count)
+        exact = {group: count * len(names) for group, names in members.items()}
+        share = {group: size // len(groups) for group, size in exact.items()}
+        by_remainder = sorted(exact, key=lambda group: (-(exact[group] % len(groups)), group))
+        for group in by_remainder[: count - sum(share.values())]:
+            share[group] += 1
     aside: set[str] = set()
     for group, names in members.items():
         names.sort(key=lambda name: hashlib.sha256(f'{seed}:{name}'.encode()).digest())
         aside.update(names[: share[group]])
-    if fraction and not aside:
-        largest = max(members.values(), key=len, default=[])
-        aside.update(largest[:1])
     stay = [name for name in groups if name not in aside]
     if not stay:
         raise UserError(
@@ -218,13 +198,3 @@ def split_classes(
             'Fix: set a smaller fraction'
         )
     return stay, [name for name in groups if name in aside]
-
-
-def _proportional(sizes: Mapping[str, int], count: int) -> dict[str, int]:
-    """Whole shares of ``count``, by the largest remainders."""
-    total = sum(sizes.values())
-    share = {group: count * n // total for group, n in sizes.items()}
-    by_remainder = sorted(sizes, key=lambda group: (-(count * sizes[group] % total), group))
-    for group in by_remainder[: count - sum(share.values())]:
-        share[group] += 1
-    return share

@@ -37,10 +37,8 @@ class StanfordOnlineProducts(RetrievalDataset):
 class VehicleID(RetrievalDataset):
     """PKU VehicleID (Liu et al., CVPR 2016), 26,267 vehicles.
 
-    The papers on AP search every test image in all others of its list: the stable AP paper gives
-    7,332, 12,995 and 20,038 images as the galleries, which is the whole small, medium and large
-    list. (SOPRC's mAUPRC is also lower than its Recall@1, which cannot be where a query has one
-    positive.) The data set's own protocol, one image of each vehicle in the gallery, drawn at
+    The papers on AP search every test image in all others of its list, the whole small, medium or
+    large one. The data set's own protocol, one image of each vehicle in the gallery, drawn at
     random, is ``mmrank.RetrievalMetric`` with ``gallery_per_class=1``.
 
     Args:
@@ -93,10 +91,6 @@ class Omniglot(RetrievalDataset):
     """
 
     def __init__(self, data_root: str, alphabets: Sequence[str] | None = None, **kwargs) -> None:
-        if isinstance(alphabets, str):
-            raise TypeError(
-                f'alphabets must be a list of names, got {alphabets!r}; write ({alphabets!r},)'
-            )
         self.alphabets = tuple(alphabets or ())
         super().__init__(data_root, split='trainval', **kwargs)
 
@@ -139,8 +133,8 @@ class ClassFolder(RetrievalDataset):
     ) -> None:
         if split == 'test' and not test_fraction:
             raise UserError(
-                f"split='test' needs a test_fraction above 0, got {test_fraction}. Fix: set it, "
-                "the same in all splits, or use the folder of the test images with split='trainval'"
+                "split='test' needs a test_fraction above 0. Fix: the same one in all splits, or "
+                "the folder of the test images with split='trainval'"
             )
         check_at_least(1, depth=depth)
         self.test_fraction, self.depth = test_fraction, depth

@@ -1,12 +1,12 @@
 """Base of the samplers: a stream of whole batches, dealt out to the ranks."""
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 import numpy as np
 from mmengine.dist import get_dist_info, sync_random_seed
 from torch.utils.data import DataLoader, Sampler
 
+from mmrank.errors import UserError
 from mmrank.training_set import DrawnBatch
 
 
@@ -21,21 +21,27 @@ class BatchStream(Sampler):
     them: the bits behind these stay the same in all versions of NumPy.
 
     Args:
-        batch_size: Items in a batch, over all ranks; W ranks must divide it. The ``batch_size`` of
-            the data loader is ``share``, the indices that a rank yields for a batch: ``batch_size /
-            W``, unless the subclass says otherwise.
+        batch_size: Items in a batch, over all ranks. The ``batch_size`` of the data loader is
+            ``share``, the indices that a rank yields for a batch: ``batch_size / W`` of W ranks,
+            unless the subclass says otherwise.
         epoch_items: Items that an epoch shows: it has the batches that they fill, at least one.
         seed: Seed of the stream, the same on all ranks. None: drawn by mmengine on the first rank.
         infinite: Iterate endlessly, as ``IterBasedTrainLoop`` requires.
+        unit: Items that stay together: W times as many must divide ``batch_size``.
     """
 
-    #: Name of the option that sets ``batch_size``.
-    size_option: ClassVar[str] = 'batch_size'
-
-    def __init__(self, batch_size: int, epoch_items: int, seed: int | None, infinite: bool) -> None:
+    def __init__(
+        self, batch_size: int, epoch_items: int, seed: int | None, infinite: bool, unit: int = 1
+    ) -> None:
         self.rank, self.world_size = get_dist_info()
         self.batch_size = batch_size
-        self.check_batch_size()
+        least = unit * self.world_size
+        if batch_size < 1 or batch_size % least:
+            raise UserError(
+                f'batch_size={batch_size} counts over all ranks. Fix: a positive multiple '
+                f'of {least}, for {self.world_size} ranks'
+                + (f' with num_per_class={unit}' if unit > 1 else '')
+            )
         self.num_batches = max(1, epoch_items // batch_size)
         self.part = self.share = batch_size // self.world_size
         self.seed = sync_random_seed() if seed is None else seed
@@ -43,18 +49,13 @@ class BatchStream(Sampler):
         self.epoch = 0
         self._skipped = 0
 
-    def check_batch_size(self) -> None:
-        """Refuse a batch that cannot be dealt out to the ranks."""
-        if self.batch_size < 1 or self.batch_size % self.world_size:
-            raise ValueError(
-                f'{self.size_option}={self.batch_size} counts over all ranks and must be a '
-                f'positive multiple of their number, {self.world_size}'
-            )
-
     def check_enough(self, available: int, what: str) -> None:
         """Refuse a batch that is larger than what it is drawn from without replacement."""
         if self.batch_size > available:
-            raise ValueError(f'batch_size={self.batch_size}, but there are only {available} {what}')
+            raise UserError(
+                f'batch_size={self.batch_size}, but there are only {available} {what}. Fix: a '
+                'smaller batch_size'
+            )
 
     def global_batch(self, number: int) -> np.ndarray:
         """All indices of a batch of the stream, the same on every rank."""
@@ -106,8 +107,6 @@ class BatchStream(Sampler):
         The contract of mmengine's ``InfiniteSampler.skip``: counted from the start of the stream,
         and called before the iteration.
         """
-        if num_samples < 0:
-            raise ValueError(f'num_samples must not be negative, got {num_samples}')
         self._skipped = num_samples
 
 

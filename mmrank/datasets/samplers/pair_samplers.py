@@ -1,38 +1,11 @@
-"""Batches of positive pairs, of cells, and of rows with columns, for two-tower models."""
+"""Batches of positive pairs, for two-tower models."""
 
 import numpy as np
 
 from mmrank.datasets.samplers.batch_stream import BatchStream
 from mmrank.datasets.samplers.labels import class_labels
+from mmrank.errors import UserError, UserTypeError
 from mmrank.registry import DATA_SAMPLERS
-
-
-def _interactions(dataset: object, *expected: str):
-    """The interactions of a data set whose ``sampling`` is an expected one."""
-    sampling = getattr(dataset, 'sampling', None)
-    if sampling is None:
-        raise TypeError(
-            f'{type(dataset).__name__} has no positive pairs; use '
-            "type='mmrank.InteractionDataset', without a wrapper"
-        )
-    if sampling not in expected:
-        raise ValueError(
-            f'the data set has sampling={sampling!r}, but its sampler is for '
-            f'{" or ".join(map(repr, expected))}; set sampling of the data set so'
-        )
-    return dataset.interactions
-
-
-def _distinct(rng: np.random.Generator, count: int, below: int) -> np.ndarray:
-    """A uniform sample of ``count`` integers below ``below``, without replacement."""
-    found = np.zeros(0, dtype=np.int64)
-    while len(found) < count:
-        more = rng.random(count + 16) * below
-        found = np.concatenate([found, more.astype(np.int64)])
-        # The first distinct ones of independent draws are such a sample.
-        _, first = np.unique(found, return_index=True)
-        found = found[np.sort(first)]
-    return found[:count]
 
 
 @DATA_SAMPLERS.register_module()
@@ -55,10 +28,6 @@ class InBatchPairSampler(BatchStream):
         batch_size: Pairs in a sample; for it, ``seed`` and ``infinite`` see :class:`BatchStream`.
         num_uniform: Right entities to draw for a batch, over all ranks; W must divide it.
 
-    Raises:
-        TypeError: If the data set has no pairs.
-        ValueError: If the batch is larger than the data set or cannot be dealt out to the ranks.
-
     Example:
         >>> train_dataloader = dict(
         ...     batch_size=1024,  # of this rank
@@ -75,20 +44,26 @@ class InBatchPairSampler(BatchStream):
         infinite: bool = False,
         num_uniform: int = 0,
     ) -> None:
-        pairs = _interactions(dataset, 'in_batch', 'sogram')
-        self._num_pairs, self._num_right = len(pairs), pairs.shape[1]
+        if not hasattr(dataset, 'sampling'):
+            raise UserTypeError(
+                f'{type(dataset).__name__} has no positive pairs. Fix: a '
+                'mmrank.InteractionDataset without a wrapper'
+            )
+        self._num_pairs = len(dataset.interactions)
+        self._num_right = dataset.interactions.shape[1]
         super().__init__(batch_size, self._num_pairs, seed, infinite)
         self.check_enough(self._num_pairs, 'positive pairs to sample without replacement')
         self.num_samples = 2 if dataset.sampling == 'sogram' else 1
         most = 0 if dataset.sampling == 'sogram' else self._num_right
         if not 0 <= num_uniform <= most or num_uniform % self.world_size:
-            raise ValueError(
-                f'num_uniform={num_uniform} must be from 0 to {most} and a multiple of the number '
-                f'of ranks, {self.world_size}, with sampling={dataset.sampling!r}'
+            raise UserError(
+                f'num_uniform={num_uniform} with sampling={dataset.sampling!r}. Fix: from 0 to '
+                f'{most}, and a multiple of the number of ranks, {self.world_size}'
             )
         self.num_uniform = num_uniform
         self.share = self.share * self.num_samples + num_uniform // self.world_size
-        self._permuted, self._orders = None, []
+        self._permuted = None
+        self._orders = []
 
     def rank_batch(self, number: int) -> np.ndarray:
         """The pairs of this rank: of the first sample, then the second; then right entities."""
@@ -109,79 +84,6 @@ class InBatchPairSampler(BatchStream):
 
 
 @DATA_SAMPLERS.register_module()
-class NaivePairSampler(BatchStream):
-    """Batches of pairs of any left with any right entity, all alike likely.
-
-    Source: "in-batch bias of two-tower models", section 3.2.1. Cell (i, j) is the index ``i * n +
-    j``. No cell comes twice in a batch. An epoch has as many batches as the positive pairs fill.
-
-    Args:
-        dataset: A ``mmrank.InteractionDataset`` with ``sampling='naive'``.
-        batch_size: Cells in a batch.
-        seed, infinite: See :class:`BatchStream`.
-
-    Raises:
-        TypeError: If the data set has no pairs.
-        ValueError: If there are too few cells, or a batch cannot be dealt out to the ranks.
-    """
-
-    def __init__(
-        self, dataset, batch_size: int, seed: int | None = None, infinite: bool = False
-    ) -> None:
-        pairs = _interactions(dataset, 'naive')
-        super().__init__(batch_size, len(pairs), seed, infinite)
-        self._num_cells = pairs.shape[0] * pairs.shape[1]
-        self.check_enough(self._num_cells, 'pairs of a left and a right entity')
-
-    def rank_batch(self, number: int) -> np.ndarray:
-        """The cells of this rank."""
-        return self.own_part(_distinct(self.generator(number), self.batch_size, self._num_cells))
-
-
-@DATA_SAMPLERS.register_module()
-class CrossPairSampler(BatchStream):
-    """Batches of left and right entities, each uniform without replacement.
-
-    Source: "in-batch bias of two-tower models", section 3.2.2. Row i is the index i, column j the
-    index ``m + j``. Of W ranks each takes a part of the rows with all columns, ``num_rows / W +
-    num_cols`` indices: the ``batch_size`` of the data loader. An epoch shows each row about once.
-
-    Args:
-        dataset: A ``mmrank.InteractionDataset`` with ``sampling='cross'``.
-        num_rows: Left entities in a batch, over all ranks; W must divide it.
-        num_cols: Right entities in a batch.
-        seed, infinite: See :class:`BatchStream`.
-
-    Raises:
-        TypeError: If the data set has no pairs.
-        ValueError: If a number exceeds the entities, or the rows cannot be dealt out to the ranks.
-    """
-
-    size_option = 'num_rows'
-
-    def __init__(
-        self, dataset, num_rows: int, num_cols: int, seed: int | None = None, infinite: bool = False
-    ) -> None:
-        self._shape = _interactions(dataset, 'cross').shape
-        super().__init__(num_rows, self._shape[0], seed, infinite)
-        for name, wanted, size in zip(('num_rows', 'num_cols'), (num_rows, num_cols), self._shape):
-            if not 0 < wanted <= size:
-                raise ValueError(
-                    f'{name}={wanted} must be from 1 to {size}, the number '
-                    'of entities to sample without replacement'
-                )
-        self.num_rows, self.num_cols = num_rows, num_cols
-        self.share += num_cols
-
-    def rank_batch(self, number: int) -> np.ndarray:
-        """Rows of this rank, then all columns, which begin at m."""
-        rng = self.generator(number)
-        rows = np.argsort(rng.random(self._shape[0]))[: self.num_rows]
-        cols = np.argsort(rng.random(self._shape[1]))[: self.num_cols]
-        return np.concatenate([self.own_part(rows), self._shape[0] + cols])
-
-
-@DATA_SAMPLERS.register_module()
 class ClassPairSampler(BatchStream):
     """Draws positive pairs of the label matrix that classes define.
 
@@ -199,10 +101,6 @@ class ClassPairSampler(BatchStream):
             their class are in no pair.
         batch_size: Pairs in a batch, over all ranks; W must divide it.
         seed, infinite: See :class:`BatchStream`.
-
-    Raises:
-        TypeError: If the classes are unknown.
-        ValueError: If there are too few pairs, or a batch cannot be dealt out to the ranks.
     """
 
     def __init__(
@@ -231,3 +129,15 @@ class ClassPairSampler(BatchStream):
         # The image itself is passed over.
         right += right >= left
         return self._images[np.concatenate([left, right])]
+
+
+def _distinct(rng: np.random.Generator, count: int, below: int) -> np.ndarray:
+    """A uniform sample of ``count`` integers below ``below``, without replacement."""
+    found = np.zeros(0, dtype=np.int64)
+    while len(found) < count:
+        more = rng.random(count + 16) * below
+        found = np.concatenate([found, more.astype(np.int64)])
+        # The first distinct ones of independent draws are such a sample.
+        _, first = np.unique(found, return_index=True)
+        found = found[np.sort(first)]
+    return found[:count]

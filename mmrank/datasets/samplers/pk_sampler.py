@@ -4,6 +4,7 @@ from collections.abc import Sized
 
 import numpy as np
 
+from mmrank.checks import check_at_least
 from mmrank.datasets.samplers.batch_stream import BatchStream
 from mmrank.datasets.samplers.labels import class_labels
 from mmrank.errors import UserError
@@ -24,10 +25,6 @@ class PKSampler(BatchStream):
         num_per_class: Images of one class in a batch, at least 2.
         batch_size, seed, infinite: See :class:`BatchStream`.
 
-    Raises:
-        ValueError: If the sizes do not divide, or the data set has too few classes with enough
-            images.
-
     Example:
         >>> train_dataloader = dict(
         ...     batch_size=112,  # of this rank
@@ -43,6 +40,7 @@ class PKSampler(BatchStream):
         seed: int | None = None,
         infinite: bool = False,
     ) -> None:
+        check_at_least(2, num_per_class=num_per_class)
         self.num_per_class = num_per_class
         labels = class_labels(dataset)
         # Images by class: the images of class c are _images[_starts[c] : _starts[c] + _sizes[c]].
@@ -53,7 +51,7 @@ class PKSampler(BatchStream):
         usable = sizes >= 2
         self._starts = starts[usable]
         self._sizes = sizes[usable]
-        super().__init__(batch_size, int(self._sizes.sum()), seed, infinite)
+        super().__init__(batch_size, int(self._sizes.sum()), seed, infinite, unit=num_per_class)
         self.num_classes = batch_size // num_per_class
         if len(self._sizes) < self.num_classes:
             raise UserError(
@@ -61,25 +59,6 @@ class PKSampler(BatchStream):
                 f'{self.num_classes} classes of at least 2 images, but of the {len(names)} classes '
                 f'of the data set only {len(self._sizes)} have so many. Fix: a smaller batch_size '
                 'or a larger num_per_class'
-            )
-
-    def check_batch_size(self) -> None:
-        """Refuse a batch whose classes cannot be dealt out to the ranks."""
-        size, per_class, ranks = self.batch_size, self.num_per_class, self.world_size
-        if per_class < 2:
-            raise ValueError(
-                f'num_per_class must be at least 2, got {per_class}: an image '
-                'needs another one of its class'
-            )
-        if size < 1 or size % per_class:
-            raise ValueError(
-                f'batch_size={size} must be a positive multiple of num_per_class={per_class}'
-            )
-        if size // per_class % ranks:
-            raise UserError(
-                f'the {size // per_class} classes of a batch (batch_size={size} / num_per_class='
-                f'{per_class}) cannot be divided equally among {ranks} ranks. '
-                f'Fix: set a batch_size that is a multiple of {per_class * ranks}'
             )
 
     def global_batch(self, number: int) -> np.ndarray:

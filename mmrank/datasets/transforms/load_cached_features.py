@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -27,70 +27,59 @@ class FeatureCache:
 
     Attributes:
         maps: The array, mapped: it takes no memory until it is read.
-        made_by: What the writer states, such as stage and weights.
 
     Raises:
-        UserError: If the two files are not there or do not fit.
+        UserError: If the two files are not there, are damaged or do not fit.
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
-        stem = Path(path)
-        index, array = self.files(stem)
-        if not (index.is_file() and array.is_file()):
+        index, array = self.files(path)
+        try:
+            content = json.loads(index.read_bytes())
+            self.maps = np.load(array, mmap_mode='r')
+            self._root = os.path.realpath(index.parent / content['root'])
+            self._rows = {name: row for row, name in enumerate(content['paths'])}
+            if content['shape'] != list(self.maps.shape) or len(self._rows) != len(self.maps):
+                raise ValueError(f'they are of two versions, one of shape {content["shape"]}')
+            if self.maps.dtype != np.float16:
+                raise ValueError(f'the array holds {self.maps.dtype}, not float16')
+        except Exception as error:  # damaged bytes raise anything
             raise UserError(
-                f'cache={str(path)!r}: there is no {index.name} with {array.name}. Fix: write it '
-                'by tools/dataset_converters/cache_features.py'
-            )
-        content = json.loads(index.read_text(encoding='utf-8'))
-        self.maps = np.load(array, mmap_mode='r')
-        self.root = os.path.realpath(stem.parent / content['root'])
-        self.made_by = content['made_by']
-        self._rows = {name: row for row, name in enumerate(content['paths'])}
-        if list(self.maps.shape) != content['shape']:
-            raise UserError(
-                f'{array} has shape {list(self.maps.shape)} but {index.name} states '
-                f'{content["shape"]}: they are of two versions. Fix: write the cache again'
-            )
+                f'cache={str(path)!r}: {index.name} and {array.name} cannot be read: '
+                f'{type(error).__name__}: {error!s:.200}. Fix: write them by '
+                'tools/dataset_converters/cache_features.py'
+            ) from error
 
     @staticmethod
-    def files(stem: Path) -> tuple[Path, Path]:
+    def files(path: str | os.PathLike) -> tuple[Path, Path]:
         """Index and array of a cache."""
-        return (stem.with_name(stem.name + '.json'), stem.with_name(stem.name + '.npy'))
+        return Path(f'{path}.json'), Path(f'{path}.npy')
 
     def row(self, img_path: str) -> int:
         """Row of an image; raises a ``UserError`` if the cache does not have it."""
-        name = os.path.relpath(os.path.realpath(img_path), self.root)
-        try:
-            return self._rows[name]
-        except KeyError:
+        name = os.path.relpath(os.path.realpath(img_path), self._root)
+        if name not in self._rows:
             raise UserError(
-                f'the cache of {self.root} has no image {name!r} ({len(self._rows)} others). Fix: '
+                f'the cache of {self._root} has no image {name!r} ({len(self._rows)} others). Fix: '
                 'write the cache again with a config whose data sets hold it'
-            ) from None
+            )
+        return self._rows[name]
 
     @classmethod
     def write(
         cls,
         path: str | os.PathLike,
         paths: Sequence[str],
-        views: Iterable[Iterator[np.ndarray]],
+        views: Sequence[Iterator[np.ndarray]],
         made_by: dict,
     ) -> None:
         """Write a cache of N images; the index comes last, so a part is never read.
 
         ``views`` holds for each view the N maps, (C, H, W) each, and ``made_by`` what made them.
         """
-        index, array = cls.files(Path(path))
-        array.parent.mkdir(parents=True, exist_ok=True)
-        for there in filter(Path.exists, (index, array)):
-            if not _is_index(index):
-                raise UserError(
-                    f'{there} is not of a cache of features, and would be lost. Fix: name another '
-                    'OUT, or move the file away'
-                )
+        index, array = cls.files(path)
         paths = [os.path.realpath(path) for path in paths]
         root = os.path.commonpath([os.path.dirname(x) for x in paths])
-        views = list(views)
         with replace_atomically(array) as part:
             maps = None
             for view, stream in enumerate(views):
@@ -116,15 +105,8 @@ class FeatureCache:
         write_atomically(json.dumps(content, indent=0).encode(), index)
 
 
-def _is_index(path: Path) -> bool:
-    try:
-        return {'root', 'made_by', 'paths'} <= {*json.loads(path.read_bytes())}
-    except (OSError, ValueError, TypeError):
-        return False
-
-
 #: One mapping for the pipelines of all data sets of a process.
-opened = cache(FeatureCache)
+_opened = cache(FeatureCache)
 
 
 @TRANSFORMS.register_module()
@@ -142,14 +124,12 @@ class LoadCachedFeatures(BaseTransform):
         random_view: Take one of the random views, as in training; else the view of the test
             pipeline.
 
-    Raises:
-        UserError: If the cache is absent, has no random view, or lacks the image.
     """
 
     def __init__(self, cache: str, random_view: bool = False) -> None:
-        self.cache, self.random_view = cache, random_view
-        views = opened(cache).maps.shape[1]
-        if random_view and views < 2:
+        self.cache = cache
+        self.random_view = random_view
+        if _opened(cache).maps.shape[1] < 1 + random_view:
             raise UserError(
                 f'random_view=True, but the cache {cache} has no random view. '
                 'Fix: write it with --views 4'
@@ -157,17 +137,13 @@ class LoadCachedFeatures(BaseTransform):
 
     @cache_randomness
     def _view(self) -> int:
-        return 1 + np.random.randint(opened(self.cache).maps.shape[1] - 1)
+        return 1 + np.random.randint(_opened(self.cache).maps.shape[1] - 1)
 
     def transform(self, results: dict) -> dict:
         """Add the map of ``img_path``."""
-        stored = opened(self.cache)
+        stored = _opened(self.cache)
         view = self._view() if self.random_view else 0
         values = stored.maps[stored.row(results['img_path']), view]
         image = np.ascontiguousarray(values.transpose(1, 2, 0), dtype=np.float32)
-        results['img'] = image
-        results['img_shape'] = results['ori_shape'] = image.shape[:2]
-        return results
-
-    def __repr__(self) -> str:
-        return f'{type(self).__name__}(cache={self.cache!r}, random_view={self.random_view})'
+        shape = image.shape[:2]
+        return {**results, 'img': image, 'img_shape': shape, 'ori_shape': shape}

@@ -10,14 +10,11 @@ from mmrank.registry import TRANSFORMS
 
 @TRANSFORMS.register_module()
 class CheckFinite(BaseTransform):
-    """Stops at an image with a NaN or infinite pixel, naming its file.
+    """Stops at an image with a NaN or infinite pixel, by a ``UserError`` that names its file.
 
     One such pixel makes the loss and then all weights NaN. Put it behind what yields floats: a
     reader of medical or raw formats, a normalisation that may divide by 0. Whole-number images pass
     at no cost.
-
-    Raises:
-        ValueError: If a pixel is not finite.
 
     Example:
         >>> CheckFinite()(dict(img=np.zeros((2, 2))))['img'].shape
@@ -28,21 +25,15 @@ class CheckFinite(BaseTransform):
         """Return the item as it is, once its images are checked."""
         images = results['img']  # one, or the list of its views
         for image in images if isinstance(images, list) else [images]:
-            image = np.asarray(image)
-            if image.dtype.kind != 'f' or np.isfinite(image).all():
-                continue
-            bad = ~np.isfinite(image)
-            where = results.get('img_path', 'without a file')
-            raise UserError(
-                f'image {where} (sample_idx {results.get("sample_idx")}) has {int(bad.sum())} of '
-                f'{image.size} values that are NaN or infinite, the first at '
-                f'{np.argwhere(bad)[0].tolist()}. Fix: repair or leave out the file, or the '
-                'transform before this one'
-            )
+            bad = np.argwhere(~np.isfinite(image)) if np.asarray(image).dtype.kind == 'f' else ()
+            if len(bad):
+                raise UserError(
+                    f'image {results.get("img_path", "without a file")} (sample_idx '
+                    f'{results.get("sample_idx")}) has {len(bad)} of {np.size(image)} values that '
+                    f'are NaN or infinite, the first at {bad[0].tolist()}. Fix: repair or leave '
+                    'out the file, or the transform before this one'
+                )
         return results
-
-    def __repr__(self) -> str:
-        return f'{type(self).__name__}()'
 
 
 @TRANSFORMS.register_module()
@@ -51,9 +42,6 @@ class RandomCaption(BaseTransform):
 
     For data sets with ``unit='image'``, whose ``text`` and ``text_id`` are lists. Draws from
     NumPy's global generator, as the transforms of mmcv do.
-
-    Raises:
-        ValueError: If ``text`` is not a list of captions.
 
     Example:
         >>> RandomCaption()(dict(text=['a cat'], text_id=[7]))
@@ -67,14 +55,8 @@ class RandomCaption(BaseTransform):
     def transform(self, results: dict) -> dict:
         """Replace ``text`` and ``text_id`` by one of their elements."""
         texts = results['text']
-        if isinstance(texts, str) or not texts:
-            raise ValueError(
-                f'text={texts!r} is not a list of captions; RandomCaption is '
-                "for data sets with unit='image'"
-            )
+        if isinstance(texts, str):
+            raise UserError(f"text={texts!r:.80} is one caption. Fix: unit='image' of the data set")
         number = self._draw(len(texts))
         results.update({key: results[key][number] for key in ('text', 'text_id')})
         return results
-
-    def __repr__(self) -> str:
-        return f'{type(self).__name__}()'

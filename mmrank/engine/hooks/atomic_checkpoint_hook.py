@@ -13,9 +13,8 @@ from mmrank.engine.runners import refuse_flexible_runner
 from mmrank.files import remove_temporary_files, write_atomically
 from mmrank.registry import HOOKS
 
-#: Runtime infos. Not 'val...': mmengine's log shows the runtime infos of such names.
-OUTDATED_KEY = 'mmrank_outdated_ckpts'
-VALIDATED_KEY = 'mmrank_validated_at'
+#: A runtime info. Not 'val...': mmengine's log shows the runtime infos of such names.
+_VALIDATED_KEY = 'mmrank_validated_at'
 
 
 @HOOKS.register_module()
@@ -25,10 +24,9 @@ class AtomicCheckpointHook(CheckpointHook):
     A drop-in for ``default_hooks.checkpoint`` with all options of the original. On a local file
     system:
 
-    * Checkpoints, best ones too, and the pointer file ``last_checkpoint`` get their names
-      only when their content is on the disk. Outdated checkpoints are removed after the new one is
-      written, if need be by the resumed run.
-    * Before ``resume=True`` reads the pointer, one to a damaged file is set to the last whole one.
+    * Checkpoints, best ones too, get their names only when their content is on the disk. Outdated
+      ones are removed after the new one is written.
+    * Before ``resume=True`` reads the file ``last_checkpoint``, it is set to the last whole one.
     * A resumed run first does the validation of its last checkpoint if the kill came before its
       end. mmengine leaves it out, and with it the best checkpoint and a ``ReduceOnPlateau`` step.
     * The best checkpoint that a resumed one names counts, and is removed, in this training's folder
@@ -37,15 +35,11 @@ class AtomicCheckpointHook(CheckpointHook):
     With :class:`RNGStateHook` a resumed training ends with the same bits as one that was not
     interrupted. A checkpoint in the middle of a gradient accumulation lacks the gradients so far,
     as mmengine says when it resumes: let ``accumulative_counts`` divide the interval. Other storage
-    backends, and the deprecated ``file_client_args``, keep the behaviour of the original.
+    backends keep the behaviour of the original.
 
     Args:
         *args: Of :class:`mmengine.hooks.CheckpointHook`.
-        **kwargs: All arguments of :class:`mmengine.hooks.CheckpointHook`: ``interval``,
-            ``by_epoch``, ``max_keep_ckpts``, ``save_best``, ...
-
-    Raises:
-        UserError: Before training, with mmengine's ``FlexibleRunner``.
+        **kwargs: Of :class:`mmengine.hooks.CheckpointHook`: ``interval``, ``save_best``, ...
 
     Examples:
         >>> default_hooks = dict(
@@ -74,11 +68,9 @@ class AtomicCheckpointHook(CheckpointHook):
         if self._atomic:
             self.backend_args = {'backend': ATOMIC_BACKEND}
         super().before_train(runner)
-        if self._atomic:
-            self._remove_outdated()
         if self._atomic and is_main_process():
-            for folder in (self.out_dir, runner.work_dir):
-                remove_temporary_files(folder)
+            remove_temporary_files(self.out_dir)
+            remove_temporary_files(runner.work_dir)
         if runner.iter > 0:
             self._take_up_last_checkpoint(runner)
             if _missed_validation(runner):
@@ -88,7 +80,7 @@ class AtomicCheckpointHook(CheckpointHook):
     def after_val_epoch(self, runner, metrics) -> None:
         position = _position(runner)
         if position is not None:
-            runner.message_hub.update_info(VALIDATED_KEY, position)
+            runner.message_hub.update_info(_VALIDATED_KEY, position)
         super().after_val_epoch(runner, metrics)
 
     @staticmethod
@@ -98,11 +90,12 @@ class AtomicCheckpointHook(CheckpointHook):
             return
         whole = find_last_whole_checkpoint(runner.work_dir)
         if whole is None:
-            text = 'the training starts from the beginning'
-            runner.logger.warning(f'No complete checkpoint in {runner.work_dir}: {text}.')
+            runner.logger.warning(
+                f'No complete checkpoint in {runner.work_dir}: the training starts from the '
+                'beginning.'
+            )
             pointer.unlink()
-        elif not pointer.is_file() or pointer.read_bytes() != whole.encode():
-            runner.logger.warning(f'{pointer} now points to the last complete checkpoint, {whole}.')
+        else:
             write_atomically(whole.encode(), pointer)
 
     def _can_be_atomic(self, runner) -> bool:
@@ -111,9 +104,8 @@ class AtomicCheckpointHook(CheckpointHook):
         if isinstance(backend, LocalBackend) and self.file_client_args is None:
             return True
         runner.logger.warning(
-            f'AtomicCheckpointHook cannot write atomically here: {type(backend).__name__} with '
-            f'file_client_args={self.file_client_args!r} writes. Fix: set out_dir to a local '
-            'folder, and leave out file_client_args'
+            f'AtomicCheckpointHook cannot write atomically here: {type(backend).__name__} writes. '
+            'Fix: set out_dir to a local folder, and leave out file_client_args'
         )
         return False
 
@@ -124,69 +116,26 @@ class AtomicCheckpointHook(CheckpointHook):
         """
         name = self.filename_tmpl.format(runner.epoch if self.by_epoch else runner.iter)
         path = self.file_backend.join_path(self.out_dir, name)
-        if runner.message_hub.runtime_info.get('last_ckpt') != path:
-            return
-        self.last_ckpt = path
-        if self._atomic and is_main_process():
-            names = runner.message_hub.runtime_info.get(OUTDATED_KEY)
-            for name in names if isinstance(names, list) else []:
-                # A checkpoint comes from anywhere: other folders are not its own.
-                if str(name).endswith('.pth') and os.path.basename(str(name)) == name:
-                    _remove(os.path.join(self.out_dir, name))
+        if runner.message_hub.runtime_info.get('last_ckpt') == path:
+            self.last_ckpt = path
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
-        if not self._atomic:
-            super()._save_checkpoint_with_step(runner, step, meta)
-            return
-        self._forget_oldest(runner, step)
-        name = self.filename_tmpl.format(step)
-        self.last_ckpt = self.file_backend.join_path(self.out_dir, name)
-        runner.message_hub.update_info('last_ckpt', self.last_ckpt)
-        names = [os.path.basename(path) for path in self._outdated()]
-        runner.message_hub.update_info(OUTDATED_KEY, names)
-        runner.save_checkpoint(
-            self.out_dir,
-            name,
-            save_optimizer=self.save_optimizer,
-            save_param_scheduler=self.save_param_scheduler,
-            meta=meta,
-            by_epoch=self.by_epoch,
-            backend_args=self.backend_args,
-            **self.args,
-        )
-        if is_main_process():
-            pointer = os.path.join(runner.work_dir, POINTER_NAME)
-            write_atomically(str(self.last_ckpt).encode(), pointer)
+        super()._save_checkpoint_with_step(runner, step, meta)
         self._remove_outdated()
 
     def _save_best_checkpoint(self, runner, metrics) -> None:
         super()._save_best_checkpoint(runner, metrics)
-        if self._atomic:
-            self._remove_outdated()
-
-    def _forget_oldest(self, runner, step: int) -> None:
-        """Drop the oldest step from the list of kept ones that the new checkpoint records."""
-        if self.max_keep_ckpts <= 0:
-            return
-        kept = self.keep_ckpt_ids
-        if kept and kept[-1] == step:
-            return
-        if len(kept) == self.max_keep_ckpts:
-            name = self.filename_tmpl.format(kept.popleft())
-            self.file_backend.remove(self.file_backend.join_path(self.out_dir, name))
-        kept.append(step)
-        runner.message_hub.update_info('keep_ckpt_ids', list(kept))
-
-    def _outdated(self) -> list[str]:
-        """Checkpoints with a successor, but not those that were just written again."""
-        best = getattr(self, 'best_ckpt_path_dict', {}).values()
-        kept = (getattr(self, 'best_ckpt_path', None), *best)
-        return [path for path in self.file_backend.outdated if path not in kept]
+        self._remove_outdated()
 
     def _remove_outdated(self) -> None:
-        """Remove what has a successor; the first process alone does."""
-        for path in self._outdated() if is_main_process() else ():
-            _remove(path)
+        """Remove checkpoints with a successor, but not those that were just written again."""
+        if not self._atomic:
+            return
+        best = getattr(self, 'best_ckpt_path_dict', {}).values()
+        kept = (getattr(self, 'best_ckpt_path', None), *best)
+        for path in self.file_backend.outdated:
+            if path not in kept and is_main_process():
+                Path(path).unlink(missing_ok=True)
         self.file_backend.outdated.clear()
 
 
@@ -206,21 +155,17 @@ def confine_best_checkpoints(checkpoint: dict, runner) -> None:
             infos[key] = os.path.join(folder, name) if name.startswith('best_') else None
 
 
-def _remove(path: str) -> None:
-    """Remove a checkpoint that has a successor."""
-    Path(path).unlink(missing_ok=True)
-
-
 def _missed_validation(runner) -> bool:
     """Whether the loop validates at this step and has not done it: killed after the save before."""
-    loop, position = runner.train_loop, _position(runner)
+    loop = runner.train_loop
+    position = _position(runner)
     if position is None or runner._val_loop is None:
         return False
     loop._decide_current_val_interval()
     end = loop.max_epochs if isinstance(loop, EpochBasedTrainLoop) else loop.max_iters
     on_time = position % loop.val_interval == 0 or position == end
     is_due = on_time and position >= max(loop.val_begin, 1)
-    return is_due and runner.message_hub.get_info(VALIDATED_KEY, -1) != position
+    return is_due and runner.message_hub.get_info(_VALIDATED_KEY, -1) != position
 
 
 def _position(runner) -> int | None:

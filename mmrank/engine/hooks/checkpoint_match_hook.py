@@ -36,29 +36,23 @@ class CheckpointMatchHook(Hook):
             stay fresh, as is right for ``load_from`` of a fine-tuning.
         allow: Patterns of keys that may differ, with ``*`` and ``?``: ``['bbox_head.*',
             'optimizer']``.
-
-    Raises:
-        CheckpointError: When a checkpoint that does not fit is loaded, or processes start at
-            different steps.
-        UserError: When a weight is NaN or infinite as a checkpoint is written.
     """
 
     # Before the EMAHook, which fails on such a checkpoint by itself.
     priority = 'VERY_HIGH'
 
     def __init__(self, strict: bool = True, allow: Sequence[str] = ()) -> None:
-        self.strict, self.allow = strict, tuple(allow)
+        self.strict = strict
+        self.allow = tuple(allow)
 
     def before_train(self, runner) -> None:
-        steps = all_gather_object((runner.epoch, runner.iter))
-        for rank, (epoch, step) in enumerate(steps):
-            if (epoch, step) != steps[0]:
-                raise CheckpointError(
-                    f'process {rank} starts at iteration {step} of epoch {epoch}, process 0 at '
-                    f'{steps[0][1]} of {steps[0][0]}: they have not found the same checkpoint. '
-                    'Fix: put the work folder on a disk that all machines share, or pass copies of '
-                    'one checkpoint: --resume PATH'
-                )
+        steps = all_gather_object(runner.iter)
+        if len({*steps}) > 1:
+            raise CheckpointError(
+                f'the processes start at the iterations {steps}: they have not found the same '
+                'checkpoint. Fix: put the work folder on a disk that all machines share, or pass '
+                'copies of one checkpoint: --resume PATH'
+            )
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         for name, weight in runner.model.named_parameters():
@@ -96,10 +90,10 @@ class CheckpointMatchHook(Hook):
                 f'Of checkpoint {name} these keys differ and are not loaded:\n'
                 f'{differences_table(found)}{why}'
             )
+        averages = checkpoint.get('ema_state_dict', {})
         for key in [item.key for item in found if item.kind == 'mismatched']:
-            for part in (checkpoint, state):
+            for part in (checkpoint, state, averages):
                 part.pop(key, None)
-            for part in (state, checkpoint.get('ema_state_dict', {})):
                 part.pop(f'module.{key}', None)
 
 

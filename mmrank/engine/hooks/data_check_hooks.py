@@ -1,14 +1,13 @@
 """Hooks that refuse data sets and settings which a training cannot use."""
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from difflib import get_close_matches
 from inspect import signature
 from itertools import chain
 from typing import Any
 
 from mmengine.dist import get_world_size, is_main_process
-from mmengine.hooks import CheckpointHook, Hook
+from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
 from torch.utils.data import ConcatDataset
 
 from mmrank.datasets.checks.label_check import check_labels
@@ -30,9 +29,6 @@ class LabelCheckHook(Hook):
     For any data set of mmpretrain's kind; loads no image. A class without a positive or a negative
     is an error, too: its average precision is undefined. See
     :func:`mmrank.datasets.checks.label_check.check_labels`.
-
-    Raises:
-        UserError: Before training, validation or test.
     """
 
     def __init__(self) -> None:
@@ -61,13 +57,9 @@ class SampleIndexHook(Hook):
     """Refuses to train where samples and their state would not match.
 
     Before training it looks at every loss of the model that keeps state per sample
-    (``mmrank.SogCLRLoss``, ``mmrank.ISogCLRLoss``, ...). It loads no image.
-
-    Raises:
-        ValueError: Before training, if two samples have one index, as in mmengine's
-            ``ConcatDataset``; if samples are not counted from 0; or if ``num_samples`` of a loss is
-            not their number.
-        UserError: Before training, if a batch is a single sample.
+    (``mmrank.SogCLRLoss``, ``mmrank.ISogCLRLoss``, ...): no two samples may have one index, as in
+    mmengine's ``ConcatDataset``, they count from 0, ``num_samples`` of the loss is their number,
+    and a batch has several. It loads no image.
     """
 
     def before_train(self, runner) -> None:
@@ -76,7 +68,7 @@ class SampleIndexHook(Hook):
         if not keepers:
             runner.logger.info('SampleIndexHook: no loss has sample state.')
             return
-        size = count_indices(loader.dataset)
+        size = _count_indices(loader.dataset)
         for name, module in keepers.items():
             if module.num_samples != size:
                 raise UserError(
@@ -96,12 +88,10 @@ class SampleIndexHook(Hook):
 class StartCheckHook(Hook):
     """Refuses a training that would learn nothing, or fail with its first results.
 
-    The tools add it; no config needs to.
-
-    Raises:
-        UserError: Before training, if there is no batch, no step, no rate or no weight to learn, or
-            the data loader has another batch size than its sampler; before training or after the
-            first validation, if it has no metric of ``save_best``.
+    The tools add it; no config needs to. It looks for a batch, a step, a rate and a weight to
+    learn, and for the metrics of ``save_best`` and of early stopping: before training where the
+    names are known, else after the first validation. An image of another size than its annotations
+    were made for is refused as it is loaded.
     """
 
     # The CheckpointHook fails on such a metric.
@@ -110,82 +100,83 @@ class StartCheckHook(Hook):
     def before_train(self, runner) -> None:
         loop = runner.train_loop
         loader = loop.dataloader
-        with suppress(TypeError):  # a stream has no length
-            _refuse_if(
-                not len(loader),
-                f'train_dataloader has no batch: {len(loader.dataset)} samples, batch_size='
-                f'{loader.batch_size} and drop_last={loader.drop_last}',
-                'a smaller train_dataloader.batch_size, or drop_last=False',
-            )
         check_loader(loader)
-        for name in ('max_epochs', 'max_iters'):
-            value = getattr(loop, name)
-            _refuse_if(value < 1, f'train_cfg.{name}={value}: nothing is trained', 'at least 1')
-        interval = 1 if runner.val_loop is None else getattr(loop, 'val_interval', 1)
-        _refuse_if(
-            interval < 1,
-            f'train_cfg.val_interval={interval}: the validation would never be due',
-            'at least 1; to validate never, --no-validate',
-        )
-        _check_pipeline(loader.dataset, 'train')
-        for hook in runner.hooks:
-            if isinstance(hook, CheckpointHook):
-                _check_checkpoint_hook(hook, runner)
-            _refuse_if(
-                isinstance(getattr(hook, 'interval', None), str),
-                f'interval={getattr(hook, "interval", None)!r} of {type(hook).__name__} is a text',
-                'a whole number of epochs or iterations',
-            )
-        groups = runner.optim_wrapper.param_groups
-        if isinstance(groups, Mapping):  # of several optimisers
-            groups = chain(*groups.values())
-        _refuse_if(
-            not any(group.get('initial_lr', group['lr']) for group in groups),
-            'optim_wrapper.optimizer.lr=0, of every weight: nothing is learned',
-            'lr > 0',
-        )
-        _refuse_if(
-            not any(p.requires_grad for p in runner.model.parameters()),
-            'no weight of the model is trained: all are frozen',
-            'fewer frozen_stages, or a head that learns',
-        )
+        for is_wrong, message, fix in _start_mistakes(runner, loop, loader):
+            if is_wrong:
+                raise UserError(message, fix)
+        _check_pipelines(loader.dataset, 'train')
         metrics = [] if runner.val_loop is None else runner.val_loop.evaluator.metrics
         _check_files(metrics)
+        for hook in runner.hooks:
+            if isinstance(hook, CheckpointHook):
+                _check_settings(hook, runner)
         names = [*map(_metric_names, metrics)]
-        if names and all(names):
-            _check_save_best(runner, [*chain(*names)])
+        if runner.val_loop is None or (names and all(names)):
+            _check_monitors(runner, [*chain(*names)])
 
     def before_val(self, runner) -> None:
-        _check_pipeline(runner.val_dataloader.dataset, 'val')
+        _check_pipelines(runner.val_dataloader.dataset, 'val')
 
     def before_test(self, runner) -> None:
-        _check_pipeline(runner.test_dataloader.dataset, 'test')
+        _check_pipelines(runner.test_dataloader.dataset, 'test')
         _check_files(runner.test_evaluator.metrics)
 
     def after_val_epoch(self, runner, metrics: Mapping | None = None) -> None:
         if metrics:
-            _check_save_best(runner, metrics)
+            _check_monitors(runner, metrics)
 
 
-def _refuse_if(is_wrong: bool, message: str, fix: str) -> None:
-    if is_wrong:
-        raise UserError(message, fix)
+def _start_mistakes(runner, loop, loader) -> Iterator[tuple[bool, str, str]]:
+    """Yield whether something is wrong, what, and what to do."""
+    if hasattr(loader.dataset, '__len__'):  # a stream has no length
+        yield (
+            not len(loader),
+            f'train_dataloader has no batch: {len(loader.dataset)} samples, batch_size='
+            f'{loader.batch_size} and drop_last={loader.drop_last}',
+            'a smaller train_dataloader.batch_size, or drop_last=False',
+        )
+    for name in ('max_epochs', 'max_iters'):
+        value = getattr(loop, name)
+        yield value < 1, f'train_cfg.{name}={value}: nothing is trained', 'at least 1'
+    interval = 1 if runner.val_loop is None else getattr(loop, 'val_interval', 1)
+    yield (
+        interval < 1,
+        f'train_cfg.val_interval={interval}: the validation would never be due',
+        'at least 1; to validate never, --no-validate',
+    )
+    for hook in runner.hooks:
+        interval = getattr(hook, 'interval', 1)
+        name = type(hook).__name__
+        fix = 'a whole number of epochs or iterations'
+        yield isinstance(interval, str), f'interval={interval!r} of {name} is a text', fix
+        yield (
+            isinstance(hook, CheckpointHook) and interval == 0,
+            'default_hooks.checkpoint.interval=0 would save no checkpoint',
+            'at least 1; -1 if none is wanted',
+        )
+    groups = runner.optim_wrapper.param_groups
+    if isinstance(groups, Mapping):  # of several optimisers
+        groups = chain(*groups.values())
+    yield (
+        not any(group.get('initial_lr', group['lr']) for group in groups),
+        'optim_wrapper.optimizer.lr=0, of every weight: nothing is learned',
+        'lr > 0',
+    )
+    yield (
+        not any(weight.requires_grad for weight in runner.model.parameters()),
+        'no weight of the model is trained: all are frozen',
+        'fewer frozen_stages, or a head that learns',
+    )
 
 
-def _check_checkpoint_hook(hook: CheckpointHook, runner) -> None:
-    """Refuse what it would find out, or not do, at its first checkpoint."""
+def _check_settings(hook: CheckpointHook, runner) -> None:
+    """Refuse settings that ``save_checkpoint`` would not know at the first checkpoint."""
     known = [*signature(CheckpointHook).parameters, *signature(type(hook)).parameters]
     for name in hook.args.keys() - signature(runner.save_checkpoint).parameters.keys():
         close = get_close_matches(name, known, 1) or ['another name']
         raise UserError(
-            f'default_hooks.checkpoint.{name}: {type(hook).__name__} has no such setting. Fix: '
-            f'{close[0]}'
+            f'default_hooks.checkpoint.{name}: {type(hook).__name__} has no such setting', close[0]
         )
-    _refuse_if(
-        hook.interval == 0,
-        'default_hooks.checkpoint.interval=0 would save no checkpoint',
-        'at least 1; -1 if none is wanted',
-    )
 
 
 def _check_files(metrics) -> None:
@@ -196,44 +187,57 @@ def _check_files(metrics) -> None:
                 check_output(path + ending)
 
 
-def _check_pipeline(dataset, split: str) -> None:
-    """Refuse one without the transform that makes ``inputs`` of all others' results."""
+def _check_pipelines(dataset, split: str) -> None:
+    """Refuse a pipeline that packs no ``inputs``; let those of images compare their sizes."""
+    covered = ()
     for place, part in _with_pipelines(dataset, f'{split}_dataloader.dataset'):
         steps = getattr(part.pipeline, 'transforms', part.pipeline)
-        if not steps:
+        last = next((step for step in reversed(steps) if step is not _check_size), None)
+        loading = [i for i, step in enumerate(steps) if type(step).__name__ == 'LoadImageFromFile']
+        if loading and _check_size not in steps:
+            steps.insert(loading[0] + 1, _check_size)
+        # A wrapper that has a pipeline itself makes the samples of what is in it.
+        if last is None or place.startswith(covered):
             continue
-        last = steps[-1]
+        covered += (f'{place}.',)
         for branch in getattr(last, 'subroutines', ())[:1]:  # of test-time augmentation
             last = branch.transforms[-1]
         name = type(last).__name__
         is_known = type(last).__module__.startswith(('mmcv.', 'mmdet.', 'mmpretrain.'))
-        _refuse_if(
-            is_known and 'Pack' not in name,
-            f'{place}.pipeline ends with {name}, and nothing packs inputs',
-            "end it with dict(type='PackDetInputs'), in mmpretrain 'PackInputs'",
-        )
+        if is_known and 'Pack' not in name:
+            raise UserError(
+                f'{place}.pipeline ends with {name}, and nothing packs inputs',
+                "end it with dict(type='PackDetInputs'), in mmpretrain 'PackInputs'",
+            )
 
 
 def _with_pipelines(dataset, place: str) -> Iterator[tuple[str, Any]]:
-    """Place of each data set with a pipeline, within wrappers and joined parts, and the data set.
-
-    A wrapper that has one itself, as ``MultiImageMixDataset``, stands for what is in it: it makes
-    the samples of what that returns.
-    """
+    """Place of each data set with a pipeline, and the data set; wrappers before their parts."""
     if getattr(dataset, 'pipeline', None) is not None:
         yield place, dataset
-        return
     for index, part in enumerate(getattr(dataset, 'datasets', ())):
         yield from _with_pipelines(part, f'{place}.datasets.{index}')
     if getattr(dataset, 'dataset', None) is not None:
         yield from _with_pipelines(dataset.dataset, f'{place}.dataset')
 
 
+def _check_size(results: dict) -> dict:
+    """Refuse, as a transform, an image of another size than the annotation file says."""
+    stated = (results.get('height'), results.get('width'))
+    found = tuple(results.get('ori_shape', stated)[:2])
+    if None not in stated and stated != found:
+        raise UserError(
+            f'{results.get("img_path")} is {found[1]} x {found[0]}, the annotation file has '
+            f'{stated[1]} x {stated[0]}: image size differs, so its boxes are of another picture',
+            'the images that were labelled; tools/check_coco.py CONFIG --verify-images lists those '
+            'that differ',
+        )
+    return results
+
+
 def _metric_names(metric) -> list[str]:
     """What mmdet's metric of COCO is going to report; none where it is not known before."""
-    if type(metric).__name__ != 'CocoMetric':
-        return []
-    if not {*metric.metrics} <= {'bbox', 'segm'}:
+    if type(metric).__name__ != 'CocoMetric' or not {*metric.metrics} <= {'bbox', 'segm'}:
         return []
     items = metric.metric_items or ['mAP', *(f'mAP_{x}' for x in ('50', '75', 's', 'm', 'l'))]
     names = [f'{kind}_{item}' for kind in metric.metrics for item in items]
@@ -242,28 +246,28 @@ def _metric_names(metric) -> list[str]:
     return [f'{metric.prefix}/{name}' for name in names]
 
 
-def _check_save_best(runner, names: Collection[str]) -> None:
+def _check_monitors(runner, names: Collection[str]) -> None:
+    """Refuse hooks that wait for a metric which the validation does not report."""
     for hook in runner.hooks:
-        if isinstance(hook, CheckpointHook) and hook.save_best:
-            for name in hook.key_indicators:
-                if name != 'auto' and name not in names:
-                    raise UserError(
-                        f'default_hooks.checkpoint.save_best={name!r} is not a metric of the '
-                        f'validation. Fix: one of {", ".join(sorted(map(str, names)))}'
-                    )
+        wanted = {}
+        if isinstance(hook, CheckpointHook) and hook.save_best and names:
+            key = 'default_hooks.checkpoint.save_best'
+            wanted = {name: key for name in hook.key_indicators if name != 'auto'}
+        elif isinstance(hook, EarlyStoppingHook):
+            wanted = {hook.monitor: 'EarlyStoppingHook.monitor'}
+        for name, key in wanted.items():
+            if name not in names:
+                known = f'one of {", ".join(sorted(map(str, names)))}' if names else 'a validation'
+                raise UserError(f'{key}={name!r} is not a metric of the validation', known)
 
 
-def count_indices(dataset) -> int:
-    """Number of different ``sample_idx`` of a data set, looking into wrappers with one ``dataset``.
-
-    Raises:
-        ValueError: If indices collide or do not count from 0.
-    """
+def _count_indices(dataset) -> int:
+    """Number of different ``sample_idx`` of a data set, also in wrappers."""
     while not isinstance(dataset, ConcatDataset) and getattr(dataset, 'dataset', None) is not None:
         dataset = dataset.dataset
     if isinstance(dataset, ConcatDataset) and not isinstance(dataset, IndexedConcatDataset):
         if len(dataset.datasets) == 1:
-            return count_indices(dataset.datasets[0])
+            return _count_indices(dataset.datasets[0])
         parts = [len(part) for part in dataset.datasets]
         raise UserError(
             f'{type(dataset).__name__} joins {len(parts)} data sets of {parts} samples, each '

@@ -32,9 +32,6 @@ class InterruptHook(Hook):
     Args:
         save: Whether to save a checkpoint first, ``iter_<n>.pth`` or, at the end of an epoch,
             ``epoch_<n>.pth``. An epoch-based loop resumes from the start of the epoch.
-
-    Raises:
-        Interrupted: After the iteration.
     """
 
     # After the CheckpointHook, whose own checkpoint may be enough.
@@ -95,7 +92,8 @@ class InterruptHook(Hook):
         if is_due[0]:
             hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
             folder = runner.work_dir if hook is None else hook.out_dir
-            meta, place = dict(epoch=epoch, iter=step), getattr(hook, 'backend_args', None)
+            meta = dict(epoch=epoch, iter=step)
+            place = getattr(hook, 'backend_args', None)
             runner.save_checkpoint(folder, name, meta=meta, by_epoch=False, backend_args=place)
             if is_main_process():
                 path = os.path.join(folder, name)

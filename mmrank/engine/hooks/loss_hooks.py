@@ -17,19 +17,13 @@ from mmrank.registry import HOOKS
 from mmrank.state import SampleLogMean
 
 
-class TrainingSetHook(Hook):
+class _TrainingSetHook(Hook):
     """Base of hooks that pass facts of the training set to the modules that require them.
 
     Before training, every module with a true ``wants_class_counts``, ``wants_pair_counts`` or
     ``wants_class_labels`` takes them by ``set_class_counts``, ``set_pairs`` or
     ``set_class_labels``; see :mod:`mmrank.losses.protocols`. Other models are left alone. No image
     is loaded. Checkpoints do not hold the facts: keep the hook when a run is resumed.
-
-    Raises:
-        UserError: Before training, if the data loader has another batch size than its sampler.
-        TypeError: Before training, if the labels or pairs of the data set are unknown.
-        ValueError: Before training, if the data set has other classes than the loss, no class has
-            two images, or in-batch sampling cannot use the pairs.
     """
 
     #: What is passed on, by the attributes ``wants_<fact>`` of modules.
@@ -52,8 +46,8 @@ class TrainingSetHook(Hook):
 
 
 @HOOKS.register_module()
-class ClassCountsHook(TrainingSetHook):
-    """Passes the class counts of the training set to losses; see :class:`TrainingSetHook`.
+class ClassCountsHook(_TrainingSetHook):
+    """Passes the class counts of the training set to losses.
 
     For losses with ``prior='counts'`` and losses of :class:`mmrank.losses.ClassCountLoss`, such as
     ``mmrank.LDAMLoss``. It counts what a wrapper of the data set shows. Items may have several
@@ -63,7 +57,7 @@ class ClassCountsHook(TrainingSetHook):
     fact = 'class_counts'
 
     def pass_on(self, consumers: dict[str, nn.Module], dataset) -> str:
-        counts = count_classes(dataset)
+        counts = _count_classes(dataset)
         for name, module in consumers.items():
             # A loss with one class takes label 1 for its positives.
             is_binary = module.num_columns == 1 and len(counts) == 2
@@ -80,8 +74,8 @@ class ClassCountsHook(TrainingSetHook):
 
 
 @HOOKS.register_module()
-class PairCountsHook(TrainingSetHook):
-    """Passes the training pairs to ``mmrank.InBatchLoss``; see :class:`TrainingSetHook`."""
+class PairCountsHook(_TrainingSetHook):
+    """Passes the training pairs to ``mmrank.InBatchLoss``."""
 
     fact = 'pair_counts'
 
@@ -98,8 +92,8 @@ class PairCountsHook(TrainingSetHook):
 
 
 @HOOKS.register_module()
-class ClassPairsHook(TrainingSetHook):
-    """Passes image classes to ``mmrank.InBatchRetrievalHead``; see :class:`TrainingSetHook`."""
+class ClassPairsHook(_TrainingSetHook):
+    """Passes image classes to ``mmrank.InBatchRetrievalHead``."""
 
     fact = 'class_labels'
 
@@ -122,9 +116,6 @@ class DeferredReweightingHook(Hook):
     Args:
         begin: Epochs, or iterations, before the re-weighting starts, >= 0.
         by_epoch: Whether ``begin`` counts epochs.
-
-    Raises:
-        ValueError: If ``begin`` is negative.
     """
 
     def __init__(self, begin: int, by_epoch: bool = True) -> None:
@@ -141,12 +132,9 @@ class DeferredReweightingHook(Hook):
         if self._has_begun or done < self.begin:
             return
         self._has_begun = True
-        starting = modules_with(runner, 'start_reweighting')
-        for module in starting.values():
+        for name, module in modules_with(runner, 'start_reweighting').items():
             module.start_reweighting()
-        if starting:
-            names = ', '.join(starting)
-            runner.logger.info(f'DeferredReweightingHook: class weights enabled in {names}.')
+            runner.logger.info(f'DeferredReweightingHook: class weights enabled in {name}.')
 
 
 @HOOKS.register_module()
@@ -187,7 +175,7 @@ class CosineBeta0Hook(Hook):
             state.beta0 = least
 
 
-def count_classes(dataset) -> np.ndarray:
+def _count_classes(dataset) -> np.ndarray:
     """(C,) int64 number of samples of each class in a data set, as labels or lists of labels.
 
     C is the number of classes that the data set names, or else the largest label + 1.

@@ -27,11 +27,6 @@ class PreviousWeightsHook(Hook):
 
     Random generators are set back, and batch and buffers are copied. It costs one forward and one
     copy of the weights, on the device and in each checkpoint.
-
-    Raises:
-        ValueError: Before training, if no module requires it; with several optimisers, or a model
-            without a data preprocessor.
-        UserError: With mmengine's ``FlexibleRunner``.
     """
 
     def __init__(self) -> None:
@@ -45,16 +40,11 @@ class PreviousWeightsHook(Hook):
                 'PreviousWeightsHook is in custom_hooks, but no loss of the model has '
                 "mean_mode='exact'. Set it, or remove the hook, which adds a forward pass"
             )
-        reason = None
-        if isinstance(runner.optim_wrapper, OptimWrapperDict):
-            reason = 'the model has several optimisers'
-        elif not isinstance(model, BaseModel):
-            kind = type(model).__name__
-            reason = f'{kind} is not an mmengine.model.BaseModel with a data preprocessor'
-        if reason is not None:
+        if isinstance(runner.optim_wrapper, OptimWrapperDict) or not isinstance(model, BaseModel):
             raise ValueError(
-                'PreviousWeightsHook cannot score a batch under the previous '
-                f"weights: {reason}. Set mean_mode='plain' and remove the hook"
+                'PreviousWeightsHook needs one optimiser and an mmengine.model.BaseModel, got '
+                f'{type(runner.optim_wrapper).__name__} and {type(model).__name__}. Set '
+                "mean_mode='plain' and remove the hook"
             )
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:

@@ -1,7 +1,7 @@
 """Logs what a loss does and warns when it does not learn."""
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 
 import torch
@@ -11,6 +11,31 @@ from mmrank.checks import check_positive
 from mmrank.engine.runners import modules_with
 from mmrank.losses.protocols import HasDiagnostics
 from mmrank.registry import HOOKS
+
+#: By the end of a diagnostic's name: the value above which a loss hardly learns, and what to say.
+_LIMITS = {
+    # The slope of h has fallen to 1 / (1 + x)^2, 1/441, of the slope at 0.
+    'argument': (
+        20.0,
+        '{name} is saturated: its argument is {value:.0f}, where the outer function is flat and '
+        'the gradient vanishes. {advice}',
+    ),
+    'idle': (
+        0.3,
+        '{name} learns from few of its lists: {value:.0%} of those with positives have no pair '
+        "within the margin, and so no gradient. Fix: mode='flatten' for a head of several classes, "
+        'or a wider margin (tau); none if the training is done and all is ranked right',
+    ),
+    'tau_gain': (
+        0.5,
+        '{name}.{key} = 2 eta rho / tau is {value:.2g}: a temperature mostly repeats its last '
+        'batch instead of averaging over visits. Fix: eta of {kind} of about tau / (20 rho) and '
+        '100 visits of a sample or more',
+    ),
+}
+#: Iterations in which a loss that is learnt from must move. It has not moved where all its readings
+#: lie within 0.5 % of their mean, and it was never twice as large.
+_STILL_ITERS = 200
 
 
 @HOOKS.register_module()
@@ -23,44 +48,31 @@ class RankingMonitorHook(Hook):
     similarity of the positives), ``negatives`` (mean number of an anchor), and for those with state
     ``log_s`` and ``tau_mean``, ``tau_min``, ``tau_max`` and ``tau_gain`` of the batch.
 
-    It also warns of the classes that have AP 0 in the last evaluation of a training, or in a test,
-    where the metric reports each class (``classwise=True`` of ``CocoMetric``).
-
     Before training it logs the ``reading_advice`` of the losses that have one. It warns once for
     each loss whose outer function is saturated, most of whose lists are ``idle`` (have positives,
     but no pair within the margin), whose temperatures repeat their last batch, or that has not
-    moved for 200 iterations.
+    moved for 200 iterations; and of the classes that have AP 0 in the last evaluation of a
+    training, or in a test, where the metric reports each class (``classwise=True`` of
+    ``CocoMetric``).
 
     Args:
         interval: Iterations between readings, each of which makes the host wait for the device.
 
     Raises:
-        ValueError: If ``interval`` is not > 0.
         FloatingPointError: During training, when the loss or a diagnostic is NaN or infinite.
     """
 
     # After the loss was computed, before the logger reads (BELOW_NORMAL).
     priority = 'NORMAL'
-    #: Argument above which h is flat: its slope has fallen to ``1/(1 + x)^2``, 1/441, of that at 0.
-    SATURATION = 20.0
-    #: Iterations in which a loss that is learnt from must move. It has not moved where all its
-    #: readings lie within 0.5 % of their mean, and it was never twice as large.
-    STILL_ITERS = 200
-    #: Share of lists without a gradient above which most of a batch teaches nothing.
-    LARGEST_IDLE = 0.3
-    #: Share of the way to what its last batch says that a temperature may go.
-    LARGEST_GAIN = 0.5
-
-    #: Readings of a loss in a row above one of these before its one warning.
+    #: Readings of a loss in a row above a limit before its one warning.
     PATIENCE = 5
 
     def __init__(self, interval: int = 10) -> None:
         check_positive(interval=interval)
         self.interval = interval
-        self._high_readings: dict[str, int] = {}
+        self._high_readings: Counter[str] = Counter()
         self._warned: set[str] = set()
-        self._warned_still: set[str] = set()
-        self._window = max(math.ceil(self.STILL_ITERS / interval), 1) + 1
+        self._window = max(math.ceil(_STILL_ITERS / interval), 1) + 1
         self._readings: dict[str, deque[float]] = {}
         self._largest: dict[str, float] = {}
         self._metrics: dict[str, float] = {}
@@ -71,21 +83,16 @@ class RankingMonitorHook(Hook):
         for line in sorted({module.reading_advice for module in modules}):
             runner.logger.info(line)
 
-    @staticmethod
-    def _check_finite(runner, what: str, value: float) -> None:
-        if not math.isfinite(value):
-            raise FloatingPointError(
-                f'{what} is {value} at iteration {runner.iter + 1}: the scores are no longer '
-                'finite. Lower the learning rate, add optim_wrapper.clip_grad=dict(max_norm=10), '
-                'or check for corrupt images and boxes'
-            )
-
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         if not self.every_n_train_iters(runner, self.interval):
             return
-        total = (outputs or {}).get('loss')
-        if total is not None:
-            self._check_finite(runner, 'the loss', float(torch.as_tensor(total).detach()))
+        outputs = {
+            key: float(torch.as_tensor(value).detach())
+            for key, value in (outputs or {}).items()
+            if 'loss' in key
+        }
+        if 'loss' in outputs:
+            self._check_finite(runner, 'the loss', outputs['loss'])
         found = modules_with(runner, 'diagnostics')
         losses = {name: x for name, x in found.items() if isinstance(x, HasDiagnostics)}
         for name, loss in losses.items():
@@ -94,29 +101,11 @@ class RankingMonitorHook(Hook):
                 value = float(value)
                 self._check_finite(runner, f'{key} of {name}', value)
                 runner.message_hub.update_scalar(f'train/{prefix}{key}', value)
-                if key == 'argument':
-                    text = (
-                        f'{name} is saturated: its argument is {value:.0f}, where the outer '
-                        f'function is flat and the gradient vanishes. {loss.saturation_advice}'
-                    )
-                    self._warn_once(runner, name, value, self.SATURATION, text)
-                if key == 'idle':
-                    text = (
-                        f'{name} learns from few of its lists: {value:.0%} of those with positives '
-                        "have no pair within the margin, and so no gradient. Fix: mode='flatten' "
-                        'for a head of several classes, or a wider margin (tau); none if the '
-                        'training is done and all is ranked right'
-                    )
-                    self._warn_once(runner, f'{name}.idle', value, self.LARGEST_IDLE, text)
-                if key.endswith('tau_gain'):
-                    text = (
-                        f'{name}.{key} = 2 eta rho / tau is {value:.2g}: a temperature mostly '
-                        'repeats its last batch instead of averaging over visits. Fix: eta of '
-                        f'{type(loss).__name__} of about tau / (20 rho) and 100 visits of a sample '
-                        'or more'
-                    )
-                    self._warn_once(runner, f'{name}.{key}', value, self.LARGEST_GAIN, text)
-        self._check_movement(runner, outputs)
+                self._check_limit(runner, name, loss, key, value)
+        if len(outputs) > 1:  # their sum
+            outputs.pop('loss', None)
+        for name, value in outputs.items():
+            self._check_movement(runner, name, value)
 
     def after_val_epoch(self, runner, metrics=None) -> None:
         self._metrics = dict(metrics or {})
@@ -128,37 +117,47 @@ class RankingMonitorHook(Hook):
         """Of the last evaluation alone: in early ones a rare class has nothing yet."""
         _warn_of_classes_without_ap(runner, self._metrics)
 
-    def _warn_once(self, runner, name: str, value: float, limit: float, text: str) -> None:
-        """Warn of the ``PATIENCE``-th reading in a row above a limit."""
-        readings = self._high_readings.get(name, 0) + 1 if value > limit else 0
-        self._high_readings[name] = readings
-        if readings >= self.PATIENCE and name not in self._warned:
-            self._warned.add(name)
-            runner.logger.warning(text)
-
-    def _check_movement(self, runner, outputs) -> None:
-        """Warn of the losses in the log that stay where they are."""
-        names = [key for key in outputs or {} if 'loss' in key]
-        if len(names) > 1 and 'loss' in names:  # their sum
-            names.remove('loss')
-        for name in [name for name in names if name not in self._warned_still]:
-            value = torch.as_tensor(outputs[name]).detach().item()
-            readings = self._readings.setdefault(name, deque(maxlen=self._window))
-            readings.append(value)
-            largest = max(abs(value), self._largest.get(name, 0.0))
-            self._largest[name] = largest
-            low = min(readings)
-            high = max(readings)
-            mean = abs(sum(readings)) / len(readings)
-            if len(readings) < self._window or high - low > 0.005 * mean or largest > 2 * mean:
-                continue
-            self._warned_still.add(name)
-            runner.logger.warning(
-                f'{name} has not moved for {(self._window - 1) * self.interval} iterations (it was '
-                f'{low:.6g} to {high:.6g}). If training has not converged, raise the learning '
-                'rate, check that the weights before the loss are trained, and check num_positive '
-                '(0: no positives) and argument (far above 1: saturated) in the log'
+    @staticmethod
+    def _check_finite(runner, what: str, value: float) -> None:
+        if not math.isfinite(value):
+            raise FloatingPointError(
+                f'{what} is {value} at iteration {runner.iter + 1}: the scores are no longer '
+                'finite. Lower the learning rate, add optim_wrapper.clip_grad=dict(max_norm=10), '
+                'or check for corrupt images and boxes'
             )
+
+    def _check_limit(self, runner, name: str, loss, key: str, value: float) -> None:
+        """Warn of the ``PATIENCE``-th reading in a row above a limit."""
+        found = [_LIMITS[end] for end in _LIMITS if key.endswith(end)]
+        if not found:
+            return
+        limit, text = found[0]
+        place = f'{name}.{key}'
+        self._high_readings[place] = self._high_readings[place] + 1 if value > limit else 0
+        if self._high_readings[place] >= self.PATIENCE and place not in self._warned:
+            self._warned.add(place)
+            advice = getattr(loss, 'saturation_advice', '')
+            kind = type(loss).__name__
+            runner.logger.warning(
+                text.format(name=name, key=key, value=value, advice=advice, kind=kind)
+            )
+
+    def _check_movement(self, runner, name: str, value: float) -> None:
+        """Warn once of a loss in the log that stays where it is."""
+        readings = self._readings.setdefault(name, deque(maxlen=self._window))
+        readings.append(value)
+        self._largest[name] = max(abs(value), self._largest.get(name, 0.0))
+        mean = abs(sum(readings)) / len(readings)
+        is_still = max(readings) - min(readings) <= 0.005 * mean and self._largest[name] <= 2 * mean
+        if len(readings) < self._window or not is_still or name in self._warned:
+            return
+        self._warned.add(name)
+        runner.logger.warning(
+            f'{name} has not moved for {(self._window - 1) * self.interval} iterations (it was '
+            f'{min(readings):.6g} to {max(readings):.6g}). If training has not converged, raise '
+            'the learning rate, check that the weights before the loss are trained, and check '
+            'num_positive (0: no positives) and argument (far above 1: saturated) in the log'
+        )
 
 
 def _warn_of_classes_without_ap(runner, metrics: Mapping[str, float]) -> None:

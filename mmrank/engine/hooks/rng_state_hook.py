@@ -9,16 +9,11 @@ from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import IterBasedTrainLoop
 
 from mmrank.engine.resume.limits import resume_limits
-from mmrank.engine.resume.rng_state import (
-    get_rng_state,
-    pack_rng_state,
-    set_rng_state,
-    unpack_rng_state,
-)
+from mmrank.engine.resume.rng_state import get_rng_state, set_rng_state
 from mmrank.engine.runners import refuse_flexible_runner
 from mmrank.registry import HOOKS
 
-RNG_KEY = 'rng_state'
+RNG_KEY = 'mmrank_rng_state'
 
 
 @HOOKS.register_module()
@@ -74,14 +69,10 @@ class RNGStateHook(Hook):
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         # In the main process only.
         loader = runner.train_loop.dataloader
-        states = self._all_states or [self._state or _state_of(loader)]
-        # With randomness.diff_rank_seed each process has another one.
-        seeds = [state['worker_seed'] for state in states]
+        samplers = _samplers(loader)
         checkpoint[RNG_KEY] = {
-            'processes': [pack_rng_state(state) for state in states],
-            'sampler_seed': next((sampler.seed for sampler in _samplers(loader)), None),
-            'worker_seed': seeds[0],
-            'worker_seeds': seeds,
+            'processes': self._all_states or [self._state or _state_of(loader)],
+            'sampler_seed': samplers[0].seed if samplers else None,
         }
 
     def note(self, runner, gather: bool) -> None:
@@ -101,30 +92,25 @@ class RNGStateHook(Hook):
         """Set all generators to the state of the checkpoint; return what differs."""
         if self._resumed is None:
             return [
-                f'the checkpoint has no "{RNG_KEY}", as it was saved without mmrank.RNGStateHook: '
-                'random numbers differ'
+                f'the checkpoint has no "{RNG_KEY}", as it was saved without mmrank.RNGStateHook, '
+                'or by an earlier version: random numbers differ'
             ]
-        loader = runner.train_loop.dataloader
-        packed = self._resumed['processes']
-        same_number = len(packed) == get_world_size()
-        worker_seed = self._resumed['worker_seed']
-        if same_number:
-            worker_seed = self._resumed['worker_seeds'][get_rank()]
-        if self._resumed['sampler_seed'] is not None:
-            for sampler in _samplers(loader):
-                sampler.seed = self._resumed['sampler_seed']
-        if worker_seed is not None and _worker_seed(loader) is not None:
-            loader.worker_init_fn.keywords['seed'] = worker_seed
+        states = self._resumed['processes']
+        seed = self._resumed['sampler_seed']
         self._resumed = None
-        if not same_number:
+        loop = runner.train_loop
+        for sampler in _samplers(loop.dataloader) if seed is not None else ():
+            sampler.seed = seed
+        if len(states) != get_world_size():
             return [
-                f'the checkpoint has random states of {len(packed)} processes, this run has '
+                f'the checkpoint has random states of {len(states)} processes, this run has '
                 f'{get_world_size()}: random numbers differ; resume with as many processes'
             ]
-        state = unpack_rng_state(packed[get_rank()])
-        self._state = {**state, 'worker_seed': worker_seed}
+        self._state = state = states[get_rank()]
+        # With randomness.diff_rank_seed each process has another one.
+        if state['worker_seed'] is not None and _worker_seed(loop.dataloader) is not None:
+            loop.dataloader.worker_init_fn.keywords['seed'] = state['worker_seed']
         set_rng_state(state)
-        loop = runner.train_loop
         if isinstance(loop, IterBasedTrainLoop):
             # After all hooks its iterator is built, and may skip what was seen: both draw numbers.
             restore = partial(set_rng_state, state)
@@ -167,10 +153,10 @@ def _gather(state: dict) -> list[dict]:
 
 
 def _samplers(loader) -> list:
-    """The samplers of a loader that may hold a seed, each once."""
+    """The samplers of a loader that hold a seed."""
     batch = getattr(loader, 'batch_sampler', None)
     found = (getattr(loader, 'sampler', None), getattr(batch, 'sampler', None), batch)
-    return list({id(item): item for item in found if hasattr(item, 'seed')}.values())
+    return [item for item in found if hasattr(item, 'seed')]
 
 
 def _worker_seed(loader) -> int | None:

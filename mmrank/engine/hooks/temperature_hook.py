@@ -20,28 +20,23 @@ _CHECKPOINT_KEY = 'mmrank_temperature_history'
 class TemperatureHook(Hook):
     """Draws histograms of the temperatures over time, and what they mean.
 
-    Every ``interval`` it updates ``history_<name>.csv`` and ``history_<name>.png`` in
+    Every ``interval`` epochs it updates ``history_<name>.csv`` and ``history_<name>.png`` in
     ``work_dir/temperatures``; checkpoints keep the history. After training,
     :func:`~mmrank.visualization.temperature_report.write_temperature_report` adds the rest.
     ``tools/analysis_tools/temperatures.py`` does the same from checkpoints.
 
     Args:
-        interval: Epochs or iterations between readings, which copy the temperatures to the host.
-        by_epoch: Whether ``interval`` counts epochs.
+        interval: Epochs between readings, which copy the temperatures to the host.
         num_images: Images of each kind on the sheet; 0 for no sheet.
-
-    Raises:
-        ValueError: If a number is out of range; before training, if no loss has temperatures.
     """
 
     # After the loss has stepped, before checkpoints are written (VERY_LOW).
     priority = 'LOW'
 
-    def __init__(self, interval: int = 1, by_epoch: bool = True, num_images: int = 40) -> None:
+    def __init__(self, interval: int = 1, num_images: int = 40) -> None:
         check_at_least(1, interval=interval)
         check_at_least(0, num_images=num_images)
         self.interval = interval
-        self.by_epoch = by_epoch
         self.num_images = num_images
         self._histories: dict[str, TemperatureHistory] = {}
 
@@ -59,12 +54,8 @@ class TemperatureHook(Hook):
             )
 
     def after_train_epoch(self, runner) -> None:
-        if self.by_epoch and self.every_n_epochs(runner, self.interval):
+        if self.every_n_epochs(runner, self.interval):
             self._read(runner, runner.epoch + 1)
-
-    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
-        if not self.by_epoch and self.every_n_train_iters(runner, self.interval):
-            self._read(runner, runner.iter + 1)
 
     def after_train(self, runner) -> None:
         temperatures = temperatures_of(unwrap_model(runner.model))
@@ -97,7 +88,6 @@ class TemperatureHook(Hook):
             return
         from mmrank.visualization.temperature_report import plot_history
 
-        unit = 'epoch' if self.by_epoch else 'iteration'
         for found in temperatures:
             history = self._histories[found.name]
             history.add(step, found.tau[found.visited])
@@ -105,7 +95,7 @@ class TemperatureHook(Hook):
                 continue
             path = self._folder(runner) / f'history_{found.name}'
             history.write_csv(path.with_suffix('.csv'))
-            plot_history(history, path.with_suffix('.png'), found.name, unit)
+            plot_history(history, path.with_suffix('.png'), found.name)
 
     @staticmethod
     def _folder(runner) -> Path:

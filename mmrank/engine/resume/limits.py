@@ -7,7 +7,6 @@ from mmengine.hooks import CheckpointHook, EMAHook, SyncBuffersHook
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.data import DataLoader
 
 
 def resume_limits(runner) -> Iterator[str]:
@@ -25,14 +24,12 @@ def resume_limits(runner) -> Iterator[str]:
             f'{type(loop).__name__} is not a loop of mmengine: a validation that is cut off is '
             'left out, and random numbers that the loop draws at its start differ'
         )
-    if not isinstance(loader, DataLoader):
-        yield f'{type(loader).__name__} is not a DataLoader: its random numbers may differ'
-    elif loader.num_workers and (is_iter_based or loader.persistent_workers):
+    if getattr(loader, 'num_workers', 0) and (is_iter_based or loader.persistent_workers):
         fix = 'train_dataloader.persistent_workers=False'
         if is_iter_based:
             fix = 'train_dataloader.num_workers=0, or an epoch-based loop'
         yield f'workers that live longer than an epoch draw other augmentations: set {fix}'
-    if get_world_size() > 1 and has_own_statistics(runner):
+    if get_world_size() > 1 and _has_own_statistics(runner):
         yield (
             'batch norm statistics of the first process only are saved, and validations give other '
             "values: set sync_bn='torch' on GPUs or, without EMAHook, add dict(type="
@@ -40,21 +37,18 @@ def resume_limits(runner) -> Iterator[str]:
         )
 
 
-def has_own_statistics(runner) -> bool:
+def _has_own_statistics(runner) -> bool:
     """Whether batch norm's statistics differ by process; the first one's are saved."""
     has_average = any(isinstance(hook, EMAHook) for hook in runner.hooks)
     is_synchronised = any(isinstance(hook, SyncBuffersHook) for hook in runner.hooks)
     is_synchronised = is_synchronised or getattr(runner.model, 'broadcast_buffers', False)
     if is_synchronised and not has_average:  # which it does not reach
         return False
-    fixed = set()
-    for module in runner.model.modules():
-        if getattr(module, 'norm_eval', False):  # as backbones of mmdet have
-            fixed.update(module.modules())
+    runner.model.train()  # as the loop does next; frozen layers stay in evaluation
     return any(
         isinstance(module, _BatchNorm)
         and not isinstance(module, nn.SyncBatchNorm)
         and module.track_running_stats
-        and module not in fixed
+        and module.training
         for module in runner.model.modules()
     )

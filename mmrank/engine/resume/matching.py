@@ -16,8 +16,6 @@ from mmrank.state import SampleState
 
 #: Rows of a table that a terminal still shows at once.
 _MOST_ROWS = 30
-#: The optimiser in the text of a config, which is not run.
-_OPTIMIZER = re.compile(r"optimizer=dict\((?:[^()]|\([^()]*\))*?\btype='([\w.]+)'")
 
 
 @dataclass(frozen=True)
@@ -79,46 +77,31 @@ def compare_training(
     checkpoint: Mapping, optim_wrapper: Any, num_schedulers: int, has_ema: bool
 ) -> list[Difference]:
     """Compare optimiser, number of schedulers and average of the weights for a resume."""
-    pairs = {}
+    found = []
     if 'optimizer' not in checkpoint:
-        pairs['optimizer'] = '', type(optim_wrapper).__name__
+        found.append(Difference('optimizer', 'missing', '', type(optim_wrapper).__name__))
     elif not isinstance(optim_wrapper, OptimWrapperDict):
-        pairs['optimizer'] = _optimizers(checkpoint, optim_wrapper.optimizer)
-    saved = checkpoint.get('param_schedulers', [])
-    if isinstance(saved, list):
-        pairs['param_schedulers'] = str(len(saved)), str(num_schedulers)
-    saved_ema = 'EMAHook' if 'ema_state_dict' in checkpoint else ''
-    pairs['ema_state_dict'] = saved_ema, 'EMAHook' if has_ema else ''
-    return [Difference(key, _kind(*pair), *pair) for key, pair in pairs.items() if len({*pair}) > 1]
+        optimizer = optim_wrapper.optimizer
+        saved = checkpoint['optimizer'].get('param_groups', [])
+        if other := _other_groups(saved, optimizer.param_groups):
+            found.append(Difference('optimizer', 'mismatched', other, type(optimizer).__name__))
+    schedulers = checkpoint.get('param_schedulers', [])
+    if isinstance(schedulers, list) and len(schedulers) != num_schedulers:
+        number = str(len(schedulers))
+        found.append(Difference('param_schedulers', 'mismatched', number, str(num_schedulers)))
+    if has_ema and 'ema_state_dict' not in checkpoint:
+        found.append(Difference('ema_state_dict', 'missing', '', 'EMAHook'))
+    elif not has_ema and 'ema_state_dict' in checkpoint:
+        found.append(Difference('ema_state_dict', 'unexpected', 'EMAHook', ''))
+    return found
 
 
-def _kind(saved: str, expected: str) -> str:
-    if saved and expected:
-        return 'mismatched'
-    return 'unexpected' if saved else 'missing'
-
-
-def _optimizers(checkpoint: Mapping, optimizer) -> tuple[str, str]:
-    """Describe the optimisers of a checkpoint and of a run; equal where they fit."""
-    name = type(optimizer).__name__
-    saved = saved_optimizer(checkpoint.get('meta', {}).get('cfg', ''))
-    if saved not in (None, name):
-        return saved, name
-    groups = checkpoint['optimizer'].get('param_groups', [])
-    if len(groups) != len(optimizer.param_groups):
-        return f'{len(groups)} parameter groups', f'{len(optimizer.param_groups)} parameter groups'
-    lacking = {
-        setting
-        for there, here in zip(groups, optimizer.param_groups)
-        for setting in here.keys() - there.keys()
-    }
-    return f'an optimizer without {", ".join(sorted(lacking))}' if lacking else name, name
-
-
-def saved_optimizer(config: str) -> str | None:
-    """Name, without its scope, of the optimiser in the config text of a checkpoint."""
-    match = _OPTIMIZER.search(config)
-    return None if match is None else match[1].rpartition('.')[2]
+def _other_groups(saved: list[dict], expected: list[dict]) -> str:
+    """Describe parameter groups that an optimiser with the expected ones cannot load, else ''."""
+    if len(saved) != len(expected):
+        return f'{len(saved)} parameter groups, not {len(expected)}'
+    lacking = {name for there, here in zip(saved, expected) for name in here.keys() - there.keys()}
+    return f'an optimizer without {", ".join(sorted(lacking))}' if lacking else ''
 
 
 def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoint: Mapping) -> str:
@@ -127,15 +110,11 @@ def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoin
     names = (meta.get('dataset_meta') or {}).get('classes')
     if not isinstance(names, list | tuple):
         return ''
-    changed = [d.key for d in differences if d.kind == 'mismatched']
+    changed = [item.key for item in differences if item.kind == 'mismatched']
     for name, module in bare_model(model).named_modules():
         number = getattr(module, 'num_classes', None)
-        if (
-            type(number) is int
-            and number != len(names)
-            and 'head' in name
-            and any(key.startswith(f'{name}.') for key in changed)
-        ):
+        is_changed = any(key.startswith(f'{name}.') for key in changed)
+        if type(number) is int and number != len(names) and 'head' in name and is_changed:
             shown = ', '.join(map(str, names[:6])) + (', ...' if len(names) > 6 else '')
             return (
                 f'It was trained on {len(names)} classes ({shown}), but '

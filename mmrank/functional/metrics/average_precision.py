@@ -20,7 +20,7 @@ def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
     return scores.numel() - below
 
 
-def check_list(scores: Tensor, is_positive: Tensor) -> None:
+def _check_list(scores: Tensor, is_positive: Tensor) -> None:
     """Check that both are 1-D of one length, and that the scores are floats."""
     check_floats(scores=scores)
     check_tensors(is_positive=is_positive)
@@ -33,7 +33,7 @@ def check_list(scores: Tensor, is_positive: Tensor) -> None:
 
 def _checked(scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
     """(n,) scores, at least float32, and (n,) bool of their labels."""
-    check_list(scores, is_positive)
+    _check_list(scores, is_positive)
     fix = 'is_positive > 0 if these are positives; leave out scores whose label is unknown'
     return at_least_float32(scores.detach()), zeros_and_ones('is_positive', is_positive, fix)
 
@@ -145,37 +145,37 @@ def _check_gains(name: str, gains: Tensor) -> None:
 
 
 def ndcg(scores: Tensor, gain: Tensor, k: int | None = None) -> Tensor:
-    """Exact NDCG@k of lists, such as the labels of each sample, best first.
+    """Exact NDCG@k of one list, or of several, such as the labels of each sample.
 
     The sum over the first k of ``gain / log2(1 + place)``, divided by the sum of the best order.
     Among ties lower gains come first.
 
     Args:
-        scores: (L, N) float scores.
-        gain: (L, N) gains >= 0, bool or numbers.
+        scores: (N,) or (L, N) float scores.
+        gain: Gains >= 0 of the same shape, bool or numbers.
         k: Places that count, >= 1. None: all.
 
     Returns:
-        (L,) in [0, 1], float64; NaN for a list without a gain or with a NaN.
+        Scalar or (L,) in [0, 1], float64; NaN for a list without a gain or with a NaN.
 
     Example:
-        >>> ndcg(torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[0, 1, 1]]), k=2)
-        tensor([0.3869], dtype=torch.float64)
+        >>> ndcg(torch.tensor([0.9, 0.8, 0.7]), torch.tensor([0, 1, 1]), k=2)
+        tensor(0.3869, dtype=torch.float64)
     """
     check_tensors(scores=scores, gain=gain)
-    if scores.dim() != 2 or scores.shape != gain.shape or (k is not None and k < 1):
+    if scores.dim() not in (1, 2) or scores.shape != gain.shape or (k is not None and k < 1):
         raise ValueError(
-            'scores and gain must be (lists, N) of one shape and k >= 1, got shapes '
+            'scores and gain must be (N,) or (lists, N) of one shape and k >= 1, got shapes '
             f'{tuple(scores.shape)} and {tuple(gain.shape)}, k={k!r}'
         )
     _check_gains('gain', gain)
-    best = gain.double().sort(1).values
-    lower_first = gain.double().argsort(1)
-    order = scores.gather(1, lower_first).argsort(dim=1, descending=True, stable=True)
-    found = best.gather(1, order)
-    place = torch.arange(2, scores.size(1) + 2, device=scores.device).double().log2()
-    share = (found / place)[:, :k].sum(1) / (best.flip(1) / place)[:, :k].sum(1)
-    return torch.where(scores.isnan().any(1), torch.nan, share)
+    best = gain.double().sort(-1).values
+    lower_first = gain.double().argsort(-1)
+    order = scores.gather(-1, lower_first).argsort(dim=-1, descending=True, stable=True)
+    found = best.gather(-1, order)
+    place = torch.arange(2, scores.size(-1) + 2, device=scores.device).double().log2()
+    share = (found / place)[..., :k].sum(-1) / (best.flip(-1) / place)[..., :k].sum(-1)
+    return torch.where(scores.isnan().any(-1), torch.nan, share)
 
 
 def graded_average_precision(
@@ -208,7 +208,7 @@ def graded_average_precision(
         >>> graded_average_precision(torch.tensor([0.9, 0.8, 0.7]), torch.tensor([0.5, 0.0, 1.0]))
         tensor(0.5000)
     """
-    check_list(scores, relevance)
+    _check_list(scores, relevance)
     _check_gains('relevance', relevance)
     scores = at_least_float32(scores.detach())
     grades = relevance.detach().double()

@@ -19,10 +19,9 @@ def labelled_pair_loss(
 ) -> Tensor:
     """Loss (8) of naive and of cross sampling: ``mean l(Y_ij, s_ij)``.
 
-    Source: "in-batch bias of two-tower models", sections 2.1 and 3.2. With
-    ``mmrank.NaivePairSampler`` or ``mmrank.CrossPairSampler`` its expectation is the full objective
-    (5). Over ranks it is a mean, so the ranks' equal shares of a batch return what a single process
-    returns.
+    Source: "in-batch bias of two-tower models", sections 2.1 and 3.2. Over pairs, or rows and
+    columns, that are drawn uniformly its expectation is the full objective (5). Over ranks it is a
+    mean, so the ranks' equal shares of a batch return what a single process returns.
 
     **Half precision.** See :class:`mmrank.losses.InBatchLoss`.
 

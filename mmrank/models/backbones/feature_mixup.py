@@ -11,7 +11,7 @@ from mmrank.made_class import MadeClass, host_class
 from mmrank.registry import MODELS
 
 
-def class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tensor:
+def _class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tensor:
     """(B, ...) features moved towards a mean of their class, see :func:`DeepFeatureMixup`.
 
     The (B,) weights v > 0 are normalised in each class; u in [0, 1] is the share of a sample's own.
@@ -36,10 +36,6 @@ class FeatureMixupMixin(MadeClass):
     def __init__(self, *args, mixup_stages: tuple[str, ...], mixup_share: float, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         check_within('[0, 1]', u=mixup_share)
-        if not mixup_stages:
-            raise ValueError(
-                'stages is empty: set a stage, or use the backbone without DeepFeatureMixup'
-            )
         stages = dict(self.named_modules())
         for name in mixup_stages:
             if name not in stages:
@@ -81,7 +77,7 @@ class FeatureMixupMixin(MadeClass):
         dtype = torch.promote_types(features.dtype, torch.float32)
         # In (0, 1]: the weights of a class never sum to 0.
         v = 1 - torch.rand(batch, device=features.device, dtype=dtype)
-        mixed = class_mixture(features, labels, v, self.mixup_share)
+        mixed = _class_mixture(features, labels, v, self.mixup_share)
         return (torch.cat([features, mixed]), *others)
 
 
@@ -97,13 +93,10 @@ def DeepFeatureMixup(
     feature would then grow with the size of its class.) With two stages the batch is four times as
     large in the end. Source: stable AP (2025), section 7.1.1.2 (2).
 
-    As in the paper, a mixed sample is a sample of its own: query and gallery entry, also of the
-    image that it stems from. It keeps the label and the index of that image.
-
-    The result is the backbone itself, of a subclass: names in checkpoints, ``init_cfg`` and the
-    options are the backbone's. Each process mixes its own images, so give it whole classes
-    (``mmrank.PKSampler`` does). ``mmrank.EmbeddingRetriever`` passes it the labels; nothing is
-    mixed in evaluation.
+    A mixed sample is query and gallery entry, also of the image that it stems from, whose label and
+    index it keeps. Names in checkpoints, ``init_cfg`` and the options are the backbone's. Each
+    process mixes its own images, so give it whole classes (``mmrank.PKSampler`` does).
+    ``mmrank.EmbeddingRetriever`` passes it the labels; nothing is mixed in evaluation.
 
     Args:
         backbone: Config of a backbone that runs its stages one after the other, e.g.
@@ -113,11 +106,6 @@ def DeepFeatureMixup(
         u: Share of the sample's own features, in [0, 1].
     """
     host = host_class('backbone.type', backbone['type'], 'mmpretrain.ResNet')
-    if not isinstance(host, type):
-        raise TypeError(
-            f'backbone.type={backbone["type"]!r} is not a class, so its stages cannot be reached; '
-            'set the backbone class itself'
-        )
     mixed = FeatureMixupMixin.class_for(host)
     return MODELS.build(
         {**backbone, 'type': mixed, 'mixup_stages': tuple(stages), 'mixup_share': u}

@@ -33,8 +33,6 @@ class SmallConvNet(BaseModule):
         sizes = dict(in_channels=in_channels, channels=channels, num_blocks=num_blocks)
         for name, value in sizes.items():
             check_count(name, value)
-        self.in_channels = in_channels
-        self.least_size = 2**num_blocks
         self.blocks = nn.Sequential(
             *(
                 nn.Sequential(
@@ -50,14 +48,4 @@ class SmallConvNet(BaseModule):
 
     def forward(self, images: Tensor) -> tuple[Tensor]:
         """Tuple of the last (B, channels, H // 2 ** num_blocks, W // 2 ** num_blocks) map."""
-        if (
-            images.dim() != 4
-            or images.size(1) != self.in_channels
-            or min(images.shape[2:]) < self.least_size
-        ):
-            raise ValueError(
-                f'images must be (B, {self.in_channels}, H, W) with sides of at least '
-                f'{self.least_size}, got {tuple(images.shape)}; set in_channels and num_blocks to '
-                'fit them'
-            )
         return (self.blocks(images),)

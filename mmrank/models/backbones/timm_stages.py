@@ -5,7 +5,9 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from mmrank.checks import check_within
 from mmrank.errors import UserError
+from mmrank.imports import required_package
 from mmrank.registry import MODELS
 
 
@@ -50,11 +52,7 @@ class TIMMStages(BaseModule):
                 f'start={start}, stop={stop}: {model_name} has the stages 0 to {count - 1}. Fix: '
                 f'0 <= start < stop <= {count}'
             )
-        if not 0 <= frozen_stages <= end:
-            raise UserError(
-                f'frozen_stages={frozen_stages} must be from 0 to {end}, the number of stages up '
-                'to stop'
-            )
+        check_within(f'[0, {end}]', frozen_stages=frozen_stages)
         if start:
             model.conv_stem = nn.Identity()
             model.bn1 = nn.Identity()
@@ -109,10 +107,8 @@ class TIMMStages(BaseModule):
 
 
 def _create(model_name: str) -> nn.Module:
-    try:
+    with required_package('timm', "type='mmrank.TIMMStages'", "pip install 'mmrank[pretrained]'"):
         import timm
-    except ImportError as error:
-        raise UserError(f"{error}. Fix: pip install 'mmrank[pretrained]'") from error
     try:
         model = timm.create_model(model_name)
     except RuntimeError as error:

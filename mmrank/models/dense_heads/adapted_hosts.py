@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mmrank.tensors import at_least_float32
 
 
-def joint_logits(classes: Tensor, objectness: Tensor) -> Tensor:
+def _joint_logits(classes: Tensor, objectness: Tensor) -> Tensor:
     """Logit of ``sigmoid(classes) * sigmoid(objectness)``, at least float32, without overflow.
 
     ``-log(exp(-c) + exp(-o) + exp(-c - o))``, which orders boxes and classes as the product does,
@@ -23,11 +23,10 @@ def joint_logits(classes: Tensor, objectness: Tensor) -> Tensor:
     return -torch.logaddexp(either, -classes - objectness)
 
 
-class NoObjectnessLoss(nn.Module):
+class _NoObjectnessLoss(nn.Module):
     """Takes the place of an objectness loss: the ranking trains the objectness."""
 
     def forward(self, pred: Tensor, target: Tensor) -> Tensor:
-        """Return a scalar 0."""
         return pred.new_zeros(())
 
 
@@ -56,7 +55,7 @@ class JointTargets:
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        self.loss_obj = NoObjectnessLoss()
+        self.loss_obj = _NoObjectnessLoss()
         if hasattr(self, 'sampler'):
             self.sampler = _RecordingSampler(self.sampler)
         self._assigned: list[Tensor] = []
@@ -77,7 +76,7 @@ class JointTargets:
         self._assigned = []
         losses = super().loss_by_feat(cls_scores, bbox_preds, objectnesses, *args, **kwargs)
         rows = [
-            joint_logits(*pair).permute(0, 2, 3, 1).flatten(1, 2)
+            _joint_logits(*pair).permute(0, 2, 3, 1).flatten(1, 2)
             for pair in zip(cls_scores, objectnesses)
         ]
         labels = torch.cat(self._assigned)
@@ -93,6 +92,6 @@ class JointPredictions:
 
     def predict_by_feat(self, cls_scores, bbox_preds, objectnesses, *args, **kwargs):
         """Predictions by the joint score, their objectness a sure 1."""
-        joint = [joint_logits(*p) for p in zip(cls_scores, objectnesses)]
+        joint = [_joint_logits(*p) for p in zip(cls_scores, objectnesses)]
         sure = [torch.full_like(x, torch.inf) for x in objectnesses]
         return super().predict_by_feat(joint, bbox_preds, sure, *args, **kwargs)

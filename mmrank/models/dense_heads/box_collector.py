@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.autograd import violated
-from mmrank.checks import one_of
 from mmrank.tensors import at_least_float32
 
 #: Argument of a ranking loss for each ``box_input``.
@@ -53,16 +52,14 @@ def collect_boxes(head: nn.Module, attribute: str, on_codes: bool) -> None:
 class BoxCollector(nn.Module):
     """Replaces ``loss_bbox`` of a head and records its boxes.
 
-    Between :meth:`open` and :meth:`close` each call is recorded, in any order with the calls of the
-    classification loss. With ``kind='quality'`` :meth:`close` returns IoUs and the head's own box
-    loss stays, with ``'loss'`` it returns the box losses, of an IoU loss on decoded boxes, and the
-    head gets 0. A head whose box loss is on codes passes its ``coder`` and gives the anchors by
-    :meth:`note_anchors`.
+    Between :meth:`open` and :meth:`close` each call is recorded. With ``kind='quality'``
+    :meth:`close` returns IoUs and the head's own box loss stays, with ``'loss'`` it returns the box
+    losses and the head gets 0. A head whose box loss is on codes passes its ``coder`` and gives the
+    anchors by :meth:`note_anchors`.
     """
 
     def __init__(self, loss: nn.Module, kind: str, coder=None) -> None:
         super().__init__()
-        one_of('kind', kind, BOX_ARGUMENTS)
         self.loss = loss
         self.kind = kind
         self.coder = coder
@@ -115,14 +112,7 @@ class BoxCollector(nn.Module):
         anchors = self._anchors
         self._calls = None
         self._anchors = []
-        if calls is None:
-            raise RuntimeError('BoxCollector.close called before open')
         joined = torch.cat(targets)
-        if joined.dim() != 1:
-            raise RuntimeError(
-                'boxes can be assigned only to positives of one class each, (n,) class indices; '
-                f'got targets of shape {tuple(joined.shape)}'
-            )
         positive = (joined >= 0) & (joined < num_classes)
         rows = sum(pred.size(0) for pred, _ in calls)
         whole = rows == joined.numel() and bool(calls)

@@ -32,7 +32,7 @@ REFUSED = {
 
 
 @dataclass(frozen=True)
-class HostTraits:
+class _HostTraits:
     """How a head differs from one that calls ``loss_cls`` and ``loss_bbox``."""
 
     #: Its scores are probabilities already.
@@ -51,18 +51,18 @@ class HostTraits:
 
 
 TRAITS = {
-    'DDODHead': HostTraits(no_boxes='it assigns boxes and classes to different anchors'),
-    'FoveaHead': HostTraits(no_boxes='its box loss is computed on box codes'),
-    'RepPointsHead': HostTraits(boxes='loss_bbox_refine', box_key='loss_pts_refine'),
-    'SABLRetinaHead': HostTraits(no_boxes='its box losses are computed on buckets'),
-    'TOODHead': HostTraits(probabilities=True, other_losses=('initial_loss_cls',)),
-    'YOLOFHead': HostTraits(no_boxes='an anchor near several objects is regressed to each of them'),
-    'YOLOXHead': HostTraits(by_image=True),
-    'VFNetHead': HostTraits(boxes='loss_bbox_refine', box_key='loss_bbox_rf'),
+    'DDODHead': _HostTraits(no_boxes='it assigns boxes and classes to different anchors'),
+    'FoveaHead': _HostTraits(no_boxes='its box loss is computed on box codes'),
+    'RepPointsHead': _HostTraits(boxes='loss_bbox_refine', box_key='loss_pts_refine'),
+    'SABLRetinaHead': _HostTraits(no_boxes='its box losses are computed on buckets'),
+    'TOODHead': _HostTraits(probabilities=True, other_losses=('initial_loss_cls',)),
+    'YOLOFHead': _HostTraits(no_boxes='an anchor near several objects is regressed to each'),
+    'YOLOXHead': _HostTraits(by_image=True),
+    'VFNetHead': _HostTraits(boxes='loss_bbox_refine', box_key='loss_bbox_rf'),
 }
 
 
-def traits_of(host: type) -> HostTraits:
+def traits_of(host: type) -> _HostTraits:
     """Traits of a head or of the nearest listed class it derives from, else the default ones."""
     for base in host.__mro__:
         if base.__name__ in REFUSED:
@@ -76,10 +76,9 @@ def traits_of(host: type) -> HostTraits:
             return TRAITS[base.__name__]
     if not hasattr(host, 'loss_by_feat'):
         raise UserTypeError(
-            f'ListwiseHead does not support {host.__name__}: it is not a '
-            'dense head, it has no loss_by_feat'
+            f'ListwiseHead does not support {host.__name__}: it is no dense head with loss_by_feat'
         )
-    return HostTraits()
+    return _HostTraits()
 
 
 def derives_from(host: type, name: str) -> bool:

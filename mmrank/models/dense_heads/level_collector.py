@@ -50,11 +50,6 @@ class LevelCollector(nn.Module):
                 f'{reduction_override!r}, which a ranking loss does not support; ListwiseHead does '
                 'not support this head'
             )
-        if self._calls is None:
-            raise RuntimeError(
-                'the classification loss of a listwise head was called outside loss_by_feat, where '
-                'levels cannot be gathered'
-            )
         if isinstance(target, tuple):
             target = target[0]
         self._calls.append((pred, target, weight, avg_factor))

@@ -22,17 +22,15 @@ from .listwise_mixin import RankingHeadMixin
 DECODER_LAYERS = 6
 
 
-class DecoderLosses(nn.Module):
+class _DecoderLosses(nn.Module):
     """Replaces ``loss_cls`` of a query head: a copy of the loss for each ranking.
 
     The scores of a decoder layer over all queries and images are one ranking. The scores of the
     encoder, of which two-stage detectors take the best as queries, are another, and so are the
-    scores of the denoising queries of each layer: their positives are objects with noise, which no
-    prediction has to compete with. The state of one ranking never sees the scores of another.
+    scores of the denoising queries of each layer.
 
-    With ``together`` rankings of one size, of the decoder layers and of their denoising queries,
-    may be computed in one batched call. The head gets a 0 for each, which :meth:`finish` replaces,
-    so it has to return what it gets.
+    With ``together`` rankings of one size may be computed in one batched call. The head gets a 0
+    for each, which :meth:`finish` replaces.
     """
 
     def __init__(
@@ -66,10 +64,6 @@ class DecoderLosses(nn.Module):
 
     def forward(self, *args, **kwargs) -> Tensor:
         """Record a call of the head; returns a scalar 0."""
-        if not self._current:
-            raise RuntimeError(
-                'the classification loss of a listwise head was called outside loss_by_feat'
-            )
         return self._current[0](*args, **kwargs)
 
     def rank(
@@ -95,12 +89,6 @@ class DecoderLosses(nn.Module):
                 ious = None if ious[0] is None else ious
                 values = separate_rankings([x.loss for x in collectors], list(calls), ious)
                 found.update(zip(map(id, zeros), values))
-        lost = found.keys() - set(map(id, losses.values()))
-        if lost:
-            raise RuntimeError(
-                f'{len(lost)} of {len(found)} classification losses are not among those that the '
-                f'head returned: {list(losses)}'
-            )
         return {key: found.get(id(x), x) for key, x in losses.items()}
 
 
@@ -115,7 +103,7 @@ class ListwiseDETRMixin(RankingHeadMixin):
         super().__init__(*args, **kwargs)
         # (N, C) of the batch that is being computed.
         self._exhaustive: Tensor | None = None
-        self._warned: set[str] = set()
+        self._warned = False
         self._matching = []
         self._denoising = []
         loss = self.loss_cls
@@ -129,7 +117,7 @@ class ListwiseDETRMixin(RankingHeadMixin):
         # A head of another package may change the losses of its layers.
         of_mmdet = self.host.loss_by_feat.__module__.startswith('mmdet.')
         layers = self._decoder_layers(num_layers)
-        self.loss_cls = DecoderLosses(loss, layers, two_stage, denoising, together=of_mmdet)
+        self.loss_cls = _DecoderLosses(loss, layers, two_stage, denoising, together=of_mmdet)
 
     def _decoder_layers(self, num_layers: int | None) -> int:
         known = getattr(self, 'num_pred_layer', None)
@@ -244,36 +232,17 @@ class ListwiseDETRMixin(RankingHeadMixin):
         images = torch.arange(len(cls_scores), device=cls_scores.device)
         return self._exhaustive, images.repeat_interleave(cls_scores.size(1))
 
-    def get_targets(self, cls_scores_list, bbox_preds_list, batch_gt_instances, *args, **kwargs):
-        """Targets of the host head; warns if it matches no object at all."""
-        targets = super().get_targets(
-            cls_scores_list, bbox_preds_list, batch_gt_instances, *args, **kwargs
-        )
-        objects = sum(map(len, batch_gt_instances))
-        # The assigner works on the host: this number is there already.
-        if objects and not targets[4]:
-            self._warn_once(
-                'no match',
-                f'{type(self.assigner).__name__} matches no query to any of the {objects} objects '
-                'of a batch: a ranking without a positive has no loss. Fix: train_cfg.assigner='
-                "dict(type='HungarianAssigner', ...), which matches each object",
-            )
-        return targets
-
     def _warn_of_many_objects(self, queries: int, truths: list) -> None:
         objects = max((len(truth) for truth in truths), default=0)
-        if objects > queries:
-            self._warn_once(
-                'few queries',
+        if objects > queries and not self._warned:
+            self._warned = True
+            print_log(
                 f'An image has {objects} objects, but the detector only {queries} queries: the '
                 f'objects that are left over train nothing. Fix: model.num_queries={objects} or '
                 'more, as the largest number of objects in an image requires',
+                logger='current',
+                level=logging.WARNING,
             )
-
-    def _warn_once(self, key: str, text: str) -> None:
-        if key not in self._warned:
-            self._warned.add(key)
-            print_log(text, logger='current', level=logging.WARNING)
 
     def predict_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
         """Predictions, the mean positive score shown as 0.5."""

@@ -12,7 +12,7 @@ from .listwise_detr_mixin import ListwiseDETRMixin
 from .listwise_mixin import ListwiseMixin
 
 
-def listwise_class(host: type) -> type:
+def _listwise_class(host: type) -> type:
     """The class ``Listwise<host>``; one and the same for every call."""
     if has_queries(host):
         return ListwiseDETRMixin.class_for(host)
@@ -43,11 +43,9 @@ def ListwiseHead(
             loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss'))
 
     A head of the DETR family ranks all queries of all images, each decoder layer by itself, and the
-    denoising queries apart from those that predict. Its matching stays as it is.
-
-    Some heads give up a part of their own: VFNet its IoU-aware targets (``use_vfl``), TOOD its
-    ``initial_loss_cls``, and YOLOX its ``loss_obj``, since there the product of class and
-    objectness is ranked over all points.
+    denoising queries apart from those that predict. Some heads give up a part of their own: VFNet
+    its IoU-aware targets (``use_vfl``), TOOD its ``initial_loss_cls``, and YOLOX its ``loss_obj``,
+    since there the product of class and objectness is ranked over all points.
 
     Args:
         head_type: The head: its class, or registered name with its scope, e.g.
@@ -82,12 +80,8 @@ def ListwiseHead(
     loss_cls = {'use_sigmoid': True, **loss_cls}
     kwargs.update(own_arguments(host, loss_cls))
     if num_layers is not None:
-        if not has_queries(host):
-            raise ValueError(
-                f'num_layers={num_layers} has no effect: {host.__name__} has no decoder; remove it'
-            )
         kwargs['num_layers'] = num_layers
-    return listwise_class(host)(
+    return _listwise_class(host)(
         loss_cls=loss_cls,
         centre_scores=centre_scores,
         balance_boxes=balance_boxes,

@@ -73,8 +73,11 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         super().__init__(*args, **kwargs)
         self.traits = traits_of(self.host)
         loss = self.loss_cls
+        can_pass_boxes = self.traits.no_boxes is None and (
+            self._has_known_codes() or has_boxes(getattr(self, self.traits.boxes))
+        )
         takes_boxes = isinstance(loss, TakesBoxValues) and loss.box_input is not None
-        if takes_boxes and (requires_boxes(loss) or self._has_boxes()):
+        if takes_boxes and (requires_boxes(loss) or can_pass_boxes):
             self._collect_boxes()
         self.loss_cls = LevelCollector(loss, self.traits.probabilities)
         for name in self.traits.other_losses:
@@ -86,12 +89,6 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         from mmdet.models.dense_heads import AnchorHead
 
         return getattr(self.host, 'loss_by_feat_single', None) is AnchorHead.loss_by_feat_single
-
-    def _has_boxes(self) -> bool:
-        """Whether the IoUs of the positives can be passed to a loss that does not require them."""
-        if self.traits.no_boxes is not None:
-            return False
-        return self._has_known_codes() or has_boxes(getattr(self, self.traits.boxes))
 
     def _collect_boxes(self) -> None:
         if self.traits.no_boxes is not None:

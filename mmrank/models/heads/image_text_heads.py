@@ -57,13 +57,10 @@ class ImageTextContrastHead(BaseModule):
 class ImageTextInBatchHead(BaseModule):
     """Passes the pairs of a batch to a loss of in-batch sampling.
 
-    Images are its left and captions its right entities. An image may have several captions, and a
-    caption several images: the loss corrects the bias of both counts, which a contrastive loss with
-    the same negatives keeps. The counts are the training set's:
+    Images are its left and captions its right entities. The loss corrects the bias of images with
+    several captions, and of captions with several images, by the counts of the training set:
     ``custom_hooks=[dict(type='mmrank.PairCountsHook')]``. Draw batches without replacement over all
-    ranks: ``sampler=dict(type='mmrank.InBatchPairSampler', batch_size=...)``.
-
-    The scores are the inner products of the embeddings times ``scale``. Plain inner products
+    ranks: ``sampler=dict(type='mmrank.InBatchPairSampler', batch_size=...)``. Plain inner products
     (``normalize=False`` of the model) are the paper's; cosines are too narrow a range for the
     logistic loss.
 

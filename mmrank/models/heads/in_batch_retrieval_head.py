@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 
 from mmrank.autograd import violated
 from mmrank.checks import check_positive
+from mmrank.errors import UserError
 from mmrank.losses.protocols import TakesPairCounts
 from mmrank.losses.registered import build_loss
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
@@ -16,22 +17,28 @@ from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
 
-from .sample_fields import labels_of, sample_ids_of
+from .sample_fields import ids_of, labels_of
+
+_NO_PAIRS = (
+    'the two halves of the batch are not two images of one class each; use '
+    "sampler=dict(type='mmrank.ClassPairSampler', ...) with a batch_size of the data loader of "
+    'twice its pairs'
+)
+_OTHER_SET = (
+    'sample_idx and gt_label of the batch differ from the training set; data sets joined by a '
+    'ConcatDataset repeat their indices: use one data set'
+)
 
 
 @MODELS.register_module()
 class InBatchRetrievalHead(BaseModule):
     """In-batch sampling for retrieval: the label matrix comes from classes.
 
-    Two images of one class are a positive pair, all others negative ones. The cells of an image
-    with itself count as negatives; the cosine there is 1 whatever the weights are, so they have no
-    gradient.
-
-    The counts ``|O_i,:|``, class size - 1, are set by ``mmrank.ClassPairsHook`` or
-    :meth:`set_class_labels`, and batches must come from ``mmrank.ClassPairSampler``: the losses
-    assume a uniform sample of positive pairs.
-
-    Scores are ``scale * cosine + bias``.
+    Two images of one class are a positive pair, all others negative ones, also of an image with
+    itself, which have no gradient. The counts ``|O_i,:|``, class size - 1, are set by
+    ``mmrank.ClassPairsHook`` or :meth:`set_class_labels`, and batches must come from
+    ``mmrank.ClassPairSampler``, a uniform sample of positive pairs. Scores are
+    ``scale * cosine + bias``.
 
     Args:
         loss: Config of ``mmrank.InBatchLoss``.
@@ -104,7 +111,7 @@ class InBatchRetrievalHead(BaseModule):
             )
         device = embeddings.device
         labels = labels_of(data_samples, None, device)
-        ids = sample_ids_of(data_samples, device)
+        ids = ids_of(data_samples, 'sample_idx', device)
         self._check(labels, ids, size)
         places = self._places.to(device)[ids]
         left, right = embeddings[:size], embeddings[size:]
@@ -118,17 +125,8 @@ class InBatchRetrievalHead(BaseModule):
     def _check(self, labels: Tensor, ids: Tensor, size: int) -> None:
         expected = self._labels.to(labels.device)
         known = ids.clamp(max=len(expected) - 1)
-        paired = (labels[:size] == labels[size:]).all()
-        paired = paired & (ids[:size] != ids[size:]).all()
+        paired = (labels[:size] == labels[size:]).all() & (ids[:size] != ids[size:]).all()
         agree = ((expected[known] == labels) & (ids == known)).all()
-        if violated(paired, 'the two halves of the batch are not two images of one class each'):
-            raise ValueError(
-                'the two halves of the batch are not two images of one class '
-                "each; use sampler=dict(type='mmrank.ClassPairSampler', ...) "
-                'with a batch_size of the data loader of twice its pairs'
-            )
-        if violated(agree, 'sample_idx and gt_label differ from the training set'):
-            raise ValueError(
-                'sample_idx and gt_label of the batch differ from the training set; data '
-                'sets joined by a ConcatDataset repeat their indices: use one data set'
-            )
+        for holds, message in ((paired, _NO_PAIRS), (agree, _OTHER_SET)):
+            if violated(holds, message):
+                raise UserError(message)

@@ -26,9 +26,9 @@ class OneVsRestHead(BaseModule):
 
     For ``mmpretrain.ImageClassifier``. The loss sees the scores of all classes in one call: a
     ranking loss makes one ranking of them, the choice where a class has few positives in a batch,
-    or with ``mode='per_class'`` one for every class, with a state for each. Pointwise losses work
-    too: ``mmrank.LogitAdjustedCELoss`` and the others of :class:`mmrank.losses.PointwiseLoss`, and
-    mmpretrain's ``CrossEntropyLoss`` with ``use_sigmoid=True`` and ``FocalLoss``.
+    or with ``mode='per_class'`` one for every class. Pointwise losses work too: those of
+    :class:`mmrank.losses.PointwiseLoss`, and mmpretrain's ``CrossEntropyLoss`` with
+    ``use_sigmoid=True`` and ``FocalLoss``.
 
     Scores at test time are plain sigmoids, or softmax with ``exclusive``. A ranking loss trains an
     order, not probabilities: calibrate the scores before you use them as such, see
@@ -40,9 +40,7 @@ class OneVsRestHead(BaseModule):
         loss: Config of the loss. ``num_classes`` is filled in for losses of mmrank whose config
             leaves it out.
         exclusive: Whether each image has exactly one class. Scores at test time are then the scores
-            of a softmax, by which an image that all classes score high is first for none, and the
-            label is the highest one. The loss may be one of softmax. Refused by ValueError where an
-            image has several labels or none.
+            of a softmax, and the label is the highest one. The loss may be one of softmax.
     """
 
     #: Lowest score of a predicted label.
@@ -87,7 +85,7 @@ class OneVsRestHead(BaseModule):
         return self.fc(self.pre_logits(feats))
 
     def loss(self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence) -> dict[str, Tensor]:
-        """Dict with ``loss`` of (n, in_channels) features, or of the last entry of a tuple.
+        """``loss`` of (n, in_channels) features, or of the last entry of a tuple.
 
         The n data samples have ``gt_label`` or ``gt_score`` and, for losses with a state per
         sample, ``sample_idx``.
@@ -95,8 +93,6 @@ class OneVsRestHead(BaseModule):
         self.training_set.check_classes(self.num_classes, 'OneVsRestHead', binary=True)
         self.training_set.check_batch(len(data_samples))
         scores = self(feats)
-        if len(scores) != len(data_samples):
-            raise ValueError(f'{len(scores)} features for {len(data_samples)} data samples')
         target = one_vs_rest_targets(data_samples, self.num_classes, scores.device)
         if self.exclusive:
             labels = only_class(target)

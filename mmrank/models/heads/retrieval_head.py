@@ -12,7 +12,6 @@ from mmrank.distributed import all_gather_rows, sizes_and_dtype, world_group
 from mmrank.errors import UserError
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.embeddings import EmbeddingBatch
-from mmrank.losses.options import refuse_unknown, settings_of
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.registered import build_loss
 from mmrank.losses.unit_rows import unit_rows
@@ -21,11 +20,11 @@ from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 from mmrank.training_set import TrainingSet
 
-from .sample_fields import labels_of, sample_ids_of
+from .sample_fields import ids_of, labels_of
 
 
 @dataclass
-class EmbeddingRows:
+class _EmbeddingRows:
     """Embeddings of a batch: (n, D) floats, (n,) or (n, L) int64 classes, (n,) image indices."""
 
     embeddings: Tensor
@@ -35,12 +34,8 @@ class EmbeddingRows:
     def __len__(self) -> int:
         return self.labels.size(0)
 
-    def of_all_ranks(self, group) -> tuple['EmbeddingRows', int, list[int]]:
-        """Join the rows of all ranks, whose numbers may differ, rank 0's first.
-
-        Returns the rows, with a gradient that is summed over ranks, where this rank's begin, and
-        the number of rows of each rank.
-        """
+    def of_all_ranks(self, group) -> tuple['_EmbeddingRows', int, list[int]]:
+        """The rows of all ranks, rank 0's first, where this rank's begin, and how many each has."""
         levels = self.labels.size(1) if self.labels.dim() == 2 else 0
         sizes, dtype = sizes_and_dtype(
             [len(self), levels], self.embeddings.dtype, group, self.embeddings.device
@@ -55,21 +50,17 @@ class EmbeddingRows:
         numbers = all_gather_rows(numbers, counts, group)
         embeddings = all_gather_rows(self.embeddings.to(dtype), counts, group)
         labels = numbers[:, :-1].reshape(-1, *self.labels.shape[1:])
-        joined = EmbeddingRows(embeddings, labels, numbers[:, -1])
+        joined = _EmbeddingRows(embeddings, labels, numbers[:, -1])
         return joined, sum(counts[: dist.get_rank(group)]), counts
 
-    def originals(self, counts: list[int], copies: int) -> 'EmbeddingRows':
-        """Rows that are not mixed copies, without gradient.
-
-        ``counts`` are the rows of each rank, which has its batch ``copies`` times, the original
-        first.
-        """
+    def originals(self, counts: list[int], copies: int) -> '_EmbeddingRows':
+        """Rows that are no mixed copies, without gradient; ``counts`` are the rows of each rank."""
 
         def first(values: Tensor) -> Tensor:
             return torch.cat([x[: x.size(0) // copies] for x in values.split(counts)])
 
         embeddings = first(self.embeddings.detach())
-        return EmbeddingRows(embeddings, first(self.labels), first(self.ids))
+        return _EmbeddingRows(embeddings, first(self.labels), first(self.ids))
 
 
 @MODELS.register_module()
@@ -78,9 +69,8 @@ class RetrievalHead(BaseModule):
 
     The gallery of a query holds the other images of the batch, with gradient, and the entries of
     earlier batches, without. The query's own image is left out: its own row, and entries of the
-    memory with its ``sample_idx`` and label. (Both, since data sets joined by a ``ConcatDataset``
-    repeat their indices.) An older entry of another image of the batch stays, as in the paper of
-    the memory: it is one more view of that image.
+    memory with its ``sample_idx`` and label; both, since data sets joined by a ``ConcatDataset``
+    repeat their indices.
 
     In distributed training with a loss of ``scope='global'`` the batches of all ranks are one,
     exactly as in a single process; they may differ in size. With ``scope='local'`` each rank
@@ -118,8 +108,6 @@ class RetrievalHead(BaseModule):
         self.training_set = TrainingSet()
         self.memory = None
         if memory is not None:
-            known = settings_of(CrossBatchMemory)
-            refuse_unknown(CrossBatchMemory, {k: memory[k] for k in memory if k not in known})
             self.memory = CrossBatchMemory(**memory)
 
     def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
@@ -131,12 +119,10 @@ class RetrievalHead(BaseModule):
     ) -> dict[str, Tensor]:
         """``loss``, and mean scores of pairs of one class (``pos_score``) and two (``neg_score``).
 
-        The features are (copies * B, D), or a tuple whose last entry is used: the original batch
-        first, then mixed features in the same order (see
-        :func:`mmrank.models.backbones.DeepFeatureMixup`). Each row is a sample of its own; only
-        originals go into the memory. The B data samples have ``gt_label``, of which a loss such as
-        ``mmrank.HAPLoss`` reads several levels, from coarse to fine, and, for a memory,
-        ``sample_idx``.
+        The features are (copies * B, D): the original batch first, which alone goes into the
+        memory, then features that :func:`mmrank.models.backbones.DeepFeatureMixup` mixed. The B
+        data samples have ``gt_label``, of which a loss such as ``mmrank.HAPLoss`` reads several
+        levels, from coarse to fine, and, for a memory, ``sample_idx``.
         """
         self.training_set.check_classes(self.num_classes, 'RetrievalHead')
         self.training_set.check_batch(len(data_samples))
@@ -149,13 +135,13 @@ class RetrievalHead(BaseModule):
         labels = labels_of(data_samples, self.num_classes, device, levels=True)
         ids = torch.zeros(len(labels), dtype=torch.long, device=device)
         if self.memory is not None:
-            ids = sample_ids_of(data_samples, device)
+            ids = ids_of(data_samples, 'sample_idx', device)
             if labels.dim() > 1:
                 raise UserError(
                     f'the memory holds one label an image, but gt_label has {labels.size(1)} '
                     'levels. Fix: memory=None, or the finest label as gt_label'
                 )
-        own = EmbeddingRows(embeddings, torch.cat([labels] * copies), ids.repeat(copies))
+        own = _EmbeddingRows(embeddings, torch.cat([labels] * copies), ids.repeat(copies))
         group = world_group()
         together = self.loss_module.scope == 'global'
         rows = own
@@ -173,7 +159,7 @@ class RetrievalHead(BaseModule):
         return dict(loss=loss, **_mean_scores(own))
 
     def _batch(
-        self, queries: EmbeddingRows, own: EmbeddingRows, offset: int, group
+        self, queries: _EmbeddingRows, own: _EmbeddingRows, offset: int, group
     ) -> EmbeddingBatch:
         """Queries against own rows and this rank's share of the memory."""
         device = own.labels.device
@@ -198,7 +184,7 @@ class RetrievalHead(BaseModule):
 
 
 @torch.no_grad()
-def _mean_scores(own: EmbeddingRows) -> dict[str, Tensor]:
+def _mean_scores(own: _EmbeddingRows) -> dict[str, Tensor]:
     batch = EmbeddingBatch.of_one_batch(own.embeddings, own.labels)
     scores = batch.scores()
     means = {}

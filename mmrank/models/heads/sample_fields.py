@@ -36,15 +36,6 @@ def labels_of(
     return labels
 
 
-def sample_ids_of(data_samples: Sequence, device: torch.device) -> Tensor:
-    """(B,) int64 ``sample_idx``, for a memory; see :func:`ids_of`."""
-    fix = (
-        'the memory needs it to find copies of one image; keep '
-        "'sample_idx' in meta_keys of PackInputs, or remove the memory"
-    )
-    return _column(data_samples, 'sample_idx', device, fix)
-
-
 def ids_of(data_samples: Sequence, key: str, device: torch.device) -> Tensor:
     """(B,) int64 of the field ``key``, an index that the data set sets."""
     fix = f'set it in the data set, and keep {key!r} in meta_keys of PackInputs'
@@ -108,7 +99,8 @@ def _scores(scores: list[Tensor], num_classes: int, device) -> Tensor:
             f'{tuple(wrong[0].shape)}; set num_classes of the head to the number of classes of the '
             'data set'
         )
-    target = _stacked(scores, num_classes).to(device, non_blocking=True).float()
+    target = torch.stack(scores) if scores else torch.zeros(0, num_classes)
+    target = target.to(device, non_blocking=True).float()
     is_mark = (target == 0) | (target == 1)
     if violated(is_mark.all(), _NO_CLASS):
         raise ValueError(
@@ -118,41 +110,25 @@ def _scores(scores: list[Tensor], num_classes: int, device) -> Tensor:
     return target
 
 
-def _stacked(rows: list[Tensor], width: int) -> Tensor:
-    return torch.stack(rows) if rows else torch.zeros(0, width)
-
-
 def _classes(labels: list[Tensor], num_classes: int, device) -> Tensor:
     labels = [torch.as_tensor(x).reshape(-1) for x in labels]
-    if num_classes == 1:
-        return _binary(labels, device)
     sizes = torch.tensor([x.numel() for x in labels], dtype=torch.long)
+    if num_classes == 1 and (sizes != 1).any():
+        raise ValueError(
+            'with num_classes=1 gt_label must be 0 or 1, one number for each sample, got '
+            f'{labels[int((sizes != 1).nonzero()[0])].tolist()}; change it in the data set, or set '
+            'gt_score'
+        )
+    width = max(num_classes, 2)  # of a binary label the columns of 0 and 1
     columns = torch.cat([*labels, torch.zeros(0, dtype=torch.long)])
     rows = torch.arange(len(labels)).repeat_interleave(sizes)
     rows, columns = (x.to(device, non_blocking=True) for x in (rows, columns.long()))
-    if violated(((columns >= 0) & (columns < num_classes)).all(), _NO_CLASS):
+    if violated(((columns >= 0) & (columns < width)).all(), _NO_CLASS):
         raise ValueError(
-            f'gt_label must be class indices from 0 to {num_classes - 1}, got labels from '
+            f'gt_label must be class indices from 0 to {width - 1}, got labels from '
             f'{int(columns.min())} to {int(columns.max())}; set num_classes of the head to the '
             'number of classes of the data set'
         )
-    target = torch.zeros(len(labels), num_classes, device=device)
+    target = torch.zeros(len(labels), width, device=device)
     target[rows, columns] = 1
-    return target
-
-
-def _binary(labels: list[Tensor], device) -> Tensor:
-    wrong = [x.tolist() for x in labels if x.numel() != 1]
-    if wrong:
-        raise ValueError(
-            'with num_classes=1 gt_label must be 0 or 1, one number for each sample, got '
-            f'{wrong[0]}; change it in the data set, or set gt_score'
-        )
-    target = _stacked(labels, 1).to(device, non_blocking=True)
-    if violated(((target == 0) | (target == 1)).all(), _NO_CLASS):
-        raise ValueError(
-            'with num_classes=1 gt_label must be 0 or 1, got labels from '
-            f'{target.min().item()} to {target.max().item()}; set num_classes of the head to the '
-            'number of classes of the data set'
-        )
-    return target.float()
+    return target[:, -num_classes:]

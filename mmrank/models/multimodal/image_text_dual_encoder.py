@@ -9,6 +9,7 @@ from mmengine.model import BaseModel
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from mmrank.checks import one_of
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
@@ -44,11 +45,7 @@ class ZeroShotPrompts:
         if isinstance(classes, str) and classes.endswith('.txt'):
             classes = list_from_file(classes)
         elif isinstance(classes, str):
-            if classes not in _KNOWN:
-                raise ValueError(
-                    f'classes={classes!r} is unknown; use one of '
-                    f'{tuple(_KNOWN)}, a .txt file or a list of names'
-                )
+            one_of('classes', classes, _KNOWN)
             module = import_module('mmpretrain.datasets.categories')
             classes = getattr(module, _KNOWN[classes])
         if isinstance(templates, str):
@@ -60,9 +57,8 @@ class ZeroShotPrompts:
                 f'got {len(classes)} classes and templates {wrong or list(templates)}'
             )
         self.classes = [x.replace('_', ' ') for x in classes]
-        self.templates = list(templates)
         self.texts = [
-            template.replace('{}', name) for name in self.classes for template in self.templates
+            template.replace('{}', name) for name in self.classes for template in templates
         ]
 
     def class_rows(self, rows: Tensor, unit: bool) -> Tensor:
@@ -71,7 +67,7 @@ class ZeroShotPrompts:
         Source: Radford et al., ICML 2021, section 3.1.4: embeddings are made unit, averaged and,
         with ``unit``, made unit again.
         """
-        mean = rows.view(len(self.classes), len(self.templates), -1).mean(1)
+        mean = rows.view(len(self.classes), -1, rows.size(1)).mean(1)
         return normalize(mean, dim=1) if unit else mean
 
 
@@ -126,13 +122,10 @@ class ImageTextDualEncoder(BaseModel):
 
     def forward(self, inputs: Tensor, data_samples: Sequence | None = None, mode: str = 'tensor'):
         """Embed (``tensor``), compute the ``loss`` of, or ``predict`` (B, C, H, W) images."""
+        one_of('mode', mode, ('tensor', 'loss', 'predict'))
         if mode == 'tensor':
             return self.embed_images(inputs)
-        if mode == 'loss':
-            return self.loss(inputs, data_samples)
-        if mode == 'predict':
-            return self.predict(inputs, data_samples)
-        raise ValueError(f"mode={mode!r} is unknown; use 'tensor', 'loss' or 'predict'")
+        return getattr(self, mode)(inputs, data_samples)
 
     def train(self, mode: bool = True) -> 'ImageTextDualEncoder':
         """Switch the mode, and forget the embeddings of the classes."""
@@ -180,7 +173,8 @@ class ImageTextDualEncoder(BaseModel):
         similarities to the classes, and ``pred_label`` (1,).
         """
         images = self.embed_images(inputs)
-        texts = [_as_list(x.get('text')) for x in data_samples]
+        texts = [x.get('text') or [] for x in data_samples]
+        texts = [[x] if isinstance(x, str) else x for x in texts]
         joined = [text for own in texts for text in own]
         rows = self._embed_in_parts(joined) if joined else images[:0]
         rows = rows.split([len(own) for own in texts])
@@ -216,9 +210,3 @@ class ImageTextDualEncoder(BaseModel):
 
     def _finish(self, rows: Tensor) -> Tensor:
         return unit_rows(rows) if self.normalize else at_least_float32(rows)
-
-
-def _as_list(text: str | Sequence[str] | None) -> list[str]:
-    if text is None:
-        return []
-    return [text] if isinstance(text, str) else list(text)

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from mmrank.checks import check_at_least
-from mmrank.errors import UserError, UserImportError
+from mmrank.errors import UserError
+from mmrank.imports import required_package
 from mmrank.registry import MODELS
 
 
@@ -32,11 +33,6 @@ class ByteTokenizer:
 
     def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """(n, L) int64 tokens of n texts and an (n, L) bool mask, True at tokens; on the CPU."""
-        if isinstance(texts, str) or not all(isinstance(x, str) for x in texts):
-            raise TypeError(
-                f'texts must be a list of strings, got {type(texts).__name__} of '
-                f'{sorted({type(x).__name__ for x in texts})}'
-            )
         if not texts:
             tokens = torch.zeros(0, 2, dtype=torch.long)
             return tokens, tokens.bool()
@@ -70,11 +66,6 @@ class TextTransformer(BaseModule):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        if num_heads < 1 or channels < 1 or channels % num_heads:
-            raise ValueError(
-                f'channels must be a multiple of num_heads, got channels={channels!r} and '
-                f'num_heads={num_heads!r}'
-            )
         check_at_least(1, num_layers=num_layers)
         self.out_channels = channels
         self.tokenizer = ByteTokenizer(max_length)
@@ -82,8 +73,7 @@ class TextTransformer(BaseModule):
         self.positions = nn.Parameter(torch.empty(max_length, channels))
         for weights in (self.tokens.weight, self.positions):
             nn.init.normal_(weights, std=0.02)
-        with torch.no_grad():
-            self.tokens.weight[0] = 0
+        nn.init.zeros_(self.tokens.weight[0])
         # One layer after the other: copies would begin with equal weights.
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(
@@ -101,9 +91,8 @@ class TextTransformer(BaseModule):
 
     def forward(self, texts: list[str]) -> Tensor:
         """(n, W) floats of n strings; '' is allowed."""
-        tokens, mask = (
-            x.to(self.positions.device, non_blocking=True) for x in self.tokenizer(texts)
-        )
+        device = self.positions.device
+        tokens, mask = (x.to(device, non_blocking=True) for x in self.tokenizer(texts))
         x = self.tokens(tokens) + self.positions[: tokens.size(1)]
         for layer in self.layers:
             x = layer(x, src_key_padding_mask=~mask)
@@ -123,37 +112,20 @@ class HuggingFaceTextEncoder(BaseModule):
             Without a network set the environment variable ``HF_HUB_OFFLINE=1`` and pass a folder or
             a cached name.
         max_length: Most tokens of a text; iSogCLR's authors take 30.
-        revision: Commit, tag or branch of the hub from which the files come; a commit makes a
-            training repeatable. None: the main branch.
-
-    Raises:
-        UserError: Where weights of the folder lack a part of the model.
-        ValueError: Where the folder brings code of its own, which is not run.
     """
 
     def __init__(
-        self,
-        name_or_path: str,
-        max_length: int = 30,
-        init_cfg: dict | None = None,
-        revision: str | None = None,
+        self, name_or_path: str, max_length: int = 30, init_cfg: dict | None = None
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         check_at_least(3, max_length=max_length)
-        try:
+        install = "`pip install 'transformers<5'`, or use type='mmrank.TextTransformer'"
+        with required_package('transformers', "type='mmrank.HuggingFaceTextEncoder'", install):
             from transformers import AutoModel, AutoTokenizer
-        except ModuleNotFoundError as error:
-            if (error.name or '').partition('.')[0] != 'transformers':
-                raise
-            raise UserImportError(
-                "type='mmrank.HuggingFaceTextEncoder' needs transformers, which is not installed. "
-                "Fix: `pip install 'transformers<5'`, or use type='mmrank.TextTransformer'"
-            ) from error
-        # Without the second, transformers asks on the terminal whether to run code of the folder.
-        files = dict(revision=revision, trust_remote_code=False)
-        self.tokenizer = AutoTokenizer.from_pretrained(name_or_path, **files)
+        # Else transformers asks on the terminal whether to run code of the folder.
+        self.tokenizer = AutoTokenizer.from_pretrained(name_or_path, trust_remote_code=False)
         self.model, found = AutoModel.from_pretrained(
-            name_or_path, output_loading_info=True, **files
+            name_or_path, output_loading_info=True, trust_remote_code=False
         )
         # The pooler is not used.
         if missing := [x for x in found['missing_keys'] if not x.startswith('pooler.')]:

@@ -35,20 +35,10 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
                 f'loss_cls={type(self.loss_cls).__name__} is not a ranking loss; use the box head '
                 'itself, or a ranking loss such as mmrank.GradedAPLoss'
             )
-        if not self.with_cls:
-            raise ValueError('with_cls=False leaves no scores to rank; use the box head itself')
         if self.balance_boxes and box_average != 'rois':
             raise ValueError(
                 f'box_average={box_average!r} scales the box loss and balance_boxes=True removes '
                 'every scale again; set only one of them'
-            )
-        target = getattr(self.gradient_balance, 'target', None)
-        weighs_boxes = self.balance_boxes or target is not None or box_average != 'rois'
-        if not self.with_reg and weighs_boxes:
-            raise ValueError(
-                f'balance_boxes={self.balance_boxes}, balance_gradients={target} and '
-                f'box_average={box_average!r} weigh a box loss, but with_reg=False leaves the head '
-                'without one'
             )
         self.box_average = box_average
         self.box_input = self.loss_cls.box_input
@@ -59,11 +49,6 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
 
     def _collect_boxes(self) -> None:
         name = type(self.loss_cls).__name__
-        if not self.with_reg:
-            raise ValueError(
-                f'{name} requires the boxes of the positives, but with_reg=False leaves the head '
-                'without boxes; set it to True'
-            )
         if self.box_input == 'loss' and self.box_average != 'rois':
             raise ValueError(
                 f'box_average={self.box_average!r}: {name} computes the box loss itself; remove '
@@ -168,14 +153,10 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
             config does not set it.
         **kwargs: Arguments of the head, and
 
-            - ``balance_boxes`` (bool): multiply the box loss by the detached ratio of the losses
-              (Rank & Sort, ICCV 2021, section 4). Defaults to False.
-            - ``balance_gradients`` (float): scale the class part to this norm of its gradient over
-              the norm of the box gradient, see :class:`mmrank.state.GradientBalance`. Defaults to
-              None, the weights of the config.
+            - ``balance_boxes``, ``balance_gradients``: as in
+              :func:`mmrank.models.dense_heads.ListwiseHead`.
             - ``box_average`` (str): what the box loss is an average over: ``rois`` as in the host,
               where the weight of a positive falls with the number of proposals, or ``positives``.
-              Defaults to ``rois``.
     """
     host = host_class('head_type', head_type, 'mmdet.Shared2FCBBoxHead')
     from mmdet.models.roi_heads.bbox_heads import BBoxHead

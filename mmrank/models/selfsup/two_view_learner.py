@@ -83,10 +83,7 @@ class TwoViewLearner(BaseSelfSupervisor):
     ) -> list[DataSample]:
         """Put ``feature``, (D,), of (B, C, H, W) images into the data samples, or into new ones."""
         if not isinstance(inputs, Tensor):
-            raise ValueError(
-                f'evaluation needs one view of each image, got {len(inputs)}; leave MultiView out '
-                'of the pipeline'
-            )
+            raise UserError('evaluation needs one view of each image', 'leave MultiView out')
         feats = _vectors(self.backbone(inputs))
         if data_samples is None:
             data_samples = [DataSample() for _ in range(feats.size(0))]

@@ -80,10 +80,6 @@ class MLPTower(nn.Module):
 
     def __init__(self, stem: dict, stem_channels: int, channels: Sequence[int]) -> None:
         super().__init__()
-        if not channels:
-            raise ValueError(
-                'channels must name at least one layer; without one use the stem alone'
-            )
         self.stem = MODELS.build(stem)
         layers = []
         for before, after in pairwise([stem_channels, *channels]):

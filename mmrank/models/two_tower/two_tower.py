@@ -4,7 +4,7 @@ import torch
 from mmengine.model import BaseModel
 from torch import Tensor
 
-from mmrank.checks import check_at_least
+from mmrank.checks import check_at_least, one_of
 from mmrank.errors import UserError
 from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product
 from mmrank.losses.registered import build_loss
@@ -48,13 +48,10 @@ class TwoTower(BaseModel):
         batches of ``mmrank.TopKDataset`` and returns a dict for each left entity, with ``top_k``:
         (K,) int64 right entities, best first, -1 where there are no more.
         """
-        if mode == 'loss':
-            return self.loss(**batch)
-        if mode == 'predict':
-            return self.predict(**batch)
+        one_of('mode', mode, ('tensor', 'loss', 'predict'))
         if mode == 'tensor':
             return self.left(batch['left']), self.right(batch['right'])
-        raise ValueError(f"mode={mode!r} is unknown; use 'tensor', 'loss' or 'predict'")
+        return getattr(self, mode)(**batch)
 
     def train(self, mode: bool = True) -> 'TwoTower':
         """Switch the mode, and forget what was embedded for evaluation."""
@@ -70,22 +67,15 @@ class TwoTower(BaseModel):
         cols: Tensor,
         left_index: Tensor,
         right_index: Tensor,
-        is_positive: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Dict with ``loss`` of a batch of ``mmrank.InteractionDataset``.
 
         ``left`` and ``right`` are the distinct entities, ``rows`` and ``cols`` (B,) the entities of
-        the pairs, at the places ``left_index`` and ``right_index`` there. Batches of naive and
-        cross sampling, which have ``is_positive``, are refused.
+        the pairs, at the places ``left_index`` and ``right_index`` there.
         """
         self._check_towers()
-        if is_positive is not None:
-            raise ValueError(
-                f"{type(self.pair_loss).__name__} is for sampling='in_batch', but the data set "
-                'uses another sampling; change it, or call labelled_pair_loss of mmrank.functional '
-                "on model(mode='tensor', **batch)"
-            )
-        f, g = self.left(left), self.right(right)
+        f = self.left(left)
+        g = self.right(right)
         return dict(loss=self.pair_loss(f, g, rows, cols, left_index, right_index))
 
     @torch.no_grad()

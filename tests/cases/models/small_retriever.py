@@ -40,8 +40,7 @@ test_dataloader = dict(
 test_cfg = dict()
 test_evaluator = [
     dict(
-        type='mmrank.RetrievalMetric', recall_at=(1, 3),
-        gallery_per_class=1),
+        type='mmrank.RetrievalMetric', recall_at=(1, 3)),
     dict(type='Accuracy')]
 """
 

@@ -196,8 +196,7 @@ def kill_in_write(where: str, count: int) -> None:
     """Die in the ``count``-th write of a file named like ``where``.
 
     ``half``: a part of the temporary file is written; ``whole``: it is whole but has not got its
-    name; ``pointer``: the checkpoint has, the pointer
-    file has not.
+    name; ``pointer``: it has, and the pointer file does not name it.
     """
     seen = {'fsync': 0, 'replace': 0}
     fsync, replace = os.fsync, os.replace
@@ -217,12 +216,13 @@ def kill_in_write(where: str, count: int) -> None:
             fsync(descriptor)
 
         def replace(self, source, target):
-            is_pointer = Path(target).name == 'last_checkpoint'
-            if is_pointer == (where == 'pointer'):
-                seen['replace'] += 1
-                if where != 'half' and seen['replace'] == count:
-                    _die()
+            seen['replace'] += 1
+            is_due = seen['replace'] == count
+            if where == 'whole' and is_due:
+                _die()
             replace(source, target)
+            if where == 'pointer' and is_due:
+                _die()
 
     atomic_file_module.os = FakeOs()
 

@@ -81,7 +81,7 @@ def isogclr(folder: Path) -> Config:
 
 def two_tower(folder: Path) -> Config:
     """Two embedding tables with the in-batch loss: 12 epochs of 7."""
-    from interactions import InteractionsSpec, write_interactions
+    from make_interactions import InteractionsSpec, write_interactions
 
     write_interactions(folder / 'pairs', InteractionsSpec())
     cfg = Config.fromfile(CONFIGS / 'in_batch' / 'two-tower8_unbiased-logistic_synthetic.py')

@@ -1,6 +1,5 @@
 """Labels without images: data sets of them, and data samples of mmpretrain."""
 
-import numpy as np
 from mmengine.dataset import BaseDataset
 
 
@@ -22,10 +21,6 @@ class Labels(list):
         super().__init__(labels)
         self.metainfo = dict(classes=classes)
 
-    def get_gt_labels(self):
-        """The labels of all items."""
-        return np.array(self)
-
     def get_data_info(self, index):
         """An item."""
         return dict(gt_label=self[index])
@@ -41,7 +36,3 @@ class LabelledItems(BaseDataset):
     def load_data_list(self):
         """The items."""
         return [dict(item) for item in self.items]
-
-    def get_gt_labels(self):
-        """The labels of all items."""
-        return np.array([item['gt_label'] for item in self.items])

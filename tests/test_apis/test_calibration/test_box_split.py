@@ -15,6 +15,7 @@ from calibration.box_split import BoxSplit
 from calibration.fitting import METHODS, fit_calibration
 from mmrank.apis.coco.box_evaluation import match_boxes
 from mmrank.errors import UserError
+from mmrank.evaluation.coco_index import coco_index
 
 
 def brute_force(document, boxes, classes, iou=0.5):
@@ -110,17 +111,10 @@ def test_ap_is_equal_to_the_last_bit(method, split):
 
 def test_ap_by_faster_coco_eval_is_equal_to_the_last_bit(data, split):
     pytest.importorskip('faster_coco_eval')
-    from mmrank.apis.coco.evaluators import find_evaluator
-
-    fast = find_evaluator()
     calibration = fit_calibration(split.judged, min_each=3)
     figures = []
     for boxes in (split.boxes, split.calibrated(calibration)):
-        truth = fast.coco_class()
-        truth.dataset = json.loads(json.dumps(data[0]))
-        truth.createIndex()
-        found = match_boxes(truth, [dict(x) for x in boxes], fast.eval_class)
-        figures.append(found.eval)
+        figures.append(match_boxes(coco_index(data[0]), boxes, fast=True).eval)
     for key in ('precision', 'recall'):
         one, two = (np.asarray(x[key]) for x in figures)
         assert np.array_equal(one, two)

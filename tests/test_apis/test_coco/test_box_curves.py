@@ -14,7 +14,7 @@ from mmrank.apis.coco.tables import comparison_rows, rich_table, write_tables
 
 def test_curves_are_those_of_pycocotools(evaluations):
     for evaluation in evaluations.values():
-        curves = PRCurves.from_coco_eval(evaluation)
+        curves = PRCurves.of(evaluation)
         stats = evaluation.stats
         assert curves.average_precision() == pytest.approx(stats[0])
         assert curves.average_precision(0.5) == pytest.approx(stats[1])
@@ -33,7 +33,7 @@ def test_perfect_and_absent_predictions(shapes):
         {k: a[k] for k in ('image_id', 'category_id', 'bbox')} | {'score': 1.0}
         for a in truth.dataset['annotations']
     ]
-    curves = PRCurves.from_coco_eval(evaluate_boxes(truth, perfect))
+    curves = PRCurves.of(evaluate_boxes(truth, perfect))
     assert curves.average_precision() == pytest.approx(1.0)
     nothing = evaluate_boxes(truth, [])
     assert summary(nothing)['mAP'] == 0
@@ -49,14 +49,14 @@ def test_class_without_objects_is_left_out(shapes):
     other = COCO()
     other.dataset = document
     other.createIndex()
-    with_ghost = PRCurves.from_coco_eval(evaluate_boxes(other, models['good']))
-    without = PRCurves.from_coco_eval(evaluate_boxes(truth, models['good']))
+    with_ghost = PRCurves.of(evaluate_boxes(other, models['good']))
+    without = PRCurves.of(evaluate_boxes(truth, models['good']))
     assert np.isnan(with_ghost.average_precision(0.5, 'ghost'))
     assert with_ghost.average_precision() == pytest.approx(without.average_precision())
 
 
 def test_unknown_curve_is_refused(evaluations):
-    curves = PRCurves.from_coco_eval(evaluations['good'])
+    curves = PRCurves.of(evaluations['good'])
     with pytest.raises(ValueError, match='no class'):
         curves.curve(name='zebra')
     with pytest.raises(ValueError, match='no IoU threshold'):
@@ -66,7 +66,7 @@ def test_unknown_curve_is_refused(evaluations):
 @pytest.mark.slow
 def test_pictures_are_drawn(shapes, evaluations, is_drawn, tmp_path):
     root, *_ = shapes
-    curves = {n: PRCurves.from_coco_eval(e) for n, e in evaluations.items()}
+    curves = {n: PRCurves.of(e) for n, e in evaluations.items()}
     assert is_drawn(plot_pr_curves(curves, tmp_path / 'deep' / 'pr.png'))
     path = draw_detections(evaluations, root / 'val', tmp_path / 'boxes.png', num_images=2)
     assert is_drawn(path)

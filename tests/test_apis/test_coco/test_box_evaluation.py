@@ -14,22 +14,26 @@ from mmrank.apis.coco.box_evaluation import (
     evaluate_boxes,
     load_ground_truth,
     load_predictions,
+    match_boxes,
     summary,
 )
-from mmrank.apis.coco.evaluators import PYCOCOTOOLS, find_evaluator
 from mmrank.apis.coco.pr_curves import PRCurves
 from mmrank.errors import UserError
+from mmrank.evaluation.coco_index import PYCOCOTOOLS, coco_index, fast_evaluator
 
 GOOD = {'image_id': 1, 'category_id': 3, 'bbox': [0, 1, 20, 30], 'score': 0.5}
 
 
 def check(*boxes):
-    check_predictions(list(boxes), {1, 2}, {3, 6}, 'predictions of x')
+    images = {1: dict(width=100, height=60), 2: {}}
+    check_predictions(list(boxes), images, {3, 6}, 'predictions of x')
 
 
 def test_good_boxes_pass():
     check()
     check(GOOD, {**GOOD, 'bbox': [-5.0, 0.0, 0.0, 1.0], 'score': -3})
+    # Beyond the image, but not as corners; of an image without a size.
+    check({**GOOD, 'bbox': [60, 30, 90, 20]}, {**GOOD, 'image_id': 2, 'bbox': [0, 0, 999, 999]})
 
 
 @pytest.mark.parametrize(
@@ -37,13 +41,18 @@ def test_good_boxes_pass():
     [
         ('image_id', 99, r'1 image_id of the predictions of x .*\[99\]'),
         ('category_id', 0, r'category_id .*\[0\].*start at 0'),
-        ('bbox', [0, 0, 10], 'not always four numbers'),
-        ('bbox', None, 'not always four numbers'),
-        ('bbox', [0, 0, 10, 'ten'], 'not always four numbers'),
-        ('score', None, 'are not finite.*index 1.*score None'),
-        ('score', float('nan'), 'are not finite.*index 1.*score nan'),
-        ('bbox', [0, 0, float('inf'), 1], 'are not finite'),
+        ('bbox', [0, 0, 10], 'four finite numbers'),
+        ('bbox', None, 'four finite numbers'),
+        ('bbox', [0, 0, 10, 'ten'], 'four finite numbers'),
+        ('bbox', ['0', '0', '9', '9'], r"four finite.*index 1.*\['0', '0', '9', '9'\].*not texts"),
+        ('bbox', '0123', 'four finite numbers'),
+        ('bbox', [0, 0, 10, True], 'four finite numbers'),
+        ('bbox', [0, 0, float('inf'), 1], 'four finite numbers'),
+        ('score', '0.9', 'index 1.*score 0.9.*not texts'),
+        ('score', None, 'index 1.*score None'),
+        ('score', float('nan'), 'index 1.*score nan.*NaN comes from the model'),
         ('bbox', [50, 50, -10, 5], r'negative width.*\[50, 50, -10, 5\]'),
+        ('bbox', [60, 30, 90, 50], r'1 of the .* beyond their images.*index 1: .*\[60, 30, 90, 50'),
     ],
 )
 def test_a_bad_field_is_named(field, value, match):
@@ -52,12 +61,9 @@ def test_a_bad_field_is_named(field, value, match):
     assert 'Fix: ' in str(caught.value)
 
 
-def test_file_is_read_and_may_be_changed(tmp_path):
-    path = write_json(tmp_path / 'x.bbox.json', [GOOD])
-    assert load_predictions(path) == [GOOD]
-    boxes = [GOOD]
-    load_predictions(boxes)[0]['id'] = 1
-    assert 'id' not in GOOD
+def test_fractions_of_an_image_are_refused():
+    with pytest.raises(UserError, match='2 of the .* within one pixel.*Fix: multiply by the width'):
+        check({**GOOD, 'bbox': [0.2, 0.1, 0.5, 0.5]}, {**GOOD, 'bbox': [0, 0, 1, 1]})
 
 
 @pytest.mark.parametrize(
@@ -118,7 +124,7 @@ def test_ids_of_objects_may_start_anywhere(tmp_path, first):
     expected = evaluate_boxes(write_json(tmp_path / 'ann.json', document), boxes)
     for number, ann in enumerate(document['annotations']):
         ann['id'] = first + (str(number) if first == 'a' else number)
-    truth = PYCOCOTOOLS.load_truth(write_json(tmp_path / 'b.json', document))
+    truth = coco_index(document)  # -3 and texts are refused by the check
     found = evaluate_boxes(truth, boxes)
     assert summary(found) == pytest.approx(summary(expected), nan_ok=True)
     assert found.stats[0] > 0.5
@@ -135,23 +141,18 @@ def name_images(document, boxes, names):
         box['image_id'] = ids[box['image_id']]
 
 
-@pytest.mark.parametrize('eval_name', ['pycocotools', 'faster-coco-eval'])
+@pytest.mark.parametrize('fast', [False, True])
 @pytest.mark.parametrize(
     'name', [lambda i: 2**63 + 5 * i, lambda i: f'{i:02}', lambda i: i if i % 2 else str(i)]
 )
-def test_ids_of_images_may_be_anything(tmp_path, name, eval_name, monkeypatch):
-    if eval_name == 'pycocotools':
-        monkeypatch.setitem(sys.modules, 'faster_coco_eval', None)
-    else:
+def test_ids_of_images_may_be_anything(name, fast):
+    if fast:
         pytest.importorskip('faster_coco_eval')
-    evaluator = find_evaluator()
-    assert evaluator.name == eval_name
     document = make_document(0, objects=2)
     boxes = make_predictions(document, 0, 0.2, 1)
 
     def evaluate():
-        truth = evaluator.load_truth(write_json(tmp_path / 'ann.json', document))
-        return evaluator.evaluate(truth, boxes)
+        return match_boxes(coco_index(document), boxes, fast=fast)
 
     expected = evaluate()
     names = [*map(name, range(len(document['images'])))]
@@ -159,8 +160,8 @@ def test_ids_of_images_may_be_anything(tmp_path, name, eval_name, monkeypatch):
     found = evaluate()
     assert np.array_equal(found.eval['precision'], expected.eval['precision'])
     assert found.stats[0] > 0.1
-    by_class = PRCurves.from_coco_eval(expected).by_class()
-    assert PRCurves.from_coco_eval(found).by_class() == pytest.approx(by_class, nan_ok=True)
+    by_class = PRCurves.of(expected).by_class()
+    assert PRCurves.of(found).by_class() == pytest.approx(by_class, nan_ok=True)
     assert {x['image_id'] for x in found.cocoDt.dataset['annotations']} <= {*names}
     assert {*found.cocoDt.imgToAnns} <= {*found.cocoGt.imgs} == {*names}
     assert {x['image_id'] for x in found.evalImgs or () if x} <= {*names}
@@ -174,3 +175,53 @@ def test_ids_of_objects_past_a_double(tmp_path):
     evaluation = evaluate_boxes(truth, make_predictions(document, 0, 0.0, 0))
     classes = [class_matches(evaluation, cat_id, 0) for cat_id in truth.getCatIds()]
     assert sum(matches.is_right.sum() for matches in classes) > 10
+
+
+def evaluate_by_both(ann_file, boxes):
+    """Evaluations by pycocotools and by faster-coco-eval, whose figures are equal."""
+    pytest.importorskip('faster_coco_eval')
+    assert fast_evaluator()[0] == 'faster-coco-eval'
+    truth = load_ground_truth(ann_file)
+    found = [match_boxes(truth, boxes, fast=fast) for fast in (False, True)]
+    for key in ('precision', 'recall'):
+        one, two = (np.asarray(x.eval[key]) for x in found)
+        np.testing.assert_allclose(one, two, rtol=0, atol=1e-6)
+    return found
+
+
+@pytest.mark.parametrize(
+    ('seed', 'jitter', 'objects', 'false'),
+    # Few and many boxes, exact ones, none of a class, above 100 an image.
+    [(0, 0.05, 6, 2), (1, 0.0, 2, 0), (2, 0.2, 1, 1), (3, 0.1, 3, 130)],
+)
+def test_evaluators_agree(tmp_path, seed, jitter, objects, false):
+    document = make_document(seed, objects=objects)
+    boxes = make_predictions(document, seed, jitter, false)
+    slow, fast = evaluate_by_both(write_json(tmp_path / 'ann.json', document), boxes)
+    # Not by comparing nothing: the figures are there and differ.
+    figures = summary(fast)
+    assert len(figures) == 12
+    assert figures == pytest.approx(summary(slow), abs=1e-6, nan_ok=True)
+    assert 0 < figures['mAP'] <= 1
+    assert np.asarray(fast.eval['precision']).shape == (10, 101, 5, 4, 3)
+
+
+def test_evaluators_agree_on_nothing_found(tmp_path):
+    path = write_json(tmp_path / 'ann.json', make_document())
+    slow, fast = evaluate_by_both(path, [])
+    assert summary(fast) == pytest.approx(summary(slow), abs=0, nan_ok=True)
+    assert summary(fast)['AR100'] == 0
+
+
+def test_boxes_are_left_as_they_are(tmp_path):
+    document = make_document()
+    boxes = make_predictions(document)
+    path = write_json(tmp_path / 'ann.json', document)
+    before = [dict(box) for box in boxes]
+    match_boxes(load_ground_truth(path), boxes)
+    assert boxes == before
+
+
+def test_faster_is_optional(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'faster_coco_eval', None)
+    assert fast_evaluator() is PYCOCOTOOLS

@@ -1,4 +1,4 @@
-"""Maps of embeddings and histograms of class sizes."""
+"""Maps of embeddings."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmrank.apis.retrieval import maps
-from mmrank.apis.retrieval.maps import choose_samples, neighbour_purity, plot_class_counts
+from mmrank.apis.retrieval.maps import _neighbour_purity, choose_samples
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
 
 TOOL = Path(__file__).resolve().parents[3] / 'tools/analysis_tools/embedding_map.py'
@@ -33,7 +32,7 @@ def test_purity_against_a_loop():
         others = [j for j in range(30) if j != i]
         nearest = min(others, key=lambda j: distances[i, j])
         hits += labels[nearest] == labels[i]
-    assert neighbour_purity(distances, labels) == pytest.approx(100 * hits / 30)
+    assert _neighbour_purity(distances, labels) == pytest.approx(100 * hits / 30)
     assert distances[0, 0] == 0  # not changed
 
 
@@ -70,22 +69,3 @@ def test_tool(tmp_path, run_script):
     assert status == 2
     assert '60 samples are too few' in error
     assert 'Fix:' in error
-
-
-@pytest.mark.parametrize('largest', [1, 2, 7, 40, 41, 1000, 99_999])
-def test_every_number_falls_into_one_bar(largest):
-    edges = maps._edges(largest)
-    sizes = np.arange(1, largest + 1)
-    counted, _ = np.histogram(sizes, bins=edges)
-    assert counted.sum() == largest
-    assert (counted > 0).all()
-    assert len(edges) < 120
-
-
-@pytest.mark.parametrize(
-    'histograms',
-    [{'train': {2: 5, 3: 1}, 'test': {9: 4}}, {'train': {1: 3, 800: 1}}, {'train': {}}, {}],
-)
-def test_a_picture_is_written(tmp_path, histograms):
-    path = plot_class_counts(histograms, tmp_path / 'new' / 'counts.png')
-    assert path.read_bytes().startswith(b'\x89PNG')

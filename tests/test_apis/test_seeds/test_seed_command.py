@@ -10,14 +10,14 @@ from tiny_tool_run import environment
 
 import run_seeds
 from mmrank.apis.common.records import read_curve_rows, read_final_rows
-from mmrank.apis.seeds.executors import LocalExecutor
+from mmrank.apis.seeds.runs import RunQueue
 
 
 @pytest.fixture
 def call(tmp_path, monkeypatch):
     """Call the command with the fake training; give status and output."""
     # A fake training is over in a moment.
-    monkeypatch.setattr(LocalExecutor, 'poll_seconds', 0.01)
+    monkeypatch.setattr(RunQueue, 'poll_seconds', 0.01)
     monkeypatch.setattr('mmrank.apis.seeds.runs.SCRIPT', (str(write_training(tmp_path)),))
     for name in 'ab':
         (tmp_path / f'{name}.py').write_text(
@@ -47,7 +47,7 @@ def test_report_is_written(call, tmp_path):
     assert output.count('done in') == 6
     report = (tmp_path / 'out' / 'report.md').read_text()
     assert '| b | acc ↑ | 3 | **0.6013 ± 0.0012** | +0.1000' in report
-    for name in ('summary.csv', 'runs.csv', 'boxplot.png'):
+    for name in ('runs.csv', 'boxplot.png'):
         assert (tmp_path / 'out' / name).stat().st_size > 100
 
 
@@ -86,7 +86,11 @@ def test_report_only_trains_nothing(call, tmp_path):
 
 @pytest.mark.parametrize(
     ('arguments', 'changes', 'message'),
-    [((), {'seeds': []}, '`seeds` is empty'), (('--jobs', '0'), {}, '`jobs` is 0')],
+    [
+        ((), {'seeds': []}, '`seeds: ..` does'),
+        (('--jobs', '0'), {}, '`jobs` is 0'),
+        (('--retries', '-1'), {}, '`retries` is -1'),
+    ],
 )
 def test_wrong_arguments_are_named(call, arguments, changes, message):
     with pytest.raises(ValueError, match=message):

@@ -84,78 +84,72 @@ def test_a_changed_config_or_option_changes_the_folder(content, config):
 def test_a_plan_is_read(content, tmp_path):
     (tmp_path / 'plan.yaml').write_text(yaml.safe_dump(content))
     assert read_plan(tmp_path / 'plan.yaml') == parse_plan(content)
-    (tmp_path / 'plan.yaml').write_text('a: [')
-    with pytest.raises(UserError, match='plan.yaml cannot be read'):
-        read_plan(tmp_path / 'plan.yaml')
+
+
+def refused(content):
+    with pytest.raises(UserError, match='Fix: ') as caught:
+        parse_plan(content).final_runs()
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
-        ({'methods': []}, '`methods` is empty'),
-        ({'seeds': []}, '`seeds` is empty'),
-        ({'seeds': [1, 1]}, 'a seed twice'),
-        ({'seeds': ['x']}, 'a list of integers'),
-        ({'metrics': []}, '`metrics` is empty'),
-        ({'baseline': 'c'}, "`baseline` 'c' is not one of the methods"),
-        ({'lower_better': ['loss']}, "`lower_better` names \\['loss'\\]"),
-        ({'seeds': [9, 10]}, 'share \\[10\\].*Use other seeds'),
-        ({'tune': {}}, '`tune.seeds` is empty'),
-        ({'tune': {'grid': {LR: 0.1}, 'seeds': [9]}}, 'set a list'),
-        ({'folds': [{'fold': 0}]}, '`folds` has 1 entries and `seeds` 3'),
-        ({'folds': [3]}, r'`folds\[0\]` is 3: set key: value'),
-        ({'sedes': [1]}, "unknown fields \\['sedes'\\]"),
-        *(({'seeds': x}, 'integers from 0') for x in ('12', [1.5], [True], True, [-1], [2**32])),
-        *(({'metrics': x}, '`metrics` is .*names') for x in (5, None, [5], {'a': 1}, [''])),
-        *(({'scale': x}, '`scale` is ') for x in ('x', None, [1], math.nan, 0, -1, True)),
-        *(({'out_dir': x}, '`out_dir` is ') for x in (5, None, '', ['a'], 'a\0')),
-        *(({'tune': x}, '`tune` is ') for x in (5, [1], 'x')),
-        *(({'folds': x}, '`folds` is ') for x in (5, {'a': 1})),
-        ({'tune': {'metric': [1]}}, '`tune.metric` is '),
-        ({'tune': {'grid': {LR: {'b': 1}}, 'seeds': [9]}}, 'set a list of values'),
-        ({'lower_better': 5}, '`lower_better` is '),
-        ({'methods': {'a': 'b'}}, '`methods` is '),
-        ({'methods': [5]}, '`methods` has 5'),
-        ({'allow_shared_split': 'no'}, 'set true or false'),
-        ({'executor': 5}, '`executor` is 5'),
+        ({'methods': []}, '`methods: []`'),
+        ({'seeds': []}, '`seeds: []`'),
+        ({'metrics': []}, '`metrics: []`'),
+        ({'baseline': 'c'}, '`baseline: c`'),
+        ({'lower_better': ['loss']}, "`lower_better: ['loss']`"),
+        ({'seeds': [9, 10]}, 'share [10]'),
+        ({'tune': {}}, '`tune.seeds: []`'),
+        ({'folds': [{'fold': 0}]}, '`seeds: [0, 1, 2] for 1 folds`'),
+        ({'tune': {'folds': [3], 'seeds': [9]}}, '`tune.folds: [3]`'),
+        ({'folds': [3]}, '`folds[0]` is 3'),
+        ({'sedes': [1]}, "unknown fields ['sedes']"),
+        ({3: 1, 'tune': {'sedes': [1]}}, "unknown fields ['3', 'tune.sedes']"),
+        ({'seeds': [1, 1]}, 'twice'),
+        *(({'seeds': x}, '`seeds` is') for x in ('12', [1.5], [True], True, [-1], [2**32], None)),
+        *(({'metrics': x}, '`metrics` is') for x in (5, None, [5], {'a': 1}, [''])),
+        *(({'scale': x}, '`scale` is') for x in ('x', None, [1], math.nan, 0, -1, True)),
+        *(({'out_dir': x}, '`out_dir` is') for x in (5, None, '', ['a'], 'a\0')),
+        *(({'tune': x}, '`tune` is') for x in (5, [1], 'x')),
+        *(({'folds': x}, '`folds` is') for x in (5, {'a': 1})),
+        ({'tune': {'metric': [1]}}, '`metric` is'),
+        ({'tune': {'grid': {LR: 0.1}, 'seeds': [9]}}, f'`tune.grid.{LR}` is 0.1'),
+        ({'tune': {'grid': {LR: {'b': 1}}, 'seeds': [9]}}, f'`tune.grid.{LR}` is'),
+        ({'lower_better': 5}, '`lower_better` is'),
+        ({'methods': {'a': 'b'}}, '`methods` is'),
+        ({'methods': [5]}, '`methods` is 5'),
+        ({'methods': [['a.py']]}, "`methods` is ['a.py']"),
+        ({'allow_shared_split': 'no'}, '`allow_shared_split` is'),
+        *(({'methods': [{'config': x}]}, '`config` is') for x in (None, 5, ['a.py'])),
+        *(
+            ({'methods': [{'config': 'x.py', 'name': x}]}, '`name` is')
+            for x in ('a/b', '.', '..', '', 5, 'a\0', 'a' * 300)
+        ),
+        ({'methods': [{'config': 'x.py', 'seed': 1}]}, "unknown fields ['seed']"),
+        ({'methods': [{'config': 'x.py', 'cfg_options': 'a=1'}]}, '`x.cfg_options` is'),
+        ({'methods': ['x/a.py', 'y/a.py']}, 'a name of its own for each'),
+        ({'methods': ['absent.py']}, "'absent.py' does not exist"),
+        ({'methods': ['a\0.py']}, '`name` is'),
     ],
 )
 def test_a_wrong_plan_is_refused(content, change, message):
-    with pytest.raises(ValueError, match=message):
-        parse_plan({**content, **change})
-
-
-@pytest.mark.parametrize(
-    ('method', 'message'),
-    [
-        ({'name': 'a'}, '`methods.config` is None'),
-        *(({'config': 'x.py', 'name': x}, 'letters, digits') for x in ('a/b', '.', '..', '')),
-        ({'config': 'x.py', 'seed': 1}, "unknown fields \\['seed'\\]"),
-        ({'config': 'x.py', 'cfg_options': 'lr=1'}, 'key: value'),
-    ],
-)
-def test_a_wrong_method_is_refused(content, method, message):
-    content['methods'] = [method]
-    with pytest.raises(ValueError, match=message):
-        parse_plan(content)
-
-
-def test_two_methods_of_a_name_are_refused(content):
-    content['methods'][1]['name'] = 'a'
-    with pytest.raises(ValueError, match='Name each differently'):
-        parse_plan(content)
-
-
-def test_a_missing_config_is_named(content):
-    content['methods'] = [{'config': 'absent.py'}]
-    with pytest.raises(ValueError, match=r"'absent\.py' does not exist"):
-        parse_plan(content).final_runs()
+    assert message in refused({**content, **change})
 
 
 def test_a_broken_config_is_named(content, config):
     config.write_text('x = 1 +')
-    with pytest.raises(ValueError, match=r'base\.py cannot be read'):
-        parse_plan(content).final_runs()
+    assert 'base.py cannot be read' in refused(content)
+
+
+@pytest.mark.parametrize('text', ['a: [', '', '- a', 'a', 'a: &x [*x]', '\udcff'])
+def test_a_file_that_is_no_plan_is_one_message(tmp_path, text):
+    path = tmp_path / 'plan.yaml'
+    path.write_bytes(text.encode(errors='surrogateescape'))
+    for file in (path, tmp_path / 'absent.yaml', tmp_path):
+        with pytest.raises(UserError, match='Fix: '):
+            read_plan(file)
 
 
 def test_tuning_on_the_test_data_is_refused(content, config):
@@ -251,6 +245,3 @@ def test_some_folds_can_decide_for_all(content):
     chosen, rows = choose(plan, outcomes)
     assert chosen == {('b', fold): {LR: '1'} for fold in range(3)}
     assert [row['n'] for row in rows] == [4, 4, 4]
-    content['tune']['folds'] = [3]
-    with pytest.raises(ValueError, match=r'names \[3\].*has 3 folds'):
-        parse_plan(content)

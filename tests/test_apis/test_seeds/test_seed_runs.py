@@ -1,39 +1,43 @@
-"""Runs side by side: resuming, failing, interrupting."""
+"""Runs side by side: resuming, failing, dying, interrupting."""
 
 import json
 import os
 import sys
 import time
-from functools import partial
 
 import pytest
 from fake_training import plan_of_one, write_training
 
-from mmrank.apis.seeds.executors import LocalExecutor, count_cores
-from mmrank.apis.seeds.runs import SCRIPT, RunQueue, build_command, parse_progress, read_result
+from mmrank.apis.seeds.runs import (
+    SCRIPT,
+    RunQueue,
+    build_command,
+    count_cores,
+    parse_progress,
+    read_result,
+)
+from mmrank.apis.seeds.train_and_test import _read_curve
+from mmrank.errors import UserError
 
 
 @pytest.fixture
-def fake(tmp_path, monkeypatch):
-    """Runs are of a script that behaves like a training."""
-    monkeypatch.setattr('mmrank.apis.seeds.runs.SCRIPT', (str(write_training(tmp_path)),))
+def make_queue(tmp_path, monkeypatch):
+    """Make a queue and its runs, with what the fake training, or another script, is to do."""
+    monkeypatch.setattr(RunQueue, 'poll_seconds', 0.02)
+
+    def make(seeds=(0,), jobs=1, script=None, **options):
+        path = write_training(tmp_path)
+        if script:
+            path.write_text(script)
+        monkeypatch.setattr('mmrank.apis.seeds.runs.SCRIPT', (str(path),))
+        plan = plan_of_one(tmp_path, [*seeds], **options)
+        return RunQueue(plan, jobs=jobs), plan.final_runs()
+
+    return make
 
 
-@pytest.fixture
-def make_plan(tmp_path):
-    """Make a plan of one method with the given options."""
-    return partial(plan_of_one, tmp_path)
-
-
-def quick(**options):
-    """This machine, looked at often."""
-    executor = LocalExecutor(**options)
-    executor.poll_seconds = 0.02
-    return executor
-
-
-def test_command(make_plan):
-    (run,) = make_plan(seeds=[5], lr='1e-4').final_runs()
+def test_command(tmp_path):
+    (run,) = plan_of_one(tmp_path, [5], lr='1e-4').final_runs()
     assert build_command(run) == [
         *(sys.executable, *SCRIPT, run.config, '--work-dir', str(run.folder)),
         *('--split', 'test', '--cfg-options', 'randomness.seed=5', 'lr=1e-4'),
@@ -41,57 +45,101 @@ def test_command(make_plan):
 
 
 @pytest.mark.parametrize('chosen', [None, '3'])
-@pytest.mark.usefixtures('fake')
-def test_cores_are_shared_out(make_plan, monkeypatch, chosen):
-    monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
+def test_cores_are_shared_out(make_queue, monkeypatch, chosen):
+    for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS'):
+        monkeypatch.delenv(name, raising=False)
     if chosen:
         monkeypatch.setenv('OMP_NUM_THREADS', chosen)
-    plan = make_plan()
-    runs = plan.final_runs()
-    RunQueue(plan, quick(jobs=2)).run(runs)
+    queue, runs = make_queue(seeds=range(3), jobs=2)
+    queue.run(runs)
     found = [json.loads(r.result_file.read_text())['metrics'] for r in runs]
     threads = chosen or str(max(1, count_cores() // 2))
     assert {metrics['threads'] for metrics in found} == {threads}
 
 
-def test_an_interrupt_ends_the_commands(make_plan, tmp_path, monkeypatch):
-    script = tmp_path / 'hang.py'
-    script.write_text(
+def test_a_run_that_dies_is_finished_and_one_that_fails_reported(make_queue):
+    queue, runs = make_queue(seeds=range(3), jobs=2, die=0, fail=1)
+    deaths = {}
+    queue.on_again = lambda run, fault: deaths.update({run.seed: fault})
+    good, bad, other = queue.run(runs)
+    assert good.metrics['number'] == 0
+    assert other.metrics['number'] == 2
+    assert bad.metrics is None
+    assert 'exit status 1 (started 2 times)' in bad.error
+    assert 'something broke' in bad.error
+    assert deaths == {0: 'killed by signal 9', 1: 'exit status 1'}
+    assert [int((run.folder / 'count').read_text()) for run in runs] == [2, 2, 1]
+    log = (runs[0].folder / 'output.log').read_text()
+    assert log.index('start 1 of') < log.index('start 2 of')
+    # The next call finds what is finished, and tries the other one again.
+    again = queue.run(runs)
+    assert [x.seconds == 0 for x in again] == [True, False, True]
+
+
+def test_a_result_counts_however_its_command_ended(make_queue):
+    script = (
+        'import pathlib, sys\n'
+        'pathlib.Path(sys.argv[3], "result.json").write_text(\'{"metrics": {"number": 1}}\')\n'
+        'sys.exit(7)\n'
+    )
+    queue, runs = make_queue(script=script)
+    (outcome,) = queue.run(runs)
+    assert (outcome.metrics, outcome.error) == ({'number': 1.0}, '')
+
+
+def test_an_interrupt_ends_the_commands(make_queue):
+    script = (
         'import os, pathlib, sys, time\n'
         "pathlib.Path(sys.argv[3], 'pid').write_text(str(os.getpid()))\n"
         'time.sleep(60)\n'
     )
-    plan = make_plan(seeds=[0])
-    (run,) = plan.final_runs()
+    queue, (run,) = make_queue(script=script)
+    pid = run.folder / 'pid'
 
     def interrupt(_, text):
-        if (run.folder / 'pid').exists():
+        if pid.exists() and pid.read_text():
             raise KeyboardInterrupt
 
-    monkeypatch.setattr('mmrank.apis.seeds.runs.SCRIPT', (str(script),))
-    queue = RunQueue(plan, quick())
     queue.on_progress = interrupt
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         queue.run([run])
     assert time.monotonic() - start < 30
     with pytest.raises(ProcessLookupError):
-        os.kill(int((run.folder / 'pid').read_text()), 0)
+        os.kill(int(pid.read_text()), 0)
 
 
-def test_missing_metric_names_those_that_are_there(make_plan):
-    (run,) = make_plan(seeds=[0]).final_runs()
-    assert read_result(run) is None
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('{"metrics": {"coco/bbox_mAP": 0.4}}', r'has no metric acc.*coco/bbox_mAP'),
+        ('{"metr', 'is damaged. Fix: remove it'),
+        ('', 'is damaged. Fix: remove it'),
+        ('{}', 'is damaged. Fix: remove it'),
+        ('[1]', 'is damaged. Fix: remove it'),
+        ('\udcff', 'is damaged. Fix: remove it'),
+        ('[' * 100_000, 'is damaged. Fix: remove it'),
+        ('{"metrics": [0.5]}', 'is damaged. Fix: remove it'),
+        ('{"metrics": {"acc": "0.5"}}', "acc is '0.5'. Fix: "),
+        ('{"metrics": {"acc": NaN, "other": Infinity}}', 'acc is nan. Fix: '),
+        (f'{{"metrics": {{"acc": {"9" * 400}}}}}', 'acc is 9999.*Fix: '),
+    ],
+)
+def test_a_damaged_result_is_named(make_queue, text, message):
+    queue, (run,) = make_queue(metric='acc')
     run.folder.mkdir(parents=True)
-    run.result_file.write_text('{"metrics": {"coco/bbox_mAP": 0.4}}')
-    with pytest.raises(ValueError, match='coco/bbox_mAP'):
+    run.result_file.write_text(text, errors='surrogateescape')
+    with pytest.raises(UserError, match=message):
         read_result(run, ['acc'])
-    run.result_file.write_text('{"metr')
-    with pytest.raises(ValueError, match='delete it'):
-        read_result(run, ['acc'])
-    run.result_file.write_text('{"metrics": {"acc": NaN, "loss": 1, "other": Infinity}}')
-    with pytest.raises(ValueError, match='acc is nan. Fix: '):
-        read_result(run, ['acc'])
+    (outcome,) = queue.run([run])
+    assert outcome.metrics is None
+    assert 'Fix: ' in outcome.error
+
+
+def test_figures_that_are_not_asked_for_may_be_anything(make_queue):
+    _, (run,) = make_queue()
+    run.folder.mkdir(parents=True)
+    run.result_file.write_text('{"metrics": {"acc": NaN, "loss": 1, "name": "x"}}')
     assert read_result(run, ['loss']) == {'loss': 1.0}
 
 
@@ -99,30 +147,25 @@ def test_progress_is_read_from_the_log():
     assert parse_progress('loading') == 'starting'
     log = (
         'mmengine - INFO - Epoch(train)   [3][ 10/52]  lr: 1.0e-04  eta: 0:04:10  time: 0.5\n'
-        'mmengine - INFO - Epoch(train)   [3][ 20/52]  lr: 1.0e-04  eta: 1 day, 0:03:58  time: '
-        '0.5\n'
+        'mmengine - INFO - Epoch(train)   [3][ 20/52]  lr: 1.0e-04  eta: 1 day, 0:03:58  time: 1\n'
     )
-    expected = 'epoch 3 iteration 20/52 eta 1 day, 0:03:58'
-    assert parse_progress(log) == expected
+    assert parse_progress(log) == 'epoch 3 iteration 20/52 eta 1 day, 0:03:58'
     log = 'Iter(train) [ 100/2000]  lr: 1.0e-04  eta: 0:10:00  loss: 1'
     assert parse_progress(log) == 'iteration 100/2000 eta 0:10:00'
 
 
-def test_a_log_that_is_a_link_is_refused(make_plan, tmp_path):
-    plan = make_plan(seeds=[0])
-    (run,) = plan.final_runs()
+def test_a_log_that_is_a_link_is_refused(make_queue, tmp_path):
+    queue, (run,) = make_queue()
     run.folder.mkdir(parents=True)
     (tmp_path / 'precious').write_text('mine')
     (run.folder / 'output.log').symlink_to(tmp_path / 'precious')
-    with pytest.raises(ValueError, match=r'output\.log is a link'):
-        RunQueue(plan, quick()).run([run])
+    with pytest.raises(UserError, match=r'output\.log is a link'):
+        queue.run([run])
     assert (tmp_path / 'precious').read_text() == 'mine'
 
 
 def test_a_torn_line_of_a_killed_training_is_left_out(tmp_path):
-    from mmrank.apis.seeds.train_and_test import read_curve
-
     file = tmp_path / '20260101_000000' / 'vis_data' / 'scalars.json'
     file.parent.mkdir(parents=True)
     file.write_text('{"acc": 0.5, "step": 1}\n{"acc": 0.6, "step": 2}\n{"acc": 0.7, "st')
-    assert read_curve(tmp_path, ['acc'], 10) == [[10, {'acc': 0.5}], [20, {'acc': 0.6}]]
+    assert _read_curve(tmp_path, ['acc'], 10) == [[10, {'acc': 0.5}], [20, {'acc': 0.6}]]

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glyphs import GlyphsSpec, draw_glyph, write_glyphs
-from interactions import InteractionsSpec, make_interactions
+from make_glyphs import GlyphsSpec, draw_glyph, write_glyphs
+from make_interactions import InteractionsSpec, make_interactions
 
 TOOL = Path(__file__).resolve().parents[3] / 'tools/dataset_converters'
 
@@ -53,7 +53,7 @@ def test_pixels_help_but_do_not_solve_it():
     [
         (dict(num_classes=0), 'num_classes must be at least 1, got 0'),
         (dict(size=4), 'size must be at least 8, got 4'),
-        (dict(jitter=-1.0), 'jitter must be at least 0'),
+        (dict(seed=-1), 'seed must be at least 0'),
     ],
 )
 def test_bad_numbers_are_named(options, message):

@@ -105,17 +105,6 @@ def test_platt_is_its_formula():
             assert p == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
 
 
-def test_a_row_has_its_own_map():
-    scores = torch.rand(3, 7, generator=torch.Generator().manual_seed(0))
-    x = torch.tensor([[0.0, 1, 1], [0.2, 0.5, 0.8], [0.5, 0.5, 0.5]])
-    y = torch.tensor([[0.0, 1, 1], [0.1, 0.1, 0.9], [0.4, 0.4, 0.4]])
-    got = interpolated_map(scores, x, y)
-    for i in range(3):
-        (alone,) = interpolated_map(scores[i : i + 1], x[i : i + 1], y[i, None])
-        assert torch.equal(got[i], alone)
-    assert got[0].numpy() == pytest.approx(scores[0].numpy(), abs=1e-6)
-
-
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
 def test_half_precision_keeps_its_ties(dtype):
     scores = torch.tensor([0.1, 0.1, 0.5, 1.0], dtype=dtype)
@@ -123,13 +112,3 @@ def test_half_precision_keeps_its_ties(dtype):
     assert got.dtype == torch.float64
     assert got[0] == got[1]
     assert bool((got[1:].diff() > 0).all())
-
-
-def test_minus_zero_is_zero():
-    zero = torch.tensor([-0.0, 0.0])
-    assert keep_order(zero, torch.zeros(2)).tolist() == [0, 0]
-
-
-def test_scores_of_64_bits_are_refused():
-    with pytest.raises(TypeError, match='at most 32 bits'):
-        keep_order(torch.rand(2, dtype=torch.float64), torch.zeros(2))

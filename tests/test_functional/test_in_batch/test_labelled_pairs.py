@@ -1,7 +1,5 @@
 """The loss of labelled pairs against a loop over the pairs."""
 
-import math
-
 import pytest
 import torch
 
@@ -47,31 +45,3 @@ def test_equals_the_loop(paired, labels, pointwise):
     assert torch.autograd.gradcheck(
         lambda a, b: labelled_pair_loss(a, b, is_positive, *index, pointwise), (left, right)
     )
-
-
-def test_half_precision_is_computed_in_float32():
-    left, right = rows(torch.float16)
-    labels = torch.tensor([True, False, True])
-    got = labelled_pair_loss(left, right, labels, LEFT[:3], RIGHT)
-    assert got.dtype == torch.float32
-    whole = labelled_pair_loss(left.float(), right.float(), labels, LEFT[:3], RIGHT)
-    assert torch.equal(got, whole)
-    with torch.autocast('cpu', torch.bfloat16):
-        assert torch.equal(labelled_pair_loss(left, right, labels, LEFT[:3], RIGHT), whole)
-
-
-def test_what_does_not_fit_is_refused():
-    left, right = rows()
-    labels = torch.tensor([True, False, True])
-    for given, error, message in (
-        ((left, right, labels[:2], LEFT[:3], RIGHT), ValueError, 'is_positive must be'),
-        ((left, right, labels[:0], LEFT[:0], RIGHT[:0]), ValueError, 'not empty'),
-        ((left, right, labels.long(), LEFT[:3], RIGHT), TypeError, 'must be bool'),
-        ((left, right[:, :2], labels, LEFT[:3], RIGHT), ValueError, 'of one width'),
-        ((left, right, labels, LEFT[:3], RIGHT + 9), ValueError, 'right_index holds indices'),
-        ((left, right, labels, LEFT[:3], RIGHT, 'cubic'), ValueError, 'cubic'),
-    ):
-        with pytest.raises(error, match=message):
-            labelled_pair_loss(*given)
-    nan = torch.full_like(left, math.nan)
-    assert labelled_pair_loss(nan, right, labels, LEFT[:3], RIGHT).isnan()

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from retrieval_brute_force import by_dot
 from torch.nn.functional import normalize
 
 from mmrank.errors import UserError
@@ -39,13 +40,12 @@ def test_equals_the_double_loop(similarity, alpha):
     x, labels = made_up()
     if similarity == 'cosine':
         x = torch.randn(30, 3, generator=torch.Generator().manual_seed(5)).double()
-    one = level_metrics(x, labels, ndcg_at=[1, 5], similarity=similarity, alpha=alpha)
+    options = dict(ndcg_at=[1, 5], similarity=similarity)
+    one = by_dot(level_metrics, x, labels, alpha=alpha, **options)
     gallery = (x[:20], labels[:20])
-    two = level_metrics(x[20:], labels[20:], *gallery, ndcg_at=[1, 5], similarity=similarity)
+    two = by_dot(level_metrics, x[20:], labels[20:], *gallery, **options)
     # A query at a time.
-    parts = level_metrics(
-        x, labels, ndcg_at=[1, 5], similarity=similarity, alpha=alpha, memory_limit=1
-    )
+    parts = by_dot(level_metrics, x, labels, alpha=alpha, memory_limit=1, **options)
     for found, expected in zip(parts, one):
         torch.testing.assert_close(found, expected, equal_nan=True)
     unit = normalize(x) if similarity == 'cosine' else x
@@ -64,8 +64,8 @@ def test_equals_the_double_loop(similarity, alpha):
 
 def test_one_level_is_average_precision():
     x, labels = made_up(seed=1)
-    found = level_metrics(x, labels[:, 1:2], ndcg_at=[], similarity='dot').hap
-    expected = retrieval_metrics(x, labels[:, 1], similarity='dot').average_precision
+    found = by_dot(level_metrics, x, labels[:, 1:2], ndcg_at=[]).hap
+    expected = by_dot(retrieval_metrics, x, labels[:, 1]).average_precision
     torch.testing.assert_close(found, expected, equal_nan=True)
 
 
@@ -88,7 +88,7 @@ def test_is_graded_average_precision_and_perfect_where_sorted():
 
 def test_without_relevant_entries_and_wrong_labels():
     x, labels = made_up(2)
-    labels[1] = 99
+    labels[1] = 99  # a class of its own on each level
     assert level_metrics(x, labels).hap.isnan().all()
     assert level_metrics(x[:0], labels[:0], x, labels).ndcg.shape == (0, 4)
     with pytest.raises(ValueError, match=r'labels must be \(rows, levels\).*\(2,\)'):
@@ -114,4 +114,22 @@ def test_metric_of_a_runner():
     assert plain == {name: found[name] for name in plain}
     assert not any('NDCG' in name or 'H_AP' in name for name in plain)
     with pytest.raises(UserError, match='gt_label has 3 levels.*Fix: leave these out'):
-        RetrievalMetric(recall_only=True).label(dict(gt_label=labels[0]))
+        RetrievalMetric(leave_out='camera').label(dict(gt_label=labels[0]))
+
+
+def test_a_level_that_does_not_refine_the_one_before():
+    """Fine classes numbered from 0 inside of each coarse class, and rows of zeros and ones."""
+    x = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
+    coarse = torch.arange(60) % 3
+    labels = torch.stack([coarse, torch.arange(60) // 3 % 2], 1)
+    with pytest.raises(UserError, match='level 1 .* does not refine level 0') as caught:
+        level_metrics(x, labels)
+    assert 'Fix: labels[:, 1] = labels[:, : 2].unique(dim=0, return_inverse=True)[1]' in str(
+        caught.value
+    )
+    labels[:, 1] = labels[:, :2].unique(dim=0, return_inverse=True)[1]
+    expected = level_metrics(x, torch.stack([coarse, torch.arange(60) % 6], 1)).hap
+    torch.testing.assert_close(level_metrics(x, labels).hap, expected)
+    one_hot = (coarse[:, None] == torch.arange(3)).int()
+    with pytest.raises(UserError, match='does not refine'):
+        level_metrics(x[:30], one_hot[:30], x[30:], one_hot[30:])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from score_lists import summed_by
 
 from mmrank.losses import pairs, pairs_fast, pairs_smooth
-from mmrank.losses.pairs import count_above, pairwise_surrogate_sum, spread_above
+from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Sigmoid, SquaredHinge
 
 INF, NAN = torch.inf, torch.nan
@@ -79,19 +79,6 @@ def test_the_fast_form_is_the_plain_one(batch, tau, has_grid):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize('form', ['intervals', 'pairs'])
-def test_a_nan_positive_spoils_its_own_sum_and_its_list(form):
-    pos = torch.tensor([[-0.5, NAN, -1.0], [0.0, 0.0, NAN]]).double()
-    pos_mask = torch.tensor([[True, True, True], [True, True, False]])
-    neg = torch.zeros(2, 4).double()
-    with summed_by(form):
-        total, by_pos, by_neg = run(pos, pos_mask, neg, None, OneSidedHuber(0.5))
-    nan = pos.isnan() & pos_mask
-    assert torch.equal(total.isnan(), nan)
-    assert torch.equal(by_pos.isnan(), nan)
-    assert by_neg.isnan().all(1).tolist() == [True, False]
-
-
 def _lists(seed, lists=3, num_pos=7, num_neg=40):
     g = torch.Generator().manual_seed(seed)
     pos = torch.randn(lists, num_pos, generator=g).double().round(decimals=1)
@@ -144,17 +131,3 @@ def test_a_whole_weight_is_so_many_equal_entries(form, kind):
         want = total, by_pos, by_neg.view(*neg.shape, 3).sum(2)
         for a, b in zip(got, want):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
-
-
-def test_steps_are_counted_and_spread_as_defined(form):
-    pos, pos_mask, neg, weight = _lists(0)
-    counted = weight != 0
-    delta = 0.3
-    step = ((neg[:, None] - pos[..., None]) / (2 * delta) + 0.5).clamp(0, 1)
-    step = torch.where(pos_mask[..., None] & counted[:, None], step, 0)
-    count, *rest = count_above(pos, pos_mask, neg, counted, delta)
-    torch.testing.assert_close(count, step.sum(2), rtol=1e-12, atol=1e-12)
-    up = torch.where(pos_mask, torch.rand(pos.shape, dtype=torch.float64), 0)
-    way, saved = rest
-    got = spread_above(up, neg, delta, way, *saved)
-    torch.testing.assert_close(got, (up[..., None] * step).sum(1), rtol=1e-12, atol=1e-12)

@@ -43,11 +43,3 @@ def test_gradcheck():
     targets[1] = 0
     logits = torch.randn(3, 9, generator=g, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: dr_loss(x, targets, mask=targets >= 0), logits)
-
-
-def test_without_positives_the_negatives_still_go_down():
-    x = torch.tensor([2.0, -1.0], requires_grad=True)
-    dr_loss(x, torch.zeros(2)).backward()
-    assert x.grad[0] > 0
-    empty = torch.zeros(0, requires_grad=True)
-    assert dr_loss(empty, torch.zeros(0)).isfinite()

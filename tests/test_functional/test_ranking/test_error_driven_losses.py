@@ -9,7 +9,6 @@ from score_lists import summed_by
 
 from mmrank.functional import alrp_loss, ap_loss, average_precision, rank_sort_loss
 from mmrank.losses import pairs_graded
-from mmrank.losses.ranking.error_driven import _piecewise_linear_step
 
 METHODS = ('intervals', 'pairs')
 
@@ -122,27 +121,9 @@ def test_many_positives_need_several_blocks_of_pairs(monkeypatch):
     check(parts[0] + parts[1], whole[0] + whole[1])
 
 
-def test_sorted_by_quality_has_no_sorting_error():
-    quality = torch.linspace(0.2, 0.9, 8)
-    logits = 5 * torch.arange(8.0)
-    assert rank_sort_loss(logits, quality).sorting.abs() < 1e-7
-    assert rank_sort_loss(-logits, quality).sorting > 0.1
-
-
 def test_ap_loss_is_one_minus_ap_for_well_separated_scores():
     g = torch.Generator().manual_seed(3)
     scores = 10 * torch.randperm(200, generator=g).double()
     positive = torch.rand(200, generator=g) < 0.2
     loss = ap_loss(scores, positive, delta=1.0, interpolate=False)
     torch.testing.assert_close(1 - loss, average_precision(scores, positive))
-
-
-def test_a_box_error_of_the_wrong_length():
-    with pytest.raises(ValueError, match=r'values must have shape \(2,\)'):
-        alrp_loss(torch.zeros(2), torch.tensor([1, 0]), torch.zeros(1))
-
-
-def test_the_step():
-    x = torch.tensor([-2.0, -1.0, 0.0, 0.5, 1.0, 9.0])
-    expected = torch.tensor([0.0, 0.0, 0.5, 0.75, 1.0, 1.0])
-    torch.testing.assert_close(_piecewise_linear_step(x, 1.0), expected)

@@ -10,8 +10,7 @@ from small_retriever import samples
 from torch.nn.functional import normalize
 
 from mmrank.functional import graded_average_precision, hap_loss, ndcg_loss
-from mmrank.losses import EmbeddingBatch, EmbeddingLoss, HAPLoss, NDCGLoss, SmoothAPLoss
-from mmrank.losses.retrieval.hierarchical import _SupRankStep
+from mmrank.losses import EmbeddingLoss, HAPLoss, NDCGLoss, SmoothAPLoss
 from mmrank.models.heads.retrieval_head import RetrievalHead
 
 SETTING = dict(tau=0.1)
@@ -112,24 +111,6 @@ def test_bound_the_metrics():
         assert ndcg_loss(ordered, levels, **sharp).abs().max() < 1e-9
 
 
-def test_two_levels_by_hand():
-    """A negative at 1, level 2 at 0.5 and level 1 at 0, below which nothing is."""
-    scores, levels = torch.tensor([1.0, 0.5, 0.0]).double(), torch.tensor([0, 2, 1])
-    # Above level 2 the negative, and a little of level 1; above level 1 both, the higher level by
-    # counting.
-    first, second = 1 + step(0.5, **SETTING) + step(-0.5, **SETTING), 2 + step(1.0, **SETTING)
-    expected = 1 - (1 / first + (0.5 + 0.5) / second) / 1.5  # u = 1 and 1/2
-    assert hap_loss(scores, levels, **SETTING).item() == pytest.approx(expected)
-    gain = 3 / math.log2(1 + first) + 1 / math.log2(1 + second)
-    expected = 1 - gain / (3 + 1 / math.log2(3))
-    assert ndcg_loss(scores, levels, **SETTING).item() == pytest.approx(expected)
-
-
-def test_levels_are_integers():
-    with pytest.raises(TypeError, match=r'levels must be integers.*smooth_ap_loss\(relevance'):
-        hap_loss(torch.zeros(3), torch.tensor([0.5, 0.0, 1.0]))
-
-
 def images(seed=0):
     g = torch.Generator().manual_seed(seed)
     fine = torch.arange(24) % 8
@@ -152,31 +133,3 @@ def test_labels_of_two_levels(loss, function):
     torch.testing.assert_close(EmbeddingLoss(module)(x, labels[:, 1:]), one)
     plain = EmbeddingLoss(SmoothAPLoss())
     torch.testing.assert_close(plain(x, labels), plain(x, labels[:, 1]))
-
-
-def test_wrong_levels():
-    x, labels = images()
-    loss = EmbeddingLoss(HAPLoss())
-    with pytest.raises(ValueError, match='level 1 of the labels does not refine level 0.* Fix'):
-        loss(x, labels.flip(1))
-    with pytest.raises(ValueError, match='query_labels have 2 levels and gallery_labels 1'):
-        loss(x, labels, ref_embeddings=x.clone(), ref_labels=labels[:, 1])
-    with pytest.raises(ValueError, match=r'query_labels must have shape \(24,\)'):
-        EmbeddingBatch.of_one_batch(x, labels[..., None])
-    memory = dict(size=5, dim=6)
-    head = RetrievalHead(dict(type='mmrank.HAPLoss'), num_classes=8, memory=memory)
-    with pytest.raises(ValueError, match='gt_label has 2 levels. Fix: memory=None'):
-        head.loss(x, samples(labels, range(24)))
-    head = RetrievalHead(dict(type='mmrank.HAPLoss'), num_classes=8)
-    uneven = samples(labels)
-    uneven[3]['gt_label'] = torch.tensor([2])
-    with pytest.raises(ValueError, match=r'gt_label must be 2 integers per sample, got \[2\]'):
-        head.loss(x, uneven)
-
-
-def test_step_is_continuous_where_the_line_begins():
-    surrogate = _SupRankStep(**SETTING)
-    x = torch.tensor([-0.3 - 1e-9, -0.3 + 1e-9, -1e-9, 1e-9]).double()
-    far, near, over, under = surrogate(x).tolist()
-    assert far == pytest.approx(near, abs=1e-6)
-    assert (over, under) == (pytest.approx(1.0), pytest.approx(0.5))

@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -45,13 +43,6 @@ def test_equals_brute_force(u, length):
     assert got.max() <= max(1.0, max(u)) + 1e-12
 
 
-def test_evenly_spaced_scores_stay_a_line():
-    u = torch.tensor([0.3, 0.1, 0.2, 0.4], dtype=F64)
-    got = interpolate_scores(u, 100, -1.0, 1.0)
-    expected = 0.05 + 0.4 * torch.arange(100, dtype=F64) / 100
-    torch.testing.assert_close(got, expected)
-
-
 def test_extrapolated_ends_stay_in_the_range():
     u = torch.tensor([-0.9, 0.9], dtype=F64)
     free = interpolate_scores(u, 100, -9.0, 9.0)
@@ -85,66 +76,3 @@ def test_proposition_3(n, p, curvature):
     assert 0.1 * limit < error <= limit * (1 + 1e-9)
     got = interpolate_scores(p(grid - 0.5 / n), length, -99.0, 99.0)
     assert (got - p(x))[inner].abs().max().item() <= 2 * limit * (1 + 1e-9)
-
-
-def test_lists_of_unlike_length_equal_single_lists():
-    torch.manual_seed(0)
-    padded = torch.rand(5, 7) * 2 - 1
-    mask = torch.arange(7) < torch.tensor([7, 1, 2, 0, 5])[:, None]
-    mask[4] = mask[4].flip(0)
-    padded[~mask] = math.nan
-    got = interpolate_scores(padded, 11, -1.0, 1.0, mask)
-    assert got.dtype == F64
-    for i in (0, 1, 2, 4):
-        alone = interpolate_scores(padded[i, mask[i]], 11, -1.0, 1.0)
-        torch.testing.assert_close(got[i].float(), alone)
-    assert (got[3] == 0).all()
-    assert (got[1] == padded[1, 0]).all()
-
-
-def test_more_scores_than_points_and_no_scores():
-    u = torch.linspace(-1, 1, 1001, dtype=F64)
-    got = interpolate_scores(u, 4, -1.0, 1.0)
-    torch.testing.assert_close(
-        got, torch.tensor([-1.0, -0.5, 0.0, 0.5], dtype=F64), atol=2e-3, rtol=0
-    )
-    nothing = torch.zeros(2, 0)
-    got = interpolate_scores(nothing, 3, -1.0, 1.0, nothing.bool())
-    assert got.tolist() == [[0] * 3] * 2
-    assert interpolate_scores(nothing[:0], 3, -1.0, 1.0).shape == (0, 3)
-
-
-@pytest.mark.parametrize('bad', [math.nan, math.inf, -math.inf])
-def test_scores_that_are_not_finite_mark_their_list(bad):
-    u = torch.tensor([[0.1, bad], [0.1, 0.2]])
-    got = interpolate_scores(u, 4, -1.0, 1.0)
-    assert got[0].isnan().all()
-    assert got[1].isfinite().all()
-
-
-@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16, F64])
-def test_dtypes(dtype):
-    u = torch.tensor([0.5, 0.25, -0.125], dtype=dtype, requires_grad=True)
-    got = interpolate_scores(u, 6, -1.0, 1.0)
-    assert got.dtype == torch.promote_types(dtype, torch.float32)
-    assert not got.requires_grad
-    torch.testing.assert_close(
-        got.double(), torch.tensor(brute_force(u.tolist(), 6, -1.0, 1.0), dtype=F64)
-    )
-
-
-@pytest.mark.parametrize(
-    ('args', 'error', 'message'),
-    [
-        ((torch.zeros(0), 4, -1.0, 1.0), ValueError, 'at least one score'),
-        ((torch.zeros(1, 1, 2), 4, -1.0, 1.0), ValueError, 'or .lists, scores'),
-        ((torch.zeros(1, 2), 4, 0.0, 1.0, torch.ones(2)), ValueError, 'mask must'),
-        ((torch.zeros(2), 0, -1.0, 1.0), ValueError, 'length must be'),
-        ((torch.zeros(2), 2.0, -1.0, 1.0), ValueError, 'length must be'),
-        ((torch.zeros(2), 4, 1.0, 1.0), ValueError, 'low must be < high'),
-        ((torch.zeros(2).long(), 4, 0.0, 1.0), TypeError, 'float dtype'),
-    ],
-)
-def test_bad_input_is_named(args, error, message):
-    with pytest.raises(error, match=message):
-        interpolate_scores(*args)

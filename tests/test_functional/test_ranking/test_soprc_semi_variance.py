@@ -76,35 +76,3 @@ def test_gradcheck_moves_the_mean_too(per_batch):
     assert torch.autograd.gradcheck(
         lambda p, n: semi_variance(*joined(p, n), mask=mask, **settings), (pos, neg)
     )
-
-
-def test_edge_scores_and_dtypes():
-    def spread(*scores, dtype=torch.float32):
-        leaf = torch.tensor([scores], dtype=dtype, requires_grad=True)
-        value = semi_variance(-leaf, torch.ones(1, len(scores)), lam1=1.0, lam2=0.0)
-        value.sum().backward()
-        return value, leaf.grad
-
-    assert spread(3.0)[0] == 0
-    empty = torch.zeros(2, 0, requires_grad=True)
-    value = semi_variance(empty, empty, lam1=1.0, lam2=1.0)
-    assert value.tolist() == [0, 0]
-    value.sum().backward()
-    value, grad = spread(math.inf, 0.0, dtype=F64)
-    assert value.isfinite()
-    assert grad.isfinite().all()
-    assert spread(math.nan, 0.0)[0].isnan()
-    value, grad = spread(1.0, 3.0, dtype=torch.float16)
-    assert value.item() == 0.5
-    assert grad.dtype == torch.float16
-    assert grad.tolist() == [[-0.5, 0.5]]
-
-
-def test_bad_input_is_named():
-    x = torch.zeros(1, 2)
-    with pytest.raises(ValueError, match='lam2 must be >= 0'):
-        semi_variance(x, x, lam1=0.0, lam2=-1.0)
-    with pytest.raises(ValueError, match='is_positive must have shape'):
-        semi_variance(x, x[:, :1], lam1=1.0, lam2=1.0)
-    with pytest.raises(TypeError, match='float dtype'):
-        semi_variance(x.long(), x, lam1=1.0, lam2=1.0)

@@ -8,7 +8,6 @@ from score_lists import joined, summed_by, surrogate_mean
 
 from mmrank.functional import OneSidedHuber, average_precision, stable_ap_loss
 from mmrank.functional.metrics.average_precision import count_at_or_above
-from mmrank.losses.lists import positive_index
 from mmrank.losses.ranking.stable_ap import (
     mean_one,
     practical_weight,
@@ -162,90 +161,3 @@ def test_lemma_1_bounded_difference(seed, weights):
         changed[3] = value
         step = (stable_ap_loss(*joined(pos, changed), mu, **setting) - loss).abs()
         assert step <= limit_neg
-
-
-def test_positives_are_padded_to_the_longest_list():
-    scores = torch.arange(12.0).view(3, 4)
-    labels = torch.tensor([[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]).bool()
-    index, mask = positive_index(labels)
-    pos = scores.gather(1, index)
-    assert mask.tolist() == [[True, True], [False, False], [True, False]]
-    assert pos[mask].tolist() == [1, 3, 8]
-    index, mask = positive_index(torch.zeros_like(labels))
-    assert index.shape == mask.shape == (3, 0)
-
-
-def test_infinite_scores_give_the_limit_and_nan_shows():
-    inf = float('inf')
-    pos = torch.tensor([1.0, 2.0], requires_grad=True)
-    loss = stable_ap_loss(*joined(pos, torch.tensor([inf, 0.0])), 1.5, **SETTING)
-    assert loss.item() == pytest.approx(math.sqrt(1.01))
-    loss.backward()
-    assert pos.grad.isfinite().all()
-    loss = stable_ap_loss(torch.tensor([inf, -inf, 0.0]), torch.tensor([1, 0, 0]), 0.0, **SETTING)
-    assert loss.item() == pytest.approx(0.1)
-    assert stable_ap_loss(*joined(pos, torch.tensor([float('nan')])), 0.0, **SETTING).isnan()
-
-
-def test_outer_function():
-    x = torch.tensor([0.0, 1e-9, 1.0, 1e12, float('inf')], dtype=torch.float64, requires_grad=True)
-    y = stable_ap_outer(x, 0.1)
-    expected = [math.sqrt(0.01 + v) for v in (0, 1e-9, 0.5, 1, 1)]
-    assert y.tolist() == pytest.approx(expected, rel=1e-9)
-    slope = torch.autograd.grad(y.sum(), x)[0]
-    assert slope.tolist() == pytest.approx(
-        [
-            0.5 / 0.1 / (1 + v) ** 2
-            if v < 1e-6
-            else 0.5 / math.sqrt(0.01 + 0.5) / 4
-            if v == 1
-            else 0
-            for v in (0.0, 1e-9, 1.0, 1e12, 1e300)
-        ],
-        abs=1e-6,
-    )
-
-
-@pytest.mark.parametrize(
-    ('change', 'message'),
-    [
-        ({'rho': 0.0}, 'rho must be'),
-        ({'weights': 'mean'}, "weights='mean' is unknown"),
-        ({'eps': 0.0}, 'eps must be'),
-        ({'a': 0.0}, 'a must be'),
-        ({'a': -1.0}, 'a must be'),
-        ({'t': -1.0}, 't must be'),
-        ({'bound': 0.0}, 'bound must be'),
-        ({'tau': 0.0}, 'tau must be'),
-    ],
-)
-def test_bad_parameters_are_named(change, message):
-    with pytest.raises(ValueError, match=message):
-        stable_ap_loss(torch.zeros(2), torch.zeros(2), 0.0, **{**SETTING, **change})
-
-
-def test_practical_weight():
-    x = torch.linspace(0, 1, 11, dtype=torch.float64)
-    weight = practical_weight(x, a=0.1, t=2.0)
-    assert weight[0].item() == pytest.approx(121.0)
-    assert weight[-1].item() == pytest.approx(1.0)
-    assert (weight.diff() < 0).all()
-    assert (practical_weight(x, t=0.0) == 1).all()
-
-
-def test_smoothed_rank_is_clamped_and_orders_by_score():
-    pos = torch.tensor([-1e4, -1.0, 0.0, 0.4, 2.0, 1e4])
-    rank = smoothed_rank(pos, 0.5, OneSidedHuber(1.0), bound=21.0)
-    assert rank[0] == 1
-    assert (rank[-2:] == 0).all()
-    assert (rank.diff() <= 0).all()
-    assert rank[2].item() == pytest.approx(2 / 21)
-
-
-def test_mean_one_divides_each_list_by_its_own_mean():
-    weight = torch.tensor([[121.0, 60.0, 0.0], [3.0, 0.0, 0.0], [0.0] * 3])
-    got = mean_one(weight)
-    assert got[0].tolist() == pytest.approx([121 / 90.5, 60 / 90.5, 0])
-    assert got[1].tolist() == [1, 0, 0]
-    assert got[2].tolist() == [0, 0, 0]
-    torch.testing.assert_close(mean_one(weight[:1, :2]), got[:1, :2])

@@ -69,7 +69,7 @@ class BoxSplit:
         place = {cat_id: i for i, cat_id in enumerate(cat_ids)}
         labels = np.array([place[box['category_id']] for box in boxes])
         scores = as_float32(np.array([box['score'] for box in boxes]), labels, 'boxes')
-        evaluation = judge_boxes(truth, [dict(box) for box in boxes], iou)
+        evaluation = judge_boxes(truth, boxes, iou)
         judged = _judged(evaluation, cat_ids, names, scores)
         return cls(truth, boxes, judged, torch.from_numpy(labels), scores)
 
@@ -80,9 +80,9 @@ class BoxSplit:
 
     def figures(self, calibration: Calibration | None = None) -> SplitFigures:
         """COCO's figures of the boxes."""
-        boxes = list(map(dict, self.boxes)) if calibration is None else self.calibrated(calibration)
+        boxes = self.boxes if calibration is None else self.calibrated(calibration)
         evaluation = match_boxes(self.truth, boxes)
-        ap = PRCurves.from_coco_eval(evaluation).by_class()
+        ap = PRCurves.of(evaluation).by_class()
         return SplitFigures(
             np.array([ap[name] for name in self.judged.classes]),
             float(evaluation.stats[0]),
@@ -152,7 +152,7 @@ def _judged(
 
 
 def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
-    """Match checked boxes, to which keys are added, to objects at one IoU, without figures."""
+    """Match checked boxes to objects at one IoU, without figures."""
 
     def match(evaluation: COCOeval) -> None:
         evaluation.params.iouThrs = np.array([iou])

@@ -42,10 +42,8 @@ def metric_rows(sizes: Sizes) -> list[Row]:
     )
     found = [Row(name, '', *words, lambda make=make: make(sizes)) for name, make, *words in rows]
     search = f'{n} images search each other, {d}-d'
-    for setting in ({}, dict(recall_only=True)):
-        name = ', '.join(f'{key}={value}' for key, value in setting.items())
-        prepare = functools.partial(_retrieval, sizes, **setting)
-        found.append(Row('RetrievalMetric', name, search, bare, prepare))
+    prepare = functools.partial(_retrieval, sizes)
+    found.append(Row('RetrievalMetric', '', search, bare, prepare))
     return found
 
 
@@ -78,10 +76,9 @@ def bare_products(queries: Tensor, gallery: Tensor) -> None:
         torch.mm(part, gallery.T, out=buffer[: part.size(0)])
 
 
-def _retrieval(sizes: Sizes, **settings) -> Sides:
+def _retrieval(sizes: Sizes) -> Sides:
     x, labels = make_set(sizes.searched, sizes.dimensions, sizes.class_size, 2.0)
-    config = dict(type='mmrank.RetrievalMetric', device=sizes.device, **settings)
-    metric = METRICS.build(config)
+    metric = METRICS.build(dict(type='mmrank.RetrievalMetric', device=sizes.device))
     samples = [dict(feature=row, gt_label=label) for row, label in zip(x, labels)]
     peers = {}
     if _installed('faiss'):

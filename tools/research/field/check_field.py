@@ -8,7 +8,6 @@ A library that is not installed is left out::
 ``losses.csv`` has a row a loss: its version and the number of checks by outcome.
 """
 
-import argparse
 import dataclasses
 import datetime
 import functools
@@ -20,6 +19,7 @@ from pathlib import Path
 import torch
 import yaml
 
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.files import write_csv_atomically
 from mmrank.testing import CALLS, Call, check_loss
 
@@ -144,9 +144,7 @@ def subjects(libraries: list[str]):
 
 def main() -> None:
     """Check, and write what was found."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('--out', type=Path, default=Path('field'), help='folder to write into')
     parser.add_argument('--libraries', nargs='*', default=[], help='default: all in plan.yaml')
     args = parser.parse_args()

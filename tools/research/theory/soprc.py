@@ -1,4 +1,4 @@
-"""The simulations of SOPRC (NeurIPS 2022): score distributions, bias of AUPRC estimates.
+"""The simulations of SOPRC (NeurIPS 2022): bias of AUPRC estimates, and the scores phi and v.
 
 Three pairs of score distributions, figure 3, after Boyd et al. (2013); their AUPRC is known by
 integration. Batches are drawn from the distributions themselves, not from 100,000 points drawn
@@ -7,7 +7,7 @@ once.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from mmrank.functional import (
 )
 from mmrank.losses.pairs_smooth import OneSidedSigmoid
 from mmrank.losses.ranking.soprc import soprc_terms
+from mmrank.state.score_vector import ScoreVector
 from theory.stable_ap import ap_risk, scores_of
 
 AVERAGE_PRECISION = 'average precision'
@@ -32,6 +33,9 @@ SOPRC_SURROGATES = 'SOPRC with surrogates'
 ESTIMATORS = (AVERAGE_PRECISION, SOPRC, SOPRC_WITHOUT_V, SOPRC_SURROGATES)
 # Below any difference of two scores: l2 is then l01.
 _SHARP = 1e-9
+# Quantiles between which p'' is bounded for all distributions.
+INNER = (0.1, 0.9)
+_POINTS_PER_INTERVAL = 20
 
 
 class ZeroOne(Surrogate):
@@ -54,20 +58,9 @@ class ScoreDistribution:
     log_slope: Callable[[np.ndarray], np.ndarray]  # Derivative of the log density of ``positive``
     score_range: tuple[float, float]  # Range of all scores; infinite ends are fine
 
-    def sample(
-        self, trials: int, num_pos: int, num_neg: int, rng: np.random.Generator
-    ) -> tuple[Tensor, Tensor]:
-        """(trials, num_pos) and (trials, num_neg) scores, float64, of ``trials`` batches."""
-        pos = self.sample_positives(trials, num_pos, rng)
-        return pos, _draw(self.negative, trials, num_neg, rng)
-
     def sample_positives(self, trials: int, num_pos: int, rng: np.random.Generator) -> Tensor:
         """(trials, num_pos) scores of positives, float64."""
         return _draw(self.positive, trials, num_pos, rng)
-
-    def quantile(self, x: np.ndarray) -> np.ndarray:
-        """Score p(x) in the bottom x-quantile of the positives."""
-        return self.positive.ppf(x)
 
     def quantile_curvature(self, x: np.ndarray) -> np.ndarray:
         """p''(x), from p' = 1/f(p), f the density of a positive's score."""
@@ -112,8 +105,6 @@ DISTRIBUTIONS = (BINORMAL, BIBETA, OFFSET_UNIFORM)
 
 def population_auprc(distribution: ScoreDistribution, prior: float) -> float:
     """Area under the precision-recall curve, error below 1e-8: SOPRC (NeurIPS 2022), eq. 1."""
-    if not 0 < prior < 1:
-        raise ValueError(f'prior must be in (0, 1), got {prior!r}')
 
     def precision(recall):
         threshold = distribution.positive.isf(recall)
@@ -143,8 +134,7 @@ def midpoints(count: int) -> np.ndarray:
     return (np.arange(count) + 0.5) / count
 
 
-@dataclass(frozen=True)
-class BiasSetting:
+class BiasSetting(NamedTuple):
     """Settings of the estimators."""
 
     prior: float = 0.1  # Share pi of the positives in the population
@@ -155,9 +145,8 @@ class BiasSetting:
     tau2: float = 0.001  # Temperature of l2, likewise
 
 
-@dataclass(frozen=True)
-class BiasRow:
-    """Estimates of one risk over ``trials`` batches with a share pi0 of positives."""
+class BiasRow(NamedTuple):
+    """Estimates of one risk over batches with a share of positives."""
 
     distribution: str
     estimator: str
@@ -165,18 +154,9 @@ class BiasRow:
     sampling_rate: float
     truth: float
     mean: float
-    std: float
-    trials: int
-
-    @property
-    def bias(self) -> float:
-        """Mean estimate minus the population value."""
-        return self.mean - self.truth
-
-    @property
-    def standard_error(self) -> float:
-        """Standard error of :attr:`mean` and of :attr:`bias`."""
-        return self.std / self.trials**0.5
+    bias: float  # Mean estimate minus the population value
+    standard_error: float  # Of the mean and of the bias
+    std: float  # Of one estimate
 
 
 def moving_score_vector(
@@ -204,7 +184,8 @@ def estimate_risks(
 ) -> dict[str, Tensor]:
     """(trials,) risks by name of the estimator, of batches with >= 1 positive and negative."""
     vector = moving_score_vector(distribution, num_pos, trials, rng, setting)
-    pos, neg = distribution.sample(trials, num_pos, num_neg, rng)
+    pos = distribution.sample_positives(trials, num_pos, rng)
+    neg = _draw(distribution.negative, trials, num_neg, rng)
     own = distribution.phi(pos, setting.length)
     # Eq. 10: v takes in the batch before the loss is computed.
     vector = vector.lerp(own, setting.momentum)
@@ -238,5 +219,134 @@ def bias_rows(
         risks = estimate_risks(distribution, num_pos, size - num_pos, trials, rng, setting)
         for estimator, risk in risks.items():
             truth = soprc_risk if estimator == SOPRC_SURROGATES else auprc_risk
-            mean, std = risk.mean().item(), risk.std().item()
-            yield BiasRow(distribution.name, estimator, size, rate, truth, mean, std, trials)
+            mean = risk.mean().item()
+            std = risk.std().item()
+            figures = truth, mean, mean - truth, std / trials**0.5, std
+            yield BiasRow(distribution.name, estimator, size, rate, *figures)
+
+
+class InterpolationErrorRow(NamedTuple):
+    """Errors of phi on the quantiles from 0.1 to 0.9."""
+
+    distribution: str  # Name of the score distribution
+    num_scores: int  # Scores n that phi interpolates
+    error: float  # Largest error for scores that lie at the quantiles i/n
+    bound: float  # ``max|p''|/(8 n^2)`` over the same quantiles
+    # Largest error over ``|p''|/(8 n^2)`` of its own interval; 0 where both vanish
+    local_ratio: float
+    # Largest error of the expected phi of random scores. It shrinks like 1/n: proposition 3 assumes
+    # that the expected i-th score is the quantile i/n, which it is up to 1/n.
+    expected_error: float
+    std: float  # Mean standard deviation of one phi of random scores
+
+
+def interpolation_errors(
+    distribution: ScoreDistribution, num_scores: int, trials: int, seed: int
+) -> InterpolationErrorRow:
+    """Compare phi with the quantile function p of the positives: figures 1c, 5, proposition 3.
+
+    ``num_scores`` is a multiple of 10 and at least 20.
+    """
+    n = num_scores
+    p = distribution.positive.ppf
+    length = _POINTS_PER_INTERVAL * n
+    x = np.arange(length) / length
+    # The shifted line needs the interval to the right as well.
+    points = np.flatnonzero((x > INNER[0]) & (x < INNER[1] - 1 / n))
+    knots = p(np.arange(1, n + 1) / n)
+    # The last knot may be infinite; it is far from the inner quantiles.
+    knots[-1] = min(knots[-1], p(1 - 0.1 / n))
+
+    def phi_of(scores: np.ndarray) -> np.ndarray:
+        return distribution.phi(torch.from_numpy(np.atleast_2d(scores)), length).numpy()[:, points]
+
+    error = np.abs(phi_of(knots)[0] - (p(x) + p(x + 1 / n))[points] / 2)
+    # Rounding of p is not an error of interpolation.
+    error = np.where(error < 1e-12, 0, error)
+    limits = _local_bound(distribution, n)
+    interval = points // _POINTS_PER_INTERVAL
+    limit = (limits[interval] + limits[interval + 1]) / 2
+    ratio = np.divide(error, limit, out=np.zeros_like(error), where=limit > 0)
+
+    rng = np.random.default_rng([seed, n])
+    random = phi_of(distribution.sample_positives(trials, n, rng).numpy())
+    expected = phi_of(expected_order_statistics(distribution, n))[0]
+    bound = limits[round(INNER[0] * n) : round(INNER[1] * n)].max()
+    expected_error = np.abs(expected - p(x[points])).max()
+    figures = error.max(), bound, ratio.max(), expected_error, random.std(0, ddof=1).mean()
+    return InterpolationErrorRow(distribution.name, n, *map(float, figures))
+
+
+def expected_order_statistics(distribution: ScoreDistribution, num_scores: int) -> np.ndarray:
+    """(n,) expected i-th smallest of n random scores of positives; ends accurate to 1e-3."""
+    x = midpoints(20_000)
+    i = np.arange(1, num_scores + 1)[:, None]
+    density = stats.beta.pdf(x, i, num_scores + 1 - i)
+    return density @ distribution.positive.ppf(x) / len(x)
+
+
+def mean_interpolated_scores(
+    distribution: ScoreDistribution, num_scores: int, length: int, trials: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(length,) mean and standard deviation of phi over ``trials`` >= 2 random batches."""
+    rng = np.random.default_rng([seed, num_scores])
+    phi = distribution.phi(distribution.sample_positives(trials, num_scores, rng), length).numpy()
+    return phi.mean(0), phi.std(0, ddof=1)
+
+
+def _local_bound(distribution: ScoreDistribution, n: int) -> np.ndarray:
+    """(n,) ``max|p''|/(8 n^2)`` over each interval from i/n to (i + 1)/n."""
+    x = (np.arange(n)[:, None] + np.linspace(0, 1, 33)) / n
+    with np.errstate(divide='ignore', invalid='ignore'):
+        curvature = np.abs(distribution.quantile_curvature(x))
+    curvature = np.nan_to_num(curvature, nan=np.inf, posinf=np.inf)
+    return curvature.max(1) / (8 * n**2)
+
+
+class ScoreVectorNoise(NamedTuple):
+    """Mean and variance of v that began at a wrong value, against proposition 1; (K,) arrays."""
+
+    momentum: float  # beta
+    steps: np.ndarray  # Numbers of steps T, ascending
+    distance: np.ndarray  # Mean distance of v from the mean phi, over the start's
+    expected_distance: np.ndarray  # ``(1 - beta)^T``
+    variance: np.ndarray  # Variance of v over the variance of phi
+    expected_variance: np.ndarray  # ``beta (1 - (1 - beta)^2T)/(2 - beta)``, from eq. 21
+    largest_variance: float  # ``beta/(2 - beta)``
+
+
+def score_vector_noise(
+    distribution: ScoreDistribution, momentum: float, steps: int, trials: int, seed: int
+) -> ScoreVectorNoise:
+    """Run many score vectors of the training's state side by side under a frozen model."""
+    num_pos, length, offset = 8, 20, 1.0
+    rng = np.random.default_rng([seed, num_pos])
+    score_range = distribution.score_range
+
+    def batch(rows):
+        pos = distribution.sample_positives(rows, num_pos, rng)
+        return pos, torch.ones_like(pos, dtype=torch.bool)
+
+    unmoved = ScoreVector(20 * trials, length, mode='off', score_range=score_range)
+    phi = unmoved.update(*batch(20 * trials)).double()
+    phi_mean, phi_variance = phi.mean(0), phi.var(0)
+    state = ScoreVector(trials, length, momentum, score_range=score_range)
+    state.vector.copy_(phi_mean + offset)
+    # A row that was never seen would be set by its first batch.
+    state.num_updates.fill_(1)
+    distance, variance = [], []
+    for _ in range(steps):
+        v = state.update(*batch(trials)).double()
+        distance.append((v.mean(0) - phi_mean).mean().item() / offset)
+        variance.append((v.var(0) / phi_variance).mean().item())
+    times = np.arange(1, steps + 1)
+    largest = momentum / (2 - momentum)
+    return ScoreVectorNoise(
+        momentum,
+        times,
+        np.array(distance),
+        (1 - momentum) ** times,
+        np.array(variance),
+        largest * (1 - (1 - momentum) ** (2 * times)),
+        largest,
+    )

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum, stable_ap_loss
-from mmrank.losses.ranking.stable_ap import mean_one, stable_ap_outer
+from mmrank.losses.ranking.stable_ap import stable_ap_outer
 from mmrank.state import MeanPositiveScore
 
 # Cosine scores.
@@ -17,11 +16,9 @@ SCORE_RANGE = (-1.0, 1.0)
 
 
 def theorem1_weight(rank: Tensor, rho: float | Tensor, bound: float) -> Tensor:
-    """Weight for which the stable AP risk bounds the AP risk.
+    """Weight for which the stable AP risk bounds the AP risk: stable AP (2025), theorem 1.
 
-    ``0.5 (r - r^2)^(-1/2)`` for ``0 < r <= 1/2`` and ``(1 + rho B)/(r + rho B)`` for ``1/2 < r <=
-    1``, the rank among the positives over their number, and the largest value B of the surrogate on
-    the score range. Source: stable AP (2025), theorem 1.
+    ``0.5 (r - r^2)^(-1/2)`` for a rank ``r`` of at most 1/2, else ``(1 + rho B)/(r + rho B)``.
     """
     upper = (1 + rho * bound) / (rank + rho * bound)
     head = rank.clamp(max=0.5)
@@ -56,13 +53,10 @@ def random_scores(lists: int, count: int, generator: torch.Generator) -> Tensor:
 
 
 class Theorem1Sides(NamedTuple):
-    """The quantities of theorem 1, (L,) each; the first four ascend."""
+    """The quantities of theorem 1, (L,) each; the first three ascend."""
 
     risk: Tensor  # ``1 - AP``
     surrogate_risk: Tensor  # ``mean_i htilde(rho l_i / r_i)``
-    # ``S h(rho/n+ sum_i (w_i/S) l_i)`` with ``S`` the mean of the weights (step b of the proof):
-    # the form that is trained
-    weighted: Tensor
     bound: Tensor  # ``q/2 h(rho/n+ sum_i w(r_i) l_i)``
     # ``htilde(rho/n+ sum_i l_i / r_i)`` (eq. 3), another bound of ``surrogate_risk`` that the paper
     # turns down.
@@ -79,11 +73,9 @@ def theorem1_sides(pos: Tensor, neg: Tensor, tau: float, eps: float) -> Theorem1
     rank = count_at_or_above(pos, pos) / num_pos
     x = rho * mean / rank
     weight = theorem1_weight(rank, rho, largest)
-    risk_of = rho * (mean_one(weight) * mean).mean(1)
     return Theorem1Sides(
         risk=ap_risk(pos, neg),
         surrogate_risk=(x / (1 + x)).mean(1),
-        weighted=weight.mean(1) * stable_ap_outer(risk_of, eps),
         bound=half_q(rho * largest) * stable_ap_outer(rho * (weight * mean).mean(1), eps),
         jensen=1 - 1 / (1 + x.mean(1)),
     )
@@ -169,8 +161,7 @@ def weight_sum_row(rho_bound: float, num_pos: int) -> WeightSumRow:
     return WeightSumRow(rho_bound, num_pos, mean, half_q(rho_bound), (1 / rank).mean().item())
 
 
-@dataclass(frozen=True)
-class DifferenceSetting:
+class DifferenceSetting(NamedTuple):
     """Parameters of lemma 1: rho, margin tau, offset a, power t, smoothing eps; kind of weights."""
 
     rho: float = 1.0
@@ -202,9 +193,7 @@ class DifferenceSetting:
 
     def loss(self, pos: Tensor, neg: Tensor, mean_pos: Tensor) -> Tensor:
         """(L,) stable AP losses; mu is a constant of the lists, as in lemma 1."""
-        options = dict(tau=self.tau, a=self.a, t=self.t, eps=self.eps, weights=self.weights)
-        scores = scores_of(pos, neg)
-        return stable_ap_loss(*scores, mean_pos, bound=self.bound, rho=self.rho, **options)
+        return stable_ap_loss(*scores_of(pos, neg), mean_pos, bound=self.bound, **self._asdict())
 
 
 class DifferenceRow(NamedTuple):
@@ -214,6 +203,7 @@ class DifferenceRow(NamedTuple):
     count: int
     limit: float
     worst: float
+    share: float  # ``worst`` over ``limit``
     random: float
     ap_worst: float
 
@@ -221,7 +211,7 @@ class DifferenceRow(NamedTuple):
 def difference_rows(
     num_pos: int, trials: int, seed: int, setting: DifferenceSetting
 ) -> Iterator[DifferenceRow]:
-    """Replace the lowest or the highest sample of a class, positives first, by :func:`_places`."""
+    """Replace the lowest or the highest sample of a class, by :func:`_places`."""
     num_neg = max(round(setting.rho * num_pos), 1)
     g = torch.Generator().manual_seed(seed + num_pos)
     lists = random_scores(trials, num_pos, g), random_scores(trials, num_neg, g)
@@ -230,8 +220,10 @@ def difference_rows(
     for replaced, count in (('positive', num_pos), ('negative', num_neg)):
         by_chance, ap_by_chance = _largest_changes(*random, replaced, setting)
         worst, ap_worst = _largest_changes(*made, replaced, setting)
-        found = max(by_chance, worst), by_chance, max(ap_by_chance, ap_worst)
-        yield DifferenceRow(replaced, count, setting.limit(count, replaced), *found)
+        worst = max(by_chance, worst)
+        limit = setting.limit(count, replaced)
+        changes = worst, worst / limit, by_chance, max(ap_by_chance, ap_worst)
+        yield DifferenceRow(replaced, count, limit, *changes)
 
 
 def _places(tau: float) -> list[float]:

@@ -8,14 +8,12 @@ copy without bad annotations, ids renumbered, area and iscrowd filled in, names 
 with --images also missing widths and heights. Several files are also compared: other labels are an
 error, images that two of them have a warning. --merge OUT.json writes them as one.
 
-exit status: 0 no error, 1 an error in the data, 2 nothing was checked or written.
+exit status: 0 no error, 1 an error in the data, 2 all else.
 """
 
 import argparse
 import json
 import os
-import sys
-from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -35,26 +33,21 @@ from mmrank.files import check_output, write_atomically
 def parse_args() -> argparse.Namespace:
     parser = tool_parser(__doc__)
     add = parser.add_argument
-    add('ann_file', nargs='?', help='COCO JSON file')
-    add('others', nargs='*', help='more files, which are compared with it and with each other')
+    add('ann_files', nargs='*', help='COCO JSON file; several are compared with each other')
     add('--config', help='check the data sets of this config instead')
     images = 'folder of the images; without it no image file is looked for'
     add('--images', metavar='DIR', help=images)
     verify = 'also decode every image, which finds those that are cut off, and compare their size'
     add('--verify-images', action='store_true', help=verify)
-    examples = 'findings shown per kind (default: %(default)s)'
-    add('--examples', type=int, default=5, help=examples)
     add('--fix', metavar='OUT.json', help='write a cleaned copy')
     merge = 'write all files as one, renumbered, with classes of one name as one class'
     add('--merge', metavar='OUT.json', help=merge)
     args = parser.parse_args()
-    if (args.ann_file is None) == (args.config is None):
+    if bool(args.ann_files) == bool(args.config):
         parser.error('pass an annotation file or --config CONFIG')
-    if args.config and args.fix:
-        parser.error('--fix takes one annotation file, not --config')
-    if args.others and args.fix:
+    if args.fix and len(args.ann_files) != 1:
         parser.error('--fix takes one annotation file; clean each, then --merge them')
-    if args.merge and not args.others:
+    if args.merge and len(args.ann_files) < 2:
         parser.error('--merge takes two annotation files or more')
     return args
 
@@ -75,57 +68,41 @@ def show(report: CocoReport, console: Console) -> None:
         console.print('[green]No problem found.[/]')
 
 
-def check_whole_config(args: argparse.Namespace, console: Console) -> int:
-    """Check and show the data sets of a config; returns the exit status."""
+def check_whole_config(args: argparse.Namespace) -> list[CocoReport]:
+    """Reports of the data sets of a config; a UserError where one is bad."""
     # Imported late: a file alone needs no torch.
     from mmrank.apis.entry_point import read_config
     from mmrank.datasets.checks.coco_check import check_config
 
-    cfg = read_config(args.config)
-    try:
-        reports = check_config(cfg, verify_images=args.verify_images)
-    except UserError as error:
-        return bad_data(error)
+    reports = check_config(read_config(args.config), verify_images=args.verify_images)
     if not reports:
         raise UserError(
             f'{args.config} names no COCO data set with local files. Fix: '
             'pass a config of a detector, or the annotation file itself'
         )
-    for report in reports:
-        show(report, console)
-    return 0
+    return reports
 
 
-def check_others(
-    args: argparse.Namespace, document: dict, report: CocoReport, console: Console
-) -> int:
-    """Check more files and compare all of them; returns the exit status."""
-    documents, reports = {args.ann_file: document}, [report]
-    for path in args.others:
-        documents[path] = read_coco_json(path)
-        reports.append(inspect_coco(documents[path], path, max_examples=args.examples))
-        show(reports[-1], console)
-    if not all(x.ok for x in reports):
-        return 1
+def compare(reports: list[CocoReport], console: Console) -> None:
+    """Say which images are in two files; a UserError where labels differ."""
     parts = [Split(x.ann_file, '', None, x, is_trained=False) for x in reports]
     for index, part in enumerate(parts):
         for other in find_shared_images([part._replace(is_trained=True), *parts[index + 1 :]]):
             console.print(f'[yellow]warning[/]: {escape(str(other.report.problems[-1]))}')
-    if args.merge:
-        write_atomically(json.dumps(merge_coco(documents)).encode(), args.merge)
-        console.print(f'Wrote {args.merge}')
-        return 0
+    compare_labels(parts)
+
+
+def write_json(document: dict, path: str, console: Console) -> None:
+    """Write a document, whole or not at all."""
     try:
-        compare_labels(parts)
-    except UserError as error:
-        return bad_data(error)
-    return 0
-
-
-def bad_data(error: UserError) -> int:
-    """Show an error of the data; returns the exit status."""
-    print(f'error: {error}', file=sys.stderr)
-    return 1
+        text = json.dumps(document)
+    except RecursionError as error:
+        raise UserError(
+            'the file nests lists or objects too deep to be written again. Fix: export it again as '
+            'COCO; no part of it needs that'
+        ) from error
+    write_atomically(text.encode(), path)
+    console.print(f'Wrote {escape(path)}')
 
 
 @show_user_errors(OSError)
@@ -133,41 +110,29 @@ def main() -> int:
     args = parse_args()
     console = Console()
     if args.config:
-        return check_whole_config(args, console)
-    files = [args.ann_file, *args.others]
+        for report in check_whole_config(args):
+            show(report, console)
+        return 0
     for out in filter(None, (args.fix, args.merge)):
-        check_output(out, *files)
-    real = [os.path.realpath(x) for x in files]
-    twice = next((x for x, path in zip(files, real) if real.count(path) > 1), None)
+        check_output(out, *args.ann_files)
+    real = [os.path.realpath(x) for x in args.ann_files]
+    twice = next((x for x, path in zip(args.ann_files, real) if real.count(path) > 1), None)
     if args.merge and twice:
         raise UserError(f'{twice} is named twice, and its images would be. Fix: each file once')
-    try:
-        document = read_coco_json(args.ann_file)
-    except UserError as error:
-        if not Path(args.ann_file).is_file():
-            raise
-        return bad_data(error)
-    report = inspect_coco(
-        document,
-        args.ann_file,
-        args.images,
-        verify_images=args.verify_images,
-        max_examples=args.examples,
-    )
-    show(report, console)
-    if args.others:
-        return check_others(args, document, report, console)
+    documents = {path: read_coco_json(path) for path in args.ann_files}
+    options = dict(image_dir=args.images, verify_images=args.verify_images)
+    reports = [inspect_coco(documents[path], path, **options) for path in args.ann_files]
+    for report in reports:
+        show(report, console)
     if args.fix:
-        cleaned, changes = clean_coco(document, args.images)
-        try:
-            text = json.dumps(cleaned)
-        except RecursionError as error:
-            raise UserError(
-                f'{args.ann_file} nests lists or objects too deep to be written again. Fix: export '
-                'it again as COCO; no part of it needs that'
-            ) from error
-        write_atomically(text.encode(), args.fix)
-        console.print(f'Wrote {args.fix}:')
+        cleaned, changes = clean_coco(documents[args.ann_files[0]], args.images)
+        write_json(cleaned, args.fix, console)
         for change in changes or ['nothing had to be changed']:
             console.print(f'  {escape(change)}')
-    return 0 if report.ok else 1
+    if not all(x.ok for x in reports):
+        return 1
+    if args.merge:
+        write_json(merge_coco(documents), args.merge, console)
+    else:
+        compare(reports, console)
+    return 0

@@ -11,9 +11,8 @@ not.
 
 import argparse
 
-from mmrank.apis.coco.box_evaluation import load_ground_truth
 from mmrank.apis.coco.detections import draw_detections
-from mmrank.apis.coco.tables import named_evaluations
+from mmrank.apis.commands.draw.predictions import add_predictions, read_evaluations
 from mmrank.apis.common.command_line import check_outputs, tool_parser
 from mmrank.errors import show_user_errors
 
@@ -24,10 +23,7 @@ def parse_args() -> argparse.Namespace:
         out=('detections.png', 'PNG to write'),
         num_images=(6, 'images, spread over the file'),
     )
-    add = parser.add_argument
-    add('ann_file', help='COCO annotation file')
-    add('image_dir', help='folder of its images')
-    add('predictions', nargs='+', metavar='[NAME=]FILE', help='*.bbox.json of a model')
+    add_predictions(parser, image_dir='folder of its images')
     return parser.parse_args()
 
 
@@ -35,7 +31,6 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     check_outputs(args, 'out')
-    truth = load_ground_truth(args.ann_file)
-    evaluations = named_evaluations(truth, args.predictions)
+    _, evaluations = read_evaluations(args)
     drawn = draw_detections(evaluations, args.image_dir, args.out, num_images=args.num_images)
     print(f'Wrote {drawn}')

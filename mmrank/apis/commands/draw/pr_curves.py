@@ -14,9 +14,10 @@ import argparse
 
 from rich.console import Console
 
-from mmrank.apis.coco.box_evaluation import best_f1_thresholds, load_ground_truth
+from mmrank.apis.coco.box_evaluation import best_f1_thresholds
 from mmrank.apis.coco.pr_curves import PRCurves, plot_pr_curves
-from mmrank.apis.coco.tables import comparison_rows, named_evaluations, rich_table
+from mmrank.apis.coco.tables import comparison_rows, rich_table
+from mmrank.apis.commands.draw.predictions import add_predictions, read_evaluations
 from mmrank.apis.common.command_line import check_outputs, tool_parser
 from mmrank.errors import show_user_errors
 
@@ -27,9 +28,7 @@ def parse_args() -> argparse.Namespace:
         out=('pr_curves.png', 'PNG to write'),
         max_classes=(12, 'class panels, most frequent first'),
     )
-    add = parser.add_argument
-    add('ann_file', help='COCO annotation file')
-    add('predictions', nargs='+', metavar='[NAME=]FILE', help='*.bbox.json of a model')
+    add_predictions(parser)
     return parser.parse_args()
 
 
@@ -37,13 +36,12 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     check_outputs(args, 'out')
-    truth = load_ground_truth(args.ann_file)
-    evaluations = named_evaluations(truth, args.predictions)
+    truth, evaluations = read_evaluations(args)
     header, rows = comparison_rows(evaluations)
     Console().print(rich_table(header, rows, args.ann_file))
     for name, evaluation in evaluations.items():
         print(f'Scores with the best F1 at IoU 0.5, {name}:')
         for cat_id, score in best_f1_thresholds(evaluation).items():
             print(f'  {truth.cats[cat_id]["name"]} {score:.3g}')
-    curves = {n: PRCurves.from_coco_eval(e) for n, e in evaluations.items()}
+    curves = {n: PRCurves.of(e) for n, e in evaluations.items()}
     print(f'Wrote {plot_pr_curves(curves, args.out, args.max_classes)}')

@@ -22,8 +22,7 @@ from mmrank.apis.retrieval.models import add_model_options, features_by_name
 from mmrank.apis.retrieval.report import (
     describe_test_set,
     evaluate_features,
-    plot_precision_recall,
-    plot_recall_at_k,
+    plot_curves,
     rich_retrieval,
     write_curves,
     write_retrieval_table,
@@ -66,24 +65,16 @@ def run(args: argparse.Namespace, console: Console) -> None:
 
     device = args.device or get_device()
     models = features_by_name(args, args.out_dir, partial(say, console))
-    results = []
-    for name, features in models.items():
-        with console.status('') as status:
-
-            def show(done, total, name=name, status=status):
-                status.update(f'{name}: {done} of {total} queries ranked')
-
-            results.append(
-                evaluate_features(
-                    name, features.to(device), recall_at=args.recall_at, progress=show
-                )
-            )
+    with console.status('ranking'):
+        results = [
+            evaluate_features(name, features.to(device), recall_at=args.recall_at)
+            for name, features in models.items()
+        ]
     say(console, describe_test_set(results[0]))
     console.print(rich_retrieval(results))
     out = Path(args.out_dir)
     paths = write_retrieval_table(results, out)
-    paths.append(plot_precision_recall(results, out / 'precision_recall.png'))
-    paths.append(plot_recall_at_k(results, out / 'recall_at_k.png'))
+    paths += plot_curves(results, out)
     paths.append(write_curves(results, out / 'curves.json'))
     if args.sheets and any(f.paths is None for f in models.values()):
         say(

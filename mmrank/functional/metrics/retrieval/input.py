@@ -1,24 +1,25 @@
 """Embeddings and labels of a retrieval, checked and normalised; the scores of blocks of queries."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.checks import one_of
 from mmrank.errors import UserError
 from mmrank.tensors import check_floats, check_tensors
 
 # Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
 # the queries, 12, 16, 24, 32, 48 or 64 of the gallery.
-QUERY_TILE = 48
-GALLERY_TILE = 192
+_QUERY_TILE = 48
+_GALLERY_TILE = 192
 # A product gains nothing from more queries at once.
 _MOST_QUERIES = 480
 
 
-class RetrievalSets(NamedTuple):
+@dataclass(frozen=True)
+class RetrievalSets:
     """Queries and gallery, ready to be ranked."""
 
     queries: Tensor  # (Q, D) float32 or float64
@@ -35,9 +36,17 @@ class RetrievalSets(NamedTuple):
         would have scores that differ in the last bit, and the figures would depend on the order of
         the gallery. So the product has whole tiles.
         """
-        rows = pad(part, (0, -len(part) % QUERY_TILE))
+        rows = pad(part, (0, -len(part) % _QUERY_TILE))
         product = self.queries[rows] @ self.gallery.T
         return product[: len(part), : len(self.gallery_labels)]
+
+    @cached_property
+    def _classes(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(N,) gallery rows by class; of each query where its class begins, and its size."""
+        ordered, rows = self.gallery_labels.sort(stable=True)
+        begin = torch.searchsorted(ordered, self.query_labels)
+        end = torch.searchsorted(ordered, self.query_labels, right=True)
+        return rows, begin, end - begin
 
     def relevant(self, part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Pairs that share a label, of (B,) rows of the queries and of the gallery.
@@ -45,30 +54,32 @@ class RetrievalSets(NamedTuple):
         (P,) rows of ``part``, ascending, (P,) rows of the gallery, and (P,) bool, what the query
         leaves out; the others are positives.
         """
-        labels = self.query_labels[part]
-        if labels.dim() == 1:
-            shared = labels[:, None] == self.gallery_labels
+        if self.query_labels.dim() == 1:
+            rows, begin, sizes = self._classes
+            sizes = sizes[part]
+            every = torch.arange(len(part), device=part.device)
+            row = every.repeat_interleave(sizes)
+            first = begin[part] - (sizes.cumsum(0) - sizes)
+            column = rows[first[row] + torch.arange(len(row), device=part.device)]
         else:
-            shared = labels @ self.gallery_labels.T > 0
-        row, column = shared.nonzero(as_tuple=True)
+            shared = self.query_labels[part] @ self.gallery_labels.T > 0
+            row, column = shared.nonzero(as_tuple=True)
         if self.ids is None:
             return row, column, torch.zeros_like(row, dtype=torch.bool)
         return row, column, self.ids[0][part[row]] == self.ids[1][column]
 
     def class_sizes(self) -> Tensor:
         """(Q,) int64 gallery samples of the query's class; N where there are several labels."""
-        if self.query_labels.dim() > 1:
-            return torch.full_like(self.query_labels[:, 0], len(self.gallery_labels)).long()
-        ordered = self.gallery_labels.sort().values
-        begin = torch.searchsorted(ordered, self.query_labels)
-        return torch.searchsorted(ordered, self.query_labels, right=True) - begin
+        if self.query_labels.dim() == 1:
+            return self._classes[2]
+        return torch.full_like(self.query_labels[:, 0], len(self.gallery_labels)).long()
 
 
 def query_blocks(order: Tensor, row_bytes: int, memory_limit: int) -> tuple[Tensor, ...]:
     """Split (Q,) rows of queries into blocks that need at most ``memory_limit`` bytes each."""
     rows = min(max(memory_limit // max(row_bytes, 1), 1), _MOST_QUERIES)
-    if rows > QUERY_TILE:
-        rows -= rows % QUERY_TILE
+    if rows > _QUERY_TILE:
+        rows -= rows % _QUERY_TILE
     return order.split(rows)
 
 
@@ -84,17 +95,14 @@ def prepare_sets(
     query_labels: Tensor,
     gallery: Tensor | None,
     gallery_labels: Tensor | None,
-    similarity: str,
     leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
 ) -> RetrievalSets:
     """Check and normalise; see ``retrieval_metrics`` for the inputs."""
-    one_of('similarity', similarity, ('cosine', 'dot'))
     _check_embeddings(queries, 'queries')
     own_labels = _check_labels(query_labels, queries, 'query_labels')
     same_set = gallery is None and gallery_labels is None
     if gallery is queries and gallery_labels is not None:
         same_set = True
-        check_tensors(gallery_labels=gallery_labels)
         if not torch.equal(gallery_labels.to(query_labels), query_labels):
             raise UserError(
                 'gallery is the very tensor queries, but gallery_labels are not query_labels',
@@ -105,41 +113,30 @@ def prepare_sets(
         gallery = queries
         labels = own_labels
     elif gallery is None or gallery_labels is None:
-        raise ValueError(
-            'gallery and gallery_labels go together: pass both, or neither to '
-            'search the queries among themselves'
+        raise UserError(
+            'gallery and gallery_labels go together',
+            'pass both, or neither to search the queries among themselves',
         )
     else:
-        _check_gallery(gallery, queries)
+        _check_embeddings(gallery, 'gallery')
         labels = _check_labels(gallery_labels, gallery, 'gallery_labels')
-    if labels.shape[1:] != own_labels.shape[1:]:
-        raise UserError(
-            f'query_labels have {_classes(own_labels)} and gallery_labels {_classes(labels)}',
-            'give both one class index a sample, or both a column for each class',
-        )
+    for what, one, two in (('', queries, gallery), ('labels of ', own_labels, labels)):
+        if one.shape[1:] != two.shape[1:]:
+            raise UserError(
+                f'{what}queries and gallery have the shapes {tuple(one.shape)} and '
+                f'{tuple(two.shape)}',
+                'the same columns in both, of one model and of the same classes',
+            )
     ids = None
     if leave_out is not None:
         ids = _check_ids(leave_out, queries, gallery, same_set)
     elif same_set:
         own = torch.arange(len(queries), device=queries.device)
         ids = own, own
-    largest = _largest_value(queries, 'queries')
-    other = largest if same_set else _largest_value(gallery, 'gallery')
-    dtype = torch.promote_types(queries.dtype, gallery.dtype)
-    dtype = torch.promote_types(dtype, torch.float32)
-    rows = queries.detach().to(dtype)
-    all_rows = gallery.detach().to(dtype)
-    dimensions = queries.shape[1]
-    if similarity == 'cosine':
-        rows = unit_rows(rows)
-        all_rows = unit_rows(all_rows)
-    elif not largest * other * dimensions < torch.finfo(dtype).max / 4:
-        raise ValueError(
-            f'dot products of {dimensions} entries up to {largest * other:.3g} '
-            f'overflow {dtype}; scale the embeddings down or use '
-            "similarity='cosine'"
-        )
-    all_rows = pad(all_rows, (0, 0, 0, -len(gallery) % GALLERY_TILE))
+    dtype = torch.promote_types(torch.promote_types(queries.dtype, gallery.dtype), torch.float32)
+    rows = unit_rows(queries.detach().to(dtype))
+    all_rows = rows if same_set else unit_rows(gallery.detach().to(dtype))
+    all_rows = pad(all_rows, (0, 0, 0, -len(gallery) % _GALLERY_TILE))
     return RetrievalSets(rows, all_rows, own_labels, labels, ids)
 
 
@@ -158,23 +155,18 @@ def _check_ids(
 
 def _check_embeddings(x: Tensor, name: str) -> None:
     check_floats(**{name: x})
-    if len(x.shape) != 2 or x.shape[1] == 0:
+    if x.dim() != 2 or x.shape[1] == 0:
         raise ValueError(
             f'{name} must be of shape (samples, dimensions) with at least '
             f'one dimension, got {tuple(x.shape)}'
         )
-
-
-def _check_gallery(x: Tensor, queries: Tensor) -> None:
-    _check_embeddings(x, 'gallery')
-    if x.shape[1] != queries.shape[1]:
+    # The extremes alone: no table of bools, and NaN wins in both.
+    if x.numel() and not torch.stack([x.amin(), x.amax()]).isfinite().all():
+        finite = x.isfinite().all(1)
+        row = int(finite.logical_not().nonzero()[0])
         raise ValueError(
-            f'queries have {queries.shape[1]} dimensions and the gallery '
-            f'{x.shape[1]}; both must come from one model'
-        )
-    if x.device != queries.device:
-        raise ValueError(
-            f'queries are on {queries.device} and the gallery on {x.device}; move one of them'
+            f'{name}[{row}] holds NaN or infinity ({int((~finite).sum())} of {x.size(0)} rows '
+            'do); such scores cannot be ranked: check the model and its input'
         )
 
 
@@ -182,7 +174,9 @@ def _check_labels(labels: Tensor, embeddings: Tensor, name: str) -> Tensor:
     """(rows,) int64 classes, or (rows, C) float32 zeros and ones, on the embeddings' device."""
     check_tensors(**{name: labels})
     if labels.dim() != 2:
-        return _check_index(labels, embeddings, name)
+        classes = _check_index(labels, embeddings, name)
+        check_classes(classes, name)
+        return classes
     if len(labels) != len(embeddings) or labels.size(1) < 2:
         raise UserError(
             f'{name} must be one class index per sample, shape ({len(embeddings)},), or multi-hot, '
@@ -194,9 +188,20 @@ def _check_labels(labels: Tensor, embeddings: Tensor, name: str) -> Tensor:
         raise UserError(
             f'{name} of shape {tuple(labels.shape)} must be multi-hot, 0 or 1 for each class, got '
             f'{odd[0].item()}',
-            'pass labels of several levels to level_metrics',
+            '0 where a class is not known; labels of several levels go to level_metrics',
         )
     return labels.to(embeddings.device, torch.float32)
+
+
+def check_classes(labels: Tensor, name: str) -> None:
+    """Raise UserError for a class below 0: -1 is no class in which samples could be found."""
+    unknown = int((labels < 0).sum())
+    if unknown:
+        raise UserError(
+            f'{name} holds {unknown} values below 0, got {int(labels.min())}',
+            'leave samples without a class out: keep = '
+            + (f'{name} >= 0' if labels.dim() == 1 else f'({name} >= 0).all(1)'),
+        )
 
 
 def _check_index(labels: Tensor, embeddings: Tensor, name: str) -> Tensor:
@@ -213,23 +218,4 @@ def _check_index(labels: Tensor, embeddings: Tensor, name: str) -> Tensor:
             f'{name} must be of an integer dtype, got {labels.dtype}; '
             'call .long() if they are class indices'
         )
-    return labels.to(embeddings.device, torch.int64)
-
-
-def _classes(labels: Tensor) -> str:
-    return 'one class a sample' if labels.dim() == 1 else f'{labels.size(1)} classes'
-
-
-def _largest_value(x: Tensor, name: str) -> float:
-    """Largest absolute value, after a check that all rows are finite."""
-    if x.numel() == 0:
-        return 0.0
-    largest = max(-x.min().item(), x.max().item())  # NaN wins in both
-    if not float('-inf') < largest < float('inf'):
-        finite = x.isfinite().all(1)
-        row = int(finite.logical_not().nonzero()[0])
-        raise ValueError(
-            f'{name}[{row}] holds NaN or infinity ({int((~finite).sum())} of {x.size(0)} rows read '
-            'do); such scores cannot be ranked: check the model and its input'
-        )
-    return largest
+    return labels.to(embeddings.device, torch.int64).contiguous()

@@ -7,14 +7,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .input import prepare_sets, query_blocks
+from mmrank.errors import UserError
+
+from .input import check_classes, prepare_sets, query_blocks
 from .metrics import check_recall_at
 
 # Bytes of temporary tensors for a score.
 _BYTES_PER_SCORE = 120
 
 
-class LevelFigures(NamedTuple):
+class _LevelFigures(NamedTuple):
     """Figures per query, float64 in [0, 1], NaN without an entry that shares a level."""
 
     hap: Tensor  # (Q,)
@@ -28,11 +30,10 @@ def level_metrics(
     gallery: Tensor | None = None,
     gallery_labels: Tensor | None = None,
     *,
-    similarity: str = 'cosine',
     ndcg_at: Sequence[int] = (1, 10, 100, 1000),
     alpha: float = 1.0,
     memory_limit: int = 2**30,
-) -> LevelFigures:
+) -> _LevelFigures:
     """H-AP and NDCG@k of each query.
 
     An entry that shares the first l of L levels with the query has the relevance ``u = (l/L)^alpha
@@ -44,10 +45,10 @@ def level_metrics(
 
     Args:
         queries: (Q, D) embeddings of any float dtype.
-        query_labels: (Q, L) integers from coarse to fine.
+        query_labels: (Q, L) integers from coarse to fine; a class of a level lies in one class of
+            the level before.
         gallery: (N, D) embeddings; None for the queries themselves, each left out of its own.
         gallery_labels: (N, L) integers.
-        similarity: ``'cosine'`` or ``'dot'``.
         ndcg_at: The k, integers of at least 1.
         alpha: Power of the level in the relevance.
         memory_limit: Bytes of temporary tensors; at least one query is ranked at a time.
@@ -68,8 +69,9 @@ def level_metrics(
             'labels must be (rows, levels) of one number of levels, got shapes '
             f'{tuple(query_labels.shape)} and {tuple(levels.shape)}'
         )
+    _check_levels(torch.cat([query_labels, levels]))
     finest = None if gallery_labels is None else gallery_labels[:, -1]
-    sets = prepare_sets(queries, query_labels[:, -1], gallery, finest, similarity)
+    sets = prepare_sets(queries, query_labels[:, -1], gallery, finest)
     count = len(levels)
     place = torch.arange(2, count + 2, device=levels.device).double().log2()
     every = torch.arange(len(queries), device=levels.device)
@@ -81,7 +83,21 @@ def level_metrics(
             scores.scatter_(1, part[:, None], -torch.inf)
             level.scatter_(1, part[:, None], 0)
         found.append(_figures(scores, level, query_labels.size(1), alpha, place, ndcg_at))
-    return LevelFigures(*(torch.cat(x) for x in zip(*found)))
+    return _LevelFigures(*(torch.cat(x) for x in zip(*found)))
+
+
+def _check_levels(labels: Tensor) -> None:
+    """Raise UserError where a class of a level lies in two classes of the level before."""
+    check_classes(labels, 'labels')
+    for number in range(1, labels.size(1)):
+        pairs = labels[:, number - 1 : number + 1].unique(dim=0)
+        if len(pairs) > len(labels[:, number].unique()):
+            raise UserError(
+                f'level {number} of the labels does not refine level {number - 1}: one class of it '
+                'is in two classes of the level before',
+                f'labels[:, {number}] = labels[:, : {number + 1}].unique(dim=0, '
+                'return_inverse=True)[1], of queries and gallery together',
+            )
 
 
 def _figures(

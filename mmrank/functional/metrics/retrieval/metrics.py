@@ -1,6 +1,6 @@
 """Exact figures and curves of retrieval by embeddings, without the matrix of all scores."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,8 +13,6 @@ from mmrank.tensors import check_index, check_tensors
 from .input import prepare_sets, query_blocks
 from .ranking import rank_positives
 
-#: Entries of a summary that depend on the ranks of all positives.
-OF_ALL_POSITIVES = ('mAP', 'R_precision', 'MAP_at_R')
 # Tensors of one value per query and recall that are alive at a time.
 _BYTES_PER_POINT = 32
 # Bytes that a search of the nearest takes for a score, and in all.
@@ -22,7 +20,7 @@ _BYTES_PER_SCORE = 32
 _BYTES_OF_SEARCH = 2**30
 
 
-class RetrievalFigures(NamedTuple):
+class _RetrievalFigures(NamedTuple):
     """(Q,) figures per query, in the order of the queries."""
 
     #: The first three are float64 in [0, 1], NaN without a positive.
@@ -40,17 +38,17 @@ class RetrievalFigures(NamedTuple):
         """
         check_recall_at(recall_at)
         usable = self.num_positives > 0
-        means = dict(zip(OF_ALL_POSITIVES, self[:3]))
+        means = dict(zip(('mAP', 'R_precision', 'MAP_at_R'), self[:3]))
         means |= {f'recall@{k}': (self.first_rank <= k).double() for k in recall_at}
         result = {name: values[usable].mean().item() for name, values in means.items()}
         counts = dict(queries=usable, queries_without_positive=~usable)
         return result | {name: int(mask.sum()) for name, mask in counts.items()}
 
 
-class RetrievalCurves(NamedTuple):
+class _RetrievalCurves(NamedTuple):
     """Figures and precision-recall curve of each query."""
 
-    figures: RetrievalFigures
+    figures: _RetrievalFigures
     recall: Tensor  # (T,) float64 recall thresholds, from 0 to 1
     precision: Tensor  # (Q, T) float64 interpolated precision in [0, 1], NaN without a positive
 
@@ -76,13 +74,10 @@ def retrieval_metrics(
     gallery: Tensor | None = None,
     gallery_labels: Tensor | None = None,
     *,
-    similarity: str = 'cosine',
-    recall_only: bool = False,
     memory_limit: int = 2**30,
-    progress: Callable[[int, int], None] | None = None,
     group: 'dist.ProcessGroup | None' = None,
     leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
-) -> RetrievalFigures:
+) -> _RetrievalFigures:
     """AP, R-Precision, MAP@R and the best positive's rank of each query.
 
     A query's positives are the gallery samples of its class. Without a gallery every query searches
@@ -96,24 +91,20 @@ def retrieval_metrics(
     Check, ECCV 2020, eq. 3) is ``sum_{p_i <= R} (i / p_i) / R`` and a query counts for Recall@K
     when ``p_1 <= K``. No figure depends on the order of the gallery.
 
-    Scores are float64 for float64 embeddings and float32 otherwise, in the precision of
-    ``torch.mm`` (TF32 if you switched it on).
+    Scores are cosines, 0 for a row of zeros, float64 for float64 embeddings and float32 otherwise,
+    in the precision of ``torch.mm`` (TF32 if you switched it on).
 
     Args:
         queries: (Q, D) embeddings of any float dtype.
-        query_labels: (Q,) integers of any dtype, one class per sample. Or (Q, C) zeros and ones,
-            C at least 2, where a sample has several labels: what shares one is a positive.
+        query_labels: (Q,) integers >= 0, one class per sample; samples without a class are left
+            out beforehand. Or (Q, C) zeros and ones, C at least 2, where a sample has several
+            labels: what shares one is a positive.
         gallery: (N, D) float embeddings on the queries' device; None, or the very tensor
             ``queries``, for the queries themselves, each left out of its own gallery.
         gallery_labels: (N,) integers, or (N, C) zeros and ones.
-        similarity: ``'cosine'`` (a row of zeros scores 0) or ``'dot'``.
-        recall_only: Compute the best positive's rank alone, for Recall@K: one comparison of a
-            query's scores, not one for each positive. The other figures are NaN.
         memory_limit: Bytes of temporary tensors of a block of queries, which has at least one and
             whose product has at least 48. It is in addition to normalised copies of queries and
             gallery, and 24 bytes for each of ``max(N, 2**18)`` scores that are counted at once.
-        progress: Called as ``progress(done, total)`` after each block, with numbers of queries, of
-            this process alone with ``group``.
         group: Processes that share the work. All pass the same input and get the same figures,
             equal to a single process's bit for bit where the machines are equal. None: this
             process alone.
@@ -127,7 +118,7 @@ def retrieval_metrics(
         Figures per query; ``summary()`` averages them.
 
     Raises:
-        ValueError: If a shape does not fit, an embedding is not finite or dot products overflow.
+        ValueError: If a shape does not fit, an embedding is not finite or a label is below 0.
         TypeError: If embeddings are not floats or labels not integers.
 
     Example:
@@ -138,20 +129,9 @@ def retrieval_metrics(
         >>> figures.summary(recall_at=[1])['recall@1']
         0.75
     """
-    sets = prepare_sets(queries, query_labels, gallery, gallery_labels, similarity, leave_out)
+    sets = prepare_sets(queries, query_labels, gallery, gallery_labels, leave_out)
     result = _empty_figures(sets.query_labels)
-    rank_positives(
-        sets,
-        _first_ranks if recall_only else figures_of_ranks,
-        result[3:] if recall_only else result,
-        memory_limit=memory_limit,
-        best_only=recall_only,
-        progress=progress,
-        group=group,
-    )
-    if recall_only:
-        for values in result[:3]:
-            values.fill_(torch.nan)
+    rank_positives(sets, _figures_of_ranks, result, memory_limit=memory_limit, group=group)
     return result
 
 
@@ -162,13 +142,11 @@ def retrieval_curves(
     gallery: Tensor | None = None,
     gallery_labels: Tensor | None = None,
     *,
-    similarity: str = 'cosine',
     points: int = 101,
     memory_limit: int = 2**30,
-    progress: Callable[[int, int], None] | None = None,
     group: 'dist.ProcessGroup | None' = None,
     leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
-) -> RetrievalCurves:
+) -> _RetrievalCurves:
     """Figures and precision-recall curve of each query, in one pass.
 
     With ``rank_i`` and ``rank+_i`` as in ``retrieval_metrics`` and R positives, positive i is a
@@ -191,12 +169,12 @@ def retrieval_curves(
         tensor([0.8333, 0.8333, 0.8333], dtype=torch.float64)
     """
     check_count('points', points, least=2)
-    sets = prepare_sets(queries, query_labels, gallery, gallery_labels, similarity, leave_out)
+    sets = prepare_sets(queries, query_labels, gallery, gallery_labels, leave_out)
     figures = _empty_figures(sets.query_labels)
     precision = figures.average_precision.new_zeros(len(queries), points)
 
     def reduce(*ranks: Tensor) -> tuple[Tensor, ...]:
-        return *figures_of_ranks(*ranks), _interpolated_precision(points, *ranks)
+        return *_figures_of_ranks(*ranks), _interpolated_precision(points, *ranks)
 
     rank_positives(
         sets,
@@ -204,14 +182,13 @@ def retrieval_curves(
         [*figures, precision],
         memory_limit=memory_limit,
         bytes_per_query=_BYTES_PER_POINT * points,
-        progress=progress,
         group=group,
     )
     recall = torch.linspace(0, 1, points, dtype=torch.float64, device=precision.device)
-    return RetrievalCurves(figures, recall, precision)
+    return _RetrievalCurves(figures, recall, precision)
 
 
-def recall_curve(figures: RetrievalFigures, at: Sequence[int]) -> list[float]:
+def recall_curve(figures: _RetrievalFigures, at: Sequence[int]) -> list[float]:
     """Recall@K for many K >= 1: the share of queries with a positive among their first K.
 
     NaN when no query has a positive.
@@ -225,12 +202,7 @@ def recall_curve(figures: RetrievalFigures, at: Sequence[int]) -> list[float]:
 
 @torch.no_grad()
 def nearest_in_gallery(
-    queries: Tensor,
-    gallery: Tensor,
-    count: int,
-    *,
-    similarity: str = 'cosine',
-    own: Tensor | None = None,
+    queries: Tensor, gallery: Tensor, count: int, *, own: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Best gallery samples of each query, best first.
 
@@ -240,7 +212,6 @@ def nearest_in_gallery(
         queries: (Q, D) float embeddings.
         gallery: (N, D) float embeddings on the same device.
         count: Samples per query, at least 1.
-        similarity: ``'cosine'`` or ``'dot'``.
         own: (Q,) int64 gallery rows of the queries themselves, which are left out; None for
             separate sets, or if the gallery is the very tensor ``queries``: row i is query i.
 
@@ -260,7 +231,7 @@ def nearest_in_gallery(
     if own is not None:
         check_index('own', own, len(gallery), 'the row of each query in the gallery')
     labels = [torch.zeros(len(x), dtype=torch.int64) for x in (queries, gallery)]
-    sets = prepare_sets(queries, labels[0], gallery, labels[1], similarity)
+    sets = prepare_sets(queries, labels[0], gallery, labels[1])
     count = min(count, len(gallery) - int(own is not None))
     scores = sets.queries.new_empty(len(queries), count)
     rows = torch.empty_like(scores, dtype=torch.int64)
@@ -275,15 +246,15 @@ def nearest_in_gallery(
     return scores, rows
 
 
-def _empty_figures(query_labels: Tensor) -> RetrievalFigures:
+def _empty_figures(query_labels: Tensor) -> _RetrievalFigures:
     """Zeros, to be filled in."""
     figures = query_labels.new_zeros(3, len(query_labels), dtype=torch.float64)
     counts = query_labels.new_zeros(2, len(query_labels), dtype=torch.int64)
-    return RetrievalFigures(*figures, *counts)
+    return _RetrievalFigures(*figures, *counts)
 
 
-def figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> tuple[Tensor, ...]:
-    """(B,) fields of ``RetrievalFigures``, of what ``Reduce`` takes.
+def _figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> tuple[Tensor, ...]:
+    """(B,) fields of ``_RetrievalFigures``, of what ``Reduce`` takes.
 
     The padding of the (B, P) positives may have any value not above the real ones.
     """
@@ -306,12 +277,6 @@ def figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> t
         torch.where(sizes > 0, position[:, 0], 0),
         sizes,
     )
-
-
-def _first_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> tuple[Tensor, Tensor]:
-    """Places of the best positives, 0 without one, and numbers of them."""
-    tied = (positives == positives[:, :1]).sum(1)
-    return torch.where(sizes > 0, at_or_above[:, 0] - tied + 1, 0), sizes
 
 
 def _rank_among(positives: Tensor) -> Tensor:

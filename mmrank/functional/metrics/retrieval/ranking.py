@@ -35,14 +35,11 @@ def rank_positives(
     *,
     memory_limit: int,
     bytes_per_query: int = 0,
-    best_only: bool = False,
-    progress: Callable[[int, int], None] | None = None,
     group: 'dist.ProcessGroup | None' = None,
 ) -> None:
     """Fill in the ``results``, tensors of Q rows of zeros, by ``reduce`` of each block.
 
-    ``reduce`` needs ``bytes_per_query`` plus a few values per positive. With ``best_only`` it gets
-    (B, 1) numbers of scores, of the best positive alone. Other arguments: see
+    ``reduce`` needs ``bytes_per_query`` plus a few values per positive. Other arguments: see
     ``retrieval_metrics``.
     """
     sizes = sets.class_sizes()
@@ -54,19 +51,14 @@ def rank_positives(
     blocks = query_blocks(sizes.argsort(descending=True, stable=True), row_bytes, memory_limit)
     if group is not None:
         blocks = blocks[dist.get_rank(group) :: dist.get_world_size(group)]
-    total = sum(map(len, blocks))
-    done = 0
     for part in blocks:
-        for whole, values in zip(results, reduce(*_ranks(sets, part, best_only))):
+        for whole, values in zip(results, reduce(*_ranks(sets, part))):
             whole[part] = values
-        done += len(part)
-        if progress is not None:
-            progress(done, total)
     if group is not None:
         _add_up(results, group)
 
 
-def _ranks(sets: RetrievalSets, part: Tensor, best_only: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _ranks(sets: RetrievalSets, part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What ``Reduce`` takes, of some rows of the queries."""
     row, column, left_out = sets.relevant(part)
     scores = sets.scores(part)
@@ -79,8 +71,7 @@ def _ranks(sets: RetrievalSets, part: Tensor, best_only: bool) -> tuple[Tensor, 
     positives = scores.new_full((len(part), most), -torch.inf)
     positives[row, place] = scores[row, column]
     positives = positives.sort(1, descending=True).values
-    thresholds = positives[:, :1] if best_only else positives
-    return positives, sizes, count_at_or_above(scores, thresholds)
+    return positives, sizes, count_at_or_above(scores, positives)
 
 
 def count_at_or_above(scores: Tensor, thresholds: Tensor) -> Tensor:

@@ -1,0 +1,245 @@
+"""Configs, checkpoints and data, some of them broken, that ``test_user_mistakes.py`` names."""
+
+import json
+import unicodedata
+from pathlib import Path
+
+import torch
+from noisy_boxes import make_predictions
+from PIL import Image
+
+from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+
+ROOT = Path(__file__).parents[2]
+MINI = """\
+default_scope = 'mmengine'
+custom_imports = dict(imports=['tiny_model'])
+model = dict(type='TinyModel')
+work_dir = 'out'
+train_dataloader = dict(dataset=dict(type='TinyData'), batch_size=2,
+                        sampler=dict(type='DefaultSampler', shuffle=False))
+train_cfg = dict(by_epoch=True, max_epochs=1)
+optim_wrapper = dict(optimizer=dict(type='SGD', lr=0.1))
+default_hooks = dict(logger=dict(type='LoggerHook', interval=100),
+                     checkpoint=dict(type='CheckpointHook'))
+"""
+MODULE = """\
+import torch
+from mmengine.evaluator import BaseMetric
+from mmengine.model import BaseModel
+from mmengine.registry import DATASETS, METRICS, MODELS
+
+@MODELS.register_module(force=True)
+class TinyModel(BaseModel):
+    def __init__(self, frozen=False):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1), requires_grad=not frozen)
+    def forward(self, inputs, mode):
+        if mode == 'predict':
+            return inputs
+        return dict(loss=(self.weight * torch.stack(inputs)).square().sum())
+
+@DATASETS.register_module(force=True)
+class TinyData(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        return dict(inputs=torch.ones(1) * i)
+
+@METRICS.register_module(force=True)
+class TinyMetric(BaseMetric):
+    def process(self, data_batch, data_samples):
+        self.results.append(1)
+    def compute_metrics(self, results):
+        return dict(score=1)
+
+@METRICS.register_module(force=True)
+class FullDisk(TinyMetric):
+    def compute_metrics(self, results):
+        with open('kept.json', 'w') as file:
+            raise OSError(28, 'No space left on device')
+"""
+TESTED = """\
+test_dataloader = val_dataloader = dict(
+    dataset=dict(type='TinyData'), sampler=dict(type='DefaultSampler', shuffle=False))
+test_evaluator = val_evaluator = dict(type='TinyMetric')
+test_cfg = val_cfg = dict()
+"""
+DETECTOR = """\
+_base_ = {base!r}
+model = dict(
+    backbone=dict(base_channels=8),
+    neck=dict(in_channels=[8, 16, 32, 64], out_channels=8),
+    bbox_head=dict(num_classes=3, in_channels=8, feat_channels=8))
+classes = ('disk', 'square', 'triangle')
+train_dataloader = dict(batch_size=2, num_workers=0, dataset=dict(
+    data_root={root!r}, metainfo=dict(classes=classes)))
+test_dataloader = val_dataloader = dict(num_workers=0, dataset=dict(
+    data_root={root!r}, metainfo=dict(classes=classes),
+    ann_file='annotations/val.json', data_prefix=dict(img='val/')))
+test_evaluator = val_evaluator = dict(ann_file={root!r} + '/annotations/val.json')
+train_cfg = dict(max_epochs=1)
+work_dir = 'out'
+"""
+VOC = (
+    '<annotation><filename>a.png</filename><size><width>40</width><height>30</height></size>'
+    '<object><name>disk</name><bndbox><xmin>3</xmin><ymin>4</ymin><xmax>9</xmax><ymax>12</ymax>'
+    '</bndbox></object></annotation>'
+)
+HEAD = 'image,class,xmin,ymin,xmax,ymax\n'
+
+
+def _each(key, **values):
+    """A change of every entry of a part."""
+    return lambda d: [x.update(values) for x in d[key]]
+
+
+def _first(key, **values):
+    return lambda d: d[key][0].update(values)
+
+
+def _boxes(change):
+    return lambda d: [x.update(bbox=change(x['bbox'])) for x in d['annotations']]
+
+
+#: What makes a good annotation file bad, by the name of the file.
+COCO = {
+    'empty_categories': lambda d: d['categories'].clear(),
+    'no_annotations': lambda d: d['annotations'].clear(),
+    'images_as_dict': lambda d: d.update(images={}),
+    'nulls': lambda d: d['annotations'].append(None),
+    'no_size': lambda d: [x.pop('height') for x in d['images']],
+    'text_size': _each('images', width='64'),
+    'bool_id': _first('images', id=True),
+    'one_category_id': _each('categories', id=1),
+    'text_image_id': _each('annotations', image_id='1'),
+    'text_box': _each('annotations', bbox='1 2 3 4'),
+    'huge_box': _each('annotations', bbox=[1, 2, 1e12, 4]),
+    'no_area': lambda d: [x.pop('area') for x in d['annotations']],
+    'crowds': _each('annotations', iscrowd=1),
+    'other_classes': lambda d: d['categories'][0].update(name='disc'),
+    'no_files': lambda d: [x.update(file_name=f'x{x["id"]}.png') for x in d['images']],
+    'fractions': _boxes(lambda box: [v / 64 for v in box]),
+    'corners': _each('annotations', bbox=[40, 40, 60, 60]),
+}
+#: Label files of other forms, by the name of their folder or file.
+YOLO = {
+    'pixels': '0 12 12 5 5',
+    'confidence': '0 0.5 0.5 0.1 0.1 0.9',
+    'from_1': '3 0.5 0.5 0.1 0.1',
+    'words': 'disk 0.5 0.5 0.1 0.1',
+    'flat': '0 0.5 0.5 0 0.1',
+    'odd_polygon': '0 0.1 0.1 0.2 0.1 0.2 0.2 0.1',
+    'no_picture': '0 0.5 0.5 0.1 0.1',
+}
+XML = {
+    'cut': VOC[:-30],
+    'entities': '<!DOCTYPE a [<!ENTITY b "c">]>' + VOC,
+    'no_box': VOC.replace('bndbox', 'box'),
+    'other_size': VOC.replace('>40<', '>400<'),
+    'outside': VOC.replace('>9<', '>90<'),
+    'swapped': VOC.replace('>9<', '>1<'),
+    'other_picture': VOC.replace('a.png', 'z.png'),
+}
+CSV = {
+    'columns': 'image,x,label\na.png,1,disk\n',
+    'semicolons': HEAD.replace(',', ';') + 'a.png;disk;1;2;3;4\n',
+    'short_row': HEAD + 'a.png,disk,1,2\n',
+    'no_number': HEAD + 'a.png,disk,1,2,x,9\n',
+    'no_class': HEAD + 'a.png,,1,2,8,9\n',
+    'header_alone': HEAD,
+}
+
+
+def _write_annotations(folder: Path) -> None:
+    """Files of COCO's form, and what is in their place."""
+    annotations = folder / 'shapes/annotations'
+    document = json.loads((annotations / 'train.json').read_text())
+    texts = {
+        'predictions.json': json.dumps(make_predictions(document)),
+        'cut.json': json.dumps(document)[:-99],
+        'empty.json': '',
+        'table.csv': 'image,x1,y1,x2,y2,label\n000000.png,1,2,30,40,disk\n',
+        'page.html': '<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n',
+    }
+    for name, change in COCO.items():
+        changed = json.loads(json.dumps(document))
+        change(changed)
+        texts[f'{name}.json'] = json.dumps(changed)
+    first = document['images'][0]
+    own = dict(document, images=[first])
+    own['annotations'] = [x for x in document['annotations'] if x['image_id'] == first['id']]
+    names = {
+        'single': first['file_name'],
+        'backslash': f'sub\\{first["file_name"]}',
+        'decomposed': unicodedata.normalize('NFD', 'caf\u00e9.png'),
+        'capitals': 'Plain.PNG',
+        'percent': 'two%20words.png',
+    }
+    for name, file_name in names.items():
+        texts[f'{name}.json'] = json.dumps(dict(own, images=[dict(first, file_name=file_name)]))
+    for name, text in texts.items():
+        (annotations / name).write_text(text)
+    train = folder / 'shapes/train'
+    pixels = (train / first['file_name']).read_bytes()
+    for name in ('caf\u00e9.png', 'plain.png', 'two words.png', f'sub/{first["file_name"]}'):
+        (train / name).parent.mkdir(exist_ok=True)
+        (train / name).write_bytes(pixels)
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    """Text files by their names."""
+    base = str(ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_demo.py')
+    record = 'method,seed,step,mAP\na,0,10,0.1\n'
+    plan = 'methods: [mini.py]\nout_dir: {}\n{}: [0]\nmetrics: [score]\n'
+    labels = [
+        *((f'own/yolo/{k}/{"z" if k == "no_picture" else "a"}.txt', x) for k, x in YOLO.items()),
+        *((f'own/voc/{name}/a.xml', text) for name, text in XML.items()),
+        *((f'own/{name}.csv', text) for name, text in CSV.items()),
+    ]
+    return {
+        'tiny_model.py': MODULE,
+        'mini.py': MINI,
+        'tested.py': MINI + TESTED,
+        'taken/mini.py': MINI,
+        'det.py': DETECTOR.format(base=base, root=str(folder / 'shapes')),
+        'part.py': 'train_cfg = dict(max_epochs=1)\n',
+        'broken.py': 'model = dict(\n',
+        'inherits.py': "_base_ = 'no_base.py'\n",
+        'self.py': "_base_ = 'self.py'\n",
+        'loop_a.py': "_base_ = 'loop_b.py'\n",
+        'loop_b.py': "_base_ = ['loop_a.py']\n",
+        'junk.pth': 'junk',
+        'broken.yaml': 'methods: [\n',
+        'good.yaml': plan.format('seeds', 'seeds'),
+        'plan.yaml': plan.format('out', 'seedz'),
+        'classes.txt': 'train\nval\n',
+        'pairs/train.csv': 'user,item\n' + ''.join(f'{u},{i}\n' for u in 'abc' for i in range(12)),
+        'runs/20260101_000000/vis_data/scalars.json': '{"loss": 1.0, "iter": 1, "step": 1}\n',
+        'torn.csv': f'{record}a,1,10,0.2',
+        'twice.csv': f'{record}a,0,10,0.2\n',
+        'nan.csv': record.replace('0.1', 'nan'),
+        'own/names.txt': 'disk\nsquare\ntriangle\n',
+        'own/other.txt': 'cat\ndog\n',
+        'own/twice.txt': 'disk\ndisk\n',
+        **dict(labels),
+    }
+
+
+def write_files(folder: Path) -> None:
+    """Write all of them into an empty folder."""
+    write_shapes_coco(folder / 'shapes', ShapesSpec(4, 2, 0, 64, 64, 3, max_size=32))
+    _write_annotations(folder)
+    for name, text in _texts(folder).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / 'latin.py').write_bytes("work_dir = 'caf\u00e9'\n".encode('latin-1'))
+    for name in ('photo.png', 'own/img/a.png'):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new('RGB', (40, 30)).save(folder / name)
+    for name, key in (('good', 'weight'), ('other', 'bias'), ('taken/epoch_1', 'weight')):
+        content = dict(meta=dict(epoch=0, iter=0), state_dict={key: torch.ones(1)})
+        torch.save({**content, 'message_hub': {}}, folder / f'{name}.pth')
+    (folder / 'hub').mkdir()
+    torch.save(dict(state_dict=dict(weight=torch.ones(1))), folder / 'hub/weights.pth')

@@ -1,0 +1,129 @@
+"""mmrank.CocoMetric against mmdet's, and where mmdet's figures are wrong."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from noisy_boxes import make_document, make_predictions, write_json
+
+pytest.importorskip('mmdet')
+from mmdet.evaluation import CocoMetric as HostMetric
+
+from mmrank.evaluation.coco_index import fast_evaluator
+from mmrank.registry import METRICS
+
+
+def metric_of(ann_file, **options):
+    return METRICS.build(dict(type='mmrank.CocoMetric', ann_file=str(ann_file), **options))
+
+
+def figures_of(metric, document, boxes):
+    """What a metric makes of boxes in COCO's form."""
+    names = [x['name'] for x in document['categories']]
+    labels = {x['id']: label for label, x in enumerate(document['categories'])}
+    metric.dataset_meta = dict(classes=names)
+    for image in document['images']:
+        own = [box for box in boxes if box['image_id'] == image['id']]
+        corners = torch.tensor([box['bbox'] for box in own]).double().reshape(-1, 4)
+        corners[:, 2:] += corners[:, :2]
+        found = dict(
+            bboxes=corners,
+            scores=torch.tensor([box['score'] for box in own]).double(),
+            labels=torch.tensor([labels[box['category_id']] for box in own]).long(),
+        )
+        sample = dict(img_id=image['id'], ori_shape=(480, 640), pred_instances=found)
+        metric.process({}, [sample])
+    return metric.evaluate(len(document['images']))
+
+
+def made_up(seed):
+    """A small random document and boxes whose scores often tie."""
+    rng = np.random.default_rng(seed)
+    sizes = dict(images=rng.integers(1, 5), classes=rng.integers(1, 4))
+    document = make_document(seed, objects=rng.integers(1, 6), **sizes)
+    jitter = rng.choice([0.0, 0.05, 0.3])
+    boxes = make_predictions(document, seed, jitter, false=rng.integers(1, 4), missed=0.2)
+    return document, [{**box, 'score': round(box['score'], 1)} for box in boxes]
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_figures_are_those_of_pycocotools(tmp_path, seed):
+    """10,000 such files were compared once."""
+    assert fast_evaluator()[0] == 'faster-coco-eval'
+    document, boxes = made_up(seed)
+    path = write_json(tmp_path / 'a.json', document)
+    options = dict(classwise=True, metric_items=['mAP', 'mAP_50', 'mAP_s', 'mAP_l', 'AR@100'])
+    expected = figures_of(HostMetric(str(path), **options), document, boxes)
+    found = figures_of(metric_of(path, **options), document, boxes)
+    assert found == pytest.approx(expected, abs=1e-9, nan_ok=True)
+
+
+@pytest.mark.parametrize('first', [0, -3, 2**60, 'a'])
+def test_ids_of_annotations_may_be_anything(tmp_path, first):
+    document, boxes = made_up(1)
+    expected = figures_of(metric_of(write_json(tmp_path / 'a.json', document)), document, boxes)
+    for number, ann in enumerate(document['annotations']):
+        ann['id'] = f'a{number}' if first == 'a' else first + number
+    path = write_json(tmp_path / 'b.json', document)
+    assert figures_of(metric_of(path), document, boxes) == expected
+
+
+def perfect(document):
+    keys = ('image_id', 'category_id', 'bbox')
+    objects = enumerate(document['annotations'])
+    return [{key: x[key] for key in keys} | dict(score=1 - n / 1000) for n, x in objects]
+
+
+def test_three_perfect_boxes_whose_ids_start_at_0(tmp_path):
+    document = make_document(2, images=1, objects=3)
+    for number, ann in enumerate(document['annotations']):
+        ann.update(id=number, iscrowd=0)
+    path = write_json(tmp_path / 'a.json', document)
+    assert figures_of(metric_of(path), document, perfect(document))['coco/bbox_mAP'] == 1
+    host = figures_of(HostMetric(str(path)), document, perfect(document))
+    assert host['coco/bbox_mAP'] < 1
+
+
+def test_text_ids_of_images(tmp_path):
+    document, boxes = made_up(3)
+    expected = figures_of(metric_of(write_json(tmp_path / 'a.json', document)), document, boxes)
+    for entry in document['images']:
+        entry['id'] = f'00{entry["id"]}'
+    for entry in (*document['annotations'], *boxes):
+        entry['image_id'] = f'00{entry["image_id"]}'
+    path = write_json(tmp_path / 'b.json', document)
+    assert figures_of(metric_of(path), document, boxes) == expected
+
+
+def test_more_objects_than_detections_that_count(tmp_path):
+    document = make_document(images=1, classes=1, objects=0)
+    for n in range(150):
+        box = [40 * (n % 15), 40 * (n // 15), 30, 30]
+        document['annotations'].append(
+            dict(id=n + 1, image_id=1, category_id=3, bbox=box, area=900, iscrowd=0)
+        )
+    path = write_json(tmp_path / 'a.json', document)
+    with pytest.warns(UserWarning, match='image_id 1 has 150 .* more than 100.* Fix: ') as caught:
+        limited = figures_of(metric_of(path), document, perfect(document))
+    host = figures_of(HostMetric(str(path)), document, perfect(document))
+    assert limited == host
+    assert host['coco/bbox_mAP'] == pytest.approx(0.663)
+    assert 'proposal_nums=(1, 10, 150)' in str(caught[0].message)
+    more = figures_of(metric_of(path, proposal_nums=(1, 10, 150)), document, perfect(document))
+    assert more['coco/bbox_mAP'] == more['coco/bbox_mAP_50'] == 1
+
+
+def test_without_an_annotation_file_and_for_the_server(tmp_path):
+    document, boxes = made_up(4)
+    path = write_json(tmp_path / 'a.json', document)
+    prefix = str(tmp_path / 'found')
+    assert (
+        figures_of(metric_of(path, format_only=True, outfile_prefix=prefix), document, boxes) == {}
+    )
+    written = json.loads((tmp_path / 'found.bbox.json').read_text())
+    assert {box['image_id'] for box in written} == {box['image_id'] for box in boxes}
+    metric = metric_of(path)
+    metric._coco_api = None  # as without ann_file
+    with pytest.raises(AssertionError, match='ground truth is required'):
+        figures_of(metric, document, boxes)

@@ -1,0 +1,173 @@
+"""A work folder that others may write to: no file of it runs code, and each is one message."""
+
+import json
+import os
+import pickle
+import shutil
+
+import pytest
+import torch
+from fake_training import write_training
+from tiny_tool_run import ROOT, TRAIN
+
+from mmrank.apis.commands.compare import _data_files, _read_state, _stamps
+from mmrank.apis.own_data.stored_features import StoredSamples, write_samples
+from mmrank.errors import UserError
+
+SEEDS = ROOT / 'tools/benchmarks/run_seeds.py'
+
+
+class Bomb:
+    """Its pickle makes a folder where it is read."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.place),)
+
+
+def as_pickle(file, place):
+    file.write_bytes(pickle.dumps(Bomb(place)))
+
+
+def as_torch_file(file, place):
+    with file.open('wb') as opened:
+        torch.save(Bomb(place), opened)
+
+
+def as_link(file, place):
+    file.unlink()
+    file.symlink_to(place.with_name('precious'))
+
+
+def as_lost_link(file, place):
+    file.unlink()
+    file.symlink_to(place.with_name('nowhere'))
+
+
+def as_huge(file, place):
+    file.unlink()
+    file.touch()
+    os.truncate(file, 2**26)
+
+
+def as_torn(file, place):
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def as_empty(file, place):
+    os.truncate(file, 0)
+
+
+def as_folder(file, place):
+    file.unlink()
+    file.mkdir()
+
+
+def as_other_json(file, place):
+    file.write_text('{"metrics": [1], "asked": 3, "curve": {"a": 1}, "step": []}')
+
+
+WAYS = (
+    *(as_pickle, as_torch_file, as_link, as_lost_link, as_huge),
+    *(as_torn, as_empty, as_folder, as_other_json),
+)
+
+
+@pytest.fixture(scope='module')
+def seeds(tmp_path_factory):
+    """Folder with a plan of two seeds that is finished."""
+    folder = tmp_path_factory.mktemp('seeds')
+    (folder / 'a.py').write_text('x = 1\n')
+    plan = dict(methods=['a.py'], seeds=[0, 1], metrics=['acc'], out_dir='work')
+    (folder / 'plan.yaml').write_text(json.dumps(plan))
+    write_training(folder)
+    return folder
+
+
+def call_seeds(run_script, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr('mmrank.apis.seeds.runs.RunQueue.poll_seconds', 0.02)
+    monkeypatch.setattr('mmrank.apis.seeds.runs.SCRIPT', ('fake_train.py',))
+    return run_script(SEEDS, '--plan', 'plan.yaml', '--retries', 0)
+
+
+def call_train(run_script, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    return run_script(TRAIN, 'tiny.py', '--work-dir', 'work', '--resume')
+
+
+@pytest.mark.parametrize(
+    'way', [pytest.param(x, marks=[pytest.mark.slow] * (x is not as_pickle)) for x in WAYS]
+)
+@pytest.mark.parametrize('name', ['seeds', 'train'])
+def test_no_file_of_a_work_folder_runs_code(
+    name, way, seeds, trained, run_script, tmp_path, monkeypatch
+):
+    source = seeds if name == 'seeds' else trained[1].parent
+    call = call_seeds if name == 'seeds' else call_train
+    if not (source / 'work').is_dir():
+        assert call(run_script, source, monkeypatch)[0] == 0
+    (tmp_path / 'precious').write_text('mine')
+    names = [x.relative_to(source) for x in (source / 'work').rglob('*') if x.is_file()]
+    assert len(names) > 5
+    for index, file in enumerate(names):
+        folder = tmp_path / str(index)
+        shutil.copytree(source, folder)
+        way(folder / file, tmp_path / 'exploded')
+        status, output, errors = call(run_script, folder, monkeypatch)
+        said = output + errors
+        assert not (tmp_path / 'exploded').exists(), file
+        assert (tmp_path / 'precious').read_text() == 'mine', file
+        assert status in (0, 1, 2), said
+        assert 'Traceback' not in said, f'{file}: {said[-3000:]}'
+        assert errors.count('error: ') == (status == 2), errors
+        assert status == 0 or 'Fix: ' in said, said[-3000:]
+
+
+@pytest.mark.parametrize('way', WAYS)
+def test_damaged_features_and_notes_of_a_comparison_are_one_message(way, tmp_path):
+    from mmengine.structures import InstanceData
+
+    sample = InstanceData(metainfo=dict(size=(3, 4)), labels=torch.tensor([1, 2]))
+    maps = torch.arange(8.0).view(1, 2, 2, 2)
+    for file in ('x.index', 'x.maps', 'comparison.json'):
+        folder = tmp_path / file
+        folder.mkdir()
+        write_samples(folder / 'x', [{}] * 2, lambda _: ((maps,), sample), dict(classes=('a',)), 1)
+        stored = StoredSamples(str(folder / 'x'))[1]
+        assert torch.equal(stored['inputs'][0], maps[0])
+        assert stored['data_samples'].metainfo == sample.metainfo
+        assert torch.equal(stored['data_samples'].labels, sample.labels)
+        (folder / 'comparison.json').write_text('{"asked": {"losses": ["own"]}}')
+        assert _read_state(folder / 'comparison.json')
+        way(folder / file, tmp_path / 'exploded')
+        with pytest.raises(UserError, match='Fix: '):
+            _read_state(folder / file) if 'json' in file else StoredSamples(str(folder / 'x'))
+        assert not (tmp_path / 'exploded').exists()
+
+
+def test_a_change_of_the_data_is_seen(tmp_path):
+    data = tmp_path / 'data'
+    (data / 'images').mkdir(parents=True)
+    for name in ('train.json', 'images/a.png', 'images/b.png'):
+        (data / name).write_text(name)
+    own = dict(ann_file='train.json', data_prefix=dict(img='images'), data_root=str(data))
+    forms = [own, dict(dataset=own), dict(datasets=[own, own]), dict(data_root=str(data))]
+
+    def stamps():
+        return [[_stamps(path, tmp_path / 'out') for path in _data_files(form)] for form in forms]
+
+    before = stamps()
+    assert before == stamps()
+    for change in (
+        lambda: (data / 'train.json').write_text('TRAIN.JSON'),
+        lambda: (data / 'images/b.png').unlink(),
+        lambda: (data / 'images/c.png').touch(),
+        lambda: os.utime(data / 'images/a.png', (1, 1)),
+    ):
+        change()
+        after = stamps()
+        assert all(one != other for one, other in zip(before, after)), after
+        before = after

@@ -1,0 +1,1 @@
+"""The models of a COCO table: their runs, figures and tables."""

@@ -1,0 +1,328 @@
+"""Losses of a dense head, 15 s of a core each, on stored features.
+
+A head of one square anchor a place, with an FPN and the ATSS assigner, is trained from random
+weights on the maps of an EfficientNet-Lite0 that stays as it is (ImageNet weights of
+``mmrank[pretrained]``). Learning rate, schedule, batches and flips of a seed are the same for each
+loss.
+
+Data: COCO files of ``train`` and ``val`` and their ``images``, ``size`` (width, height) to which
+images are fitted, ``anchor`` (side over stride), ``epochs`` and ``width`` (channels).
+``fastestdet`` is a file of weights that FastestDet learnt on COCO: its backbone then takes the
+place of the EfficientNet. Methods: ``loss`` (a registered loss), optionally ``rate``,
+``balance_boxes``, ``balance_gradients``, ``last_weight`` (the weight of the class part falls to
+it), ``added_loss`` and ``warm_up_loss`` (of the first third).
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision.ops import box_iou, generalized_box_iou_loss, nms
+
+from features import efficientnet
+from mmrank.adapters.detectors import aligned_iou
+from mmrank.losses.ranking.rank_sort import box_balance
+from mmrank.state import GradientBalance
+from training_plan import TrainingPlan, loss_of
+
+STRIDES = (8, 16, 32, 64)
+BATCH, RATE, WARMUP, BOX_WEIGHT = 8, 3e-3, 20, 2.0
+# Places of a level that are positive for an object at most, and detections of an image.
+CANDIDATES, SHOWN = 9, 100
+FIGURES = ('mAP', 'AP50', 'AP75')
+#: What FastestDet calls the layers of torchvision.
+FASTESTDET = {'first_conv': 'conv1', 'branch_main': 'branch2', 'branch_proj': 'branch1'}
+
+
+def columns(fields: dict) -> tuple[str, ...]:
+    """Figures that the record has."""
+    return FIGURES
+
+
+def load(spec: dict, split: str) -> dict:
+    """(N, H, W, 3) images, fitted to the size, with boxes and labels of each."""
+    document = json.loads(Path(spec[split]).read_text())
+    number = {c: i for i, c in enumerate(sorted(c['id'] for c in document['categories']))}
+    objects = {}
+    for item in document['annotations']:
+        if not item.get('iscrowd'):
+            objects.setdefault(item['image_id'], []).append(item)
+    width, height = spec['size']
+    found = dict(images=[], boxes=[], labels=[], classes=len(number))
+    for image in document['images']:
+        own = objects.get(image['id'], [])
+        if split == 'train' and not own:
+            continue
+        path = Path(spec['images'].format(split=split)) / image['file_name']
+        pixels = cv2.imread(str(path))[..., ::-1]
+        scale = min(width / pixels.shape[1], height / pixels.shape[0])
+        size = round(pixels.shape[1] * scale), round(pixels.shape[0] * scale)
+        canvas = torch.full((height, width, 3), 127, dtype=torch.uint8)
+        how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+        canvas[: size[1], : size[0]] = torch.from_numpy(cv2.resize(pixels, size, interpolation=how))
+        boxes = torch.tensor([x['bbox'] for x in own]).float().reshape(-1, 4) * scale
+        boxes[:, 2:] += boxes[:, :2]
+        found['images'].append(canvas)
+        found['boxes'].append(boxes)
+        found['labels'].append(torch.tensor([number[x['category_id']] for x in own]).long())
+    found['images'] = torch.stack(found['images'])
+    return found
+
+
+def add_flipped(data: dict, width: int) -> None:
+    """Append the mirror image of each image."""
+    data['images'] = torch.cat([data['images'], data['images'].flip(2)])
+    flipped = [box.clone() for box in data['boxes']]
+    for box in flipped:
+        box[:, [0, 2]] = width - box[:, [2, 0]]
+    data['boxes'], data['labels'] = data['boxes'] + flipped, data['labels'] * 2
+
+
+def fastestdet(file: str) -> Callable[[Tensor], list[Tensor]]:
+    """Backbone of FastestDet, trained on COCO: RGB images to maps of strides 8, 16 and 32."""
+    from torchvision.models import shufflenet_v2_x0_5
+
+    net = shufflenet_v2_x0_5()
+    del net.conv5, net.fc
+    learnt = {}
+    for key, value in torch.load(file, map_location='cpu', weights_only=True).items():
+        for theirs, ours in FASTESTDET.items():
+            key = key.replace(theirs, ours)
+        learnt[key.removeprefix('backbone.')] = value
+    net.load_state_dict({key: learnt[key] for key in net.state_dict()})
+    net.eval()
+
+    def maps(images: Tensor) -> list[Tensor]:
+        x = net.maxpool(net.conv1(images.flip(1) / 255))  # it takes BGR
+        found = []
+        for stage in (net.stage2, net.stage3, net.stage4):
+            # It splits even from odd channels where torchvision shuffles.
+            x = torch.cat([stage[0].branch1(x), stage[0].branch2(x)], 1)
+            for block in stage[1:]:
+                x = torch.cat([x[:, 0::2], block.branch2(x[:, 1::2])], 1)
+            found.append(x)
+        return found
+
+    return maps
+
+
+@torch.no_grad()
+def features(images: Tensor, spec: dict) -> list[Tensor]:
+    """Maps of strides 8, 16 and 32."""
+    maps = fastestdet(spec['fastestdet']) if 'fastestdet' in spec else efficientnet()
+    found = [maps(part.permute(0, 3, 1, 2).float()) for part in images.split(8)]
+    return [torch.cat(level) for level in zip(*found)]
+
+
+def anchors_of(spec: dict) -> list[Tensor]:
+    """(places, 4) of each level."""
+    found = []
+    for stride in STRIDES:
+        columns, rows = (torch.arange(math.ceil(x / stride)) * stride for x in spec['size'])
+        y, x = torch.meshgrid(rows, columns, indexing='ij')
+        centre = torch.stack([x, y], 2).float().reshape(-1, 2)
+        half = torch.tensor(spec['anchor'] * stride) / 2
+        found.append(torch.cat([centre - half, centre + half], 1))
+    return found
+
+
+def assign(levels: list[Tensor], boxes: Tensor, labels: Tensor, classes: int) -> tuple:
+    """ATSS: (places,) labels, ``classes`` is background, and the (n_pos, 4) boxes."""
+    anchors = torch.cat(levels)
+    target = torch.full((len(anchors),), classes)
+    if not len(boxes):
+        return target, anchors.new_zeros(0, 4)
+    overlap = box_iou(anchors, boxes)
+    centre = (anchors[:, :2] + anchors[:, 2:]) / 2
+    distance = torch.cdist(centre, (boxes[:, :2] + boxes[:, 2:]) / 2)
+    near, start = [], 0
+    for level in levels:
+        own = distance[start : start + len(level)]
+        near.append(own.topk(min(CANDIDATES, len(own)), 0, largest=False).indices + start)
+        start += len(level)
+    near = torch.cat(near)
+    own = overlap.gather(0, near)
+    margin = torch.minimum(
+        (centre[near] - boxes[:, :2]).amin(2), (boxes[:, 2:] - centre[near]).amin(2)
+    )
+    chosen = (own >= own.mean(0) + own.std(0)) & (margin > 0.01)
+    best = torch.full_like(overlap, -1.0).scatter_(0, near, torch.where(chosen, own, -1.0))
+    value, owner = best.max(1)
+    target[value >= 0] = labels[owner[value >= 0]]
+    return target, boxes[owner[value >= 0]]
+
+
+def moments_of(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each channel of (N, C, H, W) maps.
+
+    A channel that is silent on the training images has no deviation to divide by: other images
+    would show it thousands of deviations away, and a loss that fixes the level of scores fails.
+    """
+    mean = maps.mean((0, 2, 3), keepdim=True)
+    std = maps.std((0, 2, 3), keepdim=True)
+    return mean, std.clamp(min=0.01 * std.median().item())
+
+
+def prepare(spec: dict, plan: TrainingPlan) -> tuple[dict, dict, dict]:
+    """Both splits with standardised maps, the training split with targets; and their plan."""
+    train, val = load(spec, 'train'), load(spec, 'val')
+    add_flipped(train, spec['size'][0])
+    for data in (train, val):
+        data['maps'] = features(data.pop('images'), spec)
+    moments = [moments_of(x) for x in train['maps']]
+    for data in (train, val):
+        data['maps'] = [(x - mean) / std for x, (mean, std) in zip(data['maps'], moments)]
+    levels = anchors_of(spec)
+    train['targets'] = [
+        assign(levels, boxes, labels, train['classes'])
+        for boxes, labels in zip(train['boxes'], train['labels'])
+    ]
+    return train, val, spec
+
+
+class Head(nn.Module):
+    """FPN and two branches: (N, places, C) scores and (N, places, 4) box codes by level."""
+
+    def __init__(
+        self, inputs: list[int], classes: int, width: int, target: float | None = None
+    ) -> None:
+        super().__init__()
+        self.classes = classes
+        self.balance = None if target is None else GradientBalance(target)
+        self.lateral = nn.ModuleList(nn.Conv2d(x, width, 1) for x in inputs)
+        self.smooth = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in inputs)
+        self.coarsest = nn.Conv2d(width, width, 3, 2, 1)
+        self.tower_cls = nn.Conv2d(width, width, 3, padding=1)
+        self.tower_box = nn.Conv2d(width, width, 3, padding=1)
+        self.cls = nn.Conv2d(width, classes, 1)
+        self.box = nn.Conv2d(width, 4, 1)
+        for layer in [*self.lateral, *self.smooth, self.coarsest]:
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        for layer, std in zip((self.tower_cls, self.tower_box, self.cls, self.box), (3, 3, 1, 1)):
+            nn.init.normal_(layer.weight, std=std / 100)
+            nn.init.zeros_(layer.bias)
+        nn.init.constant_(self.cls.bias, -math.log(99.0))
+
+    def forward(self, maps: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        x = [layer(y) for layer, y in zip(self.lateral, maps)]
+        for i in (1, 0):
+            x[i] = x[i] + functional.interpolate(x[i + 1], size=x[i].shape[-2:], mode='nearest')
+        x = [layer(y) for layer, y in zip(self.smooth, x)]
+        x.append(self.coarsest(x[-1]))
+        if self.balance is not None:
+            x = self.balance.watch(x)
+        branches = ((self.tower_cls, self.cls, self.classes), (self.tower_box, self.box, 4))
+        return tuple(
+            [last(tower(y).relu()).permute(0, 2, 3, 1).reshape(len(y), -1, channels) for y in x]
+            for tower, last, channels in branches
+        )
+
+
+def decode(anchors: Tensor, codes: Tensor) -> Tensor:
+    """Boxes of codes; both (..., 4)."""
+    size = anchors[..., 2:] - anchors[..., :2]
+    centre = (anchors[..., 2:] + anchors[..., :2]) / 2 + codes[..., :2] * size
+    half = size * codes[..., 2:].clamp(-4, 4).exp() / 2
+    return torch.cat([centre - half, centre + half], -1)
+
+
+@torch.no_grad()
+def evaluate(head: Head, data: dict, spec: dict) -> dict[str, float]:
+    """mAP, AP50 and AP75, in [0, 1]."""
+    from torchmetrics.detection import MeanAveragePrecision
+
+    # Its own thresholds are float32, pycocotools' are these.
+    steps = dict(iou_thresholds=(0.5, 0.95, 10), rec_thresholds=(0, 1, 101))
+    exact = {name: np.linspace(*value).tolist() for name, value in steps.items()}
+    metric = MeanAveragePrecision(backend='faster_coco_eval', **exact)
+    levels = anchors_of(spec)
+    width, height = spec['size']
+    for start in range(0, len(data['boxes']), BATCH):
+        scores, codes = head([x[start : start + BATCH] for x in data['maps']])
+        for i in range(len(scores[0])):
+            parts = []
+            for score, code, anchors in zip(scores, codes, levels):
+                value, index = score[i].flatten().topk(min(500, score[i].numel()))
+                place = index // head.classes
+                box = decode(anchors[place], code[i][place])
+                parts.append((value, index % head.classes, box))
+            value, label, box = (torch.cat(x) for x in zip(*parts))
+            box[:, 0::2].clamp_(0, width)
+            box[:, 1::2].clamp_(0, height)
+            keep = nms(box + label[:, None] * 1000.0, value, 0.5)[:SHOWN]
+            found = dict(boxes=box[keep], scores=value[keep], labels=label[keep])
+            truth = dict(boxes=data['boxes'][start + i], labels=data['labels'][start + i])
+            metric.update([found], [truth])
+    found = metric.compute()
+    return {key: float(found[name]) for key, name in zip(FIGURES, ('map', 'map_50', 'map_75'))}
+
+
+def value_of(loss: nn.Module, inputs: tuple, of_boxes: dict) -> Tensor | dict:
+    """A loss of the class scores, with the values of the positives' boxes that it takes."""
+    extra = {}
+    if loss.box_input == 'quality':
+        extra['quality'] = of_boxes['quality']
+    elif loss.box_input == 'loss':
+        extra['box_loss'] = of_boxes['loss']
+    return loss(*inputs, avg_factor=len(of_boxes['loss']), **extra)
+
+
+def train(
+    facts: dict, method: dict, data: tuple[dict, dict, dict], fields: dict
+) -> Iterator[tuple[int, dict[str, float]]]:
+    """Train a head from the random weights of a seed; its last step and figures."""
+    seed = facts['seed']
+    data, val, spec = data
+    torch.manual_seed(seed)
+    draw = torch.Generator().manual_seed(1000 + seed)
+    number, classes = len(data['targets']) // 2, data['classes']
+    channels = [x.size(1) for x in data['maps']]
+    head = Head(channels, classes, spec['width'], method.get('balance_gradients'))
+    made = {
+        key: loss_of(method[key]) for key in ('loss', 'warm_up_loss', 'added_loss') if key in method
+    }
+    rate = method.get('rate', RATE)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=rate, weight_decay=0.0)
+    anchors, order = torch.cat(anchors_of(spec)), []
+    steps = number // BATCH * spec['epochs']
+    for step in range(steps):
+        if len(order) < BATCH:
+            order = torch.randperm(number, generator=draw).tolist()
+        ids, order = order[:BATCH], order[BATCH:]
+        ids = [i + number * int(torch.rand((), generator=draw) < 0.5) for i in ids]
+        cosine = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / steps))
+        for group in optimizer.param_groups:
+            group['lr'] = rate * min(1, 0.05 + 0.95 * step / WARMUP) * cosine
+        scores, codes = (torch.cat(x, 1) for x in head([x[ids] for x in data['maps']]))
+        target = torch.stack([data['targets'][i][0] for i in ids])
+        truth = torch.cat([data['targets'][i][1] for i in ids])
+        image, place = (target < classes).nonzero(as_tuple=True)
+        boxes = decode(anchors[place], codes[image, place])
+        errors = generalized_box_iou_loss(boxes, truth)
+        of_boxes = dict(quality=aligned_iou(boxes.detach(), truth), loss=errors / 2)
+        is_warm_up = 'warm_up_loss' in made and 3 * step < steps
+        loss = made['warm_up_loss' if is_warm_up else 'loss']
+        inputs = scores.reshape(-1, classes), target.flatten()
+        found = value_of(loss, inputs, of_boxes)
+        if not isinstance(found, dict):
+            found = dict(cls=found, box=BOX_WEIGHT * errors.sum() / max(len(truth), 1))
+            if method.get('balance_boxes'):
+                found['box'] = found['box'] * box_balance(*(x.detach() for x in found.values()))
+            if head.balance is not None:
+                found['cls'] = found['cls'] * head.balance.factor(found['cls'], found['box'])
+            if 'added_loss' in made:
+                found['added'] = value_of(made['added_loss'], inputs, of_boxes)
+            if 'last_weight' in method:
+                found['cls'] = found['cls'] * method['last_weight'] ** (step / steps)
+        optimizer.zero_grad()
+        sum(found.values()).backward()
+        nn.utils.clip_grad_norm_(head.parameters(), 10.0)
+        optimizer.step()
+    yield steps, evaluate(head, val, spec)

@@ -1,0 +1,63 @@
+"""Train the methods of a plan over seeds; a plan that was stopped goes on where it was.
+
+    python tools/research/study.py tools/research/dense_claim.yaml --out work_dirs/claim
+
+``study`` of the plan names the file in ``tools/research/studies`` that trains, whose docstring says
+what the plan has. ``PLAN_SET.csv`` in the folder gets the rows of each training, ``PLAN.csv`` where
+the data of the plan is one folder. ``results.py`` makes the tables of the pages from such records.
+"""
+
+import importlib
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from mmrank.apis.common.command_line import tool_parser
+from mmrank.errors import UserError, show_user_errors
+from training_plan import Record, TrainingPlan
+
+STUDIES = sorted(x.stem for x in Path(__file__).parent.glob('studies/[a-z]*.py'))
+FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'settings')
+
+
+def run(plan_file: Path, out: Path) -> None:
+    """Write the record of each set of a plan, seed by seed."""
+    plan = TrainingPlan(plan_file)
+    kind = plan.fields.get('study')
+    if kind not in STUDIES:
+        raise UserError(f'plan {plan_file} has study: {kind!r}. Fix: one of {STUDIES}')
+    study = importlib.import_module(f'studies.{kind}')
+    figures = study.columns(plan.fields)
+    for name, spec in plan.data.items():
+        stem = name if name == plan_file.stem else f'{plan_file.stem}_{name}'
+        record = Record(out / f'{stem}.csv', [*FACTS, *figures])
+        data = None
+        for facts, method in plan.missing(name, record, spec.get('tuned', figures[0])):
+            if data is None:
+                data = study.prepare(spec, plan)
+            begin = time.process_time()
+            rows = []
+            for step, found in study.train(facts, method, data, plan.fields):
+                seconds = f'{time.process_time() - begin:.1f}'
+                shown = {key: f'{value:.6f}' for key, value in found.items()}
+                rows.append(dict(facts, step=step, seconds=seconds, **shown))
+            record.add(rows)
+            last = ', '.join(f'{key} {rows[-1][key]}' for key in figures[:3])
+            print(f'{stem}, {facts["method"]}, {facts["stage"]} seed {facts["seed"]}: {last}')
+
+
+@show_user_errors(OSError, ValueError)
+def main() -> None:
+    parser = tool_parser(__doc__)
+    parser.add_argument('plan', type=Path)
+    parser.add_argument('--out', type=Path, default=Path('work_dirs/studies'))
+    args = parser.parse_args()
+    # Small tensors: threads would only wait for each other.
+    torch.set_num_threads(1)
+    run(args.plan, args.out)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

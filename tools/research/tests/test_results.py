@@ -1,0 +1,110 @@
+"""Tables, pictures and overviews of pages come from the records of their trainings."""
+
+import pytest
+
+import results
+from mmrank.errors import UserError
+
+RECORD = """method,seed,step,commit,seconds,mAP
+focal,0,10,abc,1800,0.10
+focal,1,10,abc,1800,0.20
+ours,0,10,abc,1800,0.15
+ours,1,10,abc,1800,0.27
+ours,1,5,abc,1800,0.01
+"""
+END = '<!-- end of record -->\n'
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """Rewrite a page beside the record ``made``; give its text."""
+    (tmp_path / 'made.csv').write_text(RECORD, encoding='utf-8')
+    monkeypatch.setattr(results, 'RECORDS', tmp_path)
+    page = tmp_path / 'page.md'
+
+    def make(text, **options):
+        page.write_text(text, encoding='utf-8')
+        return results.rewritten(page, results.blocks_of([page]), **options)
+
+    return make
+
+
+def test_a_table_is_made_of_its_record(make):
+    text = make(f'before\n<!-- record: made mAP baseline=focal -->\nold\n{END}after\n')
+    assert text == make(text)
+    assert 'old' not in text
+    assert text.endswith(f'{END}after\n')
+    first, second = (x for x in text.splitlines() if x.startswith(('| ours', '| focal')))
+    # Differences 5 and 7 points: 6 +- 12.71 * sqrt(2) / sqrt(2), by the table of t.
+    assert first == '| ours | 2 | **21.00 ± 8.49** | +6.00 [-6.71, +18.71] |'
+    assert second == '| focal | 2 | 15.00 ± 7.07 |  |'
+    assert '4 trainings, 2.0 core-hours, commit abc; 2 pairs' in text
+    assert '| 0.15 ± 0.07 |' in make(f'<!-- record: made mAP scale=1 -->\n{END}')
+
+
+def test_differences_that_several_comparisons_leave(make, tmp_path):
+    """P of 0.0001, 0.035 and 0.5 by scipy's t test beside 0.05/3, 0.05/2 and 0.05."""
+    gaps = {'far': (9, 10, 11, 10), 'near': (1, 4, 2, 4), 'level': (-2, 1, 3, 1)}
+    rows = [f'base,{seed},1,a,1,{{}},final,0.2' for seed in range(4)]
+    for name, own in gaps.items():
+        rows += [f'{name},{i},1,a,1,{{}},final,{0.2 + gap / 100}' for i, gap in enumerate(own)]
+    rows += ['base,9,1,a,1,{},tune,0.9', 'base,0,9,a,,{},curve,0.9']
+    head = 'method,seed,step,commit,seconds,settings,stage,mAP'
+    (tmp_path / 'made.csv').write_text('\n'.join([head, *rows]) + '\n')
+    text = make(
+        f'<!-- record: made mAP title=Far ours=far -->\n{END}'
+        f'<!-- record: made mAP title=Level ours=level -->\n{END}'
+        f'<!-- record: made mAP title=Behind ours=level peer=far -->\n{END}'
+        '<!-- overview -->\n<!-- end of overview -->\n'
+        '<!-- overview: other -->\n<!-- end of overview -->\n'
+    )
+    last = {line.split(' | ')[0]: line.split(' | ')[-1] for line in text.split(END)[0].split('\n')}
+    assert last['| far'].startswith('**+10.00')
+    assert last['| near'].startswith('+2.75 [+0.36')
+    assert '3 comparisons' in text
+    assert '1 trials to tune each' in text
+    assert '17 trainings on record, 0.0 core-hours.' in text
+    shown = [line for line in text.splitlines() if '](page.md)' in line]
+    assert [line.split()[-2] for line in shown] == ['ahead', 'level', 'behind']
+    assert '| far | 4 | mAP | 30.00 ± 0.82 | base | 20.00 ± 0.00 | +10.00 [+8.70' in shown[0]
+    with pytest.raises(UserError, match="no ours='x'"):
+        make(text.replace('ours=far', 'ours=x'))
+
+
+@pytest.mark.parametrize('kind', ['boxes', 'curves'])
+def test_a_picture_is_of_its_record(make, tmp_path, kind, monkeypatch):
+    """It is drawn when its rows or names are others; the check says so and draws nothing."""
+    page = f'<!-- record: made mAP {kind}=a/b.png -->\n{END}'
+    assert 'b.png of other rows' in make(page)
+    text = make(page, check=False)
+    assert make(text) == text
+    with monkeypatch.context() as patch:
+        patch.setattr(results, 'LOOKS', results.LOOKS[:1])
+        assert 'b.png of other rows' in make(text)
+    (tmp_path / 'made.csv').write_text(RECORD.replace('0.27', '0.28'))
+    assert 'b.png of other rows' in make(text)
+
+
+@pytest.mark.parametrize(
+    ('block', 'change'),
+    [
+        ('other mAP', {}),
+        ('made AP50', {}),
+        ('made mAP step=7', {}),
+        ('made mAP step=x', {}),
+        ('made mAP baseline=none', {}),
+        ('made', {}),
+        ('made mAP', {'0.27': ''}),
+        ('made mAP', {RECORD.partition('\n')[2]: ''}),
+        ('made mAP', {',10,abc': ',,abc', ',5,abc': ',,abc'}),
+        ('made mAP seconds', {'1800': ''}),
+        ('made mAP baseline=focal', {'0.10': '', '0.20': ''}),
+    ],
+)
+def test_what_no_record_has_is_refused(make, tmp_path, block, change):
+    text = RECORD
+    for old, new in change.items():
+        text = text.replace(old, new)
+    (tmp_path / 'made.csv').write_text(text)
+    with pytest.raises(UserError, match='Fix: '):
+        make(f'<!-- record: {block} -->\n{END}')

@@ -1,0 +1,145 @@
+"""Do rare classes get smaller temperatures, and which weights has iSogCLR for negatives?"""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
+
+from isogclr_weights import optimal_temperature, optimal_weights
+from temperature_orders import order_test
+
+TOOLS = Path(__file__).parents[1]
+NAMES = ('cat', 'dog', 'frog', 'ship')
+
+
+def made_up(effect, runs=6, classes=4, seed=0, noise=0.02):
+    """Classes of different temperatures, times ``size ** effect``."""
+    rng = np.random.default_rng(seed)
+    sizes = 1000 * 0.3 ** np.arange(classes)
+    counts = np.stack([rng.permutation(sizes) for _ in range(runs)]).round()
+    logs = rng.normal(size=classes) + noise * rng.normal(size=(runs, classes))
+    logs += effect * np.log10(counts) + rng.normal(size=(runs, 1))
+    return counts, np.exp(logs)
+
+
+def test_slope_is_that_of_a_regression():
+    counts, temperatures = made_up(0.1)
+    rows, columns = np.indices(counts.shape).reshape(2, -1)
+    design = np.column_stack([np.log10(counts).ravel(), np.eye(6)[rows], np.eye(4)[columns]])
+    expected = np.linalg.lstsq(design, np.log(temperatures).ravel(), rcond=None)[0][0]
+    found = order_test(counts, temperatures, draws=500)
+    assert found.slope == pytest.approx(expected)
+    assert found.slope == pytest.approx(0.1, abs=0.03)
+    assert found.p_value == pytest.approx(1 / 501)
+    # However different the classes are.
+    assert found.high < found.slope
+
+
+def test_p_value_is_that_of_all_orders():
+    counts, temperatures = made_up(0.02, runs=2, classes=3, seed=3)
+    found = order_test(counts, temperatures, draws=40_000)
+    x = np.log10(counts)
+    y = np.log(temperatures)
+    slopes = []
+    for dealt in itertools.product(*(itertools.permutations(row) for row in x)):
+        centred = np.array(dealt)
+        centred = centred - centred.mean(1, keepdims=True)
+        centred = centred - centred.mean(0)
+        square = (centred**2).sum()
+        slopes.append((centred * y).sum() / square if square > 1e-9 else 0)
+    exact = np.mean(np.abs(slopes) >= abs(found.slope) - 1e-9)
+    assert 0.05 < exact < 0.95
+    assert found.p_value == pytest.approx(exact, abs=0.01)
+
+
+def write_tables(folder, counts, temperatures):
+    paths = []
+    for index, (sizes, means) in enumerate(zip(counts, temperatures)):
+        paths.append(folder / f'classes_{index}.csv')
+        # In any order.
+        order = np.roll(np.arange(4), index)
+        rows = [f'{NAMES[k]},{int(sizes[k])},{means[k]}\n' for k in order]
+        paths[-1].write_text('class,samples,mean\n' + ''.join(rows))
+    return paths
+
+
+def test_tool_of_orders(tmp_path, run_script):
+    counts, temperatures = made_up(0.1)
+    paths = write_tables(tmp_path, counts, temperatures)
+    status, text, _ = run_script(TOOLS / 'temperature_orders.py', *paths)
+    assert status == 0
+    slope = 100 * np.expm1(order_test(counts, temperatures).slope)
+    assert f'{slope:+.1f} % temperature' in text
+    assert '6 orders of 4 classes' in text
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('class,samples,mean\ncat,5,0.1\n', "has the classes ['cat']"),
+        ('class,samples,mean\ncat,0,\n', "'cat' has 0 visited samples"),
+        ('a,b\n1,2\n', 'is not a table of classes'),
+        ('class,samples,mean\n', 'has no class'),
+        (None, 'order_seed'),
+    ],
+)
+def test_bad_tables_are_reported(tmp_path, run_script, text, message):
+    counts, temperatures = made_up(0)
+    if text is None:
+        counts = np.tile(counts[:1], (6, 1))
+    paths = write_tables(tmp_path, counts, temperatures)
+    if text is not None:
+        paths[2].write_text(text)
+    status, _, errors = run_script(TOOLS / 'temperature_orders.py', *paths)
+    assert status == 2
+    assert message in errors
+
+
+def divergence(p):
+    """KL(p, 1/m)."""
+    return (p * np.log(p * len(p))).sum()
+
+
+def primal(h, rho, tau0):
+    """Eq. 6 of iSogCLR by a solver of constrained problems."""
+    m = len(h)
+    found = minimize(
+        lambda p: tau0 * divergence(p) - p @ h,
+        np.full(m, 1 / m),
+        method='trust-constr',
+        bounds=[(1e-9, 1)] * m,
+        constraints=[
+            LinearConstraint(np.ones((1, m)), 1, 1),
+            NonlinearConstraint(divergence, -np.inf, rho),
+        ],
+        options=dict(gtol=1e-9, xtol=1e-10, maxiter=400),
+    )
+    return found.x
+
+
+@pytest.mark.parametrize('rho', [0.05, 0.4, 3.0])
+def test_dual_is_the_constrained_primal(rho):
+    h = np.random.default_rng(0).uniform(-1, 0, 4)
+    weights, tau = optimal_weights(h, rho, 0.05)
+    np.testing.assert_allclose(weights, primal(h, rho, 0.05), atol=2e-4)
+    # Either the bound or the smallest temperature is reached.
+    far = divergence(weights)
+    assert far == pytest.approx(rho, abs=1e-6) or (far < rho and tau == 0.05)
+
+
+def test_an_anchor_with_many_similar_images_is_hot():
+    alone = np.concatenate([np.full(2, 0.0), np.full(98, -1.0)])
+    many = np.concatenate([np.full(40, 0.0), np.full(60, -1.0)])
+    cold, hot = (optimal_temperature(h, 0.3, 1e-3) for h in (alone, many))
+    assert hot > 1.5 * cold
+
+
+def test_tool_of_weights(tmp_path, run_script):
+    """Figure 2: p* is (0.8, 0.2) at rho 0.2, and even for equal ones."""
+    status, text, _ = run_script(TOOLS / 'isogclr_weights.py', '--out-dir', tmp_path)
+    assert status == 0
+    assert 'h (0.0, -1.0), rho 0.2: weights 0.805 and 0.195, temperature 0.705' in text
+    assert 'h (-0.5, -0.5), rho 0.2: weights 0.500 and 0.500, temperature 0.05' in text
+    assert (tmp_path / 'two_negatives.png').stat().st_size > 5_000
