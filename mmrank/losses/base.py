@@ -34,10 +34,6 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
 
     Attributes:
         diagnostics: Detached scalars of the last forward by name, for ``RankingMonitorHook``.
-
-    Raises:
-        ValueError, UserError: On an unknown choice or setting; by a dense head of mmdet that does
-            not gather.
     """
 
     #: ``flatten``: a list holds the scores of all classes. ``per_class``: there is one for each.

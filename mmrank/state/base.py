@@ -9,7 +9,6 @@ from mmrank.autograd import TrainingState
 from mmrank.errors import UserError
 from mmrank.tensors import check_index
 
-#: What is said of a state that earlier versions saved in .shard files.
 _ROWS_ELSEWHERE = (
     'its .shard files are read no longer. Fix: resume it with the version of mmrank that saved it '
     "and storage='device', and save; for fresh values load_state=False of the loss"

@@ -17,7 +17,7 @@ _MISSING = (
 
 
 def _checked_counts(counts: Sequence[int] | Mapping[int, int] | Tensor, size: int) -> Tensor:
-    """(size,) float64 samples of each class, of a list or a Counter, else UserError."""
+    """(size,) float64 samples of each class, else UserError."""
     fix = f'Fix: ({size},) numbers, or a Counter, of the positives of each class in training'
     if isinstance(counts, Mapping):
         unknown = [x for x in counts if x not in range(size)]
