@@ -4,10 +4,12 @@ A message names field, value and fix. On a GPU a check of numbers is a device-si
 does not make the host wait.
 """
 
+import warnings
+
 import torch
 from torch import Tensor
 
-from mmrank.autograd import is_compiling, violated
+from mmrank.autograd import inside_transform, is_compiling, violated
 from mmrank.errors import UserError, UserTypeError
 
 
@@ -146,3 +148,32 @@ def check_index(
             f'{name} holds indices from {index.min().item()} to {index.max().item()}, but they '
             f'must be {allowed}. Fix: {fix}'
         )
+
+
+def is_first_batch(loss: torch.nn.Module, values: Tensor) -> bool:
+    """Whether a loss sees its first batch; later ones are not looked at: a device would wait."""
+    if is_compiling() or inside_transform() or values.is_meta or loss.__dict__.get('_has_looked'):
+        return False
+    loss.__dict__['_has_looked'] = True
+    return len(values) >= 4
+
+
+@torch.no_grad()
+def warn_of_first_batch(loss: torch.nn.Module, scores: Tensor, target: Tensor) -> None:
+    """Warn of embeddings in place of scores, and of probabilities in place of logits."""
+    name = type(loss).__name__
+    is_unit = ((scores.double().norm(dim=1) - 1).abs() < 1e-2).all()
+    is_sharp = ((scores == 0) | (scores == 1)).all()
+    if scores.size(1) > 1 and target.dim() == 1 and is_unit and not is_sharp:
+        text = f'has length 1. Fix: mmrank.EmbeddingLoss({name}())(embeddings, classes)'
+        warnings.warn(f'each row of cls_score, {scores.size(1)} classes, {text}', stacklevel=5)
+    elif loss.takes_logits and ((scores >= 0) & (scores <= 1)).all() and not is_sharp:
+        text = 'all scores are in [0, 1]. Fix: scores before the sigmoid or softmax'
+        warnings.warn(f'{name} takes logits, and {text}', stacklevel=5)
+
+
+def warn_of_one_sample(loss: torch.nn.Module, sample_idx: Tensor) -> None:
+    """Warn where all rows are of one sample, so that nothing is a negative."""
+    if (sample_idx == sample_idx[0]).all():
+        text = 'so no row is a negative. Fix: the place of each sample in the training set'
+        warnings.warn(f'all rows have sample_idx={int(sample_idx[0])}, {text}', stacklevel=6)

@@ -11,11 +11,11 @@ from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.embeddings import EmbeddingBatch
-from mmrank.losses.first_batch import warn_of_first_batch
 from mmrank.losses.groups import check_groups, entries_of_groups
 from mmrank.losses.heads import BoxHeadHooks, box_values
 from mmrank.losses.lists import RankedLists, columns_of, labelled_entries, ranked_lists
 from mmrank.losses.options import NamedSettings
+from mmrank.tensors import is_first_batch, warn_of_first_batch
 
 #: How much the IoU of a box counts where ``quality`` is None and a head passes it.
 GRADED = 0.9
@@ -121,7 +121,8 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
         if by_head or reduction_override is not None:
             self.check_head_call(reduction_override)
         cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
-        warn_of_first_batch(self, cls_score, target, by_head)
+        if not by_head and is_first_batch(self, cls_score):
+            warn_of_first_batch(self, cls_score, target)
         is_positive, is_negative = labelled_entries(
             cls_score, target, weight, self.num_columns, soft=by_head
         )

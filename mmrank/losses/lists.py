@@ -196,10 +196,8 @@ def check_classified(
         refuse_nan('weight', weight, 'give 0 to a row that should not count')
 
 
-def without_left_out(target: Tensor, weight: Tensor | None) -> Tensor:
+def without_left_out(target: Tensor, weight: Tensor) -> Tensor:
     """Labels with 0 where the (n,) or (n, C) weight is 0: what is left out is never looked at."""
-    if weight is None:
-        return target
     left_out = weight == 0
     if left_out.dim() > target.dim():
         left_out = left_out.all(1)
@@ -221,7 +219,8 @@ def labelled_entries(
     [0, 1] are positive above 0 and every weight above 0 counts.
     """
     check_classified(cls_score, target, weight, num_classes)
-    is_positive = one_vs_all(without_left_out(target, weight), cls_score.size(1), soft)
+    target = target if weight is None else without_left_out(target, weight)
+    is_positive = one_vs_all(target, cls_score.size(1), soft)
     is_negative = ~is_positive
     if weight is None:
         return is_positive, is_negative

@@ -70,14 +70,14 @@ class NamedSettings(nn.Module):
 def refuse_unknown(cls: type, unknown: dict) -> None:
     """Raise UserTypeError for the keyword arguments that no ``__init__`` took."""
     known = settings_of(cls)
+    fixes = {}
     for name, value in unknown.items():
-        near = [_SYNONYMS.get(name), *get_close_matches(name, known, n=1)]
-        near = next((x for x in near if x in known), None)
-        fix = ELSEWHERE.get(name) or retired_setting(cls.__name__, name)
-        if fix or near:
-            raise UserTypeError(
-                f'{cls.__name__} does not take {name}. Fix: {fix or f"{near}={value!r:.80}"}'
-            )
+        near = [_SYNONYMS.get(name), *get_close_matches(name, known, n=1, cutoff=0.8)]
+        near = next((f'{x}={value!r:.80}' for x in near if x in known), None)
+        fixes[name] = ELSEWHERE.get(name) or retired_setting(cls.__name__, name) or near
+    if unknown and all(fixes.values()):
+        name = next(iter(fixes))
+        raise UserTypeError(f'{cls.__name__} does not take {name}. Fix: {fixes[name]}')
     if unknown:
         listed = ', '.join(f'{k}={v!r:.80}' for k, v in unknown.items())
         raise UserTypeError(
