@@ -158,20 +158,6 @@ def is_first_batch(loss: torch.nn.Module, values: Tensor) -> bool:
     return len(values) >= 4
 
 
-@torch.no_grad()
-def warn_of_first_batch(loss: torch.nn.Module, scores: Tensor, target: Tensor) -> None:
-    """Warn of embeddings in place of scores, and of probabilities in place of logits."""
-    name = type(loss).__name__
-    is_unit = ((scores.double().norm(dim=1) - 1).abs() < 1e-2).all()
-    is_sharp = ((scores == 0) | (scores == 1)).all()
-    if scores.size(1) > 1 and target.dim() == 1 and is_unit and not is_sharp:
-        text = f'has length 1. Fix: mmrank.EmbeddingLoss({name}())(embeddings, classes)'
-        warnings.warn(f'each row of cls_score, {scores.size(1)} classes, {text}', stacklevel=5)
-    elif loss.takes_logits and ((scores >= 0) & (scores <= 1)).all() and not is_sharp:
-        text = 'all scores are in [0, 1]. Fix: scores before the sigmoid or softmax'
-        warnings.warn(f'{name} takes logits, and {text}', stacklevel=5)
-
-
 def warn_of_one_sample(loss: torch.nn.Module, sample_idx: Tensor) -> None:
     """Warn where all rows are of one sample, so that nothing is a negative."""
     if (sample_idx == sample_idx[0]).all():

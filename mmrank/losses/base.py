@@ -1,5 +1,6 @@
 """The bases of losses of scores: their settings, what a call does, and the average of the lists."""
 
+import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import cast
@@ -15,7 +16,7 @@ from mmrank.losses.groups import check_groups, entries_of_groups
 from mmrank.losses.heads import BoxHeadHooks, box_values
 from mmrank.losses.lists import RankedLists, columns_of, labelled_entries, ranked_lists
 from mmrank.losses.options import NamedSettings
-from mmrank.tensors import is_first_batch, warn_of_first_batch
+from mmrank.tensors import is_first_batch
 
 #: How much the IoU of a box counts where ``quality`` is None and a head passes it.
 GRADED = 0.9
@@ -373,3 +374,17 @@ class StatelessRankingLoss(RankingLoss):
 def idle_share(risks: Tensor, has_positive: Tensor) -> Tensor:
     """Share of the (L,) lists with positives whose risk is 0: no pair of theirs has a gradient."""
     return (has_positive & (risks == 0)).sum() / has_positive.sum().clamp(min=1)
+
+
+@torch.no_grad()
+def warn_of_first_batch(loss: torch.nn.Module, scores: Tensor, target: Tensor) -> None:
+    """Warn of embeddings in place of scores, and of probabilities in place of logits."""
+    name = type(loss).__name__
+    is_unit = ((scores.double().norm(dim=1) - 1).abs() < 1e-2).all()
+    is_sharp = ((scores == 0) | (scores == 1)).all()
+    if scores.size(1) > 1 and target.dim() == 1 and is_unit and not is_sharp:
+        text = f'has length 1. Fix: mmrank.EmbeddingLoss({name}())(embeddings, classes)'
+        warnings.warn(f'each row of cls_score, {scores.size(1)} classes, {text}', stacklevel=5)
+    elif loss.takes_logits and ((scores >= 0) & (scores <= 1)).all() and not is_sharp:
+        text = 'all scores are in [0, 1]. Fix: scores before the sigmoid or softmax'
+        warnings.warn(f'{name} takes logits, and {text}', stacklevel=5)

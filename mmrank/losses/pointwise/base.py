@@ -9,10 +9,11 @@ from mmrank.autograd import violated
 from mmrank.checks import check_not_negative, one_of
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
+from mmrank.losses.base import warn_of_first_batch
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all, without_left_out
 from mmrank.losses.options import NamedSettings
 from mmrank.state import LabelCounts
-from mmrank.tensors import at_least_float32, clamp_infinite, is_first_batch, warn_of_first_batch
+from mmrank.tensors import at_least_float32, clamp_infinite, is_first_batch
 
 
 class PointwiseLoss(NamedSettings):
