@@ -33,6 +33,7 @@ NAMES = {
         ('load_model', 'released_models', 'find_weights'), 'trained_model of mmrank.apis.models'
     ),
     'Logistic': 'Sigmoid, or a Surrogate of your own with its terms',
+    'MeanAveragePrecisionEvaluator': 'InformationRetrievalEvaluator(map_at_k=[len(corpus)])',
     'GradCacheMixin': 'grad_cache of mmrank.functional in the forward pass of the model',
 }
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.

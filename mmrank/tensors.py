@@ -4,10 +4,12 @@ A message names field, value and fix. On a GPU a check of numbers is a device-si
 does not make the host wait.
 """
 
+import warnings
+
 import torch
 from torch import Tensor
 
-from mmrank.autograd import is_compiling, violated
+from mmrank.autograd import inside_transform, is_compiling, violated
 from mmrank.errors import UserError, UserTypeError
 
 
@@ -146,3 +148,18 @@ def check_index(
             f'{name} holds indices from {index.min().item()} to {index.max().item()}, but they '
             f'must be {allowed}. Fix: {fix}'
         )
+
+
+def is_first_batch(loss: torch.nn.Module, values: Tensor) -> bool:
+    """Whether a loss sees its first batch; later ones are not looked at: a device would wait."""
+    if is_compiling() or inside_transform() or values.is_meta or loss.__dict__.get('_has_looked'):
+        return False
+    loss.__dict__['_has_looked'] = True
+    return len(values) >= 4
+
+
+def warn_of_one_sample(loss: torch.nn.Module, sample_idx: Tensor) -> None:
+    """Warn where all rows are of one sample, so that nothing is a negative."""
+    if (sample_idx == sample_idx[0]).all():
+        text = 'so no row is a negative. Fix: the place of each sample in the training set'
+        warnings.warn(f'all rows have sample_idx={int(sample_idx[0])}, {text}', stacklevel=6)

@@ -1,5 +1,6 @@
 """The bases of losses of scores: their settings, what a call does, and the average of the lists."""
 
+import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import cast
@@ -11,11 +12,11 @@ from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.embeddings import EmbeddingBatch
-from mmrank.losses.first_batch import warn_of_first_batch
 from mmrank.losses.groups import check_groups, entries_of_groups
 from mmrank.losses.heads import BoxHeadHooks, box_values
 from mmrank.losses.lists import RankedLists, columns_of, labelled_entries, ranked_lists
 from mmrank.losses.options import NamedSettings
+from mmrank.tensors import is_first_batch
 
 #: How much the IoU of a box counts where ``quality`` is None and a head passes it.
 GRADED = 0.9
@@ -34,10 +35,6 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
 
     Attributes:
         diagnostics: Detached scalars of the last forward by name, for ``RankingMonitorHook``.
-
-    Raises:
-        ValueError, UserError: On an unknown choice or setting; by a dense head of mmdet that does
-            not gather.
     """
 
     #: ``flatten``: a list holds the scores of all classes. ``per_class``: there is one for each.
@@ -125,7 +122,8 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
         if by_head or reduction_override is not None:
             self.check_head_call(reduction_override)
         cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
-        warn_of_first_batch(self, cls_score, target, by_head)
+        if not by_head and is_first_batch(self, cls_score):
+            warn_of_first_batch(self, cls_score, target)
         is_positive, is_negative = labelled_entries(
             cls_score, target, weight, self.num_columns, soft=by_head
         )
@@ -376,3 +374,17 @@ class StatelessRankingLoss(RankingLoss):
 def idle_share(risks: Tensor, has_positive: Tensor) -> Tensor:
     """Share of the (L,) lists with positives whose risk is 0: no pair of theirs has a gradient."""
     return (has_positive & (risks == 0)).sum() / has_positive.sum().clamp(min=1)
+
+
+@torch.no_grad()
+def warn_of_first_batch(loss: torch.nn.Module, scores: Tensor, target: Tensor) -> None:
+    """Warn of embeddings in place of scores, and of probabilities in place of logits."""
+    name = type(loss).__name__
+    is_unit = ((scores.double().norm(dim=1) - 1).abs() < 1e-2).all()
+    is_sharp = ((scores == 0) | (scores == 1)).all()
+    if scores.size(1) > 1 and target.dim() == 1 and is_unit and not is_sharp:
+        text = f'has length 1. Fix: mmrank.EmbeddingLoss({name}())(embeddings, classes)'
+        warnings.warn(f'each row of cls_score, {scores.size(1)} classes, {text}', stacklevel=5)
+    elif loss.takes_logits and ((scores >= 0) & (scores <= 1)).all() and not is_sharp:
+        text = 'all scores are in [0, 1]. Fix: scores before the sigmoid or softmax'
+        warnings.warn(f'{name} takes logits, and {text}', stacklevel=5)

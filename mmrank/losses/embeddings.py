@@ -206,9 +206,6 @@ class EmbeddingLoss(NamedSettings):
     Args:
         loss: A ranking loss, or :class:`mmrank.losses.PMLLoss`.
 
-    Raises:
-        TypeError: If the loss has no ``embedding_loss``.
-
     Example:
         >>> loss = EmbeddingLoss(StableAPLoss())
         >>> embeddings = torch.randn(32, 16, requires_grad=True)

@@ -120,10 +120,7 @@ _FIX = (
 
 
 def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
-    """(n,) labels as int64, from 0 to ``highest``, C or C - 1; else ValueError.
-
-    On a GPU it is a device-side assertion, which does not make the host wait.
-    """
+    """(n,) labels as int64, from 0 to ``highest``, C or C - 1; else ValueError."""
     if target.is_floating_point():
         refuse_nan('target', target, 'weight=~target.isnan() leaves rows without a class out')
     else:
@@ -159,8 +156,7 @@ def one_vs_all(target: Tensor, num_classes: int, soft: bool = False) -> Tensor:
     result = torch.zeros((len(target), num_classes), dtype=torch.bool, device=target.device)
     if num_classes == 0:
         return result
-    # Several times faster than comparing each entry. A row of background writes False to the last
-    # column.
+    # Faster than comparing each entry. A row of background writes False to the last column.
     column = target.clamp(max=num_classes - 1).unsqueeze(1)
     return result.scatter_(1, column, (target < num_classes).unsqueeze(1))
 
@@ -200,10 +196,8 @@ def check_classified(
         refuse_nan('weight', weight, 'give 0 to a row that should not count')
 
 
-def without_left_out(target: Tensor, weight: Tensor | None) -> Tensor:
+def without_left_out(target: Tensor, weight: Tensor) -> Tensor:
     """Labels with 0 where the (n,) or (n, C) weight is 0: what is left out is never looked at."""
-    if weight is None:
-        return target
     left_out = weight == 0
     if left_out.dim() > target.dim():
         left_out = left_out.all(1)
@@ -225,7 +219,8 @@ def labelled_entries(
     [0, 1] are positive above 0 and every weight above 0 counts.
     """
     check_classified(cls_score, target, weight, num_classes)
-    is_positive = one_vs_all(without_left_out(target, weight), cls_score.size(1), soft)
+    target = target if weight is None else without_left_out(target, weight)
+    is_positive = one_vs_all(target, cls_score.size(1), soft)
     is_negative = ~is_positive
     if weight is None:
         return is_positive, is_negative
@@ -237,10 +232,7 @@ def labelled_entries(
 
 
 def values_at(values: Tensor, index: Tensor, columns: int) -> Tensor:
-    """(L, P) values of boxes at (L, P) columns of lists.
-
-    ``values`` are (L, M): a box has ``columns`` / M scores in a row.
-    """
+    """(L, P) entries at (L, P) columns, of (L, M) boxes with ``columns`` / M scores in a row."""
     each = columns // max(values.size(1), 1)
     return values.gather(1, index // max(each, 1))
 
@@ -285,10 +277,8 @@ def positive_index(
 
 def probabilities(scores: Tensor) -> Tensor:
     """Sigmoid of raw scores, at least in float32."""
-    # In half precision all scores near 1 would tie.
-    scores = at_least_float32(scores)
-    # The slope at NaN is NaN, also where a list does not count.
-    broken = scores.isnan()
+    scores = at_least_float32(scores)  # in half precision all near 1 would tie
+    broken = scores.isnan()  # its slope is NaN, also where a list does not count
     return torch.where(broken, scores, scores.masked_fill(broken, 0).sigmoid())
 
 
@@ -314,8 +304,7 @@ def ranked_lists(
     # Values of boxes are compared in pairs of positives.
     most_pairs = MOST_PAIRS if loss.cost == 'pairs' or values is not None else math.inf
     if group is not None:
-        # To join the positives of all ranks, the host waits for their number in any case.
-        most_pairs = 0
+        most_pairs = 0  # to join them, the host waits for the number of positives in any case
     index, pos_mask = positive_index(is_positive, most_pairs, on_host)
     pos = scores.gather(1, index)
     if values is not None:
@@ -362,17 +351,12 @@ def split_lists(
 ) -> RankedLists:
     """Positives and negatives of each list; the last dimension is the list.
 
-    Every function of this form raises these errors, and ValueError for a setting out of its range.
-
     Args:
         scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
         is_positive: Same shape; bool, or 0 and 1 at the positives.
         mask: Same shape, False or 0 at entries to ignore, such as the query itself. None: all
             count.
         values: Same shape; numbers that are read at the positives, such as the IoU of a box.
-
-    Raises:
-        ValueError, TypeError: If shapes, numbers or dtypes do not fit.
     """
     check_floats(scores=scores)
     check_tensors(is_positive=is_positive, mask=mask, values=values)

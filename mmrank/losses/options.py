@@ -35,13 +35,9 @@ ELSEWHERE = {
 #: Other names of settings that some losses have.
 _SYNONYMS = {
     'temperature': 'tau',
-    't': 'tau',
     'temp': 'tau',
     'n_classes': 'num_classes',
     'cls_num_list': 'class_counts',
-    'samples_per_class': 'class_counts',
-    'data_len': 'num_samples',
-    'N': 'num_samples',
 }
 
 
@@ -76,14 +72,14 @@ class NamedSettings(nn.Module):
 def refuse_unknown(cls: type, unknown: dict) -> None:
     """Raise UserTypeError for the keyword arguments that no ``__init__`` took."""
     known = settings_of(cls)
+    fixes = {}
     for name, value in unknown.items():
-        near = [_SYNONYMS.get(name), *get_close_matches(name, known, n=1)]
-        near = next((x for x in near if x in known), None)
-        fix = ELSEWHERE.get(name) or retired_setting(cls.__name__, name)
-        if fix or near:
-            raise UserTypeError(
-                f'{cls.__name__} does not take {name}. Fix: {fix or f"{near}={value!r:.80}"}'
-            )
+        near = [_SYNONYMS.get(name), *get_close_matches(name, known, n=1, cutoff=0.8)]
+        near = next((f'{x}={value!r:.80}' for x in near if x in known), None)
+        fixes[name] = ELSEWHERE.get(name) or retired_setting(cls.__name__, name) or near
+    if unknown and all(fixes.values()):
+        name = next(iter(fixes))
+        raise UserTypeError(f'{cls.__name__} does not take {name}. Fix: {fixes[name]}')
     if unknown:
         listed = ', '.join(f'{k}={v!r:.80}' for k, v in unknown.items())
         raise UserTypeError(

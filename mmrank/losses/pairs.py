@@ -287,9 +287,6 @@ def pairwise_surrogate_sum(
     Returns:
         (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and ``neg``. Infinite
         scores act as +-1e30; NaN gives NaN.
-
-    Raises:
-        ValueError, TypeError: On shapes or dtypes that do not fit.
     """
     check_floats(pos=pos, neg=neg)
     for name, scores, mask in (('pos', pos, pos_mask), ('neg', neg, neg_mask)):

@@ -9,12 +9,9 @@ from mmrank.autograd import TrainingState
 from mmrank.errors import UserError
 from mmrank.tensors import check_index
 
-#: Key of a state that earlier versions saved in files beside the checkpoint; what is said of it.
-SHARDS_KEY = 'shards'
-ROWS_ELSEWHERE = (
-    'it keeps rows of state in .shard files beside it, which are read no longer. Fix: resume it '
-    "with the version of mmrank that saved it and storage='device', and save; for fresh values "
-    'load_state=False of the loss, or remove the key'
+_ROWS_ELSEWHERE = (
+    'its .shard files are read no longer. Fix: resume it with the version of mmrank that saved it '
+    "and storage='device', and save; for fresh values load_state=False of the loss"
 )
 
 
@@ -69,8 +66,8 @@ class SavedState(TrainingState):
         return self
 
     def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
-        if prefix + SHARDS_KEY in state_dict:
-            raise UserError(f'{prefix}{SHARDS_KEY} of the checkpoint: {ROWS_ELSEWHERE}')
+        if prefix + 'shards' in state_dict:
+            raise UserError(f'{prefix}shards of the checkpoint: {_ROWS_ELSEWHERE}')
         for name, buffer in self.named_buffers(recurse=False):
             saved = state_dict.get(prefix + name)
             # Raised here: mmengine only logs what is put into `error_msgs`.

@@ -17,11 +17,8 @@ _MISSING = (
 
 
 def _checked_counts(counts: Sequence[int] | Mapping[int, int] | Tensor, size: int) -> Tensor:
-    """(size,) float64 samples of each class, of a list or a Counter, else UserError."""
-    fix = (
-        f'Fix: ({size},) numbers, the positives of each class in the training set, or a Counter of '
-        'its class indices'
-    )
+    """(size,) float64 samples of each class, else UserError."""
+    fix = f'Fix: ({size},) numbers, or a Counter, of the positives of each class in training'
     if isinstance(counts, Mapping):
         unknown = [x for x in counts if x not in range(size)]
         if unknown:
@@ -118,10 +115,7 @@ class ClassPrior(SavedState):
                 f"prior={prior!r} is unknown; use 'counts', 'batch', a number or one per class"
             )
         if size is None:
-            raise ValueError(
-                "prior='counts' requires num_classes: set it to the number of "
-                'classes of the training set'
-            )
+            raise ValueError("prior='counts' requires num_classes")
         return torch.full((size,), torch.nan, dtype=torch.float64, device='cpu')
 
     def _given(self, prior: float | Sequence[float], size: int | None) -> Tensor:

@@ -75,8 +75,7 @@ def check_pairs(
 ) -> None:
     """Refuse pairs that no sample without replacement can hold; ``what`` is for messages.
 
-    On a GPU a wrong value is a device-side assertion, so that the host need not wait; shapes and
-    types are always checked here.
+    On a GPU a wrong value is a device-side assertion, so that the host need not wait.
     """
     if len(shape) != 2 or min(shape) < 1:
         raise ValueError(

@@ -1,7 +1,7 @@
 """Checks that any loss can take: of mmrank, of another library, or your own.
 
-A call of :func:`check_loss` or the command ``python -m mmrank.testing package.module:Loss`` shows a
-table. The registered losses of mmrank take the same checks in its tests.
+A call of :func:`check_loss` gives a table. The registered losses of mmrank take the same checks in
+its tests.
 """
 
 from mmrank.testing.calls import CALLS, Batch, Call

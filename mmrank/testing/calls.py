@@ -174,7 +174,7 @@ def _as_the_target(x, y):
 _EITHER = dict(no_positives=_all_zero, all_positives=_all_one, perfect=_scores_of_labels)
 _ONE_CLASS = dict(all_positives=_all_zero, perfect=_scores_of_labels)
 _indexed = partial(_make, 2, (8,), _places, ())
-#: Ways to call that have a name: what the command and ``call=`` take.
+#: Ways to call that have a name, which ``call=`` takes.
 CALLS = {
     call.name: call
     for call in [

@@ -359,8 +359,6 @@ CALLS = [
      'SentenceInBatchLoss(None, {fix}, [[0, 0]])', 'is not an InBatchLoss'),
     ('SentenceInBatchLoss(None, InBatchLoss(), [0, 1])',
      'SentenceInBatchLoss(None, InBatchLoss(), [[0, 0]])', 'must be a pair of integers'),
-    ("MeanAveragePrecisionEvaluator({'q1': 'a'}, {'d7': 'b'}, {'q1': {7}})",
-     "MeanAveragePrecisionEvaluator({'q1': 'a'}, {'d7': 'b'}, {'q1': {'d7'}})", 'corpus lacks: 7'),
     ('use_ranking_loss(detector(), StableAPLoss(num_classes=80))',
      'use_ranking_loss(detector(), {fix})', 'which has 3 classes'),
     ('use_ranking_loss(use_ranking_loss(detector(), APLoss()), APLoss())',

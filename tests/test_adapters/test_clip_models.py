@@ -191,7 +191,7 @@ def test_the_calling_form_of_open_clip(name):
     [
         ('image_text', 'use_contrastive_loss', 'datasets'),
         ('image_text', 'OpenCLIPLoss', 'open_clip'),
-        ('sentence_transformers', 'MeanAveragePrecisionEvaluator', 'datasets'),
+        ('sentence_transformers', 'InformationRetrievalEvaluator', 'datasets'),
     ],
 )
 def test_blocks_of_the_pages(page, mark, package, tmp_path):

@@ -1,9 +1,11 @@
 """Each check finds its fault, and a right loss passes."""
 
-import re
+import random
+import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from broken_losses import BROKEN, mean_of_positives, soft_average_precision
@@ -13,7 +15,6 @@ from torch import nn
 
 from mmrank.errors import UserError
 from mmrank.testing import CALLS, CHECKS, check_loss, parametrize_with_checks, subject_of
-from mmrank.testing.__main__ import main
 
 HELPERS = Path(__file__).parents[1] / 'helpers'
 OF_RANKS = [name for name in CHECKS if name.endswith('ranks') or name.startswith('rank')]
@@ -123,29 +124,6 @@ def test_a_call_makes_batches_of_samples(name):
     assert torch.equal(CALLS[name].batch(5, 1).leaves[0], CALLS[name].batch(5, 1).leaves[0])
 
 
-def test_command(capsys, monkeypatch):
-    monkeypatch.syspath_prepend(HELPERS)
-    checks = ['--checks', 'value', 'perfect_is_better', 'permutation']
-    assert main(['broken_losses:upside_down', *checks]) == 1
-    assert '1 failed' in capsys.readouterr().out
-    assert main(['torch.nn:CrossEntropyLoss', '--set', 'label_smoothing=0.1', *checks]) == 0
-
-
-@pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [
-        (['torch.nn'], "'torch.nn' names no class. Fix: package.module:Name"),
-        (['no_such:Loss'], "'no_such' cannot be imported: .* Fix: install it"),
-        (['torch.nn:No'], "'torch.nn' has no 'No'. Fix: "),
-        (['torch.nn:L1Loss', '--set', 'x'], "--set 'x' has no value. Fix: x=VALUE"),
-        (['torch.nn:L1Loss', '--promise', 'x'], "check 'x' is unknown. Fix: one of value"),
-    ],
-)
-def test_command_names_the_mistake(arguments, message, capsys):
-    assert main(arguments) == 2
-    assert re.search(message, capsys.readouterr().err)
-
-
 class Queue(nn.Module):
     """Its state keeps the order of the batch, and its copies cannot be made after a step."""
 
@@ -205,3 +183,47 @@ def _fails_on_one_rank(rank):
 def test_an_error_of_a_rank_is_the_callers():
     with pytest.raises(ChildProcessError, match='(?s)process failed: .*no such batch'):
         run_on_ranks(_fails_on_one_rank, 2)
+
+
+class _Careless(nn.Module):
+    """Changes what all of a process share, when it is built and called."""
+
+    def __init__(self):
+        super().__init__()
+        torch.set_default_dtype(torch.float64)
+        np.random.seed(0)
+
+    def forward(self, scores, labels):
+        torch.set_default_dtype(torch.float16)
+        torch.manual_seed(0)
+        random.seed(0)
+        return scores.square().mean()
+
+
+def _state():
+    return torch.get_default_dtype(), torch.rand(1), random.random(), np.random.rand()
+
+
+def test_a_loss_changes_nothing_of_the_process():
+    states = [random.getstate(), np.random.get_state(), torch.get_rng_state()]
+    expected = _state()
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+    check_loss(_Careless, checks=['value', 'permutation'])
+    assert _state() == expected
+
+
+def _exits(scores, labels):
+    sys.exit(3)
+
+
+def test_a_loss_that_exits_fails():
+    report = check_loss(_exits)
+    assert [x.message for x in report.failures] == ['SystemExit: 3']
+
+
+@pytest.mark.parametrize('known', [dict(promises=['tie']), dict(not_promised=dict(tie='why'))])
+def test_an_unknown_promise_is_named(known):
+    with pytest.raises(UserError, match="check 'tie' is unknown. Fix: one of value, "):
+        check_loss(nn.CrossEntropyLoss(), **known)

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from mmrank.checks import one_of
 from mmrank.distributed import all_gather_rows, join, mean_over_ranks, rows_and_dtype, world_group
 from mmrank.errors import UserError
-from mmrank.losses.first_batch import warn_of_one_sample
 from mmrank.losses.options import NamedSettings
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.state.sample_state import check_sample_ids
-from mmrank.tensors import at_least_float32, check_floats
+from mmrank.tensors import at_least_float32, check_floats, is_first_batch, warn_of_one_sample
 
 from .terms import NegativeTerms, negative_terms
 
@@ -183,7 +182,8 @@ class ContrastiveLoss(NamedSettings):
         check_floats(view1=view1, view2=view2)
         if sample_idx is not None:
             check_sample_ids(sample_idx, len(view1))
-            warn_of_one_sample(self, sample_idx)
+            if is_first_batch(self, sample_idx):
+                warn_of_one_sample(self, sample_idx)
         elif self.keeps_samples:
             raise UserError(
                 f'{type(self).__name__} requires sample_idx. Fix: loss(view1, view2, '

@@ -42,11 +42,6 @@ class PMLLoss(nn.Module):
             single process. ``local``: each rank has its own.
         loss_weight: Factor of the loss.
 
-    Raises:
-        ImportError: If pytorch-metric-learning is not installed.
-        KeyError: If it has no loss, miner or part of that name.
-        ValueError: If the loss does not accept the pairs to take.
-
     Example:
         >>> loss = dict(
         ...     type='mmrank.PMLLoss',

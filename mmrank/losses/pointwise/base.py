@@ -9,11 +9,11 @@ from mmrank.autograd import violated
 from mmrank.checks import check_not_negative, one_of
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.losses.first_batch import warn_of_first_batch
+from mmrank.losses.base import warn_of_first_batch
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all, without_left_out
 from mmrank.losses.options import NamedSettings
 from mmrank.state import LabelCounts
-from mmrank.tensors import at_least_float32, clamp_infinite
+from mmrank.tensors import at_least_float32, clamp_infinite, is_first_batch
 
 
 class PointwiseLoss(NamedSettings):
@@ -79,8 +79,9 @@ class PointwiseLoss(NamedSettings):
         if reduction_override is not None:
             raise ValueError(f'reduction_override={reduction_override!r} is not supported')
         check_classified(cls_score, target, weight, self.num_columns, weight_per_class=False)
-        warn_of_first_batch(self, cls_score, target, by_head=avg_factor is not None)
-        target = without_left_out(target, weight)
+        if avg_factor is None and is_first_batch(self, cls_score):
+            warn_of_first_batch(self, cls_score, target)
+        target = target if weight is None else without_left_out(target, weight)
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())

@@ -49,11 +49,6 @@ class SumLoss(HeadLoss):
         balance_gradients: True: the weights, all > 0, are shares of the gradient of the embeddings,
             or of the scores. False: factors of the values.
 
-    Raises:
-        KeyError, TypeError: If a part is not registered, or ranks neither scores nor embeddings.
-        ValueError: If there are no parts, or a setting does not fit.
-        ImportError: If a part is a config and mmengine is not installed.
-
     Example:
         >>> loss = SumLoss([SmoothAPLoss(tau=1.0), AUCLoss(tau=1.0)])
         >>> loss(torch.tensor([0.0, 0.0]), torch.tensor([1, 0]))

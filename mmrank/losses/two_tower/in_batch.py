@@ -141,11 +141,6 @@ def in_batch_loss(
     Returns:
         Scalar of the dtype of ``scores``, at least float32. May be negative: an estimate of a
         non-negative objective.
-
-    Raises:
-        TypeError: If indices are not integers.
-        ValueError: On shapes, a mode, an index or counts that do not fit, a pair that occurs twice
-            in one sample, and too few or too many pairs.
     """
     first, start = _first_sample(mode, len(rows), len(cols))
     if scores.shape != (len(rows), len(cols)):
@@ -368,10 +363,6 @@ class InBatchLoss(NamedSettings):
             cols: (B,) right entities of the pairs; (B1 + B2,) for ``sogram``.
             left_index: (B,) integers in ``[0, U)``: the embedding of each pair.
             right_index: Likewise.
-
-        Raises:
-            RuntimeError: If the training pairs are not set.
-            ValueError, TypeError: See :func:`mmrank.functional.in_batch_loss`.
         """
         self.counts.require()
         check_tensors(left=left, right=right, rows=rows, cols=cols)

@@ -37,10 +37,6 @@ def labelled_pair_loss(
     Returns:
         Scalar >= 0.
 
-    Raises:
-        ValueError, TypeError: If something does not fit; on a GPU an index out of range is a
-            device-side assertion.
-
     Example:
         >>> order = torch.arange(2)
         >>> labelled_pair_loss(torch.eye(2), torch.eye(2), torch.eye(2) > 0, order, order)
