@@ -188,6 +188,16 @@ class BoxHeadHooks(nn.Module):
         return scores if centre is None else scores - centre.to(scores.dtype)
 
 
+def _are_equal(size: int, other: int) -> bool:
+    """Whether two sizes agree; False where a compiler cannot know one."""
+    if is_compiling():
+        # Its import takes long.
+        from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+        return statically_known_true(size == other)
+    return size == other
+
+
 def _values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
     """(n,) values of the rows, from the (n,) of all or (n_pos,) with a class; 0 for the others.
 
@@ -204,7 +214,7 @@ def _values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
             'values of boxes need (n,) class indices, one box a row, got a '
             f'target of shape {tuple(target.shape)}'
         )
-    if values.shape == has_class.shape:
+    if _are_equal(values.numel(), len(target)) and values.dim() == 1:
         return torch.where(has_class, values, 0)
     rows = None
     if can_sync(target):

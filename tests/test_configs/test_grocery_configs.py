@@ -65,7 +65,7 @@ def data(tmp_path_factory):
     paths = [str(root / path) for path, _ in everything]
     for name, shape in (('stage6', (192, 2, 2)), ('pooled', (1280, 1, 1))):
         views = rng.normal(size=(2, len(paths), *shape))
-        FeatureCache.write(root / name, paths, map(iter, views), {})
+        FeatureCache.write(root / name, paths, [iter(view) for view in views], {})
     return root
 
 

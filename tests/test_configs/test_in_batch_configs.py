@@ -13,6 +13,7 @@ from published_configs import FOLDERS, LEAVES, load, rows
 from make_interactions import InteractionsSpec, write_interactions
 from mmrank.datasets.samplers import ClassPairSampler
 from mmrank.losses import InBatchLoss, InBatchSoftmaxLoss
+from mmrank.losses.two_tower.pointwise import POINTWISE
 from mmrank.models import SparseLinearTower, TwoTower
 from mmrank.registry import MODELS
 
@@ -91,7 +92,7 @@ def test_config_trains_and_evaluates(name, data, tmp_path):
         named = name.split('_')[1] if name in CONFIGS else name
         mode, _, pointwise = named.rpartition('-')
         assert loss.mode == mode.replace('-', '_')
-        assert type(loss.pointwise).__name__ == f'{pointwise.title()}Pointwise'
+        assert type(loss.pointwise) is POINTWISE[pointwise]
     assert runner.iter == loss.counts.num_positives // 20
     figures = runner.val_loop.run()
     assert 0 < figures['top_k/recall@5'] <= 100

@@ -146,7 +146,7 @@ CASES = {
     ),
 }
 #: mmdet's with a check of their own, and a wrapper.
-ELSEWHERE = {'CheckedCocoDataset', 'LVISDataset', 'IndexedConcatDataset'}
+ELSEWHERE = {'CheckedCocoDataset', 'LVISDataset', 'IndexedConcatDataset', 'StoredSamples'}
 OF_MMPRETRAIN = [name for name in CASES if name not in ('InteractionDataset', 'TopKDataset')]
 every_data_set = pytest.mark.parametrize('name', CASES)
 

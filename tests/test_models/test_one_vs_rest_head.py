@@ -135,7 +135,7 @@ def test_exclusive_classes_have_softmax_scores(name):
     feats = torch.randn(12, 8)
     model.loss(feats, samples)['loss'].backward()
     assert model.fc.weight.grad.abs().sum() > 0
-    if name not in EXCLUSIVE:
+    if name not in EXCLUSIVE and name not in ('ldam', 'cb_ce', 'la_ce'):
         # The same loss as of independent classes; the scores alone differ.
         expected = OneVsRestHead(3, 8, loss)
         expected.load_state_dict(model.state_dict(), strict=False)

@@ -36,7 +36,7 @@ def test_generator_refuses_impossible_values(tmp_path):
     tool = 'tools/dataset_converters/make_shapes_coco.py'
     done = call(tool, '--out', tmp_path, '--num-classes', 20)
     assert done.returncode == 2
-    assert 'num_classes is 20' in done.stderr
+    assert 'num_classes must be in [1, 8], got 20' in done.stderr
 
 
 def test_figures_from_prediction_files(data_root, tmp_path):

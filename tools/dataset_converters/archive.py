@@ -21,7 +21,8 @@ def unpacked(
     if os.path.isdir(source):
         yield Path(source)
         return
-    with temporary_folder(beside) as temp:
+    # Another name than that of the result, which has a temporary folder at the same time.
+    with temporary_folder(f'{os.fspath(beside)}.archive') as temp:
         folder = temp / 'archive'
         folder.mkdir()
         try:

@@ -130,9 +130,9 @@ def _loaders(chosen: Choices, splits: dict[str, Split], folder: str, work_dir: s
         ]
     for name in [name for name in splits if name != 'train']:
         lines += [
-            f"{name}_evaluator = dict(type='mmrank.CocoMetric',",
-            f'    ann_file={splits[name].ann_file.as_posix()!r}, classwise=True,',
-            f'    outfile_prefix={f"{work_dir}/{name}"!r})',
+            f"{name}_evaluator = dict(type='mmrank.CocoMetric', classwise=True,",
+            f'    ann_file={splits[name].ann_file.as_posix()!r}, '
+            f'outfile_prefix={f"{work_dir}/{name}"!r})',
         ]
     if 'test' not in splits:
         lines.append('test_dataloader, test_evaluator = val_dataloader, val_evaluator')
