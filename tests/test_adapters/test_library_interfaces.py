@@ -23,7 +23,7 @@ def test_the_libraries_call_what_the_adapters_expect():
 
     for kind in models.TRANSFORMERS:
         stock = LOSS_MAPPING[f'{kind}ForObjectDetection']
-        adapter = ours.RTDetrLosses if kind in DENOISING else ours.DeformableDetrLosses
+        adapter = ours._RTDetrLosses if kind in DENOISING else ours._DeformableDetrLosses
         expected = names_of(adapter.forward)[1:]
         assert [x for x in expected if x in names_of(stock)] == names_of(stock), kind
     labels = ['self', 'outputs', 'targets', 'indices', 'num_boxes']
