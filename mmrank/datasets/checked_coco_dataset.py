@@ -6,10 +6,10 @@ from mmdet.datasets import CocoDataset, LVISV1Dataset
 from mmdet.datasets.api_wrappers import COCO
 from mmengine.logging import print_log
 
+from mmrank.datasets.checks.coco_images import refuse_other_size
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE
-from mmrank.errors import UserError
 
 
 class CheckedCocoDataset(CocoDataset):
@@ -24,8 +24,7 @@ class CheckedCocoDataset(CocoDataset):
 
     def load_data_list(self) -> list[dict]:
         """Load annotations after checking them."""
-        # CocoDataset builds self.COCOAPI(path); checking there reads a large file once and not
-        # twice.
+        # CocoDataset builds self.COCOAPI(path); a check there reads a large file only once.
         self.COCOAPI = partial(_load_checked, dataset=self)
         try:
             return super().load_data_list()
@@ -36,13 +35,7 @@ class CheckedCocoDataset(CocoDataset):
         """Load a sample; a ``UserError`` if the image has another size than the file says."""
         info = self.get_data_info(idx)
         sample = self.pipeline(info)
-        loaded = info.get('ori_shape')  # the loader writes it to the same dict
-        if loaded is not None and tuple(loaded) != (info['height'], info['width']):
-            raise UserError(
-                f'{info["img_path"]} is {loaded[1]} x {loaded[0]}, and {self.ann_file} has '
-                f'{info["width"]} x {info["height"]}. Fix: the image that was annotated, or its '
-                'real width and height with boxes in its pixels'
-            )
+        refuse_other_size(info, f'and {self.ann_file}')  # the loader writes it to the same dict
         return sample
 
 

@@ -268,8 +268,8 @@ _DOUBTS = (
     ),
     _Rule(
         'boxes in fractions',
-        lambda columns: ((columns.box[:, :2] + columns.box[:, 2:] <= 1) & (columns.size > 1)).all(
-            1
+        lambda columns: (
+            (columns.box[:, :2] + columns.box[:, 2:] <= 1).all(1) & (columns.size > 1).all(1)
         ),
         'multiply x and width by the width of the image, y and height by its height.',
         tolerated=0.1,

@@ -16,8 +16,7 @@ from mmrank.datasets.checks.coco_splits import Split, compare_labels, difference
 from mmrank.datasets.checks.data_report import config_datasets
 from mmrank.errors import UserError
 
-# Parts of a model whose `num_classes` counts something else: RPN tells
-# object from background, a semantic head counts stuff classes.
+# Parts whose `num_classes` counts something else: RPN finds objects, a semantic head stuff.
 _OTHER_COUNTS = ('rpn_head', 'semantic_head', 'backbone', 'language_model')
 _CLASS_HEADS = ('bbox_head', 'roi_head', 'mask_head')
 #: Class that a data set of mmrank derives from; the registry holds a builder.

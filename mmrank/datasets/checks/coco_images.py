@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from mmrank.datasets.checks.data_report import Findings, shown
 from mmrank.datasets.image_header import dark_fault, image_fault, image_size, is_deep_png
+from mmrank.errors import UserError
 
 #: Files whose size is read where not all are decoded.
 _SAMPLED = 8
@@ -18,8 +19,7 @@ def find_image_problems(
 ) -> None:
     """Look for the files of ``images`` in ``image_dir``; with ``verify`` also decode them.
 
-    Without it the sizes of eight are read. Every folder is listed once, so that a set of 118,000
-    images takes one listing and not as many look-ups.
+    Without it the sizes of eight are read. Each folder is listed once: 118,000 look-ups are slow.
     """
     image_dir = os.fspath(image_dir)
     if not os.path.isdir(image_dir):
@@ -84,6 +84,19 @@ def _size(entry: os.DirEntry) -> int | str:
     if not stat.S_ISREG(status.st_mode):
         return 'is not a file'  # opening a named pipe would wait for ever
     return status.st_size
+
+
+def refuse_other_size(results: dict, source: str = 'the annotation file') -> dict:
+    """Refuse, as a transform, an image of another size than its annotations state."""
+    stated = (results.get('height'), results.get('width'))
+    found = tuple(results.get('ori_shape', stated)[:2])
+    if None not in stated and stated != found:
+        raise UserError(
+            f'{results.get("img_path")} is {found[1]} x {found[0]}, {source} has {stated[1]} x '
+            f'{stated[0]}: image size differs, so its boxes are of another picture',
+            'the labelled images; mmrank check coco --config CONFIG --verify-images lists others',
+        )
+    return results
 
 
 def _compare_size(entry: dict, path: str, where: str, decode: bool, found: Findings) -> None:

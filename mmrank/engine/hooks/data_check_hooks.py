@@ -10,6 +10,7 @@ from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
 from torch.utils.data import ConcatDataset
 
+from mmrank.datasets.checks.coco_images import refuse_other_size
 from mmrank.datasets.checks.label_check import check_labels
 from mmrank.datasets.one_size import IndexedConcatDataset
 from mmrank.datasets.samplers.batch_stream import check_loader
@@ -192,10 +193,10 @@ def _check_pipelines(dataset, split: str) -> None:
     covered = ()
     for place, part in _with_pipelines(dataset, f'{split}_dataloader.dataset'):
         steps = getattr(part.pipeline, 'transforms', part.pipeline)
-        last = next((step for step in reversed(steps) if step is not _check_size), None)
+        last = next((step for step in reversed(steps) if step is not refuse_other_size), None)
         loading = [i for i, step in enumerate(steps) if type(step).__name__ == 'LoadImageFromFile']
-        if loading and _check_size not in steps:
-            steps.insert(loading[0] + 1, _check_size)
+        if loading and refuse_other_size not in steps:
+            steps.insert(loading[0] + 1, refuse_other_size)
         # A wrapper that has a pipeline itself makes the samples of what is in it.
         if last is None or place.startswith(covered):
             continue
@@ -219,20 +220,6 @@ def _with_pipelines(dataset, place: str) -> Iterator[tuple[str, Any]]:
         yield from _with_pipelines(part, f'{place}.datasets.{index}')
     if getattr(dataset, 'dataset', None) is not None:
         yield from _with_pipelines(dataset.dataset, f'{place}.dataset')
-
-
-def _check_size(results: dict) -> dict:
-    """Refuse, as a transform, an image of another size than the annotation file says."""
-    stated = (results.get('height'), results.get('width'))
-    found = tuple(results.get('ori_shape', stated)[:2])
-    if None not in stated and stated != found:
-        raise UserError(
-            f'{results.get("img_path")} is {found[1]} x {found[0]}, the annotation file has '
-            f'{stated[1]} x {stated[0]}: image size differs, so its boxes are of another picture',
-            'the images that were labelled; tools/check_coco.py CONFIG --verify-images lists those '
-            'that differ',
-        )
-    return results
 
 
 def _metric_names(metric) -> list[str]:
