@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from mmrank.datasets.samplers.labels import class_labels
 from mmrank.errors import UserError
 from mmrank.files import write_csv_atomically
-from mmrank.visualization.figures import fit_text, new_panels, save, shorten
+from mmrank.visualization.figures import fit_text, new_panels, save
 from mmrank.visualization.palette import colour
 from mmrank.visualization.temperatures import (
     ClassTemperature,
@@ -29,8 +29,6 @@ COLD = colour(1)
 _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 #: Samples that count as hottest and as coldest, as in figure 5 of the paper.
 _NUM_EXTREME = 600
-# Up to this many classes each has its name below.
-_NAMED_CLASSES = 20
 # Inches of an image of the sheet, with its text.
 _COLUMN, _ROW = 0.78, 1.05
 _DPI = 120
@@ -79,45 +77,6 @@ def write_history(
     return [table, save(figure, path.with_suffix('.png'))]
 
 
-def _plot_classes(rows: Sequence[ClassTemperature], correlation: str, path: Path) -> Path:
-    """Draw mean temperatures by frequency, and the classes of the hot and cold samples.
-
-    The right panel is the paper's figure 5: for each class, the share of its samples among the
-    hottest and coldest of all. Classes without a sample are left out.
-    """
-    rows = sorted((row for row in rows if row.count), key=lambda row: -row.count)
-    counts = np.array([row.count for row in rows])
-    means = [row.mean for row in rows]
-    errors = [row.std for row in rows] / np.sqrt(counts)
-    names = [shorten(row.name, 14) for row in rows] if len(rows) <= _NAMED_CLASSES else []
-    figure, axes = new_panels(1, 2, width=4.6, height=3.6)
-    frequency, shares = axes[0]
-    frequency.errorbar(counts, means, errors, fmt='o', markersize=4, elinewidth=0.8, color=COLD)
-    if counts.min() * 3 < counts.max():
-        frequency.set_xscale('log')
-    beside = dict(xytext=(4, 3), textcoords='offset points', fontsize=6.5, color='#555555')
-    for name, row in zip(names, rows):
-        frequency.annotate(name, (row.count, row.mean), **beside)
-    frequency.set(
-        xlabel='samples of the class', ylabel=r'mean temperature $\tau$ $\pm$ its standard error'
-    )
-    frequency.set_title(correlation, fontsize=9)
-
-    places = np.arange(len(rows))
-    hot = np.array([row.hot_share for row in rows])
-    cold = np.array([row.cold_share for row in rows])
-    for values, own, name in ((hot, HOT, 'among the hottest'), (-cold, COLD, 'among the coldest')):
-        shares.bar(places, 100 * values, width=0.85, color=own, label=name)
-    shares.axhline(0, color='black', linewidth=0.8)
-    shares.yaxis.set_major_formatter(lambda y, _: f'{abs(y):g}')
-    shares.set(xlabel='classes, the most frequent first', ylabel='% of the samples of the class')
-    if names:
-        shares.set_xticks(places, names, rotation=60, ha='right', fontsize=7)
-        shares.set_xlabel('')
-    shares.legend(fontsize=7, frameon=False)
-    return save(figure, path)
-
-
 def _draw_sheet(
     hot: Sequence[tuple[np.ndarray, str]],
     cold: Sequence[tuple[np.ndarray, str]],
@@ -147,11 +106,11 @@ def _draw_sheet(
 def write_temperature_report(
     temperatures: Temperatures, dataset, folder: str | os.PathLike, num_images: int = 40
 ) -> tuple[list[Path], str]:
-    """Write tables, the class figure and the sheet of images.
+    """Write tables and the sheet of images.
 
-    ``samples_<name>.csv`` has every sample; where the data set has one class an image,
-    ``classes_<name>.csv`` and ``classes_<name>.png`` have the classes; ``sheet_<name>.png`` shows
-    ``num_images`` of each kind as they are before the pipeline, 0 for no sheet.
+    ``samples_<name>.csv`` has every sample, ``classes_<name>.csv`` the classes where the data set
+    has one class an image; ``sheet_<name>.png`` shows ``num_images`` of each kind as they are
+    before the pipeline, 0 for no sheet.
 
     ``dataset`` is the training set; ``get_data_info(i)`` of sample i has ``img`` in RGB, or
     ``img_path``. Wrappers that repeat it are unwrapped. Returns the files, and in words the rank
@@ -183,7 +142,6 @@ def write_temperature_report(
         rho, p_value = frequency_correlation(rows)
         correlation = f'Spearman {rho:+.3f} (p = {p_value:.2g})'
         paths.append(_write_classes(rows, folder / f'classes_{name}.csv'))
-        paths.append(_plot_classes(rows, correlation, folder / f'classes_{name}.png'))
     if num_images and num_visited > 1:
         hot, cold = (
             [_image_and_text(dataset, i, tau[i], labels, names) for i in own]

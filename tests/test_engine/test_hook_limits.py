@@ -5,32 +5,17 @@ import os
 import pytest
 import resume_run
 import torch
-from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import EMAHook, SyncBuffersHook
-from mmengine.model import BaseModel, ExponentialMovingAverage
+from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper, OptimWrapperDict
-from mmengine.registry import LOOPS, MODEL_WRAPPERS
+from mmengine.registry import LOOPS
 from mmengine.runner import BaseLoop, FlexibleRunner, Runner
 
 from mmrank.engine.hooks import PreviousWeightsHook
 from mmrank.engine.resume import limits
 from mmrank.engine.resume.limits import _has_own_statistics
-from mmrank.engine.runners import unwrap_model
 from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
-
-
-@register_backend('far', force=True)
-class FarBackend(LocalBackend.__bases__[0]):
-    """A storage that is not local; no file is written to it here."""
-
-    def get(self, filepath):
-        raise NotImplementedError
-
-    get_text = get
-
-    def join_path(self, filepath, *parts):
-        return '/'.join([filepath, *parts])
 
 
 @LOOPS.register_module(force=True)
@@ -61,16 +46,6 @@ def warnings_of(work_dir, change=lambda config: None, build=Runner.from_cfg):
 
 def test_nothing_to_say(tmp_path):
     assert 'Hook' not in warnings_of(tmp_path)
-
-
-def test_remote_storage(tmp_path):
-    def change(config):
-        config.default_hooks.checkpoint.update(
-            backend_args={'backend': 'far'}, interval=9, save_last=False
-        )
-
-    warned = warnings_of(tmp_path, change)
-    assert 'cannot write atomically here: FarBackend' in warned
 
 
 def test_the_other_runner_is_refused(tmp_path):
@@ -164,18 +139,3 @@ def test_previous_weights_are_refused(changes, message):
         setattr(Here, name, value)
     with pytest.raises(ValueError, match=message):
         PreviousWeightsHook().before_train(Here())
-
-
-def test_nested_wrappers_come_off_and_an_average_stays(monkeypatch):
-    class Wrapper(torch.nn.Module):
-        def __init__(self, module):
-            super().__init__()
-            self.module = module
-
-    wrappers = {**MODEL_WRAPPERS.module_dict, 'Wrapper': Wrapper}
-    monkeypatch.setattr(MODEL_WRAPPERS, '_module_dict', wrappers)
-    model = torch.nn.Linear(1, 1)
-    assert unwrap_model(model) is model
-    assert unwrap_model(Wrapper(torch.nn.DataParallel(model))) is model
-    average = ExponentialMovingAverage(model)
-    assert unwrap_model(Wrapper(average)) is average

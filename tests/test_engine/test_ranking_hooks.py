@@ -12,7 +12,7 @@ from tiny_runner import train
 from torch import nn
 from torch.utils.data import Dataset
 
-from mmrank.engine.hooks import PreviousWeightsHook, RankingMonitorHook
+from mmrank.engine.hooks import RankingMonitorHook
 from mmrank.losses import ISogCLRLoss, StableAPLoss
 from mmrank.registry import MODELS
 
@@ -119,34 +119,6 @@ def test_scoring_twice_leaves_no_trace(tmp_path):
     )
     for name, value in _weights(plain).items():
         assert torch.equal(_weights(exact)[name], value), name
-
-
-def test_previous_weights_resume_bit_exactly(tmp_path):
-    hooks = [dict(type='mmrank.PreviousWeightsHook'), dict(type='mmrank.RNGStateHook')]
-    checkpoint = dict(
-        logger=dict(type='LoggerHook', interval=2),
-        checkpoint=dict(type='CheckpointHook', interval=1),
-    )
-    kwargs = dict(mean_mode='exact')
-    whole = _run(tmp_path, 'whole', _net(**kwargs), hooks, epochs=4, default_hooks=checkpoint)
-    _run(tmp_path, 'half', _net(**kwargs), hooks, epochs=2, default_hooks=checkpoint)
-    resumed = _run(
-        tmp_path,
-        'rest',
-        _net(seed=9, **kwargs),
-        hooks,
-        epochs=4,
-        default_hooks=checkpoint,
-        resume=True,
-        load_from=str(tmp_path / 'half' / 'epoch_2.pth'),
-    )
-    for name, value in whole.model.state_dict().items():
-        assert torch.equal(resumed.model.state_dict()[name], value), name
-    # A run that only starts from the weights has no previous iteration.
-    hook = PreviousWeightsHook()
-    whole._resume = False
-    hook.after_load_checkpoint(whole, {'mmrank_previous_weights': {'x': torch.zeros(1)}})
-    assert hook._previous is None
 
 
 def test_exact_mode_without_the_hook_is_an_error(tmp_path):

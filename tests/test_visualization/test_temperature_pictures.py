@@ -132,13 +132,8 @@ def test_report_shows_hot_and_cold_classes(tmp_path):
     paths, correlation = write_temperature_report(
         temperatures_by_class(labels), twice, tmp_path, num_images=3
     )
-    samples, classes, _, sheet = paths
-    assert [path.name.partition('_')[0] for path in paths] == [
-        'samples',
-        'classes',
-        'classes',
-        'sheet',
-    ]
+    samples, classes, sheet = paths
+    assert [path.name.partition('_')[0] for path in paths] == ['samples', 'classes', 'sheet']
     assert all(path.is_file() for path in paths)
     assert correlation.startswith('Spearman +1.000 (p = ')
     assert [int(row['label']) for row in rows_of(samples)] == labels.tolist()

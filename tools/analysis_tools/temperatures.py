@@ -5,8 +5,8 @@ r"""What the temperatures of iSogCLR have become: tables and pictures.
 
 reads temperatures from the checkpoints and images from the config, without running the model.
 Written to the out dir, for each kind of temperature (a bimodal model has two): history_NAME.csv and
-.png (over the checkpoints); of the last one samples_NAME.csv, classes_NAME.csv and .png (class
-frequency against temperature, shares among the hottest and coldest), sheet_NAME.png (images).
+.png (over the checkpoints); of the last one samples_NAME.csv, classes_NAME.csv (class frequency and
+temperature, shares among the hottest and coldest), sheet_NAME.png (images).
 """
 
 import argparse
