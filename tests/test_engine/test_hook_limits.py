@@ -8,26 +8,13 @@ import torch
 from mmengine.hooks import EMAHook, SyncBuffersHook
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper, OptimWrapperDict
-from mmengine.registry import LOOPS
-from mmengine.runner import BaseLoop, FlexibleRunner, Runner
+from mmengine.runner import FlexibleRunner, Runner
 
 from mmrank.engine.hooks import PreviousWeightsHook
 from mmrank.engine.resume import limits
 from mmrank.engine.resume.limits import _has_own_statistics
 from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
-
-
-@LOOPS.register_module(force=True)
-class OwnLoop(BaseLoop):
-    """A loop of a user, which does nothing."""
-
-    def __init__(self, runner, dataloader, **kwargs):
-        super().__init__(runner, dataloader)
-        self.epoch = self.iter = self.max_epochs = self.max_iters = 0
-
-    def run(self):
-        self.runner.call_hook('before_train')
 
 
 def warnings_of(work_dir, change=lambda config: None, build=Runner.from_cfg):
@@ -57,25 +44,6 @@ def test_the_other_runner_is_refused(tmp_path):
     with pytest.raises(UserError, match='Fix: leave out runner_type'):
         warnings_of(tmp_path, change, FlexibleRunner.from_cfg)
     assert not list(tmp_path.glob('*.pth'))
-
-
-def test_loop_of_the_user(tmp_path):
-    def change(config):
-        config.train_cfg = {'type': 'OwnLoop'}
-        config.val_cfg = config.val_dataloader = config.val_evaluator = None
-        config.param_scheduler = None
-        config.custom_hooks = [{'type': 'mmrank.RNGStateHook'}]
-
-    warned = warnings_of(tmp_path, change)
-    assert 'OwnLoop is not a loop of mmengine' in warned
-
-
-def test_no_checkpoint_to_put_the_state_in(tmp_path):
-    def change(config):
-        config.default_hooks.checkpoint = None
-
-    warned = warnings_of(tmp_path, change)
-    assert 'no hook saves checkpoints' in warned
 
 
 def test_statistics_of_other_processes_are_reported(tmp_path, monkeypatch):
