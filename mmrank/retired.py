@@ -34,6 +34,7 @@ NAMES = {
     ),
     'Logistic': 'Sigmoid, or a Surrogate of your own with its terms',
     'MeanAveragePrecisionEvaluator': 'InformationRetrievalEvaluator(map_at_k=[len(corpus)])',
+    'ShiftsLogits': 'leave shift_logits out: nothing moves the state of a loss',
     'GradCacheMixin': 'grad_cache of mmrank.functional in the forward pass of the model',
 }
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.
@@ -63,6 +64,7 @@ SETTINGS = {
         ),
         'leave it out: max_fpr alone says which negatives of a batch count, without state',
     ),
+    'reduction': 'leave it out: the loss is a mean over rankings; mmrank.StableAPLoss can sum',
     **dict.fromkeys(('MAUCLoss.surrogate', 'SOAPLoss.mode', 'SOAPLoss.load_state'), 'leave it out'),
     'BarlowTwinsLoss.off_diagonal': 'loss.off_diagonal = value',
     'CyCLIPLoss.cross_weight': 'loss.cross_weight = value',

@@ -314,8 +314,6 @@ CALLS = [
     ('embed(levels.flip(1), HAPLoss())', 'embed(levels, HAPLoss())', 'does not refine'),
     ('embed(levels, HAPLoss(), ref_embeddings=rows.clone(), ref_labels=classes)',
      'embed(levels, HAPLoss(), ref_embeddings=rows.clone(), ref_labels=levels)', '2 levels'),
-    ('SmoothAPLoss().embedding_loss(EmbeddingBatch.of_one_batch(1e20 * rows, classes))',
-     '(lambda loss, embeddings, classes: {fix})(SmoothAPLoss(), 1e20 * rows, classes)', 'overflow'),
     ('SumLoss([APLoss(), PMLLoss(dict(type="NTXentLoss"))])(scores, labels)',
      'EmbeddingLoss(SumLoss([APLoss(), PMLLoss(dict(type="NTXentLoss"))]))(rows, classes)',
      'takes embeddings, not scores'),
