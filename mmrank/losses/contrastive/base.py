@@ -7,10 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mmrank.checks import one_of
 from mmrank.distributed import all_gather_rows, join, mean_over_ranks, rows_and_dtype, world_group
 from mmrank.errors import UserError
-from mmrank.losses.options import NamedSettings
+from mmrank.losses.options import ScopedLoss
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.state.sample_state import check_sample_ids
 from mmrank.tensors import at_least_float32, check_floats, is_first_batch, warn_of_one_sample
@@ -101,15 +100,11 @@ class ContrastedBatch:
         return NegativeTerms(*(x.view_as(tau) for x in vars(terms).values()))
 
 
-class ContrastiveLoss(NamedSettings):
+class ContrastiveLoss(ScopedLoss):
     """Base of losses that distinguish the samples of a batch.
 
-    Subclasses implement :meth:`row_losses` and pass these arguments on.
-
-    Args:
-        scope: ``global``: in distributed training the negatives come from the batches of all ranks,
-            exactly as in a single process. ``local``: each rank has its own negatives.
-        loss_weight: Factor of the whole loss.
+    Subclasses implement :meth:`row_losses` and pass ``**kwargs`` on, which are ``scope`` and
+    ``loss_weight`` of :class:`ScopedLoss`.
 
     Attributes:
         diagnostics: Detached scalars of this rank's last batch, by name.
@@ -118,11 +113,8 @@ class ContrastiveLoss(NamedSettings):
     keeps_samples = False  # whether it keeps state per sample, the same on all ranks
     saturation_advice = ''
 
-    def __init__(self, scope: str = 'global', loss_weight: float = 1.0) -> None:
-        super().__init__()
-        one_of('scope', scope, ('global', 'local'))
-        self.scope = scope
-        self.loss_weight = loss_weight
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
         self.diagnostics: dict[str, Tensor] = {}
         self._lone_batches = 0
 

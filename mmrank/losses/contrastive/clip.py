@@ -57,7 +57,7 @@ class CLIPLoss(ContrastiveLoss):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        check_positive(tau=tau)
+        check_positive(tau=tau, tau_min=tau_min, tau_max=tau_max)
         self.tau = float(tau)
         self.register_parameter('log_tau', None)
         if learnable:

@@ -20,7 +20,7 @@ from torch import Tensor
 from mmrank.checks import check_positive, one_of
 from mmrank.distributed import all_gather_rows, scale_gradient, sizes_and_dtype, world_group
 from mmrank.errors import UserError
-from mmrank.losses.options import NamedSettings
+from mmrank.losses.options import ScopedLoss
 from mmrank.state.pair_counts import PairCounts, check_columns, check_counts, check_pairs
 from mmrank.tensors import at_least_float32, check_tensors
 
@@ -286,7 +286,7 @@ def _diagonal_sum(scores: Tensor, negative_weights: Tensor, pointwise: Pointwise
     return (losses + negative_weights * pointwise.negative(scores)).sum()
 
 
-class InBatchLoss(NamedSettings):
+class InBatchLoss(ScopedLoss):
     """Loss of a batch of positive pairs of a two-tower model.
 
     Source: "in-batch bias of two-tower models", appendices D.1 and F.3; see
@@ -301,10 +301,8 @@ class InBatchLoss(NamedSettings):
             ``sogram`` or ``in_batch_omega``.
         pointwise: ``square``, ``logistic``, or a :class:`mmrank.functional.Pointwise`.
         omega: Weight of the negatives, > 0, only for modes that end in ``_omega``.
-        scope: ``global``: the pairs of all ranks are one batch, sampled together; value and
-            gradient are the same as in a single process. ``local``: each rank's pairs are a batch
-            of their own.
-        loss_weight: Factor of the loss.
+        **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`; with ``global`` the ranks
+            sample one batch together.
 
     Example:
         >>> import torch
@@ -322,12 +320,10 @@ class InBatchLoss(NamedSettings):
         mode: str = 'unbiased',
         pointwise: str | Pointwise = 'square',
         omega: float = 1.0,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
+        **kwargs,
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         one_of('mode', mode, IN_BATCH_MODES)
-        one_of('scope', scope, ('global', 'local'))
         check_positive(omega=omega)
         if omega != 1 and not mode.endswith('_omega'):
             raise ValueError(
@@ -336,9 +332,7 @@ class InBatchLoss(NamedSettings):
             )
         self.mode = mode
         self.omega = omega
-        self.scope = scope
         self.pointwise = build_pointwise(pointwise)
-        self.loss_weight = loss_weight
         self.counts = PairCounts()
 
     def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
