@@ -170,8 +170,12 @@ class ContrastiveLoss(ScopedLoss):
         return terms
 
     def _check(self, view1, view2, sample_idx) -> None:
-        check_views(view1, view2)
         check_floats(view1=view1, view2=view2)
+        if view1.dim() != 2 or view1.shape != view2.shape:
+            raise ValueError(
+                'view1 and view2 must be embeddings (samples, length) of the same samples, got '
+                f'shapes {tuple(view1.shape)} and {tuple(view2.shape)}'
+            )
         if sample_idx is not None:
             check_sample_ids(sample_idx, len(view1))
             if is_first_batch(self, sample_idx):
@@ -206,12 +210,3 @@ class ContrastiveLoss(ScopedLoss):
 def scalar_parameter(value: float) -> nn.Parameter:
     """(1,) float32 parameter, whatever the default dtype; fully_shard refuses one of shape ()."""
     return nn.Parameter(torch.full((1,), value, dtype=torch.float32))
-
-
-def check_views(view1: Tensor, view2: Tensor) -> None:
-    """Raise ValueError unless both are (n, D)."""
-    if view1.dim() != 2 or view1.shape != view2.shape:
-        raise ValueError(
-            'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
-            f'{tuple(view1.shape)} and {tuple(view2.shape)}'
-        )
