@@ -164,7 +164,8 @@ class InBatchLoss(ScopedLoss):
     ) -> Tensor:
         """Loss of a batch; may be negative: an estimate of an objective that is not.
 
-        ``sogram`` takes two independent samples: of the second only the right entities matter.
+        ``sogram`` takes two independent samples: of the second only the right entities matter. As
+        many rows as columns are both samples, the first of which has the odd pair.
 
         Args:
             left: (B, D) floats; or one for each distinct entity, (U, D), with ``left_index``.
@@ -177,12 +178,16 @@ class InBatchLoss(ScopedLoss):
         counts = self.counts
         counts.require()
         check_tensors(left=left, right=right, rows=rows, cols=cols)
-        first = len(rows)
-        has_second = self.mode == 'sogram'
-        start = first if has_second else 0
-        left_index = embedding_index('left', left, left_index, first)
+        left_index = embedding_index('left', left, left_index, len(rows))
         right_index = embedding_index('right', right, right_index, len(cols))
         check_widths(left, right)
+        start = 0
+        has_second = self.mode == 'sogram'
+        if has_second:
+            start = (len(rows) + 1) // 2 if len(rows) == len(cols) else len(rows)
+            rows = rows[:start]
+            left_index = left_index[:start]
+        first = len(rows)
         check_pairs(rows, cols[:first] if has_second else cols, counts.shape)
         if has_second:
             check_entities('cols', cols, counts.shape[1])
