@@ -5,6 +5,7 @@ from collections.abc import Callable
 from mmrank.errors import UserError
 
 _TAR = 'CaptionTable over image files, or webdataset, see docs/pages/users/image_text.md'
+_PAIRS = 'the mean of mmrank.functional.Pointwise, or torch.nn.functional, over the scores'
 #: Registered names: the root registry of mmengine that a config looks in, and what to do.
 TYPES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(('ShardedCaptions', 'StreamedCaptions'), ('DATASETS', _TAR)),
@@ -21,11 +22,14 @@ TYPES: dict[str, tuple[str, str]] = {
     'ShardedTablesHook': ('HOOKS', 'leave it out, with mmrank.EmbeddingTower'),
     'GradCacheOptimWrapper': ('OPTIM_WRAPPERS', 'grad_cache of mmrank.functional in your own loop'),
     'GradCacheAmpOptimWrapper': ('OPTIM_WRAPPERS', 'grad_cache of mmrank.functional, autocast'),
-    'LabelledPairLoss': ('MODELS', 'labelled_pair_loss of mmrank.functional, a function'),
+    'LabelledPairLoss': ('MODELS', _PAIRS),
+    'IndividualCLIPLoss': ('MODELS', 'mmrank.BimodalISogCLRLoss, whose temperatures settle'),
 }
 #: Other names of mmrank's packages.
 NAMES = {
-    'TakesPairLabels': 'labelled_pair_loss of mmrank.functional in a loop of your own',
+    **dict.fromkeys(('TakesPairLabels', 'labelled_pair_loss'), _PAIRS),
+    'in_batch_loss': 'mmrank.InBatchLoss, which takes the embeddings',
+    'info_nce_loss': 'mmrank.InfoNCELoss(tau)(view1, view2)',
     'Prefetches': 'leave prefetch out: the state is where the model is',
     'localisation_aware_calibration_error': 'expected_calibration_error, by the precision',
     'StoredEmbeddings': 'tensors, or a faiss index of your own, see docs/pages/users/retrieval.md',
@@ -69,7 +73,6 @@ SETTINGS = {
     'BarlowTwinsLoss.off_diagonal': 'loss.off_diagonal = value',
     'CyCLIPLoss.cross_weight': 'loss.cross_weight = value',
     'CyCLIPLoss.in_weight': 'loss.in_weight = value',
-    'IndividualCLIPLoss.tau_min': 'leave it out: 0.001',
     'InfoNCELoss.normalize': 'leave it out: similarities are cosines',
     'InfoNCELoss.positive_in_denominator': 'mmrank.FlatCLRLoss leaves it out',
     'SigLIPLoss.bias': 'loss.logit_bias.data.fill_(bias)',

@@ -280,8 +280,6 @@ CALLS = [
         ('F.pairwise_surrogate_sum(matrix, rows[:2], F.OneSidedHuber(1.0))', 'as many lists'),
         ('F.pairwise_surrogate_sum(matrix, matrix, F.OneSidedHuber(1.0), neg_mask=hot[:2] > 0)',
          'neg_mask must have shape'),
-        ('F.labelled_pair_loss(rows, rows, labels[:2] > 0, idx, idx)', 'is_positive must be'),
-        ('F.labelled_pair_loss(rows, rows, labels, idx, idx)', 'must be bool'),
         ('InBatchSoftmaxLoss(frequency="none")(rows[:, 0], rows, idx, idx)', 'left must be'),
         ('InBatchSoftmaxLoss(frequency="none")(rows, matrix, idx, idx)', 'one width'),
         ('InBatchSoftmaxLoss(frequency="none")(rows[:3], rows, idx, idx)', 'left'),

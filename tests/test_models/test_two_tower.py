@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from in_batch_enumeration import in_batch_loss
 from mmengine.runner import Runner
 from small_models import two_tower
 from tower_runs import by_iterations, tower_config
 
 from mmrank.datasets import InteractionDataset
-from mmrank.functional import in_batch_loss
 from mmrank.registry import MODELS
 
 ML1M = Path(__file__).parents[3] / 'shared' / 'data' / 'ml1m'
@@ -51,10 +51,8 @@ def test_distinct_entities_give_the_loss_of_the_pairs(files, mode, pointwise):
         batch['cols'],
         counts.row_counts,
         counts.col_counts,
-        len(pairs),
-        mode=mode,
+        mode,
         pointwise=pointwise,
-        shape=pairs.shape,
     )
     actual = model(mode='loss', **batch)['loss']
     torch.testing.assert_close(actual, expected)
