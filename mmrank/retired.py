@@ -13,6 +13,10 @@ TYPES: dict[str, tuple[str, str]] = {
         ('NaivePairSampler', 'CrossPairSampler'),
         ('DATA_SAMPLERS', 'mmrank.InBatchPairSampler, which the losses of two towers take'),
     ),
+    'MultiLabelPositiveSampler': (
+        'DATA_SAMPLERS',
+        'leave it out, or mmrank.PositiveRateSampler for a class',
+    ),
     'ShardSampler': ('DATA_SAMPLERS', _TAR),
     'LoadImageFromBytes': ('TRANSFORMS', _TAR),
     'FSDPStrategy': ('STRATEGIES', 'fully_shard of torch through Lightning or accelerate'),
