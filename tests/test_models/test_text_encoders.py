@@ -23,11 +23,6 @@ def test_tokens_are_bytes_between_start_and_end():
     assert ByteTokenizer()([])[0].shape == (0, 2)
 
 
-def test_bad_texts_are_refused():
-    with pytest.raises(ValueError, match='at least 3, got 2'):
-        ByteTokenizer(2)
-
-
 def transformer(**kwargs):
     torch.manual_seed(0)
     config = dict(channels=16, num_layers=2, num_heads=2, max_length=24)
