@@ -23,7 +23,6 @@ from mmrank.losses import (
     StableAPLoss,
     VarifocalLoss,
 )
-from mmrank.state import GradientBalance
 
 transformers = pytest.importorskip('transformers')
 FIVE = transformers.__version__.startswith('5')
@@ -309,42 +308,6 @@ def test_messages(kind):
     with pytest.raises(UserError, match='has a ranking loss already'):
         use_ranking_loss(use_ranking_loss(model, StableAPLoss()), StableAPLoss())
     assert remove_ranking_loss(model).state_dict().keys() == keys
-
-
-@all_of([kind for kind in KINDS if kind != 'rfdetr'], FAST)
-def test_the_class_part_is_balanced_by_gradients(kind):
-    """The class losses alone are scaled, by one factor that the measurement says."""
-    model = ranked(kind)
-    twin = use_ranking_loss(build(kind), StableAPLoss(), balance_gradients=0.5)
-    keys = {key for key in twin.state_dict() if 'gradient_balance' in key}
-    assert {key.rpartition('.')[2] for key in keys} == {'mean', 'num_updates', 'steps'}
-    with torch.no_grad():
-        # The boxes of a DETR begin at a layer of zeros, through which no gradient passes.
-        for name, parameter in model.named_parameters():
-            parameter += 0.01 * torch.linspace(-1, 1, parameter.numel()).reshape(parameter.shape)
-            twin.get_parameter(name).copy_(parameter)
-    plain = run(kind, model)
-    balanced = run(kind, twin)
-    (balance,) = (x for x in twin.modules() if isinstance(x, GradientBalance))
-    assert balance.num_updates == 1
-    factor = balance.current()
-    assert factor != 1
-    by_hand = plain.total.detach().clone()
-    for name, value in plain.parts.items():
-        if name in class_parts(kind, plain.parts):
-            by_hand += (factor - 1) * value.detach()
-    torch.testing.assert_close(balanced.total.detach(), by_hand, rtol=1e-4, atol=0)
-    remove_ranking_loss(twin)
-    assert not any('gradient_balance' in key for key in twin.state_dict())
-    with pytest.raises(ValueError, match='balance_boxes=True the box part. Fix'):
-        use_ranking_loss(build(kind), StableAPLoss(), balance_boxes=True, balance_gradients=0.5)
-
-
-def class_parts(kind, parts):
-    """Names of the class losses."""
-    if kind in TORCHVISION:
-        return {key_of(kind, 'all')}
-    return {name for name in parts if name.startswith(('loss_ranking', 'loss_ce'))}
 
 
 @all_of(KINDS, FAST)

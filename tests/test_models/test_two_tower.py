@@ -72,15 +72,6 @@ def test_sparse_linear_tower_is_a_matrix_product(tmp_path):
         tower(dict(ids=torch.arange(2)))
 
 
-def test_mlp_tower():
-    table = dict(type='mmrank.EmbeddingTower', num_entities=5, channels=3)
-    tower = MODELS.build(dict(type='mmrank.MLPTower', stem=table, stem_channels=3, channels=[7, 2]))
-    ids = torch.tensor([4, 0])
-    x = tower.stem.table.weight[ids].relu()
-    x = tower.layers[1](x).relu()
-    torch.testing.assert_close(tower(dict(ids=ids)), tower.layers[3](x))
-
-
 def test_right_embeddings_follow_the_weights():
     model = MODELS.build(two_tower(2, 6, channels=1, top_k=2)).eval()
     none = torch.zeros(0, dtype=torch.long)
