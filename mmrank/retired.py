@@ -26,6 +26,7 @@ TYPES: dict[str, tuple[str, str]] = {
     'ShardedTablesHook': ('HOOKS', 'leave it out, with mmrank.EmbeddingTower'),
     'GradCacheOptimWrapper': ('OPTIM_WRAPPERS', 'grad_cache of mmrank.functional in your own loop'),
     'GradCacheAmpOptimWrapper': ('OPTIM_WRAPPERS', 'grad_cache of mmrank.functional, autocast'),
+    'MLPTower': ('MODELS', 'a tower of your own in MODELS, EmbeddingTower and linear layers'),
     'LabelledPairLoss': ('MODELS', _PAIRS),
     'IndividualCLIPLoss': ('MODELS', 'mmrank.BimodalISogCLRLoss, whose temperatures settle'),
 }
@@ -58,6 +59,7 @@ SETTINGS = {
     'InBatchSoftmaxLoss.num_buckets': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'InBatchSoftmaxLoss.num_hashes': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'InBatchSoftmaxLoss.alpha': 'leave it out: PairCountsHook or set_pairs counts the pairs',
+    'TwoViewPreprocessor.bgr_to_rgb': 'leave it out, and load images as RGB',
     'RetrievalMetric.memory': 'leave it out, or build a faiss index over the features of out_file',
     'RetrievalMetric.gallery_per_class': 'gallery_key, a field that the data set draws',
     'RetrievalMetric.recall_only': 'leave it out: Recall@K is among the figures',
