@@ -47,9 +47,8 @@ from mmrank.apis.seeds.plan import Method, SeedPlan
 from mmrank.apis.seeds.report import report, work_off
 from mmrank.apis.seeds.runs import RunQueue
 from mmrank.apis.seeds.statistics import collect_values
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import UserError
 from mmrank.files import read_text, remove_path, write_atomically
-from mmrank.interruption import AGAIN
 
 # Steps of the trial, of which the last ones are timed; of a comparison; and seeds.
 TRIAL = 12
@@ -338,7 +337,6 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-@show_user_errors(OSError, on_interrupt=AGAIN)
 def main() -> int:
     args = parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -22,7 +22,7 @@ from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.own_data.choices import Choices, choose
 from mmrank.apis.own_data.config_text import BASES, config_text
 from mmrank.apis.own_data.folder import Split, find_file, find_splits, split_file
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import UserError
 from mmrank.files import check_output, write_atomically
 
 MODELS = [f'{name}-r{depth}' for name in BASES for depth in (18, 50)]
@@ -82,7 +82,6 @@ def show(chosen: Choices, splits: dict[str, Split], args: argparse.Namespace) ->
     print(f'  {shlex.join(draw)}')
 
 
-@show_user_errors(OSError)
 def main() -> None:
     args = parse_args()
     _check_args(args)

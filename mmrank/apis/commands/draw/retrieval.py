@@ -28,7 +28,6 @@ from mmrank.apis.retrieval.report import (
     write_retrieval_table,
 )
 from mmrank.apis.retrieval.sheets import CHOICES, draw_sheets
-from mmrank.errors import show_user_errors
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
@@ -88,9 +87,5 @@ def run(args: argparse.Namespace, console: Console) -> None:
         say(console, text)
 
 
-@show_user_errors(
-    *(OSError, ValueError, TypeError, ImportError),
-    on_interrupt='Interrupted. Run the same command again to continue; existing features are kept.',
-)
 def main() -> None:
     run(parse_args(), Console())
