@@ -30,8 +30,7 @@ model = dict(
 {loaders}
 
 train_cfg = dict(max_epochs={epochs}, val_interval={val_interval})
-optim_wrapper = dict(clip_grad=dict(max_norm=10.0),
-    optimizer=dict({optimizer}))
+optim_wrapper = dict(clip_grad=dict(max_norm=10.0), optimizer=dict({optimizer}))
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, end={warm_up}),
     dict(type='CosineAnnealingLR', T_max={epochs}, end={epochs}, eta_min_ratio=0.02, \
