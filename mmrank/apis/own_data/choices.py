@@ -44,7 +44,7 @@ class Choices:
     classes: tuple[str, ...]
     scale: tuple[int, int]
     anchor_scale: int
-    ratios: tuple[float, ...]  # none: mmdet's own
+    ratios: tuple[float, ...]
     batch_size: int
     learning_rate: float
     epochs: int
@@ -140,7 +140,7 @@ def _choose_anchors(
             # Two digits: a single box is not a reason to leave mmdet's anchors.
             cost = round(float(worst), 2)
             if best is None or cost < best[0]:
-                best = cost, scale, () if ratios != MORE_RATIOS else ratios, missed
+                best = cost, scale, ratios, missed
     return best[1:]
 
 

@@ -4,7 +4,7 @@ import importlib.util
 import pprint
 from pathlib import Path
 
-from .choices import Choices
+from .choices import MORE_RATIOS, Choices
 from .folder import Split
 
 BASES = {
@@ -113,7 +113,7 @@ def config_text(chosen: Choices, splits: dict[str, Split], folder: str, work_dir
         root=str(Path(folder)),
         backbone=_BACKBONES[chosen.depth, chosen.small],
         head=HEADS.get(chosen.detector),
-        shown_ratios=f', ratios={[*chosen.ratios]}' if chosen.ratios else '',
+        shown_ratios=f', ratios={[*chosen.ratios]}' if chosen.ratios == MORE_RATIOS else '',
         loss=_LOSS,
         loaders='\n'.join(_loaders(chosen, splits, folder, work_dir)),
         optimizer=optimizer,
