@@ -81,7 +81,7 @@ COMMANDS = [
     ('train tested.py --cfg-options train_cfg.val_interval=0',
      'train tested.py --cfg-options train_cfg.val_interval={fix}', 'val_interval=0'),
     (f'train tested.py --cfg-options {SAVED}.save_best=acc',
-     f'train tested.py --cfg-options {SAVED}.save_best=distance {SAVED}.{{fix}}', "'acc'"),
+     f'train tested.py --cfg-options {SAVED}.save_best=score {SAVED}.{{fix}}', "'acc'"),
     ("own model = dict(bbox_head=dict(loss_cls=dict(tau='0.5')))",
      'own model = dict(bbox_head=dict(loss_cls=dict({fix})))', "'tau': '0.5'"),
     ("own train_dataloader = dict(dataset=dict(pipeline=[dict(type='LoadImageFromFile')]))",
