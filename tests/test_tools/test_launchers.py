@@ -17,7 +17,6 @@ from training_ends import assert_same, contents, read_losses
 
 from mmrank.apis import entry_point
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
-from mmrank.errors import UserError
 
 TOOLS = Path(__file__).resolve().parents[2] / 'tools'
 EPOCHS = 40
