@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,13 +105,6 @@ def find_checkpoint(word: str, checkpoint: str | None, otherwise: str = '') -> P
             f'training{otherwise}.'
         )
     return Path(checkpoint)
-
-
-def foreign_pictures(folder: str | os.PathLike, written: Iterable[Path]) -> list[str]:
-    """Say which pictures of a folder a run did not draw; no tool removes what it did not write."""
-    there = {path for end in ('png', 'jpg') for path in Path(folder).glob(f'*.{end}')}
-    names = sorted(path.name for path in there - {*written})
-    return [f'not of this run, but in the folder before: {", ".join(names)}'] if names else []
 
 
 def digest_run(config: Mapping | list, checkpoint: str | os.PathLike | None, device: str) -> str:

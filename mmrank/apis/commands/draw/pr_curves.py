@@ -10,8 +10,6 @@ the mean over classes at IoU 0.5, 0.75 and 0.50:0.95, then a panel a class. The
 score at which each class has its best F1, a threshold to act on, is printed.
 """
 
-import argparse
-
 from rich.console import Console
 
 from mmrank.apis.coco.box_evaluation import best_f1_thresholds
@@ -19,22 +17,16 @@ from mmrank.apis.coco.pr_curves import PRCurves, plot_pr_curves
 from mmrank.apis.coco.tables import comparison_rows, rich_table
 from mmrank.apis.commands.draw.predictions import add_predictions, read_evaluations
 from mmrank.apis.common.command_line import check_outputs, tool_parser
-from mmrank.errors import show_user_errors
 
 
-def parse_args() -> argparse.Namespace:
+def main() -> None:
     parser = tool_parser(
         __doc__,
         out=('pr_curves.png', 'PNG to write'),
         max_classes=(12, 'class panels, most frequent first'),
     )
     add_predictions(parser)
-    return parser.parse_args()
-
-
-@show_user_errors(OSError, ValueError)
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     check_outputs(args, 'out')
     truth, evaluations = read_evaluations(args)
     header, rows = comparison_rows(evaluations)
