@@ -106,7 +106,7 @@ def report(data: Path, out: Path, console: Console) -> None:
     console.print(rich_table(header, rows, title))
     curves = {name: PRCurves.of(x) for name, x in models.items()}
     written = [
-        *write_tables(header, rows, out, title),
+        *write_tables(header, rows, out / 'results', title),
         plot_pr_curves(curves, out / 'pr_curves.png'),
         draw_detections(models, data / 'val', out / 'detections.png', num_images=5),
     ]
