@@ -156,7 +156,7 @@ def test_a_trial_measures_a_start_and_a_step(tmp_path, monkeypatch):
     methods = tuple(Method(name, str(tmp_path / 'x.py')) for name in ('a', 'b'))
     plan = SeedPlan(tmp_path / 'trial', methods, (100,), (), baseline='a')
 
-    def work_off(console, queue, runs, title):
+    def work_off(console, plan, runs):
         assert not plan.out_dir.exists()
         for run in runs:
             folder = run.folder / 'start' / 'vis_data'

@@ -26,8 +26,7 @@ from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.entry_point import config_folder
 from mmrank.apis.seeds.plan import SeedPlan, parse_plan
-from mmrank.apis.seeds.report import work_off
-from mmrank.apis.seeds.runs import RunQueue
+from mmrank.apis.seeds.runs import work_off
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import UserError, show_user_errors
 from mmrank.imports import required_package
@@ -128,7 +127,7 @@ def main() -> int:
     with lock_folder(out):
         prepare_data(data, QUICK if args.quick else ShapesSpec(), console)
         plan = make_plan(data, out, args.quick)
-        outcomes = work_off(console, RunQueue(plan), plan.final_runs(), 'trainings')
+        outcomes = work_off(console, plan, plan.final_runs())
         if any(outcome.error for outcome in outcomes):
             return 1
         report(data, out, console)
