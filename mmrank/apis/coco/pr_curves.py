@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from mmrank.visualization.figures import as_typed, new_grid, save, shorten
+from mmrank.visualization.figures import new_grid, save, shorten
 from mmrank.visualization.palette import colours_of, dash
 
 _COLUMNS = 3
@@ -109,7 +109,7 @@ def plot_pr_curves(
     handles, names = axes[0].get_legend_handles_labels()
     place = dict(loc='outside upper center', ncols=min(4, len(names)))
     figure.legend(handles, names, fontsize=9, frameon=False, **place)
-    return save(as_typed(figure), path, dpi=110)
+    return save(figure, path, dpi=110)
 
 
 def _draw_curves(

@@ -18,7 +18,7 @@ from mmrank.apis.retrieval.report import RetrievalResult
 from mmrank.errors import MissingFileError, UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import nearest_in_gallery
-from mmrank.visualization.figures import fit_text, shorten
+from mmrank.visualization.figures import fit_text, save, shorten
 
 CHOICES = ('random', 'worst', 'best', 'differing')
 
@@ -235,7 +235,6 @@ def draw_sheets(
     first = next(iter(models.values()))
     labels = first.labels[first.rows_of_queries()].cpu().numpy()
     by_name = {result.name: result for result in results}
-    Path(folder).mkdir(parents=True, exist_ok=True)
     paths = []
 
     def draw(how: str, title: str, names: Sequence[str], part: str, count: int) -> None:
@@ -246,8 +245,8 @@ def draw_sheets(
             order = sorted(names, key=lambda name: -by_name[name].average_precision[query])
             for name in dict.fromkeys((order[0], order[-1])):
                 rows += _find_neighbours(models[name], by_name[name], [query], top_k, root)
-        paths.append(Path(folder) / f'sheet_{part}.png')
-        _sheet_figure(rows, title).savefig(paths[-1], dpi=_DPI)
+        file = Path(folder) / f'sheet_{part}.png'
+        paths.append(save(_sheet_figure(rows, title), file, dpi=_DPI, has_photos=True))
 
     for how in sheets:
         title = _TITLES[how]
