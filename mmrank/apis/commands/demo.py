@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import track
 
 from mmrank.apis.coco.box_evaluation import evaluate_boxes, load_ground_truth
 from mmrank.apis.coco.detections import draw_detections
@@ -56,10 +55,7 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
     if root.exists() and not stamp.is_file() and any(root.iterdir()):
         raise UserError(f'{root} holds no data set of this demo. Fix: move it away')
     stamp.unlink(missing_ok=True)
-    total = sum(spec.split_sizes().values())
-    steps = iter(track(range(total), 'Data set: painting images', console=console))
-    write_shapes_coco(root, spec, lambda *_: next(steps))
-    next(steps, None)  # ends the bar
+    write_shapes_coco(root, spec, console)
     stamp.write_text(wanted, encoding='utf-8')
 
 
