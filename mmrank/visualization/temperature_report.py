@@ -72,7 +72,7 @@ def plot_history(
     # Where there is a sample at any time, one bin more on each side.
     used = np.flatnonzero(counts.sum(0))
     low, high = history.edges[[max(used[0] - 1, 0), min(used[-1] + 2, len(history.edges) - 1)]]
-    over_time.set(ylim=(low, high), xlabel=unit, ylabel=r'temperature $\tau$')
+    over_time.set(ylim=(low, high), xlabel=unit, ylabel='temperature τ')
     over_time.legend(fontsize=7, frameon=True, framealpha=0.8)
     over_time.grid(False)
 
@@ -80,7 +80,7 @@ def plot_history(
     for place, (own, alpha) in styles.items():
         label = f'{unit} {history.steps[place]:,}'
         final.stairs(shares[place], history.edges, fill=True, color=own, alpha=alpha, label=label)
-    final.set(xlim=(low, high), xlabel=r'temperature $\tau$', ylabel='% of samples')
+    final.set(xlim=(low, high), xlabel='temperature τ', ylabel='% of samples')
     final.legend(fontsize=8, frameon=False)
     figure.suptitle(title, fontsize=10)
     return save(figure, path)
@@ -113,7 +113,7 @@ def _plot_classes(
         frequency.annotate(name, (row.count, row.mean), **beside)
     frequency.set(
         xlabel='samples of the class',
-        ylabel=r'mean temperature $\tau$ $\pm$ its standard error',
+        ylabel='mean temperature τ ± its standard error',
         title=f'Spearman {correlation}',
     )
     frequency.title.set_fontsize(9)
@@ -172,10 +172,7 @@ def _draw_temperature_sheet(
             axis.spines[:].set(color=own, linewidth=1.5)
             label = fit_text(item.label, _COLUMN - 0.05, 6)
             axis.set_xlabel(f'{item.tau:.3g}\n{label}', fontsize=6)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=_DPI)
-    return path
+    return save(figure, path, dpi=_DPI, has_photos=True)
 
 
 def write_temperature_report(

@@ -204,7 +204,6 @@ COMMANDS = [
     ('benchmarks/run_seeds --plan good.yaml --jobs 0', '', '--jobs 1'),
     ('benchmarks/run_seeds --plan plan.yaml', '', 'seedz'),
     ('research/paper_table figure', 'research/paper_table {fix}', "'figure'"),
-    ('benchmarks/coco_table no.json', '', 'no.json'),
 ]  # fmt: skip
 
 #: Python, and the same after the fix. Names: of ``mmrank.losses`` and ``test_user_mistakes.names``.

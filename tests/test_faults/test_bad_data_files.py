@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 from coco_document import coco_document
-from image_archives import png_that_claims
+from image_files import png_that_claims
 from retrieval_trees import write_images
 
 from mmrank.apis.coco.cleaning import clean_coco
