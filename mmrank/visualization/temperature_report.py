@@ -99,8 +99,7 @@ def _draw_sheet(
             axis.set(xticks=[], yticks=[])
             axis.spines[:].set(color=own, linewidth=1.5)
             axis.set_xlabel(text, fontsize=6)
-    figure.savefig(path, dpi=_DPI)
-    return path
+    return save(figure, path, dpi=_DPI, has_photos=True)
 
 
 def write_temperature_report(
