@@ -142,7 +142,7 @@ COMMANDS = [
     (f'{TO_COCO} own/none --from yolo --images own/img --out o.json', '', 'is not a folder'),
     (f'{TO_COCO} own/img --from yolo --images own/img --out o.json', '', '--classes data.yaml'),
     ('dataset_converters/coco_to_labels mini.py a.csv',
-     f'dataset_converters/coco_to_labels {VAL} a.csv', 'name the JSON file'),
+     f'dataset_converters/coco_to_labels {VAL} a.csv', 'is not JSON'),
     (f'dataset_converters/coco_to_labels {VAL} {VAL}',
      f'dataset_converters/coco_to_labels {VAL} a.csv', 'is the source'),
     (f'dataset_converters/split_interactions {VAL} out',
@@ -275,8 +275,6 @@ CALLS = [
      'SentenceInBatchLoss(None, InBatchLoss(), [[0, 0]])', 'must be a pair of integers'),
     ('use_ranking_loss(detector(), StableAPLoss(num_classes=80))',
      'use_ranking_loss(detector(), {fix})', 'which has 3 classes'),
-    ('use_ranking_loss(detector(), APLoss(), balance_boxes=True, balance_gradients=0.5)',
-     'use_ranking_loss(detector(), APLoss(), balance_gradients=0.5)', 'leave one of them out'),
     ('SentenceContrastLoss(None, StableAPLoss())', '', 'go into SentenceRetrievalLoss'),
     ('SentenceRetrievalLoss(None, InfoNCELoss())', '', 'go into SentenceContrastLoss'),
     # Models.
