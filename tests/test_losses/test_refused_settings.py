@@ -4,7 +4,7 @@ import inspect
 import math
 
 import pytest
-from registered_losses import SETTINGS, build, loss_names
+from registered_losses import SETTINGS, loss_names
 
 from mmrank import losses
 from mmrank.errors import UserTypeError
@@ -35,6 +35,12 @@ VALUES = [
     ),
     ('ListwiseAPLoss', dict(num_bins=1), 'num_bins must be at least 2'),
     ('ListwiseAPLoss', dict(score_range=(1, 0)), 'score_range must be'),
+    ('ListwiseAPLoss', dict(score_range=0.5), r'score_range must be tuple.* got 0.5'),
+    ('StableAPLoss', dict(score_range=(1, 2, 3)), r'score_range must be .* got \(1, 2, 3\)'),
+    ('AsymmetricLoss', dict(num_classes=0), 'num_classes must be an int >= 1, got 0'),
+    ('ALRPLoss', dict(balance_period=0), 'balance_period must be an int >= 1, got 0'),
+    ('SOPRCLoss', dict(vector_length=0), 'vector_length must be an int >= 1, got 0'),
+    ('SOPRCLoss', dict(mode=1), 'mode must be str, got 1'),
     ('ClassBalancedCELoss', dict(num_classes=3, beta=1.0), 'beta must be in'),
     ('LDAMLoss', dict(num_classes=3, reweight_beta=1.0), 'reweight_beta must be in'),
     ('RecallAtKLoss', dict(ks=(1, 0)), r'ks must be .* got \(1, 0\). Fix'),
@@ -83,21 +89,21 @@ for name in ('StableAPLoss', 'SmoothAPLoss', 'LDAMLoss'):
     ]
 
 
-#: Options that take any number; not found: ``margin`` is called tau in the error of SOAP.
-ANY_NUMBER = {'alpha', 'margin', 'mean_mode', 'score_range', 'tau1', 'tau2', 'tau_min'}
+#: Options that take any number.
+ANY_NUMBER = {'alpha', 'mean_mode', 'tau_min'}
 
 
 @pytest.mark.parametrize('name', loss_names())
 def test_a_number_out_of_range_is_named(name):
-    """NaN and -1, of every option that is a number."""
+    """NaN and -1, of every option that is a number, and what is none."""
     settings = SETTINGS.get(name, [{}])[0]
     cls = getattr(losses, name)
     for option, parameter in inspect.signature(cls).parameters.items():
-        has_weight = option != 'loss_weight' or issubclass(cls, losses.HeadLoss)
-        if 'float' in str(parameter.annotation) and option not in ANY_NUMBER and has_weight:
-            for value in (math.nan, -1.0):
+        if 'float' in str(parameter.annotation) and option not in ANY_NUMBER:
+            values = [math.nan, -1.0] if option == 'prior' else [math.nan, -1.0, {}]
+            for value in values:
                 with pytest.raises(ValueError, match=option):
-                    build(name, {**settings, option: value})
+                    cls(**{**settings, option: value})
 
 
 @pytest.mark.parametrize(('name', 'settings', 'message'), VALUES)

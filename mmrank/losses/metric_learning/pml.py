@@ -10,6 +10,7 @@ from mmrank.checks import one_of
 from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.errors import UserError
 from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.losses.options import NamedSettings
 from mmrank.tensors import at_least_float32
 
 _INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
@@ -17,7 +18,7 @@ _INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
 _PARTS = {'distance': 'distances', 'reducer': 'reducers', 'embedding_regularizer': 'regularizers'}
 
 
-class PMLLoss(nn.Module):
+class PMLLoss(NamedSettings):
     """A loss of pytorch-metric-learning for queries and their gallery.
 
     Takes its pair losses (contrastive, multi-similarity, NT-Xent, circle ...),

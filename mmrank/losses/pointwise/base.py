@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import violated
-from mmrank.checks import check_not_negative, one_of
+from mmrank.checks import one_of
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.losses.base import warn_of_first_batch
@@ -43,7 +43,6 @@ class PointwiseLoss(NamedSettings):
     ) -> None:
         super().__init__()
         one_of('scope', scope, ('global', 'local'))
-        check_not_negative(loss_weight=loss_weight)
         if use_sigmoid is False and num_classes == 1:
             raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
         self.num_columns = num_classes
