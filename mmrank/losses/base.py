@@ -15,23 +15,21 @@ from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.groups import check_groups, entries_of_groups
 from mmrank.losses.heads import BoxHeadHooks, box_values
 from mmrank.losses.lists import RankedLists, columns_of, labelled_entries, ranked_lists
-from mmrank.losses.options import NamedSettings
+from mmrank.losses.options import ScopedLoss
 from mmrank.tensors import is_first_batch
 
 #: How much the IoU of a box counts where ``quality`` is None and a head passes it.
 GRADED = 0.9
 
 
-class HeadLoss(BoxHeadHooks, NamedSettings):
+class HeadLoss(BoxHeadHooks, ScopedLoss):
     """Base of losses of one-vs-all scores, which rank them or score each.
 
     Subclasses implement :meth:`loss_of_lists` and :meth:`loss_of_groups`.
 
     Args:
         num_classes: Number of classes C, checked against the scores.
-        scope: ``global``: in distributed training the scores of all ranks form one batch, exactly
-            as in a single process. ``local``: each rank has its own.
-        loss_weight: Factor of the whole loss.
+        **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
 
     Attributes:
         diagnostics: Detached scalars of the last forward by name, for ``RankingMonitorHook``.
@@ -51,20 +49,11 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
     #: The loss that the refusal of a retrieval batch names.
     for_retrieval = 'StableAPLoss'
 
-    def __init__(
-        self,
-        num_classes: int | None = None,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
-        use_sigmoid: bool = True,
-    ) -> None:
-        super().__init__(use_sigmoid)
-        one_of('scope', scope, ('global', 'local'))
+    def __init__(self, num_classes: int | None = None, **kwargs) -> None:
+        super().__init__(**kwargs)
         # Not num_classes: mmdet's NumClassCheckHook takes what has that for a head of objects, and
         # an RPN has one class.
         self.num_columns = num_classes
-        self.scope = scope
-        self.loss_weight = loss_weight
         self.diagnostics: dict[str, Tensor] = {}
 
     def forward(

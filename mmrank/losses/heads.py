@@ -67,8 +67,8 @@ class BoxHeadHooks(nn.Module):
     _warned_of_low_scores = False
     _knows_its_head = False
 
-    def __init__(self, use_sigmoid: bool = True) -> None:
-        super().__init__()
+    def __init__(self, use_sigmoid: bool = True, **kwargs) -> None:
+        super().__init__(**kwargs)
         _refuse_stock_head(self)
         if not use_sigmoid:
             raise UserError(

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 
 from torch import Tensor, nn
 
-from mmrank.checks import check_count, check_not_negative
+from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.errors import UserTypeError
 from mmrank.retired import retired_setting
 
@@ -136,7 +136,6 @@ def _check_kinds(cls: type, given: dict) -> None:
                 f'{name} must be {kind}, got {given[name]!r:.80}. Fix: a value of that kind; '
                 f'help(mmrank.{cls.__name__}) says what it is'
             )
-    check_not_negative(loss_weight=given.get('loss_weight', 1.0))
     if given.get('num_classes') is not None:
         check_count('num_classes', given['num_classes'])
 
@@ -182,3 +181,20 @@ def _parameters(classes: Sequence[type]) -> list[inspect.Parameter]:
     taken = {p.name for p in own} | {*classes[at].__dict__.get('fixed_settings', ())}
     of_bases = [p for p in _parameters(classes[at + 1 :]) if p.name not in taken]
     return [*own, *(p.replace(kind=p.KEYWORD_ONLY) for p in of_bases)]
+
+
+class ScopedLoss(NamedSettings):
+    """Base of losses of the scores or embeddings of a batch.
+
+    Args:
+        scope: ``global``: in distributed training the batches of all ranks are one, exactly as in a
+            single process. ``local``: each rank has its own.
+        loss_weight: Factor of the whole loss, >= 0.
+    """
+
+    def __init__(self, scope: str = 'global', loss_weight: float = 1.0) -> None:
+        super().__init__()
+        one_of('scope', scope, ('global', 'local'))
+        check_not_negative(loss_weight=loss_weight)
+        self.scope = scope
+        self.loss_weight = loss_weight
