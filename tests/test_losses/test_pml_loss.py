@@ -247,6 +247,6 @@ class TestBuilding:
             build('fast_ap', miner=dict(type='BatchHardMiner'))
 
     def test_absent_package_is_named(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, 'pytorch_metric_learning', None)
+        monkeypatch.setitem(sys.modules, 'pytorch_metric_learning.losses', None)
         with pytest.raises(ImportError, match='pip install'):
             build('triplet')

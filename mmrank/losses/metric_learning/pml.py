@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.errors import UserError
+from mmrank.imports import required_package
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.options import ScopedLoss
 from mmrank.tensors import at_least_float32
@@ -251,8 +252,5 @@ def _triplet_losses() -> tuple[type, ...]:
 
 def _package(place: str):
     """The subpackage ``losses``, ``miners``, ``distances`` ... of pytorch-metric-learning."""
-    try:
-        import_module('pytorch_metric_learning')
+    with required_package('pytorch_metric_learning', 'mmrank.PMLLoss', _INSTALL):
         return import_module(f'pytorch_metric_learning.{place}')
-    except ImportError as error:
-        raise ImportError(f'mmrank.PMLLoss needs pytorch-metric-learning: {_INSTALL}') from error
