@@ -57,14 +57,10 @@ class PMLLoss(ScopedLoss):
         self.proxy_classes = loss['num_classes'] if _has_proxies(self.loss) else None
         self.miner = None
         if miner is not None:
-            if loss['type'] == 'FastAPLoss':
-                raise ValueError(
-                    f'miner={miner!r} has no effect on FastAPLoss, which ranks all pairs; remove it'
-                )
-            if self.proxy_classes is not None:
+            if loss['type'] == 'FastAPLoss' or self.proxy_classes is not None:
                 raise UserError(
-                    f'miner={miner!r} chooses pairs of images, and {loss["type"]} compares images '
-                    'with its classes. Fix: remove the miner'
+                    f'miner={miner!r} chooses pairs of images, and {loss["type"]} takes all of '
+                    'them, or classes. Fix: remove the miner'
                 )
             self.miner = _build_part('miners', miner, 'miner')
 
