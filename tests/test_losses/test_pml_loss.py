@@ -208,7 +208,7 @@ class TestBuilding:
         torch.testing.assert_close(loss.embedding_loss(batch), loss.loss(x, labels % 4))
         with pytest.raises(ValueError, match='a label is 4, but .* num_classes=4'):
             loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels % 4 + 1))
-        with pytest.raises(ValueError, match='compares images with its classes'):
+        with pytest.raises(ValueError, match='Fix: remove the miner'):
             build(
                 dict(type=name, num_classes=4, embedding_size=5), miner=dict(type='BatchHardMiner')
             )
