@@ -243,7 +243,7 @@ class TestBuilding:
             build(dict(type='ContrastiveLoss', bins=3))
         with pytest.raises(ValueError, match="scope='x' is unknown"):
             build('triplet', scope='x')
-        with pytest.raises(ValueError, match='no effect on FastAPLoss'):
+        with pytest.raises(ValueError, match='Fix: remove the miner'):
             build('fast_ap', miner=dict(type='BatchHardMiner'))
 
     def test_absent_package_is_named(self, monkeypatch):
