@@ -34,7 +34,6 @@ from mmrank.losses.ranking.dr_loss import dr_loss as dr_loss
 from mmrank.losses.ranking.listwise_ap import listwise_ap_loss as listwise_ap_loss
 from mmrank.losses.ranking.rank_sort import rank_sort_loss as rank_sort_loss
 from mmrank.losses.ranking.smooth_ap import smooth_ap_loss as smooth_ap_loss
-from mmrank.losses.ranking.soprc import semi_variance as semi_variance
 from mmrank.losses.ranking.soprc import soprc_loss as soprc_loss
 from mmrank.losses.ranking.stable_ap import stable_ap_loss as stable_ap_loss
 from mmrank.losses.retrieval.hierarchical import hap_loss as hap_loss

@@ -39,7 +39,6 @@ from .protocols import HasDiagnostics as HasDiagnostics
 from .protocols import HasLogitCentre as HasLogitCentre
 from .protocols import KeepsSampleState as KeepsSampleState
 from .protocols import Reweights as Reweights
-from .protocols import ShiftsLogits as ShiftsLogits
 from .protocols import TakesBoxValues as TakesBoxValues
 from .protocols import TakesClassCounts as TakesClassCounts
 from .protocols import TakesClassLabels as TakesClassLabels

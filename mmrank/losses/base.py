@@ -216,10 +216,8 @@ class RankingLoss(HeadLoss):
     Args:
         num_classes: Number of classes C, checked against the scores.
         mode: ``flatten``: all classes in one ranking, every score counts once per class.
-            ``per_class``: one ranking per class.
+            ``per_class``: one ranking per class; the loss is their mean over those with a positive.
         activation: ``none`` ranks raw logits, ``sigmoid`` scores in (0, 1).
-        reduction: How the rankings of ``per_class`` are put together: ``mean`` over the classes
-            that have a positive, or ``sum``.
         **kwargs: ``scope`` and ``loss_weight`` of :class:`mmrank.losses.HeadLoss`.
 
     Attributes:
@@ -248,16 +246,13 @@ class RankingLoss(HeadLoss):
         num_classes: int | None = None,
         mode: str = 'flatten',
         activation: str = 'none',
-        reduction: str = 'mean',
         **kwargs,
     ) -> None:
         super().__init__(num_classes, **kwargs)
         one_of('mode', mode, ('flatten', 'per_class'))
-        one_of('reduction', reduction, ('mean', 'sum'))
         one_of('activation', activation, ('none', 'sigmoid'))
         self.mode = mode
         self.activation = activation
-        self.reduction = reduction
 
     def loss_of_lists(self, *entries, **options) -> Tensor | dict[str, Tensor]:
         return self._loss([self.ranked_lists(*entries, **options)])
@@ -294,9 +289,8 @@ class RankingLoss(HeadLoss):
         raise NotImplementedError
 
     def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
-        """Sum of (L,) losses, or their mean over the (L,) bool lists that count."""
-        total = losses.sum()
-        return total / counted.sum().clamp(min=1) if self.reduction == 'mean' else total
+        """Mean of (L,) losses over the (L,) bool lists that count."""
+        return losses.sum() / counted.sum().clamp(min=1)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
@@ -354,7 +348,7 @@ class StatelessRankingLoss(RankingLoss):
         return {}
 
     def counted(self, lists: RankedLists) -> Tensor:
-        """(L,) bool, the lists that ``reduction='mean'`` divides by."""
+        """(L,) bool, the lists that the mean divides by."""
         return lists.has_positive
 
 

@@ -9,7 +9,6 @@ from in_batch_enumeration import in_batch_loss
 from labelled import Labels
 from small_retriever import samples
 
-from mmrank.datasets.samplers import ClassPairSampler
 from mmrank.engine.hooks import ClassPairsHook
 from mmrank.models import InBatchRetrievalHead
 from mmrank.registry import MODELS
@@ -58,23 +57,6 @@ def test_mean_over_all_batches_is_the_full_objective():
     torch.testing.assert_close(
         *(torch.autograd.grad(x, feats)[0] for x in (mean, expected)), rtol=1e-9, atol=1e-12
     )
-
-
-def test_sampler_draws_every_pair_alike():
-    sampler = ClassPairSampler(Labels(LABELS), 4, seed=3)
-    assert sampler.num_pairs == len(PAIRS)
-    assert len(sampler) == 2 * 4 * 2
-    found = dict.fromkeys(PAIRS, 0)
-    for number in range(3000):
-        left, right = sampler.rank_batch(number).reshape(2, 4)
-        batch = set(zip(left.tolist(), right.tolist()))
-        assert len(batch) == 4
-        for pair in batch:
-            found[pair] += 1
-    # Binomial: 4 standard deviations.
-    share = 4 / len(PAIRS)
-    bound = 4 * (3000 * share * (1 - share)) ** 0.5
-    assert all(abs(x - 3000 * share) < bound for x in found.values())
 
 
 @pytest.mark.parametrize('mode', ['unbiased', 'in_batch', 'pos_neg'])
