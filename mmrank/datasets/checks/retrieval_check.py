@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -98,17 +98,16 @@ def inspect_config(
 
 
 def check_config(cfg: Mapping, splits: Sequence[str] = _SPLITS) -> list[RetrievalReport]:
-    """Check the retrieval data sets of a config before anything is built.
+    """Warn of problems of the retrieval data sets of a config, and refuse errors.
 
-    Warnings go to the current logger. Where training is checked too, errors of the test split are
-    warnings: only testing needs it. Returns one report per data set.
+    Where training is checked too, errors of the test split are warnings: only testing needs it.
     """
     bad = []
     reports = inspect_config(cfg, splits)
     for report in reports:
         is_spare = report.where.startswith('test') and 'train' in splits
         errors = [] if is_spare else report.errors
-        rest = report.problems if is_spare else report.warnings
+        rest = [x for x in report.problems if x not in errors]
         if rest:
             print_log(report.describe(rest), logger='current', level=30)
         if errors:
@@ -145,23 +144,9 @@ def _inspect(dataset: 'RetrievalDataset', report: RetrievalReport, found: Findin
             found.add('image of several classes', f'{path} is of {classes}')
         elif len(own) > 1:
             found.add('image listed twice', f'{path}, {len(own)} times')
-    for path in _missing(report.paths):
-        found.add('image file missing', path)
-
-
-def _missing(paths: Sequence[str]) -> Iterable[str]:
-    # One listing a folder instead of one look-up an image: ten times faster on network disks.
-    listings: dict[str, set[str]] = {}
-    for path in paths:
-        folder, name = os.path.split(path)
-        if folder not in listings:
-            entries = os.scandir(folder or '.') if os.path.isdir(folder or '.') else ()
-            # A look-up costs; only a link needs one.
-            listings[folder] = {
-                x.name for x in entries if x.is_file(follow_symlinks=False) or os.path.isfile(x)
-            }
-        if name not in listings[folder]:
-            yield path
+    for path in report.paths:
+        if not os.path.isfile(path):
+            found.add('image file missing', path)
 
 
 def _compare(train: RetrievalReport, other: RetrievalReport, found: Findings) -> None:
