@@ -44,7 +44,7 @@ _FIXES = {
 
 
 @dataclass
-class RetrievalReport(DataReport):
+class _RetrievalReport(DataReport):
     """Contents and problems of one split: images of every class, by label, and their paths."""
 
     where: str  # its place in the config
@@ -59,14 +59,14 @@ class RetrievalReport(DataReport):
 
 def inspect_config(
     cfg: Mapping, splits: Sequence[str] = _SPLITS, read_images: bool = False
-) -> list[RetrievalReport]:
+) -> list[_RetrievalReport]:
     """Report on each retrieval data set of a config, and on what it shares with training.
 
     Goes through data set wrappers. Other data sets are passed over, and a config without any needs
     no mmpretrain. ``read_images`` decodes the images as well.
     """
-    reports: list[RetrievalReport] = []
-    trained: list[RetrievalReport] = []
+    reports: list[_RetrievalReport] = []
+    trained: list[_RetrievalReport] = []
     for split in splits:
         loader = cfg.get(f'{split}_dataloader') or {}
         for place, settings in config_datasets(
@@ -82,7 +82,7 @@ def inspect_config(
             except (TypeError, ValueError) as error:
                 raise UserError(f'{place}: {error}') from error
             found = Findings(_FIXES)
-            report = RetrievalReport(place)
+            report = _RetrievalReport(place)
             _inspect(dataset, report, found)
             for path in track(report.paths, 'Images', transient=True) if read_images else ():
                 fault = image_fault(path) if os.path.isfile(path) else None
@@ -97,7 +97,7 @@ def inspect_config(
     return reports
 
 
-def check_config(cfg: Mapping, splits: Sequence[str] = _SPLITS) -> list[RetrievalReport]:
+def check_config(cfg: Mapping, splits: Sequence[str] = _SPLITS) -> list[_RetrievalReport]:
     """Warn of problems of the retrieval data sets of a config, and refuse errors.
 
     Where training is checked too, errors of the test split are warnings: only testing needs it.
@@ -117,7 +117,7 @@ def check_config(cfg: Mapping, splits: Sequence[str] = _SPLITS) -> list[Retrieva
     return reports
 
 
-def _inspect(dataset: 'RetrievalDataset', report: RetrievalReport, found: Findings) -> None:
+def _inspect(dataset: 'RetrievalDataset', report: _RetrievalReport, found: Findings) -> None:
     """Check the list and the files of one split, a data set built with ``lazy_init=True``."""
     try:
         listed = dataset.read_list(test=dataset.split == 'test')
@@ -149,7 +149,7 @@ def _inspect(dataset: 'RetrievalDataset', report: RetrievalReport, found: Findin
             found.add('image file missing', path)
 
 
-def _compare(train: RetrievalReport, other: RetrievalReport, found: Findings) -> None:
+def _compare(train: _RetrievalReport, other: _RetrievalReport, found: Findings) -> None:
     """Report what a split has in common with the training split.
 
     Shared images are an error in the test split. Shared classes are a warning: retrieval is
