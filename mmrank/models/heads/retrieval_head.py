@@ -120,7 +120,7 @@ class RetrievalHead(BaseModule):
         """``loss``, and mean scores of pairs of one class (``pos_score``) and two (``neg_score``).
 
         The features are (copies * B, D): the original batch first, which alone goes into the
-        memory, then features that :func:`mmrank.models.backbones.DeepFeatureMixup` mixed. The B
+        memory, then features that :func:`mmrank.models.DeepFeatureMixup` mixed. The B
         data samples have ``gt_label``, of which a loss such as ``mmrank.HAPLoss`` reads several
         levels, from coarse to fine, and, for a memory, ``sample_idx``.
         """
