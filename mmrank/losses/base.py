@@ -205,7 +205,7 @@ class RankingLoss(HeadLoss):
     """Base of losses that rank all scores of a batch against each other.
 
     Heads that call a loss once per feature level must gather first (see
-    :func:`mmrank.models.dense_heads.ListwiseHead`). Subclasses implement :meth:`list_losses`, or
+    :func:`mmrank.models.ListwiseHead`). Subclasses implement :meth:`list_losses`, or
     :meth:`part_losses`.
 
     The value says little, and a batch without positives counts 0: watch ``risk`` in
