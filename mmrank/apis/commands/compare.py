@@ -1,18 +1,15 @@
-r"""Which loss for my data: measured on your own detector and images, in minutes.
+r"""Find the loss for your data, measured on your own detector and images, in minutes.
 
     mmrank compare my_config.py --checkpoint detector.pth --budget 20m \
-        --losses own GradedAPLoss RankSortLoss
+        --losses own GradedAPLoss GradedAPLoss:loss_weight=0.3
 
-stores what the backbone makes of your images once (with --checkpoint also the neck), trains the
-head of your config with each loss and several seeds, and compares them on its validation data by
-its own metric. A short trial first tells how many steps and seeds the budget gives. The same
-command goes on after an interruption, and gives the same table.
+It stores the features of your images once: the outputs of the backbone and, with --checkpoint, of
+the neck. Then it trains the head of your config on them with each loss and several seeds, and
+compares the losses on the validation data. The same command goes on after an interruption.
 
-A loss is a name of docs/pages/losses.md, with settings as in GradedAPLoss:loss_weight=0.3, or own:
-the loss of the config as it is. Of losses that are level, GradedAPLoss is recommended for a
-detector and StableAPLoss for other models, if it is one of them. --out gets winner.py, which
-inherits your config and trains the whole network on the recommended loss, and trainings/ with
-report.md, CSV files and boxplot.png.
+A loss is own, which is the loss of the config, or a name of docs/pages/losses.md. --out gets
+winner.py, a config that trains the whole network on the recommended loss, and
+trainings/report.md.
 """
 
 import argparse

@@ -1,12 +1,11 @@
-"""Check COCO annotation files before they are trained on.
+"""Check COCO annotation files before a training.
 
     mmrank check coco data/x/train.json --images data/x/train
+    mmrank check coco data/x/train.json --fix clean.json
+    mmrank check coco --config CONFIG
 
-shows objects per class and size, and every kind of problem with its count, first places and fix.
---config checks all data sets of a config, and num_classes against them. --fix OUT.json writes a
-copy without bad annotations, ids renumbered, area and iscrowd filled in, names and masks tidied;
-with --images also missing widths and heights. Several files are also compared: other labels are an
-error, images that two of them have a warning. --merge OUT.json writes them as one.
+It shows the objects of each class and size, and each kind of problem with its count, first places
+and fix. Several files are also compared: labels must agree, and no image should be in two files.
 
 exit status: 0 no error, 1 an error in the data, 2 all else.
 """
