@@ -27,8 +27,7 @@ def data_root(tmp_path_factory):
     tool = 'tools/dataset_converters/make_shapes_coco.py'
     done = call(tool, '--out', root, *sizes, '--seed', 3)
     assert done.returncode == 0, done.stderr
-    assert 'disk' in done.stdout
-    assert 'train: 3' in done.stdout
+    assert f'Wrote {root}' in done.stdout.replace('\n', '')
     return root
 
 

@@ -41,8 +41,8 @@ from mmrank.apis.own_data.head_losses import (
     winner_text,
 )
 from mmrank.apis.seeds.plan import Method, SeedPlan
-from mmrank.apis.seeds.report import report, work_off
-from mmrank.apis.seeds.runs import RunQueue
+from mmrank.apis.seeds.report import report
+from mmrank.apis.seeds.runs import work_off
 from mmrank.apis.seeds.statistics import collect_values
 from mmrank.errors import UserError
 from mmrank.files import read_text, remove_path, write_atomically
@@ -181,7 +181,7 @@ def _try_out(console: Console, plan: SeedPlan) -> tuple[float, float, list[str]]
         with lock_folder(run.folder):
             pass
     remove_path(plan.out_dir)  # an interrupted trial has no seconds
-    outcomes = work_off(console, RunQueue(plan), plan.final_runs(), 'trial')
+    outcomes = work_off(console, plan, plan.final_runs())
     for outcome in outcomes:
         if outcome.error:
             raise UserError(
@@ -292,7 +292,7 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     )
     args.metric = _choose_metric(metrics, args.metric)
     plan = make_plan(cfg, args, folder, parts, steps, seeds)
-    outcomes = work_off(console, RunQueue(plan), plan.final_runs(), 'trainings')
+    outcomes = work_off(console, plan, plan.final_runs())
     report(console, plan, outcomes, [], [])
     if any(outcome.error for outcome in outcomes):
         return 1

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import track
 
 from mmrank.apis.coco.box_evaluation import evaluate_boxes, load_ground_truth
 from mmrank.apis.coco.detections import draw_detections
@@ -25,8 +24,7 @@ from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.entry_point import config_folder
 from mmrank.apis.seeds.plan import SeedPlan, parse_plan
-from mmrank.apis.seeds.report import work_off
-from mmrank.apis.seeds.runs import RunQueue
+from mmrank.apis.seeds.runs import work_off
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import UserError
 from mmrank.imports import required_package
@@ -48,10 +46,7 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
     if root.exists() and not stamp.is_file() and any(root.iterdir()):
         raise UserError(f'{root} holds no data set of this demo. Fix: move it away')
     stamp.unlink(missing_ok=True)
-    total = sum(spec.split_sizes().values())
-    steps = iter(track(range(total), 'Data set: painting images', console=console))
-    write_shapes_coco(root, spec, lambda *_: next(steps))
-    next(steps, None)  # ends the bar
+    write_shapes_coco(root, spec, console)
     stamp.write_text(wanted, encoding='utf-8')
 
 
@@ -97,7 +92,7 @@ def report(data: Path, out: Path, console: Console) -> None:
     console.print(rich_table(header, rows, title))
     curves = {name: PRCurves.of(x) for name, x in models.items()}
     written = [
-        *write_tables(header, rows, out, title),
+        *write_tables(header, rows, out / 'results', title),
         plot_pr_curves(curves, out / 'pr_curves.png'),
         draw_detections(models, data / 'val', out / 'detections.png', num_images=5),
     ]
@@ -119,7 +114,7 @@ def main() -> int:
     with lock_folder(out):
         prepare_data(data, QUICK if args.quick else ShapesSpec(), console)
         plan = make_plan(data, out, args.quick)
-        outcomes = work_off(console, RunQueue(plan), plan.final_runs(), 'trainings')
+        outcomes = work_off(console, plan, plan.final_runs())
         if any(outcome.error for outcome in outcomes):
             return 1
         report(data, out, console)

@@ -95,14 +95,14 @@ def split_entry(word: str) -> tuple[str, str, str | None]:
     return name, path, checkpoint if comma else None
 
 
-def find_checkpoint(word: str, checkpoint: str | None, otherwise: str = '') -> Path | None:
-    """Return a checkpoint that is there; ``otherwise`` tells in the error what else can be done."""
+def find_checkpoint(word: str, checkpoint: str | None) -> Path | None:
+    """Return a checkpoint that is there."""
     if checkpoint is None:
         return None
     if not Path(checkpoint).is_file():
         raise UserError(
             f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: pass the .pth file of a '
-            f'training{otherwise}.'
+            'training.'
         )
     return Path(checkpoint)
 

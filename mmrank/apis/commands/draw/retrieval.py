@@ -18,7 +18,6 @@ from mmrank.apis.retrieval.report import (
     evaluate_features,
     plot_curves,
     rich_retrieval,
-    write_curves,
     write_retrieval_table,
 )
 from mmrank.apis.retrieval.sheets import CHOICES, draw_sheets
@@ -31,7 +30,6 @@ def main() -> None:
         recall_at=([1, 10, 100, 1000], 'the K of Recall@K'),
         num_queries=(8, 'queries of a sheet'),
         top_k=(10, 'images for each query'),
-        seed=(0, 'seed of the random queries'),
         image_root=('.', 'folder that relative image paths start from'),
     )
     add_model_options(parser)
@@ -42,28 +40,24 @@ def main() -> None:
         default=['random', 'worst', 'differing'],
         help='queries to draw; nothing after it for no sheets (default: random worst differing)',
     )
-    device = 'where to rank: cpu, cuda, ... (default: a GPU if there is one)'
-    parser.add_argument('--device', help=device)
     args = parse_at_least(parser, num_queries=1, top_k=1)
 
     from mmengine.device import get_device  # seconds, which the help need not take
 
-    device = args.device or get_device()
     out = Path(args.out_dir)
     models = features_by_name(args, out)
     results = [
-        evaluate_features(name, features.to(device), recall_at=args.recall_at)
+        evaluate_features(name, features.to(get_device()), recall_at=args.recall_at)
         for name, features in models.items()
     ]
     print(describe_test_set(results[0]))
     Console().print(rich_retrieval(results))
     paths = write_retrieval_table(results, out)
     paths += plot_curves(results, out)
-    paths.append(write_curves(results, out / 'curves.json'))
     if args.sheets and any(f.paths is None for f in models.values()):
         print('No sheets: the features have no image paths (see out_file of RetrievalMetric).')
     elif args.sheets:
-        options = {key: getattr(args, key) for key in ('sheets', 'num_queries', 'top_k', 'seed')}
+        options = {key: getattr(args, key) for key in ('sheets', 'num_queries', 'top_k')}
         paths += draw_sheets(models, results, out, root=args.image_root, **options)
     for path in paths:
         print(f'wrote {path}')

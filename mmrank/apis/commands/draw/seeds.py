@@ -22,14 +22,13 @@ def main() -> None:
     add = parser.add_argument
     add('runs', help='runs.csv')
     add('--metrics', nargs='+', default=(), help='default: all of the file')
-    add('--lower-better', nargs='+', default=(), help='metrics of which less is better')
     add('--mark', type=float, help='value of the setting to mark by a line')
     args = parser.parse_args()
     check_outputs(args, 'out')
     values = read_values(args.runs, args.metrics, args.scale)
     metrics = list(next(iter(values.values())))
     if args.setting is None:
-        path = draw_box_plot(values, metrics, args.out, lower_better=args.lower_better)
+        path = draw_box_plot(values, metrics, args.out)
     else:
         runs = by_setting(values, metrics[0])
         options = dict(setting=args.setting, metric=metrics[0], mark=args.mark)
