@@ -181,7 +181,7 @@ def check_packages(cfg: Config) -> None:
     scope = cfg.get('default_scope') or 'mmengine'
     if not {scope} & {'mmengine', *PACKAGES, *MODELS.children}:
         raise UserError(
-            f'default_scope={scope!r} is no registry.\n  Fix: one of mmdet, mmpretrain, mmengine'
+            f'default_scope={scope!r} is not a registry.\n  Fix: one of mmdet, mmpretrain, mmengine'
         )
     scopes.add(scope)
     for name in sorted(scopes & set(PACKAGES)):
@@ -300,7 +300,7 @@ def _set_slurm_variables() -> None:
     lacking = {*names.values(), 'SLURM_NODELIST'} - {*os.environ}
     if lacking:
         raise UserError(
-            f'--launcher slurm: {min(lacking)} is not set, so this is no task of srun.\n  Fix: '
+            f'--launcher slurm: {min(lacking)} is not set, so srun did not start this.\n  Fix: '
             'start with tools/slurm_train.sh or slurm_test.sh, or here with tools/dist_train.sh'
         )
     for name, theirs in names.items():
@@ -322,8 +322,8 @@ def _check_dump(cfg: Config) -> None:
         source = path.read_text('utf-8')
         if '_base_' in source or 'read_base' in source:
             raise UserError(
-                f'--work-dir {cfg.work_dir} holds the config, which would be overwritten by what '
-                'it and its bases add up to.\n  Fix: another --work-dir'
+                f'--work-dir {cfg.work_dir} is the folder of the config, and mmengine would '
+                'overwrite it.\n  Fix: another --work-dir'
             )
 
 
@@ -351,7 +351,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     if isinstance(name, str) and name and OPTIMIZERS.get(name) is None:
         close = get_close_matches(name, OPTIMIZERS.module_dict, 1) or ['SGD']
         raise UserError(
-            f'optim_wrapper.optimizer.type={name!r} is no registered optimizer.\n  Fix: '
+            f'optim_wrapper.optimizer.type={name!r} is not a registered optimizer.\n  Fix: '
             f"'{close[0]}', or import yours by custom_imports"
         )
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))

@@ -53,24 +53,6 @@ FEWEST_STEPS, MOST_STEPS = 50, 500
 FEWEST_SEEDS, MOST_SEEDS = 3, 10
 
 
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__,
-        losses=[OWN, 'GradedAPLoss', 'RankSortLoss'],
-        checkpoint=(None, 'weights of backbone and neck, such as a detector trained on COCO'),
-        budget=('20m', 'time of the trainings: 90s, 20m or 2h'),
-        out=(None, 'folder (default: work_dirs/compare_<name of the config>)'),
-        views=(2, 'random views of each image'),
-        disk=(8.0, 'GB that stored features may take'),
-        metric=(None, 'key of the metric (default: the first mAP of the evaluator)'),
-    )
-    parser.add_argument('config', help='your config, of mmdet or mmpretrain')
-    images = 'this many training images at random (default: all)'
-    parser.add_argument('--images', type=int, help=images)
-    add_trust_option(parser)
-    return parser.parse_args()
-
-
 def _seconds_of(text: str) -> float:
     """Seconds of ``90s``, ``20m`` or ``2h``."""
     found = re.fullmatch(r'(\d+(?:\.\d+)?)([smh])', text)
@@ -310,7 +292,21 @@ def compare(args: argparse.Namespace, console: Console) -> int:
 
 
 def main() -> int:
-    args = parse_args()
+    parser = tool_parser(
+        __doc__,
+        losses=[OWN, 'GradedAPLoss', 'RankSortLoss'],
+        checkpoint=(None, 'weights of backbone and neck, such as a detector trained on COCO'),
+        budget=('20m', 'time of the trainings: 90s, 20m or 2h'),
+        out=(None, 'folder (default: work_dirs/compare_<name of the config>)'),
+        views=(2, 'random views of each image'),
+        disk=(8.0, 'GB that stored features may take'),
+        metric=(None, 'key of the metric (default: the first mAP of the evaluator)'),
+    )
+    parser.add_argument('config', help='your config, of mmdet or mmpretrain')
+    images = 'this many training images at random (default: all)'
+    parser.add_argument('--images', type=int, help=images)
+    add_trust_option(parser)
+    args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     args.out = Path(args.out or f'work_dirs/compare_{Path(args.config).stem}')
     _seconds_of(args.budget)
