@@ -8,7 +8,6 @@ detections to work_dirs/demo. It takes a few minutes on two CPU cores. Run it ag
 interruption to continue. One seed shows that everything works, not which loss is better.
 """
 
-import argparse
 import dataclasses
 import json
 import signal
@@ -27,22 +26,14 @@ from mmrank.apis.entry_point import config_folder
 from mmrank.apis.seeds.plan import SeedPlan, parse_plan
 from mmrank.apis.seeds.runs import work_off
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import UserError
 from mmrank.imports import required_package
-from mmrank.interruption import AGAIN
 
 LOSSES = {
     'graded-ap': 'ap_loss/retinanet_r18_fpn_graded-ap_demo.py',
     'focal': 'stable_ap/retinanet_r18_fpn_focal_demo.py',
 }
 QUICK = ShapesSpec(num_train=40, num_val=8, num_test=0)
-
-
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__, quick=(False, 'one epoch on 40 images; the folders end in _quick')
-    )
-    return parser.parse_args()
 
 
 def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
@@ -108,9 +99,9 @@ def report(data: Path, out: Path, console: Console) -> None:
     console.print('Written:', *written, sep='\n  ', highlight=False, soft_wrap=True)
 
 
-@show_user_errors(ImportError, on_interrupt=AGAIN)
 def main() -> int:
-    args = parse_args()
+    quick = False, 'one epoch on 40 images; the folders end in _quick'
+    args = tool_parser(__doc__, quick=quick).parse_args()
     # A termination is treated as an interrupt: the trainings end with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console()

@@ -12,7 +12,6 @@ at which each class has its best F1, a threshold to act on, is printed.
 Annotations of LVIS are recognised; then the package lvis evaluates.
 """
 
-import argparse
 from pathlib import Path
 
 from rich.console import Console
@@ -23,22 +22,16 @@ from mmrank.apis.coco.tables import comparison_rows, rich_table, write_tables
 from mmrank.apis.commands.draw.predictions import add_predictions, read_evaluations
 from mmrank.apis.common.command_line import check_outputs, tool_parser
 from mmrank.datasets.lvis_annotations import is_lvis
-from mmrank.errors import show_user_errors
 
 
-def parse_args() -> argparse.Namespace:
+def main() -> None:
     parser = tool_parser(
         __doc__,
         out=('pr_curves.png', 'PNG to write'),
         max_classes=(12, 'class panels, most frequent first'),
     )
     add_predictions(parser)
-    return parser.parse_args()
-
-
-@show_user_errors(OSError, ValueError)
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     check_outputs(args, 'out')
     truth, evaluations = read_evaluations(args, with_lvis=True)
     header, rows = comparison_rows(evaluations)

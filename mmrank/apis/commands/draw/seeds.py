@@ -10,14 +10,11 @@ A record is the runs.csv of tools/benchmarks/run_seeds.py, or one of tools/resea
 the lines are mean and standard deviation of the first metric.
 """
 
-import argparse
-
 from mmrank.apis.common.command_line import check_outputs, tool_parser
 from mmrank.apis.seeds.plots import by_setting, draw_box_plot, plot_setting, read_values
-from mmrank.errors import show_user_errors
 
 
-def parse_args() -> argparse.Namespace:
+def main() -> None:
     parser = tool_parser(
         __doc__,
         scale=(1.0, '100 for percent'),
@@ -28,12 +25,7 @@ def parse_args() -> argparse.Namespace:
     add('runs', help='runs.csv')
     add('--metrics', nargs='+', default=(), help='default: all of the file')
     add('--mark', type=float, help='value of the setting to mark by a line')
-    return parser.parse_args()
-
-
-@show_user_errors(OSError, KeyError)
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     check_outputs(args, 'out')
     values = read_values(args.runs, args.metrics, args.scale)
     metrics = list(next(iter(values.values())))
