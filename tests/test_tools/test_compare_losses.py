@@ -146,11 +146,11 @@ def test_the_budget_gives_steps_and_seeds():
 
 @pytest.fixture
 def trainings(monkeypatch):
-    """Titles of the trainings that ran: each takes 8 s and 0.5 s a step, and finds mAP."""
+    """Trainings that ran: each takes 8 s and 0.5 s a step, and finds mAP."""
     titles = []
 
-    def work_off(console, queue, runs, title):
-        titles.append(f'{len(runs)} of {title}')
+    def work_off(console, plan, runs):
+        titles.append(f'{len(runs)} of {plan.out_dir.name}')
         for run in runs:
             folder = run.folder / 'start' / 'vis_data'
             folder.mkdir(parents=True, exist_ok=True)
