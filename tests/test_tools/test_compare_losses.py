@@ -146,7 +146,7 @@ def test_the_budget_gives_steps_and_seeds():
 
 @pytest.fixture
 def trainings(monkeypatch):
-    """Titles of the trainings that ran: each takes 8 s and 0.5 s a step, and finds mAP."""
+    """Trainings that ran: each takes 8 s and 0.5 s a step, and finds mAP."""
     titles = []
 
     def work_off(console, plan, runs):

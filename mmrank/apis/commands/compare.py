@@ -216,7 +216,7 @@ def _data_files(dataset: Mapping) -> Iterator[Path]:
 
 
 def _stamps(path: Path, out: Path) -> list[tuple]:
-    """Name, size and time of a file, or of the files below a folder but those of ``out``."""
+    """Name, size and time of a file, or of the files of a folder that are not in ``out``."""
     out = out.resolve()
     files = [x for x in (path, *path.rglob('*')) if x.is_file() and out not in x.resolve().parents]
     stats = [(str(x), x.stat()) for x in files]
