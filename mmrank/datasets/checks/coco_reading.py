@@ -14,6 +14,7 @@ from mmrank.errors import UserError
 _OTHER_FORMS = (
     (rb'\s*\Z', 'is empty', 'copy or download it again'),
     (rb'\x1f\x8b|PK\x03\x04', 'is compressed', 'unpack it first'),
+    (rb'\xef\xbb\xbf|\xff\xfe|\xfe\xff', 'has a byte order mark', 'save it as UTF-8 without one'),
     (rb'version https://git-lfs', 'is a Git LFS pointer', '`git lfs pull`'),
     (
         rb'\s*[^\s{\[]',
@@ -42,7 +43,7 @@ def read_coco_json(ann_file: str | os.PathLike) -> dict:
             f'relative paths start at {Path.cwd()}'
         ) from error
     try:
-        document = parse_json(data.decode('utf-8-sig'))
+        document = parse_json(data.decode())
     except ValueError as error:
         raise UserError(f'annotation file {path} {_not_json(data, error)}') from error
     if not isinstance(document, dict):
