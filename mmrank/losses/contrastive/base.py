@@ -219,7 +219,8 @@ def scalar_parameter(value: float) -> nn.Parameter:
 def check_views(view1: Tensor, view2: Tensor) -> None:
     """Raise ValueError unless both are (n, D)."""
     if view1.dim() != 2 or view1.shape != view2.shape:
-        raise ValueError(
+        raise UserError(
             'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
-            f'{tuple(view1.shape)} and {tuple(view2.shape)}'
+            f'{tuple(view1.shape)} and {tuple(view2.shape)}. Fix: loss(view1, view2); with classes '
+            'mmrank.EmbeddingLoss(mmrank.SmoothAPLoss())(embeddings, classes)'
         )

@@ -65,9 +65,10 @@ def level_metrics(
     check_recall_at(ndcg_at)
     levels = query_labels if gallery_labels is None else gallery_labels
     if query_labels.dim() != 2 or levels.dim() != 2 or levels.size(1) != query_labels.size(1):
-        raise ValueError(
+        raise UserError(
             'labels must be (rows, levels) of one number of levels, got shapes '
-            f'{tuple(query_labels.shape)} and {tuple(levels.shape)}'
+            f'{tuple(query_labels.shape)} and {tuple(levels.shape)}',
+            'labels[:, None] of one level',
         )
     _check_levels(torch.cat([query_labels, levels]))
     finest = None if gallery_labels is None else gallery_labels[:, -1]
