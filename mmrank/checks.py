@@ -1,6 +1,6 @@
 """Checks of settings, one line each where they are given: a message names field and value."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from numbers import Integral
 
 from mmrank.errors import UserError
@@ -12,11 +12,36 @@ def one_of(name: str, value: object, allowed: Collection) -> None:
         raise ValueError(f'{name}={value!r} is unknown; use one of {tuple(allowed)}')
 
 
+def _check(settings: Mapping, is_right: Callable, wanted: str) -> None:
+    for name, value in settings.items():
+        if not is_right(value):
+            raise ValueError(f'{name} must be {wanted}, got {value!r}')
+
+
 def check_positive(**settings: float) -> None:
     """Raise ValueError for a setting that is not > 0 and finite."""
-    for name, value in settings.items():
-        if not 0 < value < float('inf'):
-            raise ValueError(f'{name} must be > 0 and finite, got {value!r}')
+    _check(settings, lambda x: 0 < x < float('inf'), '> 0 and finite')
+
+
+def check_not_negative(**settings: float) -> None:
+    """Raise ValueError for a setting that is not >= 0 and finite."""
+    _check(settings, lambda x: 0 <= x < float('inf'), '>= 0 and finite')
+
+
+def check_at_least(least: int, **settings: int) -> None:
+    """Raise ValueError for a setting below ``least``."""
+    _check(settings, lambda x: x >= least, f'at least {least}')
+
+
+def check_within(interval: str, **settings: float) -> None:
+    """Raise ValueError for a setting outside of an interval, such as ``'(0, 1]'``."""
+    low, high = map(float, interval[1:-1].split(','))
+
+    def is_right(x: float) -> bool:
+        is_open = (x == low and interval[0] == '(') or (x == high and interval[-1] == ')')
+        return low <= x <= high and not is_open
+
+    _check(settings, is_right, f'in {interval}')
 
 
 def check_ascending(**settings: float) -> None:
@@ -33,30 +58,6 @@ def check_score_range(score_range: tuple[float, float]) -> None:
     low, high = score_range
     if not float('-inf') < low < high < float('inf'):
         raise ValueError(f'score_range must be finite with low < high, got {score_range!r}')
-
-
-def check_not_negative(**settings: float) -> None:
-    """Raise ValueError for a setting that is not >= 0 and finite."""
-    for name, value in settings.items():
-        if not 0 <= value < float('inf'):
-            raise ValueError(f'{name} must be >= 0 and finite, got {value!r}')
-
-
-def check_at_least(least: int, **settings: int) -> None:
-    """Raise ValueError for a setting below ``least``."""
-    for name, value in settings.items():
-        if value < least:
-            raise ValueError(f'{name} must be at least {least}, got {value!r}')
-
-
-def check_within(interval: str, **settings: float) -> None:
-    """Raise ValueError for a setting outside of an interval, such as ``'(0, 1]'``."""
-    low, high = map(float, interval[1:-1].split(','))
-    for name, value in settings.items():
-        is_above = value >= low if interval[0] == '[' else value > low
-        is_below = value <= high if interval[-1] == ']' else value < high
-        if not (is_above and is_below):
-            raise ValueError(f'{name} must be in {interval}, got {value!r}')
 
 
 def check_count(name: str, value: object, least: int = 1, fix: str = '') -> None:

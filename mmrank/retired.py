@@ -5,6 +5,7 @@ from collections.abc import Callable
 from mmrank.errors import UserError
 
 _TAR = 'CaptionTable over image files, or webdataset, see docs/pages/users/image_text.md'
+_PAIRS = 'the mean of mmrank.functional.Pointwise, or torch.nn.functional, over the scores'
 #: Registered names: the root registry of mmengine that a config looks in, and what to do.
 TYPES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(('ShardedCaptions', 'StreamedCaptions'), ('DATASETS', _TAR)),
@@ -12,20 +13,32 @@ TYPES: dict[str, tuple[str, str]] = {
         ('NaivePairSampler', 'CrossPairSampler'),
         ('DATA_SAMPLERS', 'mmrank.InBatchPairSampler, which the losses of two towers take'),
     ),
+    'MultiLabelPositiveSampler': (
+        'DATA_SAMPLERS',
+        'leave it out, or mmrank.PositiveRateSampler for a class',
+    ),
     'ShardSampler': ('DATA_SAMPLERS', _TAR),
     'LoadImageFromBytes': ('TRANSFORMS', _TAR),
     'FSDPStrategy': ('STRATEGIES', 'fully_shard of torch through Lightning or accelerate'),
     'FlexibleRunner': ('RUNNERS', "leave out runner_type and strategy; mmengine's Runner trains"),
+    'TemperatureHook': (
+        'HOOKS',
+        'leave it out: tools/analysis_tools/temperatures.py CONFIG CHECKPOINT draws the same',
+    ),
     'ShardedStateHook': ('HOOKS', 'leave it out: the checkpoint holds the whole state'),
     'ShardedEmbeddingTower': ('MODELS', 'mmrank.EmbeddingTower; torchrec shards large tables'),
     'ShardedTablesHook': ('HOOKS', 'leave it out, with mmrank.EmbeddingTower'),
     'GradCacheOptimWrapper': ('OPTIM_WRAPPERS', 'grad_cache of mmrank.functional in your own loop'),
     'GradCacheAmpOptimWrapper': ('OPTIM_WRAPPERS', 'grad_cache of mmrank.functional, autocast'),
-    'LabelledPairLoss': ('MODELS', 'labelled_pair_loss of mmrank.functional, a function'),
+    'MLPTower': ('MODELS', 'a tower of your own in MODELS, EmbeddingTower and linear layers'),
+    'LabelledPairLoss': ('MODELS', _PAIRS),
+    'IndividualCLIPLoss': ('MODELS', 'mmrank.BimodalISogCLRLoss, whose temperatures settle'),
 }
 #: Other names of mmrank's packages.
 NAMES = {
-    'TakesPairLabels': 'labelled_pair_loss of mmrank.functional in a loop of your own',
+    **dict.fromkeys(('TakesPairLabels', 'labelled_pair_loss'), _PAIRS),
+    'in_batch_loss': 'mmrank.InBatchLoss, which takes the embeddings',
+    'info_nce_loss': 'mmrank.InfoNCELoss(tau)(view1, view2)',
     'Prefetches': 'leave prefetch out: the state is where the model is',
     'localisation_aware_calibration_error': 'expected_calibration_error, by the precision',
     'StoredEmbeddings': 'tensors, or a faiss index of your own, see docs/pages/users/retrieval.md',
@@ -34,6 +47,7 @@ NAMES = {
     ),
     'Logistic': 'Sigmoid, or a Surrogate of your own with its terms',
     'MeanAveragePrecisionEvaluator': 'InformationRetrievalEvaluator(map_at_k=[len(corpus)])',
+    'ShiftsLogits': 'leave shift_logits out: nothing moves the state of a loss',
     'GradCacheMixin': 'grad_cache of mmrank.functional in the forward pass of the model',
 }
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.
@@ -49,6 +63,7 @@ SETTINGS = {
     'InBatchSoftmaxLoss.num_buckets': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'InBatchSoftmaxLoss.num_hashes': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'InBatchSoftmaxLoss.alpha': 'leave it out: PairCountsHook or set_pairs counts the pairs',
+    'TwoViewPreprocessor.bgr_to_rgb': 'leave it out, and load images as RGB',
     'RetrievalMetric.memory': 'leave it out, or build a faiss index over the features of out_file',
     'RetrievalMetric.gallery_per_class': 'gallery_key, a field that the data set draws',
     'RetrievalMetric.recall_only': 'leave it out: Recall@K is among the figures',
@@ -63,11 +78,11 @@ SETTINGS = {
         ),
         'leave it out: max_fpr alone says which negatives of a batch count, without state',
     ),
+    'reduction': 'leave it out: the loss is a mean over rankings; mmrank.StableAPLoss can sum',
     **dict.fromkeys(('MAUCLoss.surrogate', 'SOAPLoss.mode', 'SOAPLoss.load_state'), 'leave it out'),
     'BarlowTwinsLoss.off_diagonal': 'loss.off_diagonal = value',
     'CyCLIPLoss.cross_weight': 'loss.cross_weight = value',
     'CyCLIPLoss.in_weight': 'loss.in_weight = value',
-    'IndividualCLIPLoss.tau_min': 'leave it out: 0.001',
     'InfoNCELoss.normalize': 'leave it out: similarities are cosines',
     'InfoNCELoss.positive_in_denominator': 'mmrank.FlatCLRLoss leaves it out',
     'SigLIPLoss.bias': 'loss.logit_bias.data.fill_(bias)',

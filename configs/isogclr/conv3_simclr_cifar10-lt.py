@@ -4,8 +4,7 @@ _base_ = 'mmpretrain::_base_/default_runtime.py'
 # CIFAR-10-LT (ratio 100) shrunk to 16 x 16 for small experiments on a CPU: the
 # loader gives images, the model makes the views, and features of the long tail
 # are evaluated on balanced images. Make data/cifar10_16 with
-#   python tools/dataset_converters/cifar10.py cifar10_jpg.zip data/cifar10_16 \
-#       --size 16
+#   python tools/dataset_converters/cifar10.py cifar10_jpg data/cifar10_16 --size 16
 # 500 images of each class are set aside for validation, so num_samples of the
 # loss is 11165.
 dataset_type = 'mmrank.CIFAR10LT'

@@ -61,22 +61,7 @@ class _DetectorLosses(nn.Module):
     def __init__(self, settings: RankingSettings, config) -> None:
         super().__init__()
         self.centre_scores = settings.centre_scores
-        self.gradient_balance = settings.balance
         self.rankings = self.rankings_of(settings.loss, config)
-
-    def watch(self, layer: nn.Module, args: tuple, outputs):
-        """Forward hook of the last decoder layer, whose output classes and boxes share."""
-        if isinstance(outputs, Tensor):
-            return self.gradient_balance.watch(outputs)
-        return self.gradient_balance.watch(outputs[0]), *outputs[1:]
-
-    def balanced(self, losses: dict[str, Tensor], class_name: str) -> dict[str, Tensor]:
-        """Copy of the weighted losses, the class losses scaled where gradients are balanced."""
-        if self.gradient_balance is None:
-            return losses
-        classes = [name for name in losses if name.startswith(class_name)]
-        boxes = [name for name in losses if name.startswith(('loss_bbox', 'loss_giou'))]
-        return self.gradient_balance.scaled(losses, classes, boxes)
 
 
 class _RTDetrLosses(_DetectorLosses):
@@ -145,7 +130,7 @@ class _RTDetrLosses(_DetectorLosses):
                 outputs['denoising_meta_values'] = denoising_meta_values
             proposals = dict(logits=enc_topk_logits, pred_boxes=inside(enc_topk_bboxes))
             auxiliary = outputs['auxiliary_outputs'] = [*_layers(*layers)[:-1], proposals]
-        losses = self.balanced(criterion.to(device)(outputs, labels), 'loss_ranking')
+        losses = criterion.to(device)(outputs, labels)
         return sum(losses.values()), losses, auxiliary
 
 
@@ -206,12 +191,12 @@ class _DeformableDetrLosses(_DetectorLosses):
             'bbox': config.bbox_loss_coefficient,
             'giou': config.giou_loss_coefficient,
         }
-        weighted = {
-            name: factors[name.split('_')[1]] * loss
+        total = sum(
+            factors[name.split('_')[1]] * loss
             for name, loss in losses.items()
             if name.startswith('loss_')
-        }
-        return sum(self.balanced(weighted, 'loss_ce').values()), losses, auxiliary
+        )
+        return total, losses, auxiliary
 
 
 def _layers(
@@ -282,8 +267,6 @@ def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
     type(model).loss_function.fset(model, criterion)
     model.register_forward_hook(show_centred)
     model.register_forward_pre_hook(_check_objects, with_kwargs=True)
-    if settings.balance is not None:
-        model.model.decoder.layers[-1].register_forward_hook(criterion.watch)
 
 
 def detach(model: nn.Module) -> None:
@@ -305,11 +288,9 @@ def detach(model: nn.Module) -> None:
         with torch.no_grad():
             bias -= centre_of(criterion.rankings[LAST], bias.detach())
     del model._loss_function
-    own_hooks = (show_centred, _check_objects, criterion.watch)
-    last_layer = model.model.decoder.layers[-1]
-    for hooks in (model._forward_hooks, model._forward_pre_hooks, last_layer._forward_hooks):
+    for hooks in (model._forward_hooks, model._forward_pre_hooks):
         for key, hook in list(hooks.items()):
-            if hook in own_hooks:
+            if hook in (show_centred, _check_objects):
                 del hooks[key]
                 model._forward_pre_hooks_with_kwargs.pop(key, None)
 

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss, KeepsSampleState
-from mmrank.state.gradient_balance import GradientBalance, build_balance
 
 #: Served classes, with the module that serves them and those derived from them.
 SERVED = {
@@ -36,16 +35,10 @@ class RankingSettings:
     loss: HeadLoss
     centre_scores: bool
     balance_boxes: bool
-    balance: GradientBalance | None
 
 
 def use_ranking_loss(
-    model: nn.Module,
-    loss: HeadLoss,
-    *,
-    centre_scores: bool = True,
-    balance_boxes: bool = False,
-    balance_gradients: float | None = None,
+    model: nn.Module, loss: HeadLoss, *, centre_scores: bool = True, balance_boxes: bool = False
 ) -> nn.Module:
     """Replace the classification loss of a detector by a ranking loss, in place.
 
@@ -81,9 +74,6 @@ def use_ranking_loss(
             left it, so that score thresholds work. The ranking stays.
         balance_boxes: Multiply the box loss by the detached ratio of the classification loss to it
             (Rank & Sort, ICCV 2021, section 4). Only for torchvision's detectors.
-        balance_gradients: Norm of the class gradient over the norm of the box gradient, in the
-            features that both share, to which the class part is scaled; see
-            :class:`mmrank.state.GradientBalance`. None: the parts as they are. Not for rfdetr.
 
     Raises:
         TypeError: If no adapter serves the model, or the loss is none of these.
@@ -94,9 +84,7 @@ def use_ranking_loss(
             f'loss={type(loss).__name__} is neither a ranking loss of mmrank nor a point-wise one. '
             'Fix: pass for example mmrank.losses.GradedAPLoss() or VarifocalLoss()'
         )
-    balance = build_balance(balance_gradients, balance_boxes)
-    settings = RankingSettings(loss, centre_scores, balance_boxes, balance)
-    _adapter_of(model).attach(model, settings)
+    _adapter_of(model).attach(model, RankingSettings(loss, centre_scores, balance_boxes))
     return model
 
 

@@ -50,7 +50,6 @@ def attach(module: nn.Module, settings: RankingSettings) -> None:
     check_ranks(module, isinstance(criterion, _QuerySetCriterion), False)
     refused = {
         'balance_boxes=True': settings.balance_boxes,
-        'balance_gradients': settings.balance is not None,
         'a keypoint model': 'keypoints' in criterion.losses,
     }
     if any(refused.values()):

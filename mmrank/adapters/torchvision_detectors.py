@@ -23,8 +23,6 @@ class _RankingHead(RankingPart):
 
     def forward(self, x: list[Tensor]) -> dict[str, Tensor]:
         """Outputs of the host head, in eval mode with centred scores."""
-        if self.gradient_balance is not None:
-            x = self.gradient_balance.watch(x)
         outputs = super().forward(x)
         if self.centre_scores and not self.training:
             logits = outputs['cls_logits']

@@ -8,7 +8,6 @@ from mmrank.imports import required_package
 from mmrank.losses import HeadLoss
 from mmrank.losses.ranking.rank_sort import balanced_parts
 from mmrank.made_class import MadeClass
-from mmrank.state import GradientBalance
 
 from .detectors import RankingSettings
 
@@ -27,15 +26,12 @@ class RankingPart(MadeClass):
     """
 
     ranking_loss: HeadLoss
-    gradient_balance: GradientBalance | None
     centre_scores: bool
     balance_boxes: bool
 
     def balanced(self, losses: dict, class_key: str, box_key: str) -> dict:
-        """Copy the losses, the class or the box loss scaled where the settings say so."""
-        return balanced_parts(
-            losses, [class_key], [box_key], self.balance_boxes, self.gradient_balance
-        )
+        """Copy the losses, the box loss scaled where the settings say so."""
+        return balanced_parts(losses, [class_key], [box_key], self.balance_boxes, None)
 
 
 def put_loss(
@@ -48,9 +44,6 @@ def put_loss(
     part.__class__ = mixin.class_for(type(part))
     device = layer.weight.device
     part.ranking_loss = copy.deepcopy(settings.loss).to(device).train(part.training)
-    part.gradient_balance = settings.balance
-    if settings.balance is not None:
-        settings.balance.to(device).train(part.training)
     part.centre_scores = settings.centre_scores
     part.balance_boxes = settings.balance_boxes
 
@@ -58,4 +51,4 @@ def put_loss(
 def take_loss(part: nn.Module) -> None:
     """Undo :func:`put_loss`."""
     part.__class__ = part.host
-    del part.ranking_loss, part.gradient_balance, part.centre_scores, part.balance_boxes
+    del part.ranking_loss, part.centre_scores, part.balance_boxes

@@ -43,7 +43,6 @@ class RankingRoIHeads(RankingPart):
     def forward(self, features, proposals, image_shapes, targets=None) -> tuple:
         """Detections and losses of the host head, the classification loss a ranking."""
         hook = self.box_predictor.register_forward_hook(lambda _, args, out: self.noted.append(out))
-        watch = self.box_predictor.register_forward_pre_hook(self._watch)
         self.noted = []
         try:
             result, losses = super().forward(features, proposals, image_shapes, targets)
@@ -51,16 +50,10 @@ class RankingRoIHeads(RankingPart):
                 losses['loss_classifier'] = self._rank(*self.noted)
         finally:
             hook.remove()
-            watch.remove()
             self.noted = []
         if self.training:
             losses = self.balanced(losses, 'loss_classifier', 'loss_box_reg')
         return result, losses
-
-    def _watch(self, _, features: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        if self.gradient_balance is None:
-            return None
-        return self.gradient_balance.watch(features)
 
     def _rank(self, samples: tuple, targets: list[dict], predicted: tuple) -> Tensor:
         (proposals, matched, labels, _), (logits, codes) = samples, predicted

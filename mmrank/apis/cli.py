@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from mmrank import interruption
+from mmrank.errors import show_user_errors
 
 #: Module in ``mmrank.apis.commands`` and summary of each command.
 COMMANDS = {
@@ -43,10 +44,12 @@ def run(name: str) -> NoReturn:
     # Before torch is loaded. Threads that spin while they wait take the core of those that work.
     # With one busy core a step took 9.3 s in place of 0.2, and this makes it 0.6.
     os.environ.setdefault('GOMP_SPINCOUNT', '3000')
+    hint = _HINTS.get(name, 'Interrupted.')
     if name in _HINTS:
-        interruption.end_on_signals(_HINTS[name])  # the imports below take seconds
+        interruption.end_on_signals(hint)  # the imports below take seconds
     module, _ = COMMANDS[name]
-    sys.exit(import_module(f'mmrank.apis.commands.{module}').main())
+    main = import_module(f'mmrank.apis.commands.{module}').main
+    sys.exit(show_user_errors(OSError, ImportError, on_interrupt=hint)(main)())
 
 
 def describe(group: str) -> str:

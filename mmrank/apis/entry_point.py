@@ -8,7 +8,7 @@ import importlib.util
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from importlib import metadata
@@ -124,17 +124,6 @@ def add_trust_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _walk_types(node: object) -> Iterator[str]:
-    """Yield every ``type`` of a config that is a string."""
-    if isinstance(node, dict):
-        if isinstance(node.get('type'), str):
-            yield node['type']
-        node = [value for key, value in node.items() if key != 'type' or not isinstance(value, str)]
-    if isinstance(node, list | tuple):
-        for value in node:
-            yield from _walk_types(value)
-
-
 def _missing_package(name: str) -> UserError:
     return UserError(
         f'this config requires {name}, which is not installed.\n  Fix: pip install '
@@ -152,6 +141,8 @@ def config_folder() -> Path:
 
 def read_config(path: str) -> Config:
     """Read a config file and what it inherits from; a UserError says why it cannot be read."""
+    if Path(path).is_dir():
+        raise UserError(f'{path!r} is a folder.\n  Fix: the path of a config file')
     if not Path(path).is_file():
         raise UserError(
             f'config file {path!r} does not exist.\n  Fix: pass its path relative to '
@@ -181,7 +172,7 @@ def read_config(path: str) -> Config:
         if isinstance(error, RecursionError):
             reason = 'a _base_ leads back to it'
         raise UserError(
-            f'{path} cannot be read as a config: {reason}\n  Fix: correct that place of it'
+            f'{path} cannot be read as a config: {reason}\n  Fix: correct what the error names'
         ) from error
     check_file_names(cfg, path)
     return cfg
@@ -189,7 +180,7 @@ def read_config(path: str) -> Config:
 
 def check_packages(cfg: Config) -> None:
     """Check that the packages of types and scope, and a fitting transformers, are installed."""
-    scopes = {name.split('.')[0] for name in _walk_types(cfg.to_dict())}
+    scopes = {*re.findall(r"'type': '(\w+)\.", str(cfg.to_dict()))}
     scope = cfg.get('default_scope') or 'mmengine'
     if not {scope} & {'mmengine', *PACKAGES, *MODELS.children}:
         raise UserError(

@@ -74,20 +74,10 @@ class Calibration:
         see :func:`mmrank.functional.keep_order`. Scores of different classes may change places. On
         a GPU a score outside [0, 1] is a device-side assertion, otherwise a ``UserError``.
         """
-        if labels.numel() and int(labels.max()) >= len(self.maps):
-            raise UserError(
-                f'the calibration has {len(self.maps)} classes, but a prediction has the label '
-                f'{int(labels.max())}. Fix: use the calibration of this model'
-            )
         return self._map(scores[:, None], labels)[:, 0]
 
     def columns(self, scores: Tensor) -> Tensor:
         """(n, C) probabilities of an (n, C) table of scores; see :meth:`probabilities`."""
-        if scores.size(1) != len(self.maps):
-            raise UserError(
-                f'the calibration has {len(self.maps)} classes, but the model {scores.size(1)}. '
-                'Fix: use the calibration of this model'
-            )
         labels = torch.arange(len(self.maps), device=scores.device)
         return self._map(scores.T, labels).T
 

@@ -5,6 +5,7 @@ from functools import partial
 from mmdet.datasets import CocoDataset, LVISV1Dataset
 from mmdet.datasets.api_wrappers import COCO
 from mmengine.logging import print_log
+from mmengine.registry import Registry
 
 from mmrank.datasets.checks.coco_images import refuse_other_size
 from mmrank.datasets.checks.coco_inspect import inspect_coco
@@ -78,23 +79,49 @@ class LVISDataset(CheckedCocoDataset):
         return info
 
 
+def coco_class(data_type: object, registry: Registry) -> type | None:
+    """The class of a config's data set if it reads COCO's detection files, else None."""
+    own = {f'mmrank.{x.__name__}': x for x in (CheckedCocoDataset, LVISDataset)}
+    found = own.get(data_type) or (
+        registry.get(data_type) if isinstance(data_type, str) else data_type
+    )
+    if not isinstance(found, type) or not issubclass(found, CocoDataset):
+        return None
+    # A subclass that reads files its own way (panoptic, captions) has its own format.
+    is_coco = issubclass(found, CheckedCocoDataset) or all(
+        getattr(found, name) is getattr(CocoDataset, name)
+        for name in ('load_data_list', 'parse_data_info')
+    )
+    return found if is_coco else None
+
+
+def inspect_options(dataset: CocoDataset) -> dict:
+    """How :func:`inspect_coco` looks at the file of a data set; no folder of remote images."""
+    filters = {} if dataset.test_mode else dataset.filter_cfg or {}
+    is_local = (dataset.backend_args or {}).get('backend', 'local') == 'local'
+    is_local = is_local and '://' not in dataset.ann_file
+    return dict(
+        image_dir=(dataset.data_prefix.get('img') or dataset.data_root or '.')
+        if is_local
+        else None,
+        classes=dataset.metainfo['classes'],
+        skip_empty_images=bool(filters.get('filter_empty_gt')),
+        min_size=filters.get('min_size', 0),
+        federated=getattr(dataset, 'federated', False),
+    )
+
+
 def _load_checked(path: str, dataset: CheckedCocoDataset) -> COCO:
     """Read, check and index the annotation file of ``dataset``."""
     document = read_coco_json(path)
-    filters = dataset.filter_cfg or {}
-    is_local = (dataset.backend_args or {}).get('backend', 'local') == 'local'
     report = inspect_coco(
         document,
         dataset.ann_file,
-        dataset.data_prefix.get('img') if is_local else None,
-        classes=dataset.metainfo['classes'],
-        skip_empty_images=(not dataset.test_mode and filters.get('filter_empty_gt', False)),
-        min_size=0 if dataset.test_mode else filters.get('min_size', 0),
         require_annotations=not dataset.test_mode,
-        federated=dataset.federated,
         require_masks=any(
             getattr(step, 'with_mask', False) for step in dataset.pipeline.transforms
         ),
+        **inspect_options(dataset),
     )
     report.raise_if_bad()
     if report.warnings:

@@ -20,7 +20,6 @@ from mmrank.functional.metrics.retrieval.metrics import retrieval_curves as retr
 from mmrank.functional.metrics.retrieval.metrics import retrieval_metrics as retrieval_metrics
 from mmrank.losses.auc.auc import auc_loss as auc_loss
 from mmrank.losses.contrastive.grad_cache import grad_cache as grad_cache
-from mmrank.losses.contrastive.info_nce import info_nce_loss as info_nce_loss
 from mmrank.losses.contrastive.sogclr import global_contrastive_loss as global_contrastive_loss
 from mmrank.losses.lists import split_lists as split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum as pairwise_surrogate_sum
@@ -35,14 +34,11 @@ from mmrank.losses.ranking.dr_loss import dr_loss as dr_loss
 from mmrank.losses.ranking.listwise_ap import listwise_ap_loss as listwise_ap_loss
 from mmrank.losses.ranking.rank_sort import rank_sort_loss as rank_sort_loss
 from mmrank.losses.ranking.smooth_ap import smooth_ap_loss as smooth_ap_loss
-from mmrank.losses.ranking.soprc import semi_variance as semi_variance
 from mmrank.losses.ranking.soprc import soprc_loss as soprc_loss
 from mmrank.losses.ranking.stable_ap import stable_ap_loss as stable_ap_loss
 from mmrank.losses.retrieval.hierarchical import hap_loss as hap_loss
 from mmrank.losses.retrieval.hierarchical import ndcg_loss as ndcg_loss
 from mmrank.losses.retrieval.recall_at_k import recall_at_k_loss as recall_at_k_loss
-from mmrank.losses.two_tower.in_batch import in_batch_loss as in_batch_loss
-from mmrank.losses.two_tower.labelled_pairs import labelled_pair_loss as labelled_pair_loss
 from mmrank.losses.two_tower.pointwise import Pointwise as Pointwise
 from mmrank.losses.unit_rows import unit_rows as unit_rows
 from mmrank.state.score_vector import interpolate_scores as interpolate_scores

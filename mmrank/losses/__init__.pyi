@@ -8,7 +8,6 @@ from .base import RankingLoss as RankingLoss
 from .base import StatelessRankingLoss as StatelessRankingLoss
 from .contrastive.base import ContrastiveLoss as ContrastiveLoss
 from .contrastive.clip import CLIPLoss as CLIPLoss
-from .contrastive.clip import IndividualCLIPLoss as IndividualCLIPLoss
 from .contrastive.cyclip import CyCLIPLoss as CyCLIPLoss
 from .contrastive.decorrelation import BarlowTwinsLoss as BarlowTwinsLoss
 from .contrastive.decorrelation import VICRegLoss as VICRegLoss
@@ -40,7 +39,6 @@ from .protocols import HasDiagnostics as HasDiagnostics
 from .protocols import HasLogitCentre as HasLogitCentre
 from .protocols import KeepsSampleState as KeepsSampleState
 from .protocols import Reweights as Reweights
-from .protocols import ShiftsLogits as ShiftsLogits
 from .protocols import TakesBoxValues as TakesBoxValues
 from .protocols import TakesClassCounts as TakesClassCounts
 from .protocols import TakesClassLabels as TakesClassLabels

@@ -8,30 +8,28 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_count, check_not_negative, one_of
+from mmrank.checks import check_count, one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.groups import check_groups, entries_of_groups
 from mmrank.losses.heads import BoxHeadHooks, box_values
 from mmrank.losses.lists import RankedLists, columns_of, labelled_entries, ranked_lists
-from mmrank.losses.options import NamedSettings
+from mmrank.losses.options import ScopedLoss
 from mmrank.tensors import is_first_batch
 
 #: How much the IoU of a box counts where ``quality`` is None and a head passes it.
 GRADED = 0.9
 
 
-class HeadLoss(BoxHeadHooks, NamedSettings):
+class HeadLoss(BoxHeadHooks, ScopedLoss):
     """Base of losses of one-vs-all scores, which rank them or score each.
 
     Subclasses implement :meth:`loss_of_lists` and :meth:`loss_of_groups`.
 
     Args:
         num_classes: Number of classes C, checked against the scores.
-        scope: ``global``: in distributed training the scores of all ranks form one batch, exactly
-            as in a single process. ``local``: each rank has its own.
-        loss_weight: Factor of the whole loss.
+        **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
 
     Attributes:
         diagnostics: Detached scalars of the last forward by name, for ``RankingMonitorHook``.
@@ -51,23 +49,13 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
     #: The loss that the refusal of a retrieval batch names.
     for_retrieval = 'StableAPLoss'
 
-    def __init__(
-        self,
-        num_classes: int | None = None,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
-        use_sigmoid: bool = True,
-    ) -> None:
-        super().__init__(use_sigmoid)
-        one_of('scope', scope, ('global', 'local'))
-        check_not_negative(loss_weight=loss_weight)
+    def __init__(self, num_classes: int | None = None, **kwargs) -> None:
+        super().__init__(**kwargs)
         if num_classes is not None:
             check_count('num_classes', num_classes)
         # Not num_classes: mmdet's NumClassCheckHook takes what has that for a head of objects, and
         # an RPN has one class.
         self.num_columns = num_classes
-        self.scope = scope
-        self.loss_weight = loss_weight
         self.diagnostics: dict[str, Tensor] = {}
 
     def forward(
@@ -228,10 +216,8 @@ class RankingLoss(HeadLoss):
     Args:
         num_classes: Number of classes C, checked against the scores.
         mode: ``flatten``: all classes in one ranking, every score counts once per class.
-            ``per_class``: one ranking per class.
+            ``per_class``: one ranking per class; the loss is their mean over those with a positive.
         activation: ``none`` ranks raw logits, ``sigmoid`` scores in (0, 1).
-        reduction: How the rankings of ``per_class`` are put together: ``mean`` over the classes
-            that have a positive, or ``sum``.
         **kwargs: ``scope`` and ``loss_weight`` of :class:`mmrank.losses.HeadLoss`.
 
     Attributes:
@@ -260,16 +246,13 @@ class RankingLoss(HeadLoss):
         num_classes: int | None = None,
         mode: str = 'flatten',
         activation: str = 'none',
-        reduction: str = 'mean',
         **kwargs,
     ) -> None:
         super().__init__(num_classes, **kwargs)
         one_of('mode', mode, ('flatten', 'per_class'))
-        one_of('reduction', reduction, ('mean', 'sum'))
         one_of('activation', activation, ('none', 'sigmoid'))
         self.mode = mode
         self.activation = activation
-        self.reduction = reduction
 
     def loss_of_lists(self, *entries, **options) -> Tensor | dict[str, Tensor]:
         return self._loss([self.ranked_lists(*entries, **options)])
@@ -306,9 +289,8 @@ class RankingLoss(HeadLoss):
         raise NotImplementedError
 
     def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
-        """Sum of (L,) losses, or their mean over the (L,) bool lists that count."""
-        total = losses.sum()
-        return total / counted.sum().clamp(min=1) if self.reduction == 'mean' else total
+        """Mean of (L,) losses over the (L,) bool lists that count."""
+        return losses.sum() / counted.sum().clamp(min=1)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
@@ -366,7 +348,7 @@ class StatelessRankingLoss(RankingLoss):
         return {}
 
     def counted(self, lists: RankedLists) -> Tensor:
-        """(L,) bool, the lists that ``reduction='mean'`` divides by."""
+        """(L,) bool, the lists that the mean divides by."""
         return lists.has_positive
 
 

@@ -14,7 +14,7 @@ from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.options import NamedSettings
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.unit_rows import unit_rows
-from mmrank.tensors import check_floats, check_tensors, refuse_nan, refuse_swapped
+from mmrank.tensors import at_least_float32, check_floats, check_tensors, refuse_nan, refuse_swapped
 
 #: Batches without a positive before the warning.
 _WATCHED = 10
@@ -54,12 +54,6 @@ def _levels(name: str, labels: Tensor) -> Tensor:
     """(L, n) classes of each level, from coarse to fine, of (n,) or (n, L) labels."""
     labels = _class_numbers(name, labels)
     return labels.t() if labels.dim() == 2 else labels[None]
-
-
-def _largest_entry(x: Tensor) -> Tensor:
-    """Scalar float64, the largest absolute value; read in one pass."""
-    low, high = x.detach().aminmax()
-    return torch.maximum(high, -low).double()
 
 
 @dataclass
@@ -135,33 +129,10 @@ class EmbeddingBatch:
         return cls(embeddings, labels, embeddings, labels, itself)
 
     def scores(self) -> Tensor:
-        """(Q, G) inner products, at least in float32.
-
-        ValueError, on a GPU a device-side assertion, if finite embeddings are so long that inf -
-        inf may come up among the products.
-        """
-        dtype = torch.promote_types(self.queries.dtype, torch.float32)
-        self._refuse_overflow(dtype)
+        """(Q, G) inner products, at least in float32."""
         # Autocast would put the product into half precision, where close cosines tie.
         with torch.autocast(self.queries.device.type, enabled=False):
-            return self.queries.to(dtype) @ self.gallery.to(dtype).t()
-
-    def _refuse_overflow(self, dtype: torch.dtype) -> None:
-        if not (self.queries.numel() and self.gallery.numel()):
-            return
-        longest = _largest_entry(self.queries)
-        other = longest if self.gallery is self.queries else _largest_entry(self.gallery)
-        product = longest * other * self.queries.size(1)
-        # A step that overflows in half precision gives infinite embeddings. They make the loss NaN,
-        # which a gradient scaler sees.
-        is_infinite = ~(longest.isfinite() & other.isfinite())
-        fits = is_infinite | (product < torch.finfo(dtype).max)
-        if violated(fits, 'inner products of the embeddings overflow. Fix: embeddings of length 1'):
-            raise UserError(
-                f'inner products of embeddings with entries up to {longest.item():.3g} and '
-                f'{other.item():.3g} overflow {dtype}. Fix: embeddings of length 1, as by '
-                'mmrank.EmbeddingLoss(loss)(embeddings, classes)'
-            )
+            return at_least_float32(self.queries) @ at_least_float32(self.gallery).t()
 
     def is_positive(self) -> Tensor:
         """(Q, G) bool: of the query's class, but not its own image."""

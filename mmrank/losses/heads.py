@@ -67,8 +67,8 @@ class BoxHeadHooks(nn.Module):
     _warned_of_low_scores = False
     _knows_its_head = False
 
-    def __init__(self, use_sigmoid: bool = True) -> None:
-        super().__init__()
+    def __init__(self, use_sigmoid: bool = True, **kwargs) -> None:
+        super().__init__(**kwargs)
         _refuse_stock_head(self)
         if not use_sigmoid:
             raise UserError(
@@ -143,28 +143,6 @@ class BoxHeadHooks(nn.Module):
             return None
         mean = self.mean_positive.mean
         return mean.logit(1e-6) if self.activation == 'sigmoid' else mean
-
-    @torch.no_grad()
-    def shift_logits(self, offset: Tensor) -> None:
-        """Move the state with the raw scores of a model, to which (1,) or (C,) numbers are added.
-
-        A loss with a :meth:`logit_centre` keeps numbers in units of the scores, which follow when
-        the centre moves into the bias of the layer.
-        """
-        # With a sigmoid the mean of the moved scores is not known; the score of their centre takes
-        # its place.
-        if hasattr(self, 'mean_positive'):
-            mean = self.mean_positive.mean
-            mean.copy_(self._shifted(mean, offset))
-
-    def _shifted(self, scores: Tensor, offset: Tensor) -> Tensor:
-        """Activated scores after their raw scores have moved."""
-        offset = offset.to(scores)
-        if offset.numel() != scores.numel():
-            offset = offset.mean()  # one state for all classes
-        if self.activation == 'sigmoid':
-            return (scores.logit(1e-6) + offset).sigmoid()
-        return scores + offset
 
     def _warn_of_low_scores(self, scores: Tensor) -> None:
         """Warn, once, where a threshold would drop every box of a batch."""

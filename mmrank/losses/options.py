@@ -11,6 +11,7 @@ from reprlib import Repr
 
 from torch import Tensor, nn
 
+from mmrank.checks import check_not_negative, one_of
 from mmrank.errors import UserTypeError
 from mmrank.retired import retired_setting
 
@@ -148,3 +149,20 @@ def _parameters(classes: Sequence[type]) -> list[inspect.Parameter]:
     taken = {p.name for p in own} | {*classes[at].__dict__.get('fixed_settings', ())}
     of_bases = [p for p in _parameters(classes[at + 1 :]) if p.name not in taken]
     return [*own, *(p.replace(kind=p.KEYWORD_ONLY) for p in of_bases)]
+
+
+class ScopedLoss(NamedSettings):
+    """Base of losses of the scores or embeddings of a batch.
+
+    Args:
+        scope: ``global``: in distributed training the batches of all ranks are one, exactly as in a
+            single process. ``local``: each rank has its own.
+        loss_weight: Factor of the whole loss, >= 0.
+    """
+
+    def __init__(self, scope: str = 'global', loss_weight: float = 1.0) -> None:
+        super().__init__()
+        one_of('scope', scope, ('global', 'local'))
+        check_not_negative(loss_weight=loss_weight)
+        self.scope = scope
+        self.loss_weight = loss_weight

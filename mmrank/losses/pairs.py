@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import Function, can_sync, is_compiling, once_differentiable
-from mmrank.tensors import check_floats, clamp_infinite
+from mmrank.tensors import at_least_float32, check_floats, clamp_infinite
 
 from .pairs_fast import Places, blocks, look_up
 from .pairs_smooth import OneSidedHuber, Sums, Surrogate, matrix_gradient, matrix_sums
@@ -85,11 +85,10 @@ def _intervals_of(pos: Tensor, pos_mask: Tensor, tau: float) -> _Intervals:
     return _Intervals(margin, thresholds, centre, covered, anchors, p, 1 - p + top, edges)
 
 
-def moments(intervals: _Intervals, neg: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+def _moments(intervals: _Intervals, neg: Tensor, neg_mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """(L, N) intervals of the negatives, and (3, L, K) sums of 1, u and u^2 of each interval.
 
-    A score of ``weight`` w counts as w scores. Interval 0, which lies below all windows, takes what
-    has the weight 0.
+    Interval 0, which lies below all windows, takes what is left out.
     """
     anchors = intervals.anchors
     # Backward reads these. Half precision is there to save memory: no more than the scores take,
@@ -106,30 +105,24 @@ def moments(intervals: _Intervals, neg: Tensor, weight: Tensor | None) -> tuple[
         t = clamp_infinite(scores.double())
         place = torch.empty_like(t, dtype=torch.int32) if is_short else places[rows, part]
         find(rows, scores, t, place)
-        counted = None if weight is None else weight[rows, part]
-        if counted is not None:
-            place *= counted.bool()
+        if neg_mask is not None:
+            place *= neg_mask[rows, part]
         if is_short:
             places[rows, part] = place
         u = t.sub_(intervals.centre[rows])
         if has_anchors:
             u = u.div_(intervals.tau).sub_(look_up(anchors[rows], place))
-        number = u.new_ones(1, 1).expand_as(u)
-        first = u
-        if counted is not None and counted.dtype != torch.bool:
-            number = counted.double()
-            first = u * number
         place = place.long()
-        found[0, rows].scatter_add_(1, place, number)
-        found[1, rows].scatter_add_(1, place, first)
-        found[2, rows].scatter_add_(1, place, first.mul_(u))
+        found[0, rows].scatter_add_(1, place, u.new_ones(1, 1).expand_as(u))
+        found[1, rows].scatter_add_(1, place, u)
+        found[2, rows].scatter_add_(1, place, u.square_())
     if not has_anchors:
         found[1] /= intervals.tau
         found[2] /= intervals.tau**2
     return places, found
 
 
-def totals(intervals: _Intervals, moments: Tensor) -> tuple[Tensor, Tensor]:
+def _totals(intervals: _Intervals, moments: Tensor) -> tuple[Tensor, Tensor]:
     """(L, P) sums over the negatives and their slopes by the positives; any number at padding."""
     tau, _, _, covered, anchors, p, q, edges = intervals
     # Below the lowest threshold nothing counts, whatever is in there.
@@ -166,15 +159,15 @@ def _coefficients(intervals: _Intervals, grad: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _interval_sums(
-    surrogate: Surrogate, pos: Tensor, pos_mask: Tensor, neg: Tensor, weight: Tensor | None, **_
+    surrogate: Surrogate, pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, **_
 ) -> Sums:
     """See :func:`mmrank.losses.pairs_smooth.matrix_sums`; values and slopes come together."""
     # NaN has no place on the line: it stays out, and makes NaN of its own sum and, as in the
     # matrix, of the gradient of every negative of its list.
     nan = torch.where(pos.isnan() & pos_mask, torch.nan, 0.0)
     intervals = _intervals_of(pos, pos_mask & ~pos.isnan(), surrogate.tau)
-    places, found = moments(intervals, neg, weight)
-    total, slope = totals(intervals, found)
+    places, found = _moments(intervals, neg, neg_mask)
+    total, slope = _totals(intervals, found)
     return total + nan, slope + nan, (places, nan, *intervals)
 
 
@@ -182,7 +175,7 @@ def _interval_gradient(
     _: Surrogate,
     grad: Tensor,
     neg: Tensor,
-    weight: Tensor | None,
+    _neg_mask: Tensor | None,
     places: Tensor,
     nan: Tensor,
     *saved: Tensor,
@@ -199,8 +192,6 @@ def _interval_gradient(
         slope -= intervals.centre[rows]
         slope *= look_up(by_y[rows], place)
         slope += look_up(constant[rows], place)
-        if weight is not None and weight.dtype != torch.bool:
-            slope *= weight[rows, part]
         out[rows, part] = slope
     return out
 
@@ -233,10 +224,10 @@ def _fastest_way(surrogate: Surrogate, pos_mask: Tensor, width: int) -> _Way:
 
 class _PairSum(Function):
     @staticmethod
-    def forward(ctx, pos, neg, pos_mask, weight, surrogate, group):
+    def forward(ctx, pos, neg, pos_mask, neg_mask, surrogate, group):
         way = _fastest_way(surrogate, pos_mask, neg.size(1))
         slopes = is_compiling() or any(ctx.needs_input_grad[:2])
-        total, slope, saved = way.sums(surrogate, pos, pos_mask, neg, weight, slopes=slopes)
+        total, slope, saved = way.sums(surrogate, pos, pos_mask, neg, neg_mask, slopes=slopes)
         if group is not None:
             # Sums over negatives add up over the ranks that hold them.
             both = torch.stack([total, slope])
@@ -244,19 +235,19 @@ class _PairSum(Function):
             total, slope = both
         ctx.surrogate = surrogate
         ctx.way = way
-        ctx.save_for_backward(pos, neg, pos_mask, slope, weight, *saved)
+        ctx.save_for_backward(pos, neg, pos_mask, slope, neg_mask, *saved)
         return torch.where(pos_mask, total, 0)
 
     @staticmethod
     @once_differentiable('pairwise_surrogate_sum')
     def backward(ctx, grad):
-        pos, neg, pos_mask, slope, weight, *saved = ctx.saved_tensors
+        pos, neg, pos_mask, slope, neg_mask, *saved = ctx.saved_tensors
         grad = torch.where(pos_mask, grad, 0)
         grad_pos = grad_neg = None
         if ctx.needs_input_grad[0]:
             grad_pos = torch.where(pos_mask, grad * slope, 0).to(pos.dtype)
         if ctx.needs_input_grad[1]:
-            grad_neg = ctx.way.gradient(ctx.surrogate, grad, neg, weight, *saved)
+            grad_neg = ctx.way.gradient(ctx.surrogate, grad, neg, neg_mask, *saved)
         return grad_pos, grad_neg, None, None, None, None
 
 
@@ -279,8 +270,7 @@ def pairwise_surrogate_sum(
         neg: (L, N) float scores, any strides.
         surrogate: The pair surrogate l.
         pos_mask: (L, P) bool, False for padding. None: no padding.
-        neg_mask: (L, N) bool, True at the negatives; or floats >= 0: a score of weight w counts as
-            w negatives, and the weights get no gradient. None: all scores are negatives.
+        neg_mask: (L, N) bool, True at the negatives. None: all scores are.
         group: Process group over which the negatives are spread: every rank passes the same ``pos``
             and its own ``neg``, and receives the sums over all and the gradient of its own.
 
@@ -316,9 +306,10 @@ def pairwise_surrogate_sum(
 
 def count_above(
     pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, delta: float, group=None
-) -> tuple[Tensor, _Way, tuple[Tensor, ...]]:
-    """(L, P) float64 ``sum_j H(t_j - s_i)``, 0 at padding, and what :func:`spread_above` needs.
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """(L, P) float64 ``sum_j H(t_j - s_i)``, 0 at padding, and a function that spreads weights.
 
+    It gives (L, N) ``sum_i w_i H(t_j - s_i)``, at least float32, of (L, P) weights w, 0 at padding.
     The step ``H(x) = clamp(x/(2 delta) + 1/2, 0, 1)`` is, up to a factor and a shift, the slope of
     the one-sided Huber of margin ``2 delta``: ``H(t - s) = -delta l'(s + delta - t)``.
     """
@@ -329,13 +320,9 @@ def count_above(
     count = -delta * slope
     if group is not None:
         dist.all_reduce(count, group=group)
+
+    def spread(weight: Tensor) -> Tensor:
+        return way.gradient(surrogate, delta * weight, at_least_float32(neg), neg_mask, *saved)
+
     # Rounding may leave -1e-17 where the count is 0.
-    return torch.where(pos_mask, count.clamp(min=0), 0), way, (neg_mask, *saved)
-
-
-def spread_above(weight: Tensor, neg: Tensor, delta: float, way: _Way, *saved: Tensor) -> Tensor:
-    """(L, N) ``sum_i w_i H(t_j - s_i)`` of (L, P) weights, 0 at padding, in the scores' dtype.
-
-    ``neg`` and ``delta`` are those of :func:`count_above`, which returned the rest.
-    """
-    return way.gradient(OneSidedHuber(2 * delta), delta * weight, neg, *saved)
+    return torch.where(pos_mask, count.clamp(min=0), 0), spread

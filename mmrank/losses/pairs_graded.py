@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.autograd import Function, can_sync, once_differentiable, violated
+from mmrank.autograd import can_sync, given_gradient, violated
 from mmrank.errors import UserError
 from mmrank.tensors import clamp_infinite, column_blocks
 
@@ -57,30 +57,6 @@ def graded_pairs(
         yield rows, gaps, scores[:, rows, None] - scores[:, None]
 
 
-class _GradedPairSum(Function):
-    @staticmethod
-    def forward(ctx, pos, mask, grade, weight, surrogate):
-        sums = torch.zeros_like(weight)
-        slope = torch.zeros_like(weight)
-        for rows, gaps, x in graded_pairs(pos, mask, grade):
-            change = torch.empty_like(x)
-            sums[:, rows] = cast(Tensor, surrogate.terms(x, True, change)).mul_(gaps).sum(2)
-            change *= gaps
-            own = weight[:, rows]
-            slope[:, rows] += own * change.sum(2)
-            slope -= torch.bmm(own.unsqueeze(1), change).squeeze(1)
-        ctx.save_for_backward(pos, slope.mul_(surrogate.slope_factor))
-        sums.mul_(surrogate.value_factor)
-        ctx.mark_non_differentiable(sums)
-        return (weight * sums).sum(1), sums
-
-    @staticmethod
-    @once_differentiable('graded_pair_sum')
-    def backward(ctx, grad, _):
-        pos, slope = ctx.saved_tensors
-        return (grad.unsqueeze(1) * slope).to(pos.dtype), None, None, None, None
-
-
 def graded_pair_sum(
     pos: Tensor, mask: Tensor, grade: Tensor, weight: Tensor, surrogate: Surrogate
 ) -> tuple[Tensor, Tensor]:
@@ -90,4 +66,16 @@ def graded_pair_sum(
     P) E have no gradient. ``grade`` and ``weight`` are (L, P) relevances u and weights w, float64,
     ``mask`` is False for padding, where the weight is 0.
     """
-    return _GradedPairSum.apply(pos, mask, grade, weight, surrogate)
+    with torch.no_grad():
+        sums = torch.zeros_like(weight)
+        slope = torch.zeros_like(weight)
+        for rows, gaps, x in graded_pairs(pos, mask, grade):
+            change = torch.empty_like(x)
+            sums[:, rows] = cast(Tensor, surrogate.terms(x, True, change)).mul_(gaps).sum(2)
+            change *= gaps
+            own = weight[:, rows]
+            slope[:, rows] += own * change.sum(2)
+            slope -= torch.bmm(own.unsqueeze(1), change).squeeze(1)
+        sums *= surrogate.value_factor
+        slope *= surrogate.slope_factor
+    return given_gradient((weight * sums).sum(1), (pos, slope)), sums

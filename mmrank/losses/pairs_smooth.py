@@ -187,26 +187,16 @@ def _blocks(
             yield rows, part, pos[rows].unsqueeze(2) - neg[rows, part].unsqueeze(1)
 
 
-def _times(terms: Tensor, weight: Tensor | None, rows: slice, part: slice) -> Tensor:
-    """(G, W, n) terms of pairs times the weights of the negatives, in place."""
-    if weight is None or weight.dtype == torch.bool:
-        return terms
-    return terms.mul_(weight[rows, part].unsqueeze(1))
-
-
 def matrix_sums(
     surrogate: Surrogate,
     pos: Tensor,
     pos_mask: Tensor,
     neg: Tensor,
-    weight: Tensor | None,
+    neg_mask: Tensor | None,
     values: bool = True,
     slopes: bool = True,
 ) -> Sums:
-    """Sums (0 without ``values``), slopes by ``pos`` (likewise) and what the gradient needs.
-
-    ``weight`` is (L, N), bool or floats: as how many negatives a score counts.
-    """
+    """Sums (0 without ``values``), slopes by ``pos`` (likewise) and what the gradient needs."""
     total = torch.zeros_like(pos, dtype=torch.float64)
     slope = torch.zeros_like(total)
     dtype = _pair_dtype(surrogate, pos, neg)
@@ -221,8 +211,7 @@ def matrix_sums(
         sums = total.new_zeros(2, *own.shape)
         if keeps:
             kept.append(own.new_empty(*own.shape, neg.size(1)))
-        own_weight = None if weight is None else weight[lists]
-        counted = None if weight is None else own_weight.bool()
+        counted = None if neg_mask is None else neg_mask[lists]
         for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted):
             change = None
             if keeps:
@@ -231,9 +220,9 @@ def matrix_sums(
                 change = torch.empty_like(x)
             value = surrogate.terms(x, values, change)
             if value is not None:
-                sums[0, rows] += _times(value, own_weight, rows, part).sum(2)
+                sums[0, rows] += value.sum(2)
             if change is not None:
-                sums[1, rows] += _times(change, own_weight, rows, part).sum(2)
+                sums[1, rows] += change.sum(2)
         total[lists] = torch.zeros_like(total[lists]).scatter(1, columns, sums[0])
         slope[lists] = torch.zeros_like(slope[lists]).scatter(1, columns, sums[1])
     total *= surrogate.value_factor
@@ -245,7 +234,7 @@ def matrix_gradient(
     surrogate: Surrogate,
     grad: Tensor,
     neg: Tensor,
-    weight: Tensor | None,
+    neg_mask: Tensor | None,
     pos: Tensor,
     pos_mask: Tensor,
     *kept: Tensor,
@@ -262,7 +251,7 @@ def matrix_gradient(
             continue
         own = torch.where(keep, pos[lists].gather(1, columns), 0).to(dtype)
         slopes = own.new_empty(len(own), neg.size(1))
-        counted = None if weight is None else weight[lists].bool()
+        counted = None if neg_mask is None else neg_mask[lists]
         for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted):
             change = torch.empty_like(x)
             surrogate.terms(x, False, change)
@@ -271,7 +260,5 @@ def matrix_gradient(
                 slopes[rows, part] = (up[rows].mT * change).sum(1)
             else:
                 slopes[rows, part] = torch.bmm(up[rows], change)[:, 0]
-        if weight is not None and weight.dtype != torch.bool:
-            slopes *= weight[lists]
         out[lists] = slopes.to(out.dtype)
     return out

@@ -77,18 +77,6 @@ class HasLogitCentre(Protocol):
 
 
 @runtime_checkable
-class ShiftsLogits(Protocol):
-    """Keeps its state right when a constant is added to the raw scores.
-
-    A stock model holds the centre of the scores in the bias of the last layer; that of a loss with
-    a ``logit_centre`` and without this cannot.
-    """
-
-    def shift_logits(self, offset: Any) -> None:
-        """Add an offset, (1,) or (C,), to what is in units of raw scores."""
-
-
-@runtime_checkable
 class HasDiagnostics(Protocol):
     """Has scalars for the log, which ``mmrank.RankingMonitorHook`` reads."""
 

@@ -17,7 +17,7 @@ from .heads import (
 from .multimodal import HuggingFaceTextEncoder, ImageTextDualEncoder, TextTransformer
 from .roi_heads import FederatedRoIHead, ListwiseBBoxHead
 from .selfsup import TwoViewPreprocessor
-from .two_tower import EmbeddingTower, MLPTower, SparseLinearTower, TwoTower
+from .two_tower import EmbeddingTower, SparseLinearTower, TwoTower
 
 __all__ = [
     'CalibratedModel',
@@ -32,7 +32,6 @@ __all__ = [
     'InBatchRetrievalHead',
     'ListwiseBBoxHead',
     'ListwiseHead',
-    'MLPTower',
     'OneVsRestHead',
     'RetrievalHead',
     'SmallConvNet',

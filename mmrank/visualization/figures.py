@@ -26,13 +26,6 @@ def shorten(name: str, length: int) -> str:
     return f'{name[: length - 1 - end]}…{name[-end:]}'
 
 
-def as_typed(figure: Figure) -> Figure:
-    """The figure with names as they are: no formula, and the number of what the font lacks."""
-    for text in figure.findobj(Text):
-        text.set(parse_math=False, text=_drawable(text.get_text()))
-    return figure
-
-
 def _drawable(text: str) -> str:
     known = get_font(findfont(FontProperties())).get_charmap()
     return ''.join(x if ord(x) in known or x == '\n' else ascii(x)[1:-1] for x in text)
@@ -104,12 +97,29 @@ def legend_above(figure: Figure, axis: Axes, columns: int) -> None:
     )
 
 
-def save(figure: Figure, path: str | os.PathLike, dpi: int = 130) -> Path:
-    """Write the figure as a small PNG; its folder is made if needed."""
-    pixels, small = BytesIO(), BytesIO()
-    figure.savefig(pixels, dpi=dpi, format='png')
-    # Few colours suffice for lines, at a third of the size.
-    image = Image.open(pixels).convert('RGB').quantize(_SAVED_COLOURS)
-    image.save(small, format='png', optimize=True)
-    write_atomically(small.getvalue(), path)
+def save(
+    figure: Figure,
+    path: str | os.PathLike,
+    dpi: int = 130,
+    *,
+    has_formulas: bool = False,
+    has_photos: bool = False,
+) -> Path:
+    """Write the figure as a PNG; its folder is made if needed.
+
+    Names are drawn as they are: ``$`` begins no formula, unless the figure ``has_formulas``, and
+    what the font lacks is its number. A figure without photos is small: of few colours.
+    """
+    for text in figure.findobj(Text) if not has_formulas else ():
+        if text.get_text():  # a label of an automatic tick is empty until it is drawn
+            text.set(parse_math=False, text=_drawable(text.get_text()))
+    written = BytesIO()
+    # A legend of several lines pushes the titles of a sheet beyond the edge.
+    figure.savefig(written, dpi=dpi, format='png', bbox_inches='tight' if has_photos else None)
+    if not has_photos:
+        # Few colours suffice for lines, at a third of the size.
+        image = Image.open(written).convert('RGB').quantize(_SAVED_COLOURS)
+        written = BytesIO()
+        image.save(written, format='png', optimize=True)
+    write_atomically(written.getvalue(), path)
     return Path(path)

@@ -4,6 +4,8 @@ from itertools import combinations, product
 
 import torch
 
+from mmrank.losses import InBatchLoss
+
 LABELS = torch.tensor([[1, 0, 1, 0], [0, 1, 1, 0], [1, 0, 0, 1]])
 SHAPE = tuple(LABELS.shape)
 PAIRS = [tuple(x) for x in LABELS.nonzero().tolist()]
@@ -52,11 +54,8 @@ def objective(scores, mode, pointwise, batch_size):
             weight = popularity - is_positive
         elif mode == 'pos_neg':
             weight = ratio * (1 - is_positive)
-        elif mode == 'in_batch':
-            weight = ratio * (popularity - is_positive)
         else:
-            # G.2, with the whole of O as the batch.
-            weight = OMEGA * (popularity - is_positive)
+            weight = ratio * (popularity - is_positive)
         total = total + weight * minus
     return total / (SHAPE[0] * SHAPE[1])
 
@@ -116,3 +115,10 @@ def indices(batch):
     """Rows and columns of a batch."""
     rows, cols = torch.tensor(batch).unbind(1)
     return rows, cols
+
+
+def in_batch_loss(scores, rows, cols, row_counts, col_counts, mode, **settings):
+    """The loss of pairs from their matrix of scores, the product of itself and the identity."""
+    loss = InBatchLoss(mode, **settings)
+    loss.counts.set_counts(row_counts, col_counts)
+    return loss(scores, torch.eye(len(cols), dtype=scores.dtype), rows, cols)

@@ -75,7 +75,6 @@ SETTINGS = {
         dict(frequency='counts', refined=True),
         dict(frequency='none'),
     ],
-    'IndividualCLIPLoss': [dict(PER_SAMPLE, tau=0.3)],
     'InfoNCELoss': [
         {},
         dict(bimodal=True, loss_weight=0.5, hardness_strength=9.0),

@@ -2,11 +2,8 @@
 
 import copy
 import importlib.util
-import os
 import pickle
 import re
-import subprocess
-import sys
 
 import adapter_models as models
 import pytest
@@ -26,7 +23,6 @@ from mmrank.losses import (
     StableAPLoss,
     VarifocalLoss,
 )
-from mmrank.state import GradientBalance
 
 transformers = pytest.importorskip('transformers')
 FIVE = transformers.__version__.startswith('5')
@@ -36,30 +32,6 @@ MARKS = dict.fromkeys(('Deimv2', 'ConditionalDetr', 'DabDetr', *GROUPED), LATER)
 MARKS['rfdetr'] = PACKAGE
 #: Part of these computes in float32 whatever one asks for.
 SINGLE = ['DFine', 'Deimv2', 'DabDetr', 'rfdetr']
-#: What a user without mmrank runs on saved weights. torch.export knows no detector of torchvision.
-EXPORT = """
-import sys
-sys.modules['mmrank'] = None
-import adapter_models as models
-import torch
-from torch.utils._pytree import tree_leaves
-images = models.batch()[0][:1]
-for kind in sys.argv[1:]:
-    saved, model = torch.load(f'{kind}.pt'), models.build(kind, seed=1)
-    model.load_state_dict(saved['weights'])
-    found = models.predict(kind, model, images)[0]['scores']
-    torch.testing.assert_close(found, saved['found'], rtol=1e-4, atol=1e-4)
-    if kind in models.TORCHVISION:
-        found, expected = torch.jit.script(model)([*images])[1], model([*images])
-    else:
-        network = model.model if kind == 'rfdetr' else model
-        if kind == 'rfdetr':
-            network.export()
-        found = torch.export.export(network, (images,)).module()(images)
-        expected = network(images)
-    torch.testing.assert_close(tree_leaves(found), tree_leaves(expected))
-    print(kind)
-"""
 #: One for each way in which the adapters reach a loss; the others share their code.
 FAST = ['RetinaNet', 'FasterRCNN', 'RTDetr', 'DeformableDetr', 'LwDetr']
 
@@ -248,21 +220,6 @@ def test_trains_predicts_is_saved_and_leaves(kind):
     assert run(kind, left.train()).total.isfinite()
 
 
-@pytest.mark.slow
-def test_trained_weights_are_exported_without_mmrank(tmp_path):
-    kinds = [x for x in KINDS if x not in MARKS or not MARKS[x].args[0]]
-    images = batch()[0][:1]
-    for kind in kinds:
-        model = models.train(kind, ranked(kind), 2)
-        saved = dict(found=models.predict(kind, model, images)[0]['scores'])
-        saved['weights'] = remove_ranking_loss(model).state_dict()
-        torch.save(saved, tmp_path / f'{kind}.pt')
-    command = [sys.executable, '-c', EXPORT, *kinds]
-    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
-    assert done.stdout.split() == kinds, done.stderr[-2000:]
-
-
 # A score of FCOS is the root of that of the class times that of the place.
 @all_of([kind for kind in KINDS if kind != 'FCOS'], FAST)
 def test_the_mean_positive_is_shown_as_half(kind):
@@ -288,20 +245,6 @@ def test_the_blocks_of_the_page(kind, capsys):
     (block,) = [x for x in blocks(page, 'python') if f'= {name}' in x or f'.{name}' in x]
     exec(block.replace(name, own, 1).replace('range(20)', 'range(2)'), {})
     assert len(capsys.readouterr().out.splitlines()) == 2
-
-
-@pytest.mark.slow
-@every
-def test_overfits_one_batch(kind):
-    steps = 300 if kind in ('rfdetr', *GROUPED) else 200
-    # The queries of these see 2 x 2 pixels; DAB-DETR's own loss has 0.5 after 400 steps.
-    steps = {'ConditionalDetr': 400, 'DabDetr': 800, 'LwDetr': 600, 'RfDetr': 600}.get(kind, steps)
-    lr = {**dict.fromkeys(DENOISING, 4e-3), **dict.fromkeys(TORCHVISION, 3e-3), 'rfdetr': 1e-3}
-    lr['DabDetr'] = 3e-3
-    # With quality=0 RF-DETR has 0.67 here; its own loss, which knows the IoU, has 1.
-    loss = StableAPLoss(quality=0.9 if kind in ('rfdetr', 'RfDetr', 'DabDetr') else 0)
-    model = models.train(kind, ranked(kind, loss, dropout=0.0), steps, lr.get(kind, 2e-3))
-    assert models.average_precision(kind, model, *batch()) >= 0.9
 
 
 def _step(rank, kind, own):
@@ -365,42 +308,6 @@ def test_messages(kind):
     with pytest.raises(UserError, match='has a ranking loss already'):
         use_ranking_loss(use_ranking_loss(model, StableAPLoss()), StableAPLoss())
     assert remove_ranking_loss(model).state_dict().keys() == keys
-
-
-@all_of([kind for kind in KINDS if kind != 'rfdetr'], FAST)
-def test_the_class_part_is_balanced_by_gradients(kind):
-    """The class losses alone are scaled, by one factor that the measurement says."""
-    model = ranked(kind)
-    twin = use_ranking_loss(build(kind), StableAPLoss(), balance_gradients=0.5)
-    keys = {key for key in twin.state_dict() if 'gradient_balance' in key}
-    assert {key.rpartition('.')[2] for key in keys} == {'mean', 'num_updates', 'steps'}
-    with torch.no_grad():
-        # The boxes of a DETR begin at a layer of zeros, through which no gradient passes.
-        for name, parameter in model.named_parameters():
-            parameter += 0.01 * torch.linspace(-1, 1, parameter.numel()).reshape(parameter.shape)
-            twin.get_parameter(name).copy_(parameter)
-    plain = run(kind, model)
-    balanced = run(kind, twin)
-    (balance,) = (x for x in twin.modules() if isinstance(x, GradientBalance))
-    assert balance.num_updates == 1
-    factor = balance.current()
-    assert factor != 1
-    by_hand = plain.total.detach().clone()
-    for name, value in plain.parts.items():
-        if name in class_parts(kind, plain.parts):
-            by_hand += (factor - 1) * value.detach()
-    torch.testing.assert_close(balanced.total.detach(), by_hand, rtol=1e-4, atol=0)
-    remove_ranking_loss(twin)
-    assert not any('gradient_balance' in key for key in twin.state_dict())
-    with pytest.raises(ValueError, match='balance_boxes=True the box part. Fix'):
-        use_ranking_loss(build(kind), StableAPLoss(), balance_boxes=True, balance_gradients=0.5)
-
-
-def class_parts(kind, parts):
-    """Names of the class losses."""
-    if kind in TORCHVISION:
-        return {key_of(kind, 'all')}
-    return {name for name in parts if name.startswith(('loss_ranking', 'loss_ce'))}
 
 
 @all_of(KINDS, FAST)

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 from forked_processes import run_script
-from image_archives import encoded, write_zip
+from image_files import encoded, write_files
 from mmengine.dataset import default_collate
 from mmengine.registry import DATASETS
 
@@ -165,10 +165,10 @@ def test_converter_of_classes(tmp_path):
         for name in ('ship', 'cat')
         for i in range(number)
     ]
-    archive = write_zip(tmp_path / 'images.zip', members)
+    source = write_files(tmp_path / 'images', members)
     out = tmp_path / 'out'
     options = ['--size', 4, '--per-class', 6, '--imbalance', 3]
-    done = convert(archive, out, *options, '--val-per-class', 2)
+    done = convert(source, out, *options, '--val-per-class', 2)
     assert done.returncode == 0, done.stderr
     data = build(out, label_key='label', test_mode=True)
     assert [x['gt_label'] for x in data] == [0] * 6 + [1] * 2
@@ -179,7 +179,7 @@ def test_converter_of_classes(tmp_path):
     assert cv2.imread(data[0]['img_path']).shape == (4, 4, 3)
     for part in ('val', 'test'):
         assert len(build(out, ann_file=f'{part}.jsonl', unit='image')) == 4
-    done = convert(archive, out, '--per-class', 9, '--val-per-class', 2)
+    done = convert(source, out, '--per-class', 9, '--val-per-class', 2)
     assert done.returncode == 2
     assert 'lower --per-class' in done.stderr
 

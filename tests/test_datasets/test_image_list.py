@@ -67,7 +67,7 @@ def test_inaturalist(tmp_path):
 @pytest.mark.parametrize(
     ('content', 'message'),
     [
-        ('[', 'train.json is cut off'),
+        ('[', 'bytes, is cut off or damaged'),
         (json.dumps(dict(images=[])), "KeyError: 'annotations'"),
         (json.dumps(inaturalist([1, 2], [(1, 7)])), 'needs exactly one'),
         (json.dumps(inaturalist([1], [(1, 7), (1, 8)])), 'needs exactly one'),

@@ -1,5 +1,6 @@
 """Retrieval data sets: the benchmarks' lists, Omniglot and a user's own class folders."""
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -228,7 +229,8 @@ def test_real_omniglot(tmp_path):
     if not archive.is_file():
         pytest.skip('needs ../shared/data/omniglot')
     tool = ROOT / 'tools/dataset_converters/omniglot.py'
-    done = run_script(tool, archive, tmp_path)
+    shutil.unpack_archive(archive, tmp_path / 'source')
+    done = run_script(tool, tmp_path / 'source', tmp_path)
     assert done.returncode == 0, done.stderr
     dataset = build('Omniglot', tmp_path, alphabets=('Korean', 'Latin'))
     assert len(dataset.metainfo['classes']) == 66

@@ -14,7 +14,6 @@ from mmrank.datasets import InteractionDataset
 from mmrank.datasets.samplers import (
     ClassPairSampler,
     InBatchPairSampler,
-    MultiLabelPositiveSampler,
     PKSampler,
     PositiveRateSampler,
 )
@@ -24,7 +23,8 @@ from mmrank.registry import DATA_SAMPLERS
 def classes_of(sizes):
     """Items of classes of these sizes, mixed."""
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    return Labels(np.random.default_rng(0).permutation(labels).tolist(), ('rest', 'bird'))
+    names = [str(i) for i in range(len(sizes))]
+    return Labels(np.random.default_rng(0).permutation(labels).tolist(), names)
 
 
 def binary(num_positives, num_negatives):
@@ -78,14 +78,6 @@ def test_frequencies_of_classes_and_images():
     np.testing.assert_allclose(within, 1, atol=0.25)
 
 
-def multi_label():
-    """60 items of 3 classes, a rare, a middle and a common one."""
-    rng = np.random.default_rng(1)
-    has = rng.random((60, 3)) < [0.1, 0.3, 0.5]
-    labels = [np.flatnonzero(row).tolist() for row in has]
-    return Labels(labels, ('rare', 'middle', 'common')), has
-
-
 @given(
     sizes=st.tuples(st.integers(1, 20), st.integers(1, 40)),
     counts=st.tuples(st.integers(1, 8), st.integers(1, 8)),
@@ -119,41 +111,6 @@ def test_all_images_come_in_turn():
     assert all(len(set(positives)) == 9 for positives in rounds.tolist())
     # The one that is left out is not always the same.
     assert len({tuple(sorted(positives)) for positives in rounds.tolist()}) > 4
-
-
-@pytest.mark.parametrize('num_positives', [1, 3])
-def test_each_class_has_its_positives(num_positives):
-    dataset, has = multi_label()
-    sampler = MultiLabelPositiveSampler(dataset, batch_size=15, num_positives=num_positives, seed=0)
-    totals = np.zeros(3)
-    count = 60
-    for number in range(count):
-        batch = sampler.global_batch(number)
-        assert len(set(batch.tolist())) == 15
-        found = has[batch].sum(0)
-        assert (found >= num_positives).all()
-        totals += found
-    # The rarest class gets what it asks for, but for company of others.
-    assert totals[0] / count < num_positives + 1
-    # More than a random batch would have, and the rest has no class.
-    assert totals[0] > count * min(num_positives, 15 * has[:, 0].mean() - 0.5)
-    blank = ~has[sampler.global_batch(0)].any(1)
-    assert blank.sum() >= 15 - 3 * num_positives
-
-
-def test_images_of_every_class_are_reached():
-    dataset, _ = multi_label()
-    sampler = MultiLabelPositiveSampler(dataset, batch_size=12, num_positives=2, seed=0)
-    seen = np.concatenate([sampler.global_batch(i) for i in range(200)])
-    assert len(set(seen.tolist())) == len(dataset)
-
-
-def test_others_fill_up_where_every_image_has_a_class():
-    dataset = Labels([[0]] * 3 + [[1]] * 9, ('a', 'b'))
-    sampler = MultiLabelPositiveSampler(dataset, 8, 1, seed=0)
-    batches = [sampler.global_batch(i) for i in range(20)]
-    assert all(len(set(b.tolist())) == 8 for b in batches)
-    assert all({0, 1} == {dataset[i][0] for i in b} for b in batches)
 
 
 def test_rate_is_a_share_of_the_batch():

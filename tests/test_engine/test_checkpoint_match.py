@@ -64,18 +64,9 @@ def test_named_keys_may_differ(trained, content, tmp_path, run_script):
     assert run_script(TEST, *options, '--allow-partial', 'net.4.*')[0] == 0
 
 
-def words(path):
-    """Those of a script that tell what it does."""
-    text = path.read_text()
-    return {word for word in ('build_runner(', '__main__') if word in text}
-
-
 TOOLS = Path(TEST).parent
-#: They build a runner, or start a tool that does.
-LOADING = [
-    *(p for p in TOOLS.rglob('*.py') if {'build_runner(', '__main__'} <= words(p)),
-    TOOLS / 'benchmarks/coco_table.py',
-]
+#: They build a runner.
+LOADING = [TRAIN, TEST, TOOLS / 'analysis_tools/retrieval_report.py']
 
 
 @pytest.mark.parametrize('tool', LOADING, ids=lambda path: path.stem)

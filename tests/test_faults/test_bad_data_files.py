@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 from coco_document import coco_document
-from image_archives import png_that_claims
+from image_files import png_that_claims
 from retrieval_trees import write_images
 
 from mmrank.apis.coco.cleaning import clean_coco
@@ -44,7 +44,7 @@ def refusal(path, *args, **options):
     ('text', 'message'),
     [
         ('{"images": ' + '[' * 100_000, 'more than about 1,000 deep'),
-        (f'{{"images": [{"9" * 5000}]}}', 'more digits than Python reads'),
+        (f'{{"images": [{"9" * 5000}]}}', 'Exceeds the limit'),
     ],
 )
 def test_json_that_python_refuses(tmp_path, text, message):

@@ -10,7 +10,7 @@ import torch
 from fake_training import write_training
 from tiny_tool_run import ROOT, TRAIN
 
-from mmrank.apis.commands.compare import _data_files, _read_state, _stamps
+from mmrank.apis.commands.compare import _data_files, _read_trial, _stamps
 from mmrank.apis.own_data.stored_features import StoredSamples, write_samples
 from mmrank.errors import UserError
 
@@ -66,7 +66,7 @@ def as_folder(file, place):
 
 
 def as_other_json(file, place):
-    file.write_text('{"metrics": [1], "asked": 3, "curve": {"a": 1}, "step": []}')
+    file.write_text('{"metrics": [1], "losses": ["own"], "curve": {"a": 1}, "step": []}')
 
 
 WAYS = (
@@ -88,7 +88,7 @@ def seeds(tmp_path_factory):
 
 def call_seeds(run_script, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr('mmrank.apis.seeds.runs.RunQueue.poll_seconds', 0.02)
+    monkeypatch.setattr('mmrank.apis.seeds.runs.POLL_SECONDS', 0.02)
     monkeypatch.setattr('mmrank.apis.seeds.runs.SCRIPT', ('fake_train.py',))
     return run_script(SEEDS, '--plan', 'plan.yaml', '--retries', 0)
 
@@ -132,7 +132,7 @@ def test_damaged_features_and_notes_of_a_comparison_are_one_message(way, tmp_pat
 
     sample = InstanceData(metainfo=dict(size=(3, 4)), labels=torch.tensor([1, 2]))
     maps = torch.arange(8.0).view(1, 2, 2, 2)
-    for file in ('x.index', 'x.maps', 'comparison.json'):
+    for file in ('x.index', 'x.maps', 'trial.json'):
         folder = tmp_path / file
         folder.mkdir()
         write_samples(folder / 'x', [{}] * 2, lambda _: ((maps,), sample), dict(classes=('a',)), 1)
@@ -140,11 +140,12 @@ def test_damaged_features_and_notes_of_a_comparison_are_one_message(way, tmp_pat
         assert torch.equal(stored['inputs'][0], maps[0])
         assert stored['data_samples'].metainfo == sample.metainfo
         assert torch.equal(stored['data_samples'].labels, sample.labels)
-        (folder / 'comparison.json').write_text('{"asked": {"losses": ["own"]}}')
-        assert _read_state(folder / 'comparison.json')
+        note = folder / 'trial.json'
+        note.write_text('{"losses": ["own"], "fixed": 3.0, "step": 0.5, "metrics": ["mAP"]}')
+        assert _read_trial(note, ['own']) == (3, 0.5, ['mAP'])
         way(folder / file, tmp_path / 'exploded')
         with pytest.raises(UserError, match='Fix: '):
-            _read_state(folder / file) if 'json' in file else StoredSamples(str(folder / 'x'))
+            _read_trial(note, ['own']) if 'json' in file else StoredSamples(str(folder / 'x'))
         assert not (tmp_path / 'exploded').exists()
 
 

@@ -10,7 +10,6 @@ import pytest
 from cifar_trees import CIFAR10_NAMES
 from malformed_files import good_files, malformed
 
-from archive import unpacked
 from mmrank.apis.coco.cleaning import clean_coco
 from mmrank.datasets.captions.caption_files import (
     read_caption_table,
@@ -48,13 +47,6 @@ def check_coco(path):
             assert not report.bad_annotations
         except UserError:
             pass
-
-
-def extract(path):
-    with unpacked(path, path.parent / 'out', str.strip) as folder:
-        names = [p.name for p in path.parent.iterdir()]
-        assert sorted(names) == [folder.parent.name, path.name, 'images']
-        assert not any(p.is_symlink() for p in path.parent.rglob('*'))
 
 
 def check_list(read):
@@ -101,7 +93,6 @@ READERS = {
         path, dict.fromkeys(GOOD['names.txt'].decode().split())
     ),
     'train.npz': read_arrays,
-    'archive.zip': extract,
     **{name: read_image for name in GOOD if name.startswith('image.')},
 }
 HOST = {'train.npz', 'labels.csv', 'entries.csv', 'names.txt'}

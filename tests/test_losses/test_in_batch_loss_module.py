@@ -1,12 +1,13 @@
-"""The registered in-batch loss equals the function of the matrix of scores, also on two ranks."""
+"""The registered in-batch loss equals that of the matrix of scores, also on two ranks."""
 
 import pytest
 import torch
 from gloo_processes import run_on_ranks
+from in_batch_enumeration import in_batch_loss
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.functional import Pointwise, in_batch_loss
+from mmrank.functional import Pointwise
 from mmrank.losses import InBatchLoss
 from mmrank.losses.two_tower import sums
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
@@ -64,7 +65,7 @@ class SquaredHinge(Pointwise):
 @pytest.mark.parametrize('block_size', [1, 3])
 @pytest.mark.parametrize('pointwise', ['square', 'logistic', SquaredHinge()])
 @pytest.mark.parametrize('mode', IN_BATCH_MODES)
-def test_equals_the_function(monkeypatch, mode, pointwise, block_size):
+def test_equals_the_matrix_of_scores(monkeypatch, mode, pointwise, block_size):
     """Of one embedding a pair, and of one an entity with the indices of the pairs."""
     monkeypatch.setattr(sums, 'BLOCK_SIZE', block_size)
     model = _Model(mode, pointwise, loss_weight=2.0)
@@ -74,8 +75,9 @@ def test_equals_the_function(monkeypatch, mode, pointwise, block_size):
     counts = model.loss.counts
     expected = in_batch_loss(
         model.left[rows] @ model.right[cols].t(),
-        *(rows, cols, counts.row_counts, counts.col_counts, counts.num_positives),
-        **dict(mode=mode, pointwise=pointwise, omega=0.3, shape=SHAPE),
+        *(rows, cols, counts.row_counts, counts.col_counts, mode),
+        pointwise=pointwise,
+        omega=model.loss.omega,
     )
     expected = value_and_gradients(model, 2 * expected)
     for loss in (model(rows, cols), model.loss(model.left, model.right, rows, cols, rows, cols)):

@@ -59,13 +59,6 @@ def test_half_precision_keeps_its_type_and_is_near_float32(name, dtype):
     assert all(x.isfinite().all() for x in run)
 
 
-@pytest.mark.parametrize('name', cases.DIFFERENTIABLE)
-def test_strides_do_not_matter(name):
-    case = cases.DIFFERENTIABLE[name]
-    wanted = cases.run(case, torch.float64)
-    assert_all_close(cases.run(case, torch.float64, strided=True), wanted, 1e-12)
-
-
 @pytest.mark.parametrize('name', cases.EMPTY)
 def test_empty_inputs_give_empty_outputs_and_gradients_of_zero(name):
     output, *grads = cases.run(cases.EMPTY[name], torch.float32)
@@ -86,24 +79,6 @@ def test_largest_sample_of_roi_align_is_refused():
     _, call = cases.roi_align(pool_mode='max')(torch.float32)
     with pytest.raises(NotImplementedError, match="pool_mode='max'.*--compile-mmcv"):
         call(torch.zeros(2, 2, 15, 18))
-
-
-BOX = torch.tensor([[5.0, 5, 4, 2, 0.3]])
-REFUSED = {
-    'box_iou_rotated': lambda: ops.box_iou_rotated(BOX, BOX),
-    'nms_rotated': lambda: ops.nms_rotated(BOX, BOX[:, 0], 0.5),
-    'roi_pool_forward': lambda: ops.roi_pool(torch.ones(1, 1, 4, 4), BOX, (2, 2), 1.0),
-    'carafe_forward': lambda: ops.carafe(torch.ones(1, 2, 3, 3), torch.ones(1, 9, 6, 6), 3, 1, 2),
-    'masked_im2col_forward': lambda: ops.masked_conv2d(
-        torch.ones(1, 1, 3, 3), torch.ones(1, 3, 3), torch.ones(1, 1, 1, 1), torch.ones(1)
-    ),
-}
-
-
-@pytest.mark.parametrize('name', REFUSED)
-def test_operators_that_need_compiled_code_are_refused_by_name(name):
-    with pytest.raises(NotImplementedError, match=f"'{name}'.*--compile-mmcv.*a config without"):
-        REFUSED[name]()
 
 
 def test_sigmoid_focal_loss_equals_its_definition():

@@ -58,22 +58,6 @@ assert found.nms(boxes, boxes[:, 2], iou_threshold=0.5, offset=0).tolist() == [2
     assert not done.stderr
 
 
-def test_worker_that_is_spawned_by_a_script_finds_them(mmcv):
-    script = mmcv.folder.parent / 'script.py'
-    script.write_text("""
-import mmrank.mmcv_ops
-import multiprocessing
-from mmcv import ops
-
-if __name__ == '__main__':
-    with multiprocessing.get_context('spawn').Pool(1) as workers:
-        print(workers.apply(ops.ext_module.get_compiler_version))
-""")
-    done = mmcv(script)
-    assert done.returncode == 0, done.stderr
-    assert 'mmrank.mmcv_ops' in done.stdout
-
-
 def test_command_makes_them_available_without_an_import_and_takes_them_away(mmcv):
     done = mmcv('-m', 'mmrank.mmcv_ops')
     assert done.returncode == 0, done.stderr

@@ -118,20 +118,3 @@ def test_refuses_labels_of_another_batch():
         mixup.mixing(torch.tensor([0, 1])),
     ):
         mixup(_images(3))
-
-
-def test_stages_may_lie_within_a_submodule():
-    mixup = MODELS.build(
-        dict(
-            type='mmrank.DeepFeatureMixup',
-            stages=('blocks.2', 'blocks.3'),
-            backbone=dict(type='mmrank.SmallConvNet', channels=4),
-        )
-    )
-    entered = []
-    for block in mixup.blocks:
-        block.register_forward_hook(lambda m, inputs, out: entered.append(len(inputs[0])))
-    with mixup.mixing(torch.arange(6) % 2):
-        out = mixup(torch.randn(6, 1, 28, 28))[-1]
-    assert entered == [6, 6, 12, 24]
-    assert len(out) == mixup.copies * 6 == 24

@@ -1,6 +1,5 @@
 """Heads that ignore the classes which an image is not annotated for."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -51,12 +50,6 @@ def test_mask_is_that_of_loops():
     assert everything.equal(_counted_scores(exhaustive, images, target, torch.ones(60)))
     nothing = _counted_scores(exhaustive, images[:0], target[:0], weight[:0])
     assert nothing.shape == (0, 5)
-
-
-def test_labels_of_any_sequence():
-    metas = [dict(exhaustive_labels=x) for x in (np.array([1]), (0,), [])]
-    found = exhaustive_classes(metas, 2, torch.device('cpu'), 'a head')
-    assert found.tolist() == [[False, True], [True, False], [False] * 2]
 
 
 def test_wrong_labels_and_losses_are_refused():
@@ -128,14 +121,6 @@ def test_dense_head_trains_and_requires_the_labels(name):
     assert empty['loss_cls'] == 0
     with pytest.raises(UserError, match='has federated=True'):
         covered_losses(name, head)
-
-
-def test_everything_annotated_is_no_mask():
-    head = build_covered('ATSSHead', STABLE_AP, federated=True)
-    every = [list(range(CLASSES))] * 2
-    masked = covered_losses('ATSSHead', head, labels=every)[1]
-    plain = covered_losses('ATSSHead', build_covered('ATSSHead', STABLE_AP))
-    assert masked['loss_cls'] == plain[1]['loss_cls']
 
 
 def test_focal_loss_takes_the_mask_as_weights():

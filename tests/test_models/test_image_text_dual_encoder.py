@@ -45,23 +45,15 @@ def batch(n=5, **fields):
     return images, samples
 
 
-LOSSES = {
-    'clip': dict(type='mmrank.CLIPLoss'),
-    'cyclip': dict(type='mmrank.CyCLIPLoss'),
-    'info_nce': dict(type='mmrank.InfoNCELoss', bimodal=True, tau=0.1),
-    'sogclr': dict(type='mmrank.SogCLRLoss', num_samples=9, bimodal=True),
-    'isogclr': dict(type='mmrank.BimodalISogCLRLoss', num_samples=9),
-}
-
-
 def test_the_loss_knows_the_samples():
-    model = build(LOSSES['isogclr'])
+    loss = dict(type='mmrank.BimodalISogCLRLoss', num_samples=9)
+    model = build(loss)
     images, samples = batch(3, sample_idx=[7, 2, 5])
     model(images, samples, mode='loss')
     seen = model.head.loss_module.image_temperature.seen
     assert seen.nonzero()[:, 0].tolist() == [2, 5, 7]
     # Captions of one image share a state, and are no negatives.
-    model = build(LOSSES['isogclr'], head=dict(CONTRAST_HEAD, id_key='image_id'))
+    model = build(loss, head=dict(CONTRAST_HEAD, id_key='image_id'))
     model(*batch(3, image_id=[4, 4, 1]), mode='loss')
     state = model.head.loss_module.text_temperature
     assert state.seen.nonzero()[:, 0].tolist() == [1, 4]

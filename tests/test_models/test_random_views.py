@@ -18,6 +18,7 @@ def pictures(n=64, size=8):
 
 def test_crops_are_parts_of_the_papers_size():
     # The colours of a ramp say which columns and rows a crop shows.
+    torch.manual_seed(0)
     size = 32
     place = (torch.arange(size) + 0.5) / size
     ramp = torch.zeros(500, 3, size, size)
@@ -50,6 +51,7 @@ def test_crops_are_parts_of_the_papers_size():
 )
 def test_each_change_of_colours_keeps_what_it_should(strengths, kept, monkeypatch):
     monkeypatch.setattr(views, '_STRENGTHS', strengths)
+    torch.manual_seed(0)
     images = 0.4 + 0.1 * pictures(400)
     got = views._random_colours(images)
     is_grey = (got.amax(1) - got.amin(1)).amax((1, 2)) < 1e-4
@@ -86,9 +88,7 @@ def test_two_views_in_training_and_one_in_evaluation():
     assert not build().state_dict()
 
 
-def test_options():
-    swapped = build(bgr_to_rgb=True)(batch())['inputs']
-    torch.testing.assert_close(swapped.flip(1), build()(batch())['inputs'])
+def test_channels_last():
     for view in build(channels_last=True)(batch(), training=True)['inputs']:
         assert view.is_contiguous(memory_format=torch.channels_last)
 

@@ -7,14 +7,12 @@ import pytest
 import torch
 
 pytest.importorskip('mmdet')
-from mmengine.structures import InstanceData
-from small_heads import objective, trained, watch
+from small_heads import objective, trained
 from small_rcnn import CLASSES, STABLE_AP, build_detector, compute_losses, make_batch
 
 from mmrank.losses import HeadLoss
 
 KINDS = ('faster', 'mask', 'cascade')
-ROIS = 32
 
 
 def _box_heads(model):
@@ -67,60 +65,6 @@ def test_a_batch_without_objects(kind):
     for module in model.modules():
         if isinstance(module, HeadLoss):
             assert module.mean_positive.num_updates.item() == 0
-
-
-@pytest.mark.parametrize('kind', ['faster', 'cascade'])
-def test_all_boxes_and_the_truth_are_ranked(kind):
-    """Nothing is sampled away, in no stage, and the truth is added."""
-    model = build_detector(kind)
-    calls, proposals = [watch(head.loss_cls) for head in _box_heads(model)], []
-    predict = model.rpn_head.loss_and_predict
-
-    def spy(*args, **kwargs):
-        losses, found = predict(*args, **kwargs)
-        proposals.extend(len(f) for f in found)
-        return losses, found
-
-    model.rpn_head.loss_and_predict = spy
-    compute_losses(model)
-    assert proposals == [ROIS, ROIS]
-    assert len(calls) == (3 if kind == 'cascade' else 1)
-    for ((_, labels, weights, _),) in calls:
-        assert len(labels) == 2 * ROIS + 3
-        assert (weights == 1).all()
-        assert (labels < CLASSES).sum() >= 3
-
-
-def test_all_anchors_are_ranked():
-    model = build_detector()
-    calls = watch(model.rpn_head.loss_cls.loss)
-    compute_losses(model)
-    ((scores, labels, weights, _),) = calls
-    # Three anchors at each place of 12, 6, 3 and 2 squared, in two images.
-    assert scores.shape == (2 * 3 * (144 + 36 + 9 + 4), 1)
-    # Those between the two thresholds are neither positive nor negative.
-    ignored = (weights == 0).float().mean()
-    assert len(labels) == len(scores)
-    assert 0 < ignored < 0.1
-
-
-def test_centring_leaves_the_proposals_as_they_are():
-    model = build_detector().eval()
-    # The scores of an untrained head differ by less than sigmoid resolves.
-    torch.nn.init.normal_(model.rpn_head.rpn_cls.weight, std=1.0)
-    mean = model.rpn_head.loss_cls.loss.mean_positive.mean
-    data = model.data_preprocessor(make_batch(), False)
-    features = model.extract_feat(data['inputs'])
-    found = []
-    for value in (0.0, -4.0):
-        mean.fill_(value)
-        with torch.no_grad():
-            found.append(model.rpn_head.predict(features, data['data_samples'], rescale=False))
-    for before, after in zip(*found):
-        assert isinstance(before, InstanceData)
-        assert len(before) == ROIS
-        torch.testing.assert_close(before.bboxes, after.bboxes)
-        assert (after.scores > before.scores).all()
 
 
 def test_the_head_of_the_config_shows_centred_scores():

@@ -1,7 +1,5 @@
 """Settings that a head, a model or a part of one refuses when it is built, by their name."""
 
-import math
-
 import pytest
 
 pytest.importorskip('mmdet')
@@ -35,12 +33,8 @@ DENSE_HEADS = [
     ('RetinaHead', dict(type='mmrank.NoLoss'), {}, KeyError, 'mmrank.NoLoss'),
     ('RetinaHead', AP, dict(pointwise_loss=FOCAL), UserError, 'take pointwise_loss. Fix: leave it'),
     ('ATSSHead', RANK_SORT, dict(loss_bbox=L1), ValueError, "loss_bbox.type='L1Loss'"),
-    ('ATSSHead', ALRP, dict(loss_bbox=L1), ValueError, "loss_bbox.type='L1Loss'"),
     ('FCOSHead', ALRP, dict(balance_boxes=True), ValueError, 'remove balance_boxes'),
     ('ATSSHead', AP, dict(balance_gradients=0), ValueError, BALANCE),
-    ('ATSSHead', AP, dict(balance_gradients=-1.0), ValueError, BALANCE),
-    ('ATSSHead', AP, dict(balance_gradients=math.nan), ValueError, BALANCE),
-    ('ATSSHead', AP, dict(balance_gradients=math.inf), ValueError, BALANCE),
     ('ATSSHead', AP, dict(balance_gradients='auto'), ValueError, BALANCE),
     (
         'ATSSHead',
@@ -50,25 +44,21 @@ DENSE_HEADS = [
         'balance_boxes=True the box part. Fix',
     ),
     ('RPNHead', AP, dict(federated=True), TypeError, 'objects of any class'),
-    ('GARPNHead', AP, dict(federated=True), TypeError, 'objects of any class'),
     ('GFLHead', QUALITY_FOCAL, dict(federated=True), TypeError, 'loss_cls=QualityFocalLoss'),
 ]
 #: The same of the heads on the queries of a decoder.
 QUERY_HEADS = [
     ('DETRHead', SOFTMAX, {}, UserError, DELETE),
-    ('DETRHead', dict(AP, use_sigmoid=False), {}, ValueError, 'use_sigmoid=True'),
     ('DINOHead', dict(AP, use_sigmoid=False), {}, UserError, 'use_sigmoid=True'),
     ('DETRHead', AP, dict(train_cfg=dict(assigner=SOFTMAX_COST)), ValueError, 'FocalLossCost'),
     ('DINOHead', dict(AP, mode='per_class'), {}, ValueError, "mode='flatten'"),
     ('DINOHead', AP, dict(num_layers=5), ValueError, 'num_layers=5.*remove'),
-    ('DETRHead', AP, dict(pointwise_loss=FOCAL), UserError, 'take pointwise_loss. Fix: leave it'),
     # One loss for all layers would mix their states.
     ('DINOHead', AP, dict(listwise=False), UserError, 'layer of its decoder'),
 ]
 #: Loss of a box head, other settings, and the error.
 BOX_HEADS = [
     (AP, dict(head_type='mmdet.NoHead'), KeyError, "head_type='mmdet.NoHead'"),
-    (dict(type='mmrank.NoLoss'), {}, KeyError, 'mmrank.NoLoss'),
     (AP, dict(head_type='mmdet.SABLHead'), TypeError, 'SABLHead.*does not use the loss'),
     (dict(type='mmdet.CrossEntropyLoss'), {}, TypeError, 'CrossEntropyLoss is not a ranking'),
     (AP, dict(box_average='boxes'), ValueError, "box_average='boxes'"),
@@ -93,14 +83,12 @@ PARTS = [
         KeyError,
         "head_type='mmdet.NoHead'",
     ),
-    ('OneVsRestHead', dict(HEAD, loss=dict(type='mmrank.No')), KeyError, 'is not registered'),
     (
         'OneVsRestHead',
         dict(HEAD, loss=dict(AP, num_classes=4)),
         ValueError,
         'num_classes=4 of the loss',
     ),
-    ('OneVsRestHead', dict(HEAD, num_classes=0), ValueError, 'num_classes must be'),
     (
         'OneVsRestHead',
         dict(HEAD, num_classes=1, exclusive=True),
@@ -113,14 +101,7 @@ PARTS = [
         TypeError,
         'embedding_loss',
     ),
-    (
-        'RetrievalHead',
-        dict(num_classes=4, loss=dict(type='mmrank.Nothing')),
-        KeyError,
-        'mmrank.Nothing',
-    ),
     ('InBatchRetrievalHead', dict(loss=dict(type='mmrank.SOPRCLoss')), TypeError, 'RetrievalHead'),
-    ('InBatchRetrievalHead', dict(loss=IN_BATCH, scale=0), ValueError, 'scale must be'),
     ('ImageTextContrastHead', dict(loss=IN_BATCH), TypeError, 'mmrank.ImageTextInBatchHead'),
     ('ImageTextInBatchHead', dict(loss=CLIP), TypeError, 'ImageTextContrastHead'),
     ('ImageTextInBatchHead', dict(loss=IN_BATCH, scale=0), ValueError, 'scale must be > 0'),
@@ -144,11 +125,8 @@ PARTS = [
         "no 'layer5', only",
     ),
     ('DeepFeatureMixup', dict(backbone=RESNET, u=1.5), ValueError, 'u must be in'),
-    ('DeepFeatureMixup', dict(backbone=dict(type='mmpretrain.No')), KeyError, 'mmpretrain.No'),
-    ('TextTransformer', dict(num_layers=0), ValueError, 'num_layers must be'),
     ('TextTransformer', dict(max_length=1), ValueError, 'max_length must be'),
     ('HuggingFaceTextEncoder', dict(name_or_path='bert', max_length=2), ValueError, 'max_length'),
-    ('TIMMStages', dict(TIMM, start=8), UserError, 'stages 0 to 7'),
     ('TIMMStages', dict(TIMM, start=3, stop=3), UserError, '0 <= start < stop'),
     ('TIMMStages', dict(TIMM, stop=2, frozen_stages=3), ValueError, 'frozen_stages must be in'),
     ('TIMMStages', dict(model_name='resnet18'), UserError, 'has no conv_stem'),

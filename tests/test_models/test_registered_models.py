@@ -23,16 +23,7 @@ from labelled import data_samples
 from mmengine.structures import BaseDataElement
 from query_heads import build_query_head, query_inputs
 from small_heads import build_head, head_losses, objective
-from small_models import (
-    CONTRAST_HEAD,
-    CONV,
-    IN_BATCH_HEAD,
-    POOL,
-    TEXT,
-    dual_encoder,
-    table,
-    two_tower,
-)
+from small_models import CONTRAST_HEAD, CONV, IN_BATCH_HEAD, POOL, TEXT, dual_encoder, two_tower
 from small_rcnn import federated_detector, make_batch
 from small_retriever import DIM, build_retriever
 from small_retriever import build_head as build_retrieval_head
@@ -190,12 +181,6 @@ CASES = {
         lambda model: objective(head_losses(model)),
     ),
     'ListwiseHead, queries': (lambda _: build_query_head('DINOHead'), loss_of_queries),
-    'MLPTower': (
-        lambda _: of_towers(
-            dict(type='mmrank.MLPTower', stem=table(6), stem_channels=4, channels=[5, 4])
-        ),
-        loss_of_towers,
-    ),
     'OneVsRestHead': (
         lambda _: OnFeatures(
             built('OneVsRestHead', num_classes=4, in_channels=DIM, loss=STABLE_AP)
@@ -230,7 +215,7 @@ CASES = {
 #: Their losses see the samples of all ranks; detectors are in test_heads_distributed.py.
 GATHERING = [
     *('CalibratedModel', 'EmbeddingRetriever', 'EmbeddingTower', 'ImageTextContrastHead'),
-    *('ImageTextDualEncoder', 'ImageTextInBatchHead', 'InBatchRetrievalHead', 'MLPTower'),
+    *('ImageTextDualEncoder', 'ImageTextInBatchHead', 'InBatchRetrievalHead'),
     *('OneVsRestHead', 'RetrievalHead', 'SparseLinearTower', 'TwoTower', 'TwoViewLearner'),
 ]
 # They need a package or files beside these; test_hugging_face_text_encoder.py, test_timm_stages.py

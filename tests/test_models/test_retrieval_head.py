@@ -117,16 +117,6 @@ def test_lists_without_positives_or_negatives(labels, loss):
         assert loss == 0
 
 
-def test_embeddings_have_length_1():
-    assert build_head()(_features(3)).norm(dim=1).tolist() == pytest.approx([1] * 3)
-
-
-def test_evaluation_leaves_the_memory():
-    head = build_head(memory=dict(size=4, dim=DIM)).eval()
-    head.loss(_features(3), samples([0, 0, 1]))
-    assert not head.memory.entries().usable.any()
-
-
 def test_num_classes_of_the_loss_wins_and_is_filled_in():
     assert build_head().loss_module.num_columns == CLASSES
     own = build_head({**STABLE_AP, 'num_classes': 9})
@@ -167,11 +157,6 @@ def test_refuses_labels_that_are_no_classes():
 
 def test_indices_are_not_needed_without_a_memory():
     build_head().loss(_features(3), _without('sample_idx'))
-
-
-def test_refuses_feature_maps():
-    with pytest.raises(ValueError, match='GlobalAveragePooling'):
-        build_head()(torch.ones(2, 3, 1, 1))
 
 
 def test_the_name_of_the_loss_is_the_whole_config():

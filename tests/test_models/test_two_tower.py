@@ -1,19 +1,16 @@
 """Two-tower models: towers, losses, evaluation, and whole runs."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from in_batch_enumeration import in_batch_loss
 from mmengine.runner import Runner
 from small_models import two_tower
-from tower_runs import by_iterations, tower_config
+from tower_runs import tower_config
 
 from mmrank.datasets import InteractionDataset
-from mmrank.functional import in_batch_loss
 from mmrank.registry import MODELS
 
-ML1M = Path(__file__).parents[3] / 'shared' / 'data' / 'ml1m'
 XMC = '0,2 0:1.5 3:2\n2 5:-1\n1,0 1:1 3:1\n'
 
 
@@ -51,10 +48,8 @@ def test_distinct_entities_give_the_loss_of_the_pairs(files, mode, pointwise):
         batch['cols'],
         counts.row_counts,
         counts.col_counts,
-        len(pairs),
-        mode=mode,
+        mode,
         pointwise=pointwise,
-        shape=pairs.shape,
     )
     actual = model(mode='loss', **batch)['loss']
     torch.testing.assert_close(actual, expected)
@@ -73,15 +68,6 @@ def test_sparse_linear_tower_is_a_matrix_product(tmp_path):
     torch.testing.assert_close(tower(batch['left']), dense @ tower.linear.weight)
     with pytest.raises(ValueError, match='no features'):
         tower(dict(ids=torch.arange(2)))
-
-
-def test_mlp_tower():
-    table = dict(type='mmrank.EmbeddingTower', num_entities=5, channels=3)
-    tower = MODELS.build(dict(type='mmrank.MLPTower', stem=table, stem_channels=3, channels=[7, 2]))
-    ids = torch.tensor([4, 0])
-    x = tower.stem.table.weight[ids].relu()
-    x = tower.layers[1](x).relu()
-    torch.testing.assert_close(tower(dict(ids=ids)), tower.layers[3](x))
 
 
 def test_right_embeddings_follow_the_weights():
@@ -138,16 +124,3 @@ def test_runs_and_learns_the_groups(files, tmp_path, sampling, loss):
     config.train_cfg = dict(by_epoch=True, max_epochs=20)
     # Of the items that are left, half are of the user's group, or fewer.
     assert figures_of(config)['top_k/recall@5'] > 95
-
-
-@pytest.mark.skipif(not ML1M.is_dir(), reason='needs ../shared/data/ml1m')
-@pytest.mark.slow
-@pytest.mark.parametrize('pointwise', ['square', 'logistic'])
-def test_runs_on_movielens(tmp_path, pointwise):
-    loss = dict(type='mmrank.InBatchLoss', mode='unbiased', pointwise=pointwise)
-    model = two_tower(6018, 3018, loss, 16, top_k=5)
-    config = tower_config(ML1M, tmp_path / pointwise, model, 8000, ending='.gz')
-    # The scale of the gradient is 1 / (m n), which Adagrad does not mind.
-    config.optim_wrapper.optimizer.lr = 0.1
-    # Items at random: 0.5.
-    assert figures_of(by_iterations(config, 24))['top_k/precision@5'] > 5

@@ -67,7 +67,7 @@ def test_detector(boxes, tmp_path, run_script):
         *('--test', boxes / 'test.bbox.json', boxes / 'test.json'),
         *('--checkpoint', tmp_path / 'model.pth'),
         *('--out-dir', tmp_path / 'out'),
-        *('--min-each', 3, '--bins', 10),
+        *('--min-each', 3),
     )
     assert (status, err) == (0, '')
     assert out.count('AP of every class is the same to the last bit.') == 2
@@ -85,7 +85,7 @@ def test_detector(boxes, tmp_path, run_script):
         assert last[-1] == last[-2] > 0
         assert last[3] < last[2]
         note = (tmp_path / 'out' / f'{name}.md').read_text()
-        assert 'In percent; 10 bins. A probability means: precision' in note
+        assert 'In percent; 25 bins. A probability means: precision' in note
         picture = (tmp_path / 'out' / f'{name}.png').read_bytes()
         assert picture.startswith(b'\x89PNG')
 
@@ -99,15 +99,13 @@ def test_classifier(number, tmp_path, run_script):
         TOOL,
         tmp_path / 'val.pkl',
         *('--test', tmp_path / 'test.pkl'),
-        *('--method', 'platt', '--out-dir', tmp_path / 'out'),
+        *('--out-dir', tmp_path / 'out'),
     )
     assert (status, err) == (0, '')
     assert out.count('AP of every class is the same to the last bit.') == 2
     assert 'Without --checkpoint the maps do not know their weights' in out
     made = read_calibration(tmp_path / 'out' / 'calibration.json')
-    # The scores are three times too steep.
-    scales = [x.scale for x in made.maps]
-    assert scales == pytest.approx([1 / 3] * number, abs=0.1)
+    assert len(made.maps) == number
     table = (tmp_path / 'out' / 'test.csv').read_text().splitlines()
     assert table[0] == 'class,samples,right,ECE before,ECE after,' + ('AP before,AP after')
     before, after = map(float, table[-1].split(',')[3:5])
@@ -142,7 +140,7 @@ def test_bad_input_is_one_message(boxes, tmp_path, run_script):
     for words, text in [
         ((tmp_path / 'softmax.pkl',), 'sum to 1: they are a softmax'),
         ((tmp_path / 'unlabelled.pkl',), 'neither gt_label nor gt_score'),
-        ((tmp_path / 'list.pkl',), 'no predictions of a detector or'),
+        ((tmp_path / 'list.pkl',), 'no predictions of a classifier'),
         ((tmp_path / 'empty.pkl',), 'has no sample: there is nothing'),
         ((tmp_path / 'code.pkl',), 'it calls builtins.print, and pred'),
         ((tmp_path / 'none.pkl',), "none.pkl' does not exist"),
@@ -188,19 +186,15 @@ def test_from_test_to_probabilities(tmp_path, monkeypatch, run_script):
         dict(meta=dict(dataset_meta=dict(classes=names)), state_dict=model.state_dict()), checkpoint
     )
     test = (ROOT / 'tools' / 'test.py', tmp_path / 'raw.py', checkpoint)
-    dump = tmp_path / 'raw.pkl'
-    assert run_script(*test, '--out', dump)[0] == 0
+    assert run_script(*test)[0] == 0
     truth = tmp_path / 'shapes' / 'annotations' / 'val.json'
-    for predictions, out in ((tmp_path / 'raw.bbox.json', 'maps'), (dump, 'maps_of_dump')):
-        status, _, err = run_script(
-            TOOL,
-            *(predictions, truth, '--checkpoint', checkpoint),
-            *('--iou', 0.1, '--min-each', 1, '--out-dir', tmp_path / out),
-        )
-        assert (status, err) == (0, '')
+    status, _, err = run_script(
+        TOOL,
+        *(tmp_path / 'raw.bbox.json', truth, '--checkpoint', checkpoint),
+        *('--iou', 0.1, '--min-each', 1, '--out-dir', tmp_path / 'maps'),
+    )
+    assert (status, err) == (0, '')
     maps = tmp_path / 'maps' / 'calibration.json'
-    again = tmp_path / 'maps_of_dump' / 'calibration.json'
-    assert maps.read_text() == again.read_text()
 
     lines = f"""
 _base_ = 'raw.py'

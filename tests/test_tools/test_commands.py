@@ -87,7 +87,7 @@ def test_a_group_lists_its_commands(mmrank, group):
 WRONG = """
 train absent.py
 test absent.py absent.pth
-test absent.py absent.pth --wait-time long
+test absent.py absent.pth --local_rank one
 new-config --coco absent --out a.py
 new-config --coco absent --out a.py --epochs two
 compare absent.py

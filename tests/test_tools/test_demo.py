@@ -27,16 +27,8 @@ def data_root(tmp_path_factory):
     tool = 'tools/dataset_converters/make_shapes_coco.py'
     done = call(tool, '--out', root, *sizes, '--seed', 3)
     assert done.returncode == 0, done.stderr
-    assert 'disk' in done.stdout
-    assert 'train: 3' in done.stdout
+    assert f'Wrote {root}' in done.stdout.replace('\n', '')
     return root
-
-
-def test_generator_refuses_impossible_values(tmp_path):
-    tool = 'tools/dataset_converters/make_shapes_coco.py'
-    done = call(tool, '--out', tmp_path, '--num-classes', 20)
-    assert done.returncode == 2
-    assert 'num_classes must be in [1, 8], got 20' in done.stderr
 
 
 def test_figures_from_prediction_files(data_root, tmp_path):
@@ -107,6 +99,7 @@ def test_configs_differ_in_the_loss_alone(demo_configs):
 def test_configs_fit_the_generated_data(demo_configs):
     spec = ShapesSpec()
     for cfg in demo_configs.values():
+        assert cfg.model.backbone.init_cfg is cfg.load_from is None  # nothing is fetched
         assert tuple(cfg.metainfo.classes) == spec.classes
         assert cfg.model.bbox_head.num_classes == spec.num_classes
         assert tuple(cfg.image_scale) == (spec.width, spec.height)
@@ -115,10 +108,3 @@ def test_configs_fit_the_generated_data(demo_configs):
             # Kept workers would not see the same batches after a resume.
             assert loader.persistent_workers is False
             assert loader.dataset.metainfo.classes == cfg.metainfo.classes
-
-
-def test_nothing_is_fetched(demo_configs):
-    for cfg in demo_configs.values():
-        assert cfg.model.backbone.init_cfg is None
-        assert 'torchvision://' not in cfg.pretty_text
-        assert cfg.load_from is None

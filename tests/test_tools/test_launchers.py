@@ -17,7 +17,6 @@ from training_ends import assert_same, contents, read_losses
 
 from mmrank.apis import entry_point
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
-from mmrank.errors import UserError
 
 TOOLS = Path(__file__).resolve().parents[2] / 'tools'
 EPOCHS = 40
@@ -138,15 +137,6 @@ def assert_same_end(work_dir, whole):
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_two_machines(config, one_machine, tmp_path):
-    work_dir = tmp_path / 'work'
-    machines = start_machines(config, work_dir)
-    assert [x.wait() for x in machines] == [0, 0], logs(work_dir)
-    assert_same_end(work_dir, one_machine)
-
-
-@pytest.mark.slow
-@pytest.mark.processes
 def test_two_machines_are_killed(config, one_machine, tmp_path):
     draw = random.Random(0)
     work_dir = tmp_path / 'work'
@@ -244,13 +234,6 @@ def test_slurm_ends_a_job(slurm, config, one_machine, tmp_path):
     task = slurm('slurm_train.sh', log, config, work_dir, '--resume')
     assert task.wait() == 0, logs(work_dir)
     assert_same_end(work_dir, one_machine)
-
-
-def test_slurm_needs_srun(monkeypatch):
-    for name in ('SLURM_PROCID', 'SLURM_NTASKS', 'SLURM_LOCALID'):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UserError, match='no task of srun'):
-        entry_point._set_slurm_variables()
 
 
 def test_slurm_variables(monkeypatch, tmp_path):

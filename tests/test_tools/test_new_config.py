@@ -140,7 +140,6 @@ def test_blood_cells_have_anchors_for_platelets(run, tmp_path):
         ('no_images', 'the images of'),
         ('exists', 'is there already'),
         ('text', 'is not a config'),
-        ('batch', '--batch-size 0 is below 1'),
         ('two', 'has 2 annotation files for val'),
     ],
 )
@@ -160,8 +159,6 @@ def test_each_mistake_has_one_message(mistake, words, shapes, run, tmp_path):
         out.write_text('mine')
     elif mistake == 'text':
         out = tmp_path / 'mine.yaml'
-    elif mistake == 'batch':
-        rest = ('--batch-size', 0)
     else:
         folder = tmp_path / 'two'
         folder.mkdir()

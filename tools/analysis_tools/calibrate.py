@@ -6,7 +6,7 @@ A map for each class, fitted on predictions of a validation split, keeps order, 
   python tools/analysis_tools/calibrate.py val.bbox.json data/x/val.json \
       --test test.bbox.json data/x/test.json --checkpoint epoch_12.pth
 
-  # a classifier, from dumps of tools/test.py --out (a detector's dump needs its annotation file)
+  # a classifier, from dumps of tools/test.py --out
   python tools/analysis_tools/calibrate.py val.pkl --test test.pkl --checkpoint epoch_12.pth
 
 writes calibration.json, the maps, and for each split a table and reliability diagrams (.md, .csv,
@@ -20,7 +20,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from calibration.fitting import METHODS, fit_calibration
 from calibration.prediction_dump import read_dump
 from calibration.report import CalibrationReport
 from calibration.splits import SampleSplit
@@ -31,6 +30,7 @@ from mmrank.apis.models import read_weights
 from mmrank.calibration.calibration_file import weights_digest
 from mmrank.engine.resume.matching import model_state
 from mmrank.errors import UserError, show_user_errors
+from mmrank.imports import required_package
 
 FILE = 'calibration.json'
 
@@ -46,7 +46,6 @@ def parse_args() -> argparse.Namespace:
         iou=(0.5, 'IoU from which a box is right'),
         pooled=(False, 'fit one map for all classes'),
         min_each=(10, 'right and wrong scores that a class needs for a map of its own'),
-        bins=(25, 'bins of the calibration errors'),
         out_dir='work_dirs/calibration',
     )
     add = parser.add_argument
@@ -63,9 +62,8 @@ def parse_args() -> argparse.Namespace:
         help='the same of a test split, to judge the maps on (default: none; the figures of the '
         'split that they are fitted on flatter them)',
     )
-    add('--method', choices=METHODS, default='isotonic', help='map to fit (default: %(default)s)')
     add_trust_option(parser)
-    args = parse_at_least(parser, bins=1, min_each=1)
+    args = parse_at_least(parser, min_each=1)
     if not 0 < args.iou <= 1:
         parser.error('--iou must be in (0, 1]')
     return args
@@ -79,12 +77,8 @@ def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
             f'a split is one prediction file and one annotation file, got {" ".join(files)}. Fix: '
             'pass one split, and another one by --test'
         )
-    if predictions.endswith('.json'):
-        content = predictions
-    else:
-        content = read_dump(predictions)
-        if 'pred_instances' not in content[0]:
-            return SampleSplit.read(content, classes)
+    if not predictions.endswith('.json'):
+        return SampleSplit.read(read_dump(predictions), classes)
     if not rest:
         raise UserError(
             f'{predictions} has boxes, which annotations are needed to judge. '
@@ -93,7 +87,7 @@ def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
     # pycocotools is for boxes only.
     from calibration.box_split import BoxSplit
 
-    return BoxSplit.read(content, rest[0], classes, iou)
+    return BoxSplit.read(predictions, rest[0], classes, iou)
 
 
 def read_model(path: str | None, trust: bool) -> tuple[list | None, str | None]:
@@ -133,20 +127,13 @@ def main() -> None:
                 'warning: the test split has images of the validation split, '
                 'on which the maps are fitted: its figures flatter them\n'
             )
-    try:
-        calibration = fit_calibration(
-            val.judged, args.method, args.iou, args.min_each, args.pooled, digest
-        )
-    except ModuleNotFoundError as error:
-        if (error.name or '').partition('.')[0] != 'sklearn':
-            raise
-        raise UserError(
-            'fitting needs scikit-learn, which is not installed. Fix: pip install scikit-learn'
-        ) from error
+    with required_package('sklearn', 'fitting', 'pip install scikit-learn'):
+        from calibration.fitting import fit_calibration
+    calibration = fit_calibration(val.judged, args.iou, args.min_each, args.pooled, digest)
     folder = Path(args.out_dir)
     written = [calibration.write(folder / FILE)]
     for name, split in splits.items():
-        report = CalibrationReport.of(name, split, calibration, args.bins)
+        report = CalibrationReport.of(name, split, calibration)
         show(report)
         written += report.write(folder, calibration.target)
     shared = [x.name for x in calibration.maps if x.pooled]

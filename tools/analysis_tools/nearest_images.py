@@ -120,7 +120,7 @@ def draw(image: str, found: list[NearImage], path: str) -> Path:
         name = fit_text('/'.join(Path(file).parts[-2:]), 1.4, 7)
         axis.text(0.5, -0.04, name, fontsize=7, ha='center', va='top', transform=axis.transAxes)
         axis.set_axis_off()
-    return save(figure, path)
+    return save(figure, path, has_photos=True)
 
 
 @show_user_errors(OSError, ValueError, ImportError)

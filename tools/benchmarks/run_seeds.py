@@ -11,7 +11,6 @@ tuning is done on validation data with its own seeds, the final runs on test dat
     seeds: [0, 1, 2]
     metrics: [coco/bbox_mAP, coco/bbox_mAP_50]
     baseline: focal            # default: the first method
-    lower_better: []           # metrics of which less is better
     scale: 100                 # factor of the metrics in the report
     cfg_options: {train_cfg.max_epochs: 3}         # for all methods
     methods:
@@ -53,8 +52,8 @@ from rich.console import Console
 from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.seeds.plan import read_plan
-from mmrank.apis.seeds.report import report, work_off
-from mmrank.apis.seeds.runs import RunQueue, count_cores
+from mmrank.apis.seeds.report import report
+from mmrank.apis.seeds.runs import count_cores, work_off
 from mmrank.apis.seeds.statistics import check_splits, choose
 from mmrank.errors import show_user_errors
 
@@ -78,7 +77,6 @@ def parse_args(arguments=None) -> argparse.Namespace:
 def run(args: argparse.Namespace, console: Console) -> int:
     """Run the plan; return the exit status."""
     plan = read_plan(args.plan)
-    queue = RunQueue(plan, jobs=args.jobs, retries=args.retries)
     check_splits(plan)
     tuning_runs = plan.tuning_runs()
     total = len(tuning_runs) + len(plan.methods) * len(plan.seeds)
@@ -87,19 +85,18 @@ def run(args: argparse.Namespace, console: Console) -> int:
         f'{args.jobs} at a time.'
     )
 
-    def outcomes_of(runs, title):
+    def outcomes_of(runs):
         if args.report_only:
-            # Only what is finished: the queue then runs nothing.
-            return queue.run([x for x in runs if x.result_file.is_file()])
-        return work_off(console, queue, runs, title) if runs else []
+            runs = [x for x in runs if x.result_file.is_file()]
+        return work_off(console, plan, runs, jobs=args.jobs, retries=args.retries)
 
     with lock_folder(plan.out_dir):
-        tuning_outcomes = outcomes_of(tuning_runs, 'tuning')
+        tuning_outcomes = outcomes_of(tuning_runs)
         chosen, rows = choose(plan, tuning_outcomes)
         for (name, fold), choice in chosen.items():
             where = '' if fold is None else f', fold {fold}'
             console.print(f'tuned {name}{where}: {choice}')
-        outcomes = outcomes_of(plan.final_runs(chosen), 'test runs')
+        outcomes = outcomes_of(plan.final_runs(chosen))
         report(console, plan, outcomes, tuning_outcomes, rows)
     untunable = {
         method.name

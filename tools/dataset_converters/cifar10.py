@@ -1,11 +1,11 @@
 r"""Put CIFAR images into one array a part, also shrunk, for fast loading.
 
-    python tools/dataset_converters/cifar10.py cifar10_jpg.zip data/cifar10
-    python tools/dataset_converters/cifar10.py cifar10_jpg.zip data/cifar10_16 --size 16
+    python tools/dataset_converters/cifar10.py cifar10_jpg data/cifar10
+    python tools/dataset_converters/cifar10.py cifar10_jpg data/cifar10_16 --size 16
 
 writes OUT/train.npz and OUT/test.npz with `images` (N, H, W, 3) uint8 in RGB, `labels` and
 `classes`, which mmrank.CIFAR10LT, mmrank.CIFAR10BinaryLT and the CIFAR-100 ones read. SOURCE is
-a zip or a folder of train/<class>/*.jpg and test/<class>/*.jpg, or a folder with the published
+a folder of train/<class>/*.jpg and test/<class>/*.jpg, or one with the published
 cifar-10-batches-py/ or cifar-100-python/.
 """
 
@@ -22,7 +22,6 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from archive import unpacked
 from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.tables import console_table
 from mmrank.datasets.image_header import read_image
@@ -35,7 +34,7 @@ def parse_args() -> argparse.Namespace:
     size = 'side of the images in pixels, at most 32, their own size'
     parser = tool_parser(__doc__, size=(32, size))
     add = parser.add_argument
-    add('source', metavar='SOURCE', help='zip or folder')
+    add('source', metavar='SOURCE', help='folder')
     add('out', metavar='OUT', help='folder to write to')
     classes = 'CIFAR-10 or CIFAR-100 (default: %(default)s)'
     add('--classes', type=int, choices=(10, 100), default=10, help=classes)
@@ -90,14 +89,7 @@ def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
 @show_user_errors(OSError, ImportError)
 def main() -> None:
     args = parse_args()
-    source, out = Path(args.source), Path(args.out)
-    with unpacked(source, out, lambda x: x.startswith(('train/', 'test/'))) as folder:
-        if source.is_file() and not any(folder.iterdir()):
-            raise UserError(
-                f'{source} holds neither train/ nor test/. Fix: pass a zip or '
-                'a folder of train/<class>/*.jpg and test/<class>/*.jpg'
-            )
-        table = convert(folder, out, args.size, args.classes)
+    table = convert(Path(args.source), Path(args.out), args.size, args.classes)
     console = Console()
     console.print(table)
     console.print(f'Wrote {args.out}.')

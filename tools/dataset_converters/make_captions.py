@@ -1,7 +1,7 @@
 r"""Make a small captioned data set from images whose classes are known.
 
   # 10 classes, long-tailed: 1000 images of the first, 100 of the last
-  python tools/dataset_converters/make_captions.py cifar10_jpg.zip \
+  python tools/dataset_converters/make_captions.py cifar10_jpg \
       data/cifar10_captions --size 16 --per-class 1000 --imbalance 10
   # COCO's boxes, 80 % train, 10 % val, 10 % test by the order of the file
   python tools/dataset_converters/make_captions.py \
@@ -26,7 +26,6 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from archive import unpacked
 from captions import class_captions, object_captions
 from mmrank.apis.common.command_line import parse_at_least, tool_parser
 from mmrank.apis.common.tables import console_table
@@ -48,7 +47,7 @@ def parse_args() -> argparse.Namespace:
         seed=0,
     )
     add = parser.add_argument
-    source = 'folder or zip file with train/<class>/ and test/<class>/, or a COCO annotation file'
+    source = 'folder with train/<class>/ and test/<class>/, or a COCO annotation file'
     add('source', metavar='SOURCE', help=source)
     add('out', metavar='OUT', help='folder to write to')
     add('--images', help='folder of the COCO images')
@@ -60,20 +59,13 @@ def parse_args() -> argparse.Namespace:
 
 
 def class_images(source: Path) -> dict[str, dict[str, list[Path]]]:
-    """Find ``.../<split>/<class>/<image>`` in a folder, by split and class."""
+    """Find ``<split>/<class>/<image>`` in a folder, by split and class."""
     found: dict = defaultdict(lambda: defaultdict(list))
-    paths = [p for p in source.glob('*/*/*') if is_image(p.name)]
-    # An archive may have a folder around.
-    paths = paths or [p for p in source.rglob('*/*/*') if is_image(p.name)]
-    for path in sorted(paths):
-        split, name = path.parts[-3:-1]
-        found[split][name].append(path)
+    for path in sorted(source.glob('*/*/*')):
+        if path.suffix.lower() in IMAGE_SUFFIXES:
+            split, name = path.parts[-3:-1]
+            found[split][name].append(path)
     return found
-
-
-def is_image(name: str) -> bool:
-    """Whether a file is an image, by its name."""
-    return name.lower().endswith(IMAGE_SUFFIXES)
 
 
 class Item(NamedTuple):
@@ -93,7 +85,7 @@ def class_items(found: dict, args: argparse.Namespace) -> Iterator[Item]:
     if len(classes) < 2 or classes != sorted(found['test']):
         raise UserError(
             f'{args.source} must have the same classes, two at least, in train/ and test/, got '
-            f'{classes[:5]} and {sorted(found["test"])[:5]}. Fix: pass a folder or a zip of '
+            f'{classes[:5]} and {sorted(found["test"])[:5]}. Fix: pass a folder of '
             'train/<class>/*.jpg and test/<class>/*.jpg'
         )
     try:
@@ -170,8 +162,7 @@ def main() -> None:
         if args.images:
             counts = write([*object_items(source, Path(args.images))], args, out)
         else:
-            with unpacked(source, args.out, is_image) as folder:
-                counts = write([*class_items(class_images(folder), args)], args, out)
+            counts = write([*class_items(class_images(source), args)], args, out)
     names = sorted({name for part in counts.values() for name in part})
     rows = [[part, *(images[name] for name in names)] for part, images in counts.items()]
     console = Console()

@@ -13,14 +13,13 @@ configs/_base_/datasets/class_folder_glyphs.py reads.
 
 import argparse
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
 import numpy as np
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 
 from mmrank.apis.common.command_line import tool_parser
 from mmrank.checks import check_at_least
@@ -67,12 +66,10 @@ def draw_glyph(spec: GlyphsSpec, label: int, sample: int) -> np.ndarray:
     return cv2.resize(canvas, (spec.size, spec.size), interpolation=cv2.INTER_AREA)
 
 
-def write_glyphs(
-    out_dir: str | Path, spec: GlyphsSpec, progress: Callable[[int, int], None] | None = None
-) -> None:
+def write_glyphs(out_dir: str | Path, spec: GlyphsSpec) -> None:
     """Write ``glyph_<class>/<drawing>.png`` for every drawing."""
     digits = len(str(max(spec.num_classes, spec.per_class) - 1))
-    for label in range(spec.num_classes):
+    for label in track(range(spec.num_classes), 'Glyphs', transient=True):
         folder = Path(out_dir) / f'glyph_{label:0{digits}d}'
         folder.mkdir(parents=True, exist_ok=True)
         for sample in range(spec.per_class):
@@ -81,8 +78,6 @@ def write_glyphs(
                 raise OSError(
                     f'cannot write image {path}: is the disk full or the folder read-only?'
                 )
-        if progress is not None:
-            progress(label + 1, spec.num_classes)
 
 
 def _invent(rng: np.random.Generator) -> list[np.ndarray]:
@@ -119,9 +114,7 @@ def main() -> None:
     options = vars(parse_args())
     out, classes = options.pop('out'), options.pop('classes')
     spec = GlyphsSpec(num_classes=classes, **options)
-    with Progress(transient=True) as progress:
-        task = progress.add_task('Glyphs', total=spec.num_classes)
-        write_glyphs(out, spec, lambda done, _: progress.update(task, completed=done))
+    write_glyphs(out, spec)
     Console().print(
         f'Wrote {out}: {spec.num_classes} glyphs x {spec.per_class} '
         f'drawings of {spec.size} x {spec.size} pixels.'

@@ -14,13 +14,9 @@ import sys
 import time
 
 from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.common.tables import console_table
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.datasets.checks.coco_inspect import check_coco_file
 from mmrank.errors import show_user_errors
 
 
@@ -48,24 +44,7 @@ def parse_args() -> argparse.Namespace:
         shown = f'{text} (default: %(default)s)'
         pair = dict(type=type(value[0]), nargs=2, metavar=names, default=value, help=shown)
         parser.add_argument(f'--{name}-size', **pair)
-    kinds = 'jpg is small; png has the same pixels with every JPEG library (default: %(default)s)'
-    parser.add_argument('--format', choices=('jpg', 'png'), default=spec.image_format, help=kinds)
     return parser.parse_args()
-
-
-def size_table(files: dict) -> Table:
-    """Objects per class and COCO size, one column a split."""
-    reports = {s: check_coco_file(f) for s, f in files.items()}
-    header = ['class']
-    header += [f'{split}: {report.num_images} images' for split, report in reports.items()]
-    rows = []
-    for name in next(iter(reports.values())).counts:
-        counts = [report.counts[name] for report in reports.values()]
-        rows.append([name, *(f'{c.total} ({c.small}/{c.medium}/{c.large})' for c in counts)])
-    empty = [report.num_empty_images for report in reports.values()]
-    rows.append(['images without objects', *empty])
-    title = 'Objects per class: total (small < 32² px / medium / large > 96² px)'
-    return console_table(header, rows, title=title)
 
 
 @show_user_errors(ValueError, OSError)
@@ -75,20 +54,12 @@ def main() -> None:
     width, height = options.pop('image_size')
     smallest, largest = options.pop('object_size')
     sizes = dict(width=width, height=height, min_size=smallest, max_size=largest)
-    spec = ShapesSpec(image_format=options.pop('format'), **sizes, **options)
+    spec = ShapesSpec(**sizes, **options)
     console = Console()
     start = time.monotonic()
-    with Progress(console=console, transient=True) as progress:
-        tasks = {
-            split: progress.add_task(split, total=total)
-            for split, total in spec.split_sizes().items()
-        }
-        files = write_shapes_coco(
-            out, spec, lambda split, done, _: progress.update(tasks[split], completed=done)
-        )
-    console.print(size_table(files))
+    files = write_shapes_coco(out, spec, console)
     seconds = time.monotonic() - start
-    console.print(f'Wrote {out} in {seconds:.1f} s.')
+    console.print(f'Wrote {out} in {seconds:.1f} s. See it: mmrank check coco {files["train"]}')
 
 
 if __name__ == '__main__':

@@ -1,11 +1,11 @@
-r"""Unpack Omniglot and shrink its drawings for small experiments.
+r"""Shrink the drawings of Omniglot for small experiments.
 
     python tools/dataset_converters/omniglot.py \
-        images_background_small1.zip data/omniglot --size 28
+        images_background_small1 data/omniglot --size 28
 
 writes OUT/<alphabet>/<character>/<drawing>.png in grey, ink white on black, which
-configs/_base_/datasets/omniglot_28_pk.py reads. Several zips may go to the same folder. Files of
-the same name are replaced. OUT is written whole or not at all.
+configs/_base_/datasets/omniglot_28_pk.py reads. Several unpacked archives may go to the same
+folder. Files of the same name are replaced. OUT is written whole or not at all.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import cv2
 from rich.console import Console
 from rich.progress import track
 
-from archive import unpacked
 from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.tables import console_table
 from mmrank.datasets.image_header import read_image
@@ -28,8 +27,8 @@ from mmrank.files import whole_folder
 def parse_args() -> argparse.Namespace:
     size = 'side of the drawings in pixels, at most 105, their own size'
     parser = tool_parser(__doc__, size=(28, size))
-    zips = 'images_background*.zip or images_evaluation.zip, or a folder with its content'
-    parser.add_argument('zips', nargs='+', metavar='ZIP', help=zips)
+    folders = 'folder with the content of images_background*.zip or images_evaluation.zip'
+    parser.add_argument('folders', nargs='+', metavar='FOLDER', type=Path, help=folders)
     parser.add_argument('out', metavar='OUT', help='folder to write to')
     args = parser.parse_args()
     if not 1 <= args.size <= 105:
@@ -46,7 +45,7 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
         if len(parts) < 3:
             raise UserError(
                 f'{file} is not of the form alphabet/character/drawing.png. '
-                'Fix: pass a folder or a zip of alphabet/character/*.png'
+                'Fix: pass a folder of alphabet/character/*.png'
             )
         ink = 255 - read_image(file, cv2.IMREAD_GRAYSCALE)
         target = out.joinpath(*parts)
@@ -56,9 +55,7 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
             raise OSError(f'cannot write {target}: is the disk full?')
         counts[parts[0]][parts[1]] += 1
     if not counts:
-        raise UserError(
-            f'{folder} holds no drawing. Fix: pass images_background*.zip or images_evaluation.zip'
-        )
+        raise UserError(f'{folder} holds no drawing. Fix: unpack images_background*.zip there')
     return counts
 
 
@@ -68,9 +65,8 @@ def main() -> None:
     console = Console()
     rows = []
     with whole_folder(args.out) as out:
-        for name in args.zips:
-            with unpacked(name, args.out, lambda x: x.endswith('.png')) as folder:
-                counts = shrink(folder, out, args.size)
+        for folder in args.folders:
+            counts = shrink(folder, out, args.size)
             for alphabet, characters in sorted(counts.items()):
                 rows.append([alphabet, len(characters), sum(characters.values())])
     header = ('alphabet', 'characters', 'drawings')

@@ -48,7 +48,7 @@ class Compared(NamedTuple):
     def followed(self) -> str:
         """The loss that the fast comparison recommends."""
         values = {name: {'mAP': found} for name, found in self.fast.items()}
-        return answer(values, 'mAP', usual=self.ours).best
+        return answer(values, 'mAP', self.ours)[0]
 
     def choices(self) -> tuple[str, str, str, str]:
         """The fast answer, its highest mean, the stock loss and ours."""

@@ -1,7 +1,7 @@
 # One class of CIFAR-10-LT against the rest at 16 x 16, for small experiments
 # on a CPU. Make data/cifar10_16 with
-#   python tools/dataset_converters/cifar10.py cifar10_jpg.zip data/cifar10_16 \
-#       --size 16
+#   python tools/dataset_converters/cifar10.py cifar10_jpg data/cifar10_16 --size 16
+# of a folder of train/<class>/ and test/<class>/.
 _base_ = './cifar10_binary_lt_32.py'
 
 train_pipeline = [

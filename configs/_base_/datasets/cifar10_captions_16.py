@@ -1,6 +1,6 @@
 # CIFAR-10 with made-up captions at 16 x 16, long-tailed, for small experiments on
 # a CPU. Make data/cifar10_captions with
-#   python tools/dataset_converters/make_captions.py cifar10_jpg.zip \
+#   python tools/dataset_converters/make_captions.py cifar10_jpg \
 #       data/cifar10_captions --size 16 --per-class 1000 --imbalance 10
 # Training: 4,084 images, 1,000 airplanes to 100 trucks, two captions each = 8,168
 # pairs. Validation and test: 100 images a class, two captions each.

@@ -1,6 +1,6 @@
 # Omniglot at 28 x 28 for small experiments on a CPU, retrieval of characters
-# of alphabets that were not trained on. Make data/omniglot with
-#   python tools/dataset_converters/omniglot.py images_background_small1.zip \
+# of alphabets that were not trained on. Unpack the zip, and make data/omniglot with
+#   python tools/dataset_converters/omniglot.py images_background_small1 \
 #       data/omniglot --size 28
 # Grey, ink 1 on 0. Training: 66 characters x 20 drawings, validation 24 x 20,
 # test 46 x 20. Batches of 28 classes x 4 images; for others set batch_size of

@@ -7,30 +7,30 @@ width scores zero), so a table would be made of nonsense. Here each of these is 
 import contextlib
 import io
 import json
+import logging
 import os
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from mmrank.datasets.checks.coco_inspect import read_checked
+from mmrank.datasets.checks.coco_inspect import inspect_coco, read_checked
 from mmrank.datasets.checks.data_report import is_number
 from mmrank.errors import MissingFileError, UserError
-from mmrank.evaluation.coco_index import (
-    PYCOCOTOOLS,
-    coco_index,
-    fast_evaluator,
-    number_objects,
-    warn_of_limit,
-)
+from mmrank.evaluation.coco_index import coco_index, number_objects, warn_of_limit
+from mmrank.evaluation.lvis_numpy import require_lvis
 
 _KEYS = ('image_id', 'category_id', 'bbox', 'score')
 # Names of COCOeval.stats in its order, as papers print them.
 _STAT_NAMES = ('mAP', 'AP50', 'AP75', 'APs', 'APm', 'APl')
 _STAT_NAMES += ('AR1', 'AR10', 'AR100', 'ARs', 'ARm', 'ARl')
+# Figures of LVISEval, and their names here.
+_LVIS_FIGURES = ('AP', 'AP50', 'AP75', 'APs', 'APm', 'APl', 'APr', 'APc', 'APf', 'AR@300')
+_LVIS_NAMES = ('mAP', *_LVIS_FIGURES[1:-1], 'AR300')
 
 
 def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
@@ -166,24 +166,19 @@ def _summarise(evaluation: COCOeval) -> None:
 
 
 def match_boxes(
-    truth: COCO, boxes: list[dict], run: Callable[[COCOeval], None] = _summarise, fast: bool = False
+    truth: COCO, boxes: list[dict], run: Callable[[COCOeval], None] = _summarise
 ) -> COCOeval:
-    """As :func:`evaluate_boxes` of checked boxes.
-
-    ``run`` is called with the evaluation. With ``fast`` it is of faster-coco-eval, if that is
-    installed, which does not keep the matches that :func:`class_matches` reads.
-    """
+    """As :func:`evaluate_boxes` of checked boxes; ``run`` is called with the evaluation."""
     warn_of_limit(truth.dataset)
-    _, coco_class, eval_class = fast_evaluator() if fast else PYCOCOTOOLS
     ids = _NumberedIds(truth.dataset)
-    numbered = coco_index(ids.numbered(truth.dataset), coco_class)
+    numbered = coco_index(ids.numbered(truth.dataset))
     with contextlib.redirect_stdout(io.StringIO()):
         if boxes:
             found = numbered.loadRes([ids.numbered_box(x) for x in boxes])
         else:
             # pycocotools cannot load an empty list.
-            found = coco_index({**numbered.dataset, 'annotations': []}, coco_class)
-        evaluation = eval_class(numbered, found, 'bbox')
+            found = coco_index({**numbered.dataset, 'annotations': []})
+        evaluation = COCOeval(numbered, found, 'bbox')
         run(evaluation)
     ids.restore(evaluation, truth)
     return evaluation
@@ -192,8 +187,8 @@ def match_boxes(
 class _NumberedIds:
     """Ids of images and categories, numbered from 1.
 
-    An evaluator sorts ids in an array: of texts and numbers, or of numbers beyond 64 bits, it finds
-    none again. faster-coco-eval turns texts into numbers.
+    pycocotools sorts ids in an array: of texts and numbers, or of numbers beyond 64 bits, it finds
+    none again.
     """
 
     def __init__(self, document: dict) -> None:
@@ -235,12 +230,32 @@ class _NumberedIds:
             setattr(evaluation.params, ids, [self.names[key][int(x) - 1] for x in numbers])
 
 
-def summary(evaluation: COCOeval) -> dict[str, float]:
-    """COCO's twelve figures by name, in [0, 1]; NaN where no object has that size."""
-    # Some evaluators have more figures after COCO's twelve.
-    stats = np.asarray(evaluation.stats)[: len(_STAT_NAMES)]
-    stats = np.where(stats < 0, np.nan, stats)
-    return dict(zip(_STAT_NAMES, stats.tolist()))
+def evaluate_lvis(truth: COCO, predictions: str | os.PathLike | list[dict]) -> Any:
+    """Evaluate boxes as mmdet's ``LVISMetric`` does, at most 300 an image; an ``LVISEval``."""
+    lvis = require_lvis()
+    inspect_coco(truth.dataset, 'of LVIS', federated=True).raise_if_bad()
+    boxes = load_predictions(predictions)
+    check_predictions(boxes, truth.imgs, truth.cats)
+    # lvis warns at each call that it takes the boxes as they are.
+    logging.getLogger('lvis.results').setLevel(logging.ERROR)
+    federated = lvis.LVIS.__new__(lvis.LVIS)  # its constructor reads a file
+    federated.logger = logging.getLogger('lvis.lvis')
+    federated.dataset = number_objects(truth.dataset)
+    federated._create_index()
+    evaluation = lvis.LVISEval(federated, lvis.LVISResults(federated, boxes), 'bbox')
+    evaluation.run()
+    return evaluation
+
+
+def summary(evaluation: Any) -> dict[str, float]:
+    """Figures of COCO or LVIS by name, in [0, 1]; NaN where there is no such object."""
+    if hasattr(evaluation, 'lvis_gt'):
+        figures = evaluation.get_results()
+        names = dict(zip(_LVIS_FIGURES, _LVIS_NAMES))
+        figures = {name: figures[key] for key, name in names.items()}
+    else:
+        figures = dict(zip(_STAT_NAMES, evaluation.stats))
+    return {name: float(x) if x >= 0 else float('nan') for name, x in figures.items()}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pycocotools.cocoeval import COCOeval
 from mmrank.apis.coco.box_evaluation import best_f1_thresholds
 from mmrank.datasets.image_header import decode_image
 from mmrank.errors import MissingFileError, UserError
-from mmrank.visualization.figures import as_typed
+from mmrank.visualization.figures import save
 
 MATCH_IOU = 0.5
 # Inches of a panel's width; the height follows the images.
@@ -122,11 +122,7 @@ def draw_detections(
             axis.set_xlabel(f'{right} right, {len(boxes) - right} wrong', fontsize=12)
         axes[0].set_xlabel(f'{len(row[0])} objects', fontsize=12)
     _add_legend(figure, truth, colours, 'boxes above the best-F1 score of each class')
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # A legend of several lines pushes the titles beyond the edge.
-    as_typed(figure).savefig(path, dpi=110, bbox_inches='tight')
-    return path
+    return save(figure, path, dpi=110, has_photos=True)
 
 
 def _class_colours(truth: COCO, used: Collection[int] | None = None) -> dict[int, tuple]:

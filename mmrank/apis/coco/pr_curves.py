@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from mmrank.visualization.figures import as_typed, new_grid, save, shorten
+from mmrank.visualization.figures import new_grid, save, shorten
 from mmrank.visualization.palette import colours_of, dash
 
 _COLUMNS = 3
@@ -90,23 +90,14 @@ class PRCurves:
 
 
 def plot_pr_curves(
-    models: Mapping[str, PRCurves],
-    path: str | os.PathLike,
-    max_classes: int = 12,
-    classes: Sequence[str] | None = None,
+    models: Mapping[str, PRCurves], path: str | os.PathLike, max_classes: int = 12
 ) -> Path:
-    """Draw curves of several detectors: means over classes, then one class a panel at IoU 0.5.
-
-    The classes are the most frequent ones, or the named ``classes``.
-    """
+    """Draw curves of several detectors: means over classes, then the most frequent classes."""
     if not models:
         raise ValueError('plot_pr_curves requires curves of a model')
     first = next(iter(models.values()))
-    if classes is None:
-        order = np.argsort([-n for n in first.num_objects], kind='stable')
-        shown = [i for i in order if first.num_objects[i]][:max_classes]
-    else:
-        shown = [first.index(name) for name in classes]
+    order = np.argsort([-n for n in first.num_objects], kind='stable')
+    shown = [i for i in order if first.num_objects[i]][:max_classes]
     panels = [(f'mean over classes, AP at IoU {text}', iou, None) for text, iou in _MEANS]
     for i in shown:
         name, count = shorten(first.classes[i], _LONGEST_NAME), first.num_objects[i]
@@ -118,7 +109,7 @@ def plot_pr_curves(
     handles, names = axes[0].get_legend_handles_labels()
     place = dict(loc='outside upper center', ncols=min(4, len(names)))
     figure.legend(handles, names, fontsize=9, frameon=False, **place)
-    return save(as_typed(figure), path, dpi=110)
+    return save(figure, path, dpi=110)
 
 
 def _draw_curves(

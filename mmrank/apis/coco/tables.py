@@ -4,8 +4,8 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from pycocotools.cocoeval import COCOeval
 from rich.table import Table
 
 from mmrank.apis.coco.box_evaluation import summary
@@ -19,8 +19,8 @@ def percent(value: float) -> str:
     return 'n/a' if math.isnan(value) else f'{100 * value:.1f}'
 
 
-def comparison_rows(models: Mapping[str, COCOeval]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows in percent: COCO's twelve figures, then mAP per class, a model a column."""
+def comparison_rows(models: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows in percent: figures of COCO or LVIS, mAP per class; a model a column."""
     columns = []
     for evaluation in models.values():
         classes = PRCurves.of(evaluation).by_class()
@@ -39,8 +39,8 @@ def rich_table(header: list[str], rows: list[list[str]], title: str) -> Table:
 
 
 def write_tables(
-    header: list[str], rows: list[list[str]], folder: str | os.PathLike, title: str
+    header: list[str], rows: list[list[str]], stem: str | os.PathLike, title: str
 ) -> tuple[Path, Path]:
-    """Write ``results.md`` and ``results.csv``."""
+    """Write ``<stem>.md`` and ``<stem>.csv``."""
     align = 'l' + 'r' * (len(header) - 1)
-    return write_table(header, rows, Path(folder) / 'results', title, align=align)
+    return write_table(header, rows, Path(stem), title, align=align)

@@ -44,12 +44,11 @@ from mmrank.apis.own_data.head_losses import (
     winner_text,
 )
 from mmrank.apis.seeds.plan import Method, SeedPlan
-from mmrank.apis.seeds.report import report, work_off
-from mmrank.apis.seeds.runs import RunQueue
+from mmrank.apis.seeds.report import report
+from mmrank.apis.seeds.runs import work_off
 from mmrank.apis.seeds.statistics import collect_values
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import UserError
 from mmrank.files import read_text, remove_path, write_atomically
-from mmrank.interruption import AGAIN
 
 # Steps of the trial, of which the last ones are timed; of a comparison; and seeds.
 TRIAL = 12
@@ -61,7 +60,7 @@ def parse_args() -> argparse.Namespace:
     parser = tool_parser(
         __doc__,
         losses=[OWN, 'GradedAPLoss', 'RankSortLoss'],
-        checkpoint=(None, 'weights of backbone and neck, such as those of a model of COCO'),
+        checkpoint=(None, 'weights of backbone and neck, such as a detector trained on COCO'),
         budget=('20m', 'time of the trainings: 90s, 20m or 2h'),
         out=(None, 'folder (default: work_dirs/compare_<name of the config>)'),
         views=(2, 'random views of each image'),
@@ -95,7 +94,7 @@ def _read_user_config(args: argparse.Namespace) -> Config:
     return cfg
 
 
-def store_features(cfg: Config, args: argparse.Namespace, parts: list[str]) -> Path:
+def store_features(cfg: Config, args: argparse.Namespace, folder: Path, parts: list[str]) -> None:
     """Store the outputs of the frozen parts for both splits; what is stored already stays."""
     import torch
     from mmengine.registry import DATASETS, MODELS, init_default_scope
@@ -103,11 +102,10 @@ def store_features(cfg: Config, args: argparse.Namespace, parts: list[str]) -> P
 
     from mmrank.apis.own_data.stored_features import write_samples
 
-    folder = args.out / 'features'
     folder.mkdir(parents=True, exist_ok=True)
     missing = [x for x in ('train', 'val') if not (folder / f'{x}.index').is_file()]
     if not missing:
-        return folder
+        return
     init_default_scope(cfg.get('default_scope', 'mmengine'))
     set_random_seed(0)
     # A detector writes into its config, on which the folders of the trainings depend.
@@ -148,7 +146,6 @@ def store_features(cfg: Config, args: argparse.Namespace, parts: list[str]) -> P
         title = f'storing {split} features'
         batches = track(batches, title, total=passes * len(found), transient=True)
         write_samples(folder / split, batches, frozen, dataset.metainfo, args.disk)
-    return folder
 
 
 def method_names(losses: list[str]) -> dict[str, str]:
@@ -187,7 +184,7 @@ def _try_out(console: Console, plan: SeedPlan) -> tuple[float, float, list[str]]
         with lock_folder(run.folder):
             pass
     remove_path(plan.out_dir)  # an interrupted trial has no seconds
-    outcomes = work_off(console, RunQueue(plan), plan.final_runs(), 'trial')
+    outcomes = work_off(console, plan, plan.final_runs())
     for outcome in outcomes:
         if outcome.error:
             raise UserError(
@@ -226,15 +223,6 @@ def _choose_metric(found: list[str], wanted: str | None) -> str:
     return wanted or (means or found)[0]
 
 
-def fits(known: dict, asked: dict) -> bool:
-    """Whether what is stored serves another question: nothing was compared, the features are its.
-
-    A budget that was too small is raised so.
-    """
-    features = ('images', 'views', 'digest')
-    return 'steps' not in known and all(known['asked'].get(x) == asked[x] for x in features)
-
-
 def _data_files(dataset: Mapping) -> Iterator[Path]:
     """Annotation file and folders of images of a data set of a config, and of those in it."""
     inner = dataset.get('datasets') or [dataset.get('dataset')]
@@ -250,31 +238,32 @@ def _data_files(dataset: Mapping) -> Iterator[Path]:
 
 def _stamps(path: Path, out: Path) -> list[tuple]:
     """Name, size and time of a file, or of the files below a folder but those of ``out``."""
-    paths = [path]
-    for folder, folders, names in os.walk(path):
-        folders[:] = [x for x in folders if Path(folder, x).resolve() != out.resolve()]
-        paths += [Path(folder, name) for name in names]
-    stats = [(str(x), x.stat()) for x in paths if x.is_file()]
+    out = out.resolve()
+    files = [x for x in (path, *path.rglob('*')) if x.is_file() and out not in x.resolve().parents]
+    stats = [(str(x), x.stat()) for x in files]
     return sorted((name, x.st_size, x.st_mtime_ns) for name, x in stats)
 
 
-def _read_state(file: Path) -> dict | None:
-    """What an earlier call has noted; None without one."""
+def features_folder(cfg: Config, args: argparse.Namespace) -> Path:
+    """The folder of the features of a config, its weights and data, and of the options."""
+    sets = cfg.train_dataloader.dataset, cfg.val_dataloader.dataset
+    stamps = [_stamps(path, args.out) for dataset in sets for path in _data_files(dataset)]
+    content = [cfg.to_dict(), args.images, args.views, stamps]
+    return args.out / 'features' / digest_run(content, args.checkpoint, 'cpu')
+
+
+def _read_trial(file: Path, losses: list[str]) -> tuple[float, float, list[str]] | None:
+    """What an earlier trial of these losses has measured; None without one."""
     if not os.path.lexists(file):
         return None
+    fix = 'remove it'
     try:
-        known = json.loads(read_text(file, 'state', 'another --out'))
-        known['asked'] = dict(known['asked'])
-        if 'steps' in known:
-            known['metric'] = str(known['metric'])
-            known['minutes'] = float(known['minutes'])
-            if known['steps'] not in range(1, MOST_STEPS + 1):
-                raise ValueError('steps')
-            if known['seeds'] not in range(1, MOST_SEEDS + 1):
-                raise ValueError('seeds')
+        known = json.loads(read_text(file, 'note', fix))
+        if known['losses'] != losses:
+            return None
+        return float(known['fixed']), float(known['step']), [str(x) for x in known['metrics']]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(f'{file} is damaged. Fix: another --out') from error
-    return known
+        raise UserError(f'{file} is damaged', fix) from error
 
 
 def compare(args: argparse.Namespace, console: Console) -> int:
@@ -283,62 +272,46 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     parts = frozen_parts(cfg.model, keeps_neck=bool(args.checkpoint))
     for text in args.losses:
         loss_changes(cfg.model, text)
-    given = ('losses', 'budget', 'images', 'views', 'metric')
-    asked = {name: getattr(args, name) for name in given}
-    # Features of an edited config, of other weights or other data are not those that are stored.
-    files = [*_data_files(cfg.train_dataloader.dataset), *_data_files(cfg.val_dataloader.dataset)]
-    content = [cfg.to_dict(), *(_stamps(path, args.out) for path in files)]
-    asked['digest'] = digest_run(content, args.checkpoint, 'cpu')
-    state = args.out / 'comparison.json'
-    known = _read_state(state)
-    if known is None or known['asked'] != asked:
-        is_foreign = known is None or not fits(known, asked)
-        if is_foreign and any((args.out / 'features').glob('*.index')):
-            raise UserError(
-                f'{args.out} holds a comparison of other options, or the config, the checkpoint or '
-                'the data have changed since. Fix: another --out'
-            )
-        known = {'asked': asked}
-    write_atomically(json.dumps(known, indent=1).encode(), state)
     if not args.checkpoint and not has_pretrained(cfg.model):
         console.print(
             'warning: the backbone has random weights, so its features tell little. Fix: '
             '--checkpoint FILE, such as one of your own training',
             style='yellow',
         )
-    folder = store_features(cfg, args, parts)
-    if 'steps' not in known:
-        trial = make_plan(cfg, args, folder, parts, TRIAL, 1)
-        fixed, step, metrics = _try_out(console, trial)
-        known['steps'], known['seeds'] = _size_of(_seconds_of(args.budget), fixed, step)
-        known['metric'] = _choose_metric(metrics, args.metric)
-        known['minutes'] = known['seeds'] * (fixed + known['steps'] * step) / 60
-        write_atomically(json.dumps(known, indent=1).encode(), state)
+    folder = features_folder(cfg, args)
+    store_features(cfg, args, folder, parts)
+    note = folder / 'trial.json'
+    known = _read_trial(note, args.losses)
+    if known is None:
+        known = _try_out(console, make_plan(cfg, args, folder, parts, TRIAL, 1))
+        written = dict(zip(('fixed', 'step', 'metrics'), known), losses=args.losses)
+        write_atomically(json.dumps(written).encode(), note)
+    fixed, step, metrics = known
+    steps, seeds = _size_of(_seconds_of(args.budget), fixed, step)
+    minutes = seeds * (fixed + steps * step) / 60
     console.print(
-        f'{" and ".join(parts)} stored; {len(args.losses)} losses x {known["seeds"]} seeds x '
-        f'{known["steps"]} steps, about {known["minutes"]:.0f} minutes.'
+        f'{" and ".join(parts)} stored; {len(args.losses)} losses x {seeds} seeds x {steps} steps, '
+        f'about {minutes:.0f} minutes.'
     )
-    args.metric = known['metric']
-    plan = make_plan(cfg, args, folder, parts, known['steps'], known['seeds'])
-    queue = RunQueue(plan)
-    outcomes = work_off(console, queue, plan.final_runs(), 'trainings')
+    args.metric = _choose_metric(metrics, args.metric)
+    plan = make_plan(cfg, args, folder, parts, steps, seeds)
+    outcomes = work_off(console, plan, plan.final_runs())
     report(console, plan, outcomes, [], [])
     if any(outcome.error for outcome in outcomes):
         return 1
     texts = method_names(args.losses)
     usual = usual_name(cfg.model, texts)
-    found = answer(collect_values(plan, outcomes), args.metric, usual=usual)
-    console.print(found.sentence, style='bold', markup=False, highlight=False)
-    text = texts[found.best]
+    best, sentence = answer(collect_values(plan, outcomes), args.metric, usual)
+    console.print(sentence, style='bold', markup=False, highlight=False)
+    text = texts[best]
     changes = loss_changes(cfg.model, text)
     winner = args.out / 'winner.py'
     base = Path(args.config).resolve()
-    write_atomically(winner_text(base, changes, text, found.sentence).encode(), winner)
+    write_atomically(winner_text(base, changes, text, sentence).encode(), winner)
     print(f'Next: mmrank train {winner}')
     return 0
 
 
-@show_user_errors(OSError, on_interrupt=AGAIN)
 def main() -> int:
     args = parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)

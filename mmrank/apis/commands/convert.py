@@ -13,7 +13,6 @@ the result does not pass mmrank check coco.
 exit status: 0 written, 1 an error in the labels, 2 nothing could be read or written.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -23,8 +22,9 @@ import numpy as np
 import yaml
 
 from mmrank.apis.coco.label_files import READERS, SLACK, Faults, Label, Picture, Pictures, lines_of
+from mmrank.apis.common.command_line import tool_parser
 from mmrank.datasets.checks.coco_inspect import inspect_coco
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import UserError
 from mmrank.files import check_output, read_text, write_atomically
 
 
@@ -109,10 +109,8 @@ def _area(polygon: Sequence[float]) -> float:
     return float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main() -> int:
+    parser = tool_parser(__doc__)
     add = parser.add_argument
     add('source', type=Path, help='folder of the labels, for csv the file')
     add('--from', dest='form', required=True, choices=READERS, help='form of the labels')
@@ -122,12 +120,7 @@ def parse_args() -> argparse.Namespace:
     add('--classes', metavar='FILE', help=classes)
     only = 'text with the names of the images to take, one a line, as of VOC in ImageSets'
     add('--list', metavar='FILE', help=only)
-    return parser.parse_args()
-
-
-@show_user_errors(OSError)
-def main() -> int:
-    args = parse_args()
+    args = parser.parse_args()
     kind = 'file' if args.form == 'csv' else 'folder'
     if not (args.source.is_file() if args.form == 'csv' else args.source.is_dir()):
         raise UserError(f'{args.source} is not a {kind}. Fix: the {kind} with the labels')

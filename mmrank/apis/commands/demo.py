@@ -8,7 +8,6 @@ detections to work_dirs/demo. It takes a few minutes on two CPU cores. Run it ag
 interruption to continue. One seed shows that everything works, not which loss is better.
 """
 
-import argparse
 import dataclasses
 import json
 import signal
@@ -16,7 +15,6 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import track
 
 from mmrank.apis.coco.box_evaluation import evaluate_boxes, load_ground_truth
 from mmrank.apis.coco.detections import draw_detections
@@ -26,25 +24,16 @@ from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.entry_point import config_folder
 from mmrank.apis.seeds.plan import SeedPlan, parse_plan
-from mmrank.apis.seeds.report import work_off
-from mmrank.apis.seeds.runs import RunQueue
+from mmrank.apis.seeds.runs import work_off
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import UserError
 from mmrank.imports import required_package
-from mmrank.interruption import AGAIN
 
 LOSSES = {
     'graded-ap': 'ap_loss/retinanet_r18_fpn_graded-ap_demo.py',
     'focal': 'stable_ap/retinanet_r18_fpn_focal_demo.py',
 }
 QUICK = ShapesSpec(num_train=40, num_val=8, num_test=0)
-
-
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__, quick=(False, 'one epoch on 40 images; the folders end in _quick')
-    )
-    return parser.parse_args()
 
 
 def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
@@ -57,10 +46,7 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
     if root.exists() and not stamp.is_file() and any(root.iterdir()):
         raise UserError(f'{root} holds no data set of this demo. Fix: move it away')
     stamp.unlink(missing_ok=True)
-    total = sum(spec.split_sizes().values())
-    steps = iter(track(range(total), 'Data set: painting images', console=console))
-    write_shapes_coco(root, spec, lambda *_: next(steps))
-    next(steps, None)  # ends the bar
+    write_shapes_coco(root, spec, console)
     stamp.write_text(wanted, encoding='utf-8')
 
 
@@ -106,16 +92,16 @@ def report(data: Path, out: Path, console: Console) -> None:
     console.print(rich_table(header, rows, title))
     curves = {name: PRCurves.of(x) for name, x in models.items()}
     written = [
-        *write_tables(header, rows, out, title),
+        *write_tables(header, rows, out / 'results', title),
         plot_pr_curves(curves, out / 'pr_curves.png'),
         draw_detections(models, data / 'val', out / 'detections.png', num_images=5),
     ]
     console.print('Written:', *written, sep='\n  ', highlight=False, soft_wrap=True)
 
 
-@show_user_errors(ImportError, on_interrupt=AGAIN)
 def main() -> int:
-    args = parse_args()
+    quick = False, 'one epoch on 40 images; the folders end in _quick'
+    args = tool_parser(__doc__, quick=quick).parse_args()
     # A termination is treated as an interrupt: the trainings end with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console()
@@ -128,7 +114,7 @@ def main() -> int:
     with lock_folder(out):
         prepare_data(data, QUICK if args.quick else ShapesSpec(), console)
         plan = make_plan(data, out, args.quick)
-        outcomes = work_off(console, RunQueue(plan), plan.final_runs(), 'trainings')
+        outcomes = work_off(console, plan, plan.final_runs())
         if any(outcome.error for outcome in outcomes):
             return 1
         report(data, out, console)

@@ -18,46 +18,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.command_line import parse_at_least, tool_parser
 from mmrank.apis.own_data.choices import Choices, choose
 from mmrank.apis.own_data.config_text import BASES, config_text
 from mmrank.apis.own_data.folder import Split, find_file, find_splits, split_file
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import UserError
 from mmrank.files import check_output, write_atomically
 
 MODELS = [f'{name}-r{depth}' for name in BASES for depth in (18, 50)]
-
-
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(__doc__)
-    add = parser.add_argument
-    add('--coco', required=True, metavar='DIR', help='folder with annotations and images')
-    add('--model', choices=MODELS, default='atss-r50', help='detector (default: %(default)s)')
-    add('--out', required=True, metavar='FILE.py', help='config to write')
-    for split in ('train', 'val', 'test'):
-        add(f'--{split}', metavar='FILE', help=f'annotation file (default: {split} of DIR)')
-    fraction = 'write this share of the images of the training file as the validation file'
-    add('--val-fraction', type=float, metavar='SHARE', help=fraction)
-    small = 'half the width, from scratch, small images: for a CPU, and without a download'
-    add('--small', action='store_true', help=small)
-    add('--batch-size', type=int, help='images a step (default: by the number of images)')
-    add('--epochs', type=int, help='(default: by the number of images)')
-    args = parser.parse_args()
-    if args.val_fraction is not None and args.val:
-        parser.error('--val-fraction makes a validation file, so --val cannot be given')
-    return args
-
-
-def _check_args(args: argparse.Namespace) -> None:
-    """Refuse what would lose a file or make no config."""
-    for name in ('batch_size', 'epochs'):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise UserError(f'--{name.replace("_", "-")} {value} is below 1.\n  Fix: 1 or more')
-    if Path(args.out).suffix != '.py':
-        raise UserError(f'--out {args.out} is not a config.\n  Fix: --out {args.out}.py')
-    if Path(args.out).exists():
-        raise UserError(f'--out {args.out} is there already.\n  Fix: another name, or remove it')
 
 
 def show(chosen: Choices, splits: dict[str, Split], args: argparse.Namespace) -> None:
@@ -82,10 +50,27 @@ def show(chosen: Choices, splits: dict[str, Split], args: argparse.Namespace) ->
     print(f'  {shlex.join(draw)}')
 
 
-@show_user_errors(OSError)
 def main() -> None:
-    args = parse_args()
-    _check_args(args)
+    parser = tool_parser(__doc__)
+    add = parser.add_argument
+    add('--coco', required=True, metavar='DIR', help='folder with annotations and images')
+    add('--model', choices=MODELS, default='atss-r50', help='detector (default: %(default)s)')
+    add('--out', required=True, metavar='FILE.py', help='config to write')
+    for split in ('train', 'val', 'test'):
+        add(f'--{split}', metavar='FILE', help=f'annotation file (default: {split} of DIR)')
+    fraction = 'write this share of the images of the training file as the validation file'
+    add('--val-fraction', type=float, metavar='SHARE', help=fraction)
+    small = 'half the width, from scratch, small images: for a CPU, and without a download'
+    add('--small', action='store_true', help=small)
+    add('--batch-size', type=int, help='images a step (default: by the number of images)')
+    add('--epochs', type=int, help='(default: by the number of images)')
+    args = parse_at_least(parser, batch_size=1, epochs=1)
+    if args.val_fraction is not None and args.val:
+        parser.error('--val-fraction makes a validation file, so --val cannot be given')
+    if Path(args.out).suffix != '.py':
+        raise UserError(f'--out {args.out} is not a config.\n  Fix: --out {args.out}.py')
+    if Path(args.out).exists():
+        raise UserError(f'--out {args.out} is there already.\n  Fix: another name, or remove it')
     check_output(args.out)
     if args.val_fraction is not None:
         train = Path(args.train) if args.train else find_file(Path(args.coco), 'train')

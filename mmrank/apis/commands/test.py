@@ -8,7 +8,7 @@ Examples:
   mmrank test CONFIG CHECKPOINT --out predictions.pkl --show-dir drawn
 
   # keep the metrics as a file
-  mmrank test CONFIG CHECKPOINT --out metrics.json --out-item metrics
+  mmrank test CONFIG CHECKPOINT --out metrics.json
 
   # test on another split
   mmrank test CONFIG CHECKPOINT --cfg-options test_dataloader.dataset.ann_file=val.json \
@@ -46,38 +46,18 @@ from mmrank.files import check_output, temporary_folder
 from mmrank.models.calibrated_model import CalibratedMixin
 
 
-def parse_args() -> argparse.Namespace:
-    parser = train_or_test_parser(
-        __doc__,
-        out=(None, 'file for the predictions (.pkl) or metrics (.json)'),
-        show_dir=(None, 'folder for drawn predictions'),
-        show=(False, 'show predictions in a window'),
-        wait_time=(2.0, 'seconds that each window stays'),
-        amp=(False, 'test in mixed precision'),
-        tta=(False, "average over the config's tta_pipeline, or flipped images"),
-    )
-    parser.add_argument('checkpoint', help='checkpoint file or URL')
-    parser.add_argument(
-        '--out-item', choices=['pred', 'metrics'], default='pred', help='what --out keeps'
-    )
-    return parser.parse_args()
-
-
-def _set_visualization(cfg: Config, args: argparse.Namespace) -> None:
+def _set_visualization(cfg: Config, folder: str) -> None:
     """Switch drawing on, for the hook of mmdet or of mmpretrain."""
     hook = (cfg.get('default_hooks') or {}).get('visualization')
     if not hook:
         raise UserError(
-            '--show and --show-dir need a drawing hook, and the config has none.\n  Fix: add '
+            '--show-dir needs a drawing hook, and the config has none.\n  Fix: add '
             "default_hooks.visualization = dict(type='DetVisualizationHook') (mmdet) or "
             "dict(type='VisualizationHook') (mmpretrain)"
         )
     is_detection = 'Det' in str(hook.type)
     hook['draw' if is_detection else 'enable'] = True
-    hook.show = args.show
-    hook.wait_time = args.wait_time
-    if args.show_dir:
-        hook['test_out_dir' if is_detection else 'out_dir'] = args.show_dir
+    hook['test_out_dir' if is_detection else 'out_dir'] = folder
 
 
 def _set_tta(cfg: Config) -> None:
@@ -120,24 +100,23 @@ def _test_and_keep(runner, args: argparse.Namespace) -> None:
     """Test, and write what ``--out`` is to keep, whole or not at all."""
     with temporary_folder(args.out) if is_main_process() else nullcontext(Path()) as folder:
         path = folder / Path(args.out).name
-        if args.out_item == 'pred':
+        if path.suffix != '.json':
             dump = DumpResults
             if runner.cfg.get('default_scope') == 'mmdet':
                 from mmdet.evaluation import DumpDetResults as dump
             runner.test_evaluator.metrics.append(dump(out_file_path=str(path)))
         metrics = runner.test()
         if is_main_process():
-            if args.out_item == 'metrics':
+            if path.suffix == '.json':
                 mmengine.dump(metrics, path)
             os.replace(path, args.out)
 
 
 def start(args: argparse.Namespace) -> None:
-    endings = {'pred': ('.pkl', '.pickle'), 'metrics': ('.json', '.pkl')}[args.out_item]
-    if args.out is not None and not args.out.endswith(endings):
+    if args.out is not None and not args.out.endswith(('.pkl', '.json')):
         raise UserError(
-            f'--out {args.out!r} with --out-item {args.out_item} must end in '
-            + ' or '.join(endings)
+            f'--out {args.out!r} is of no known kind. Fix: a name that ends in .pkl, for the '
+            'predictions, or .json, for the metrics'
         )
     if args.out is not None and is_main_process():
         check_output(args.out, args.config, args.checkpoint)
@@ -154,10 +133,8 @@ def start(args: argparse.Namespace) -> None:
         )
     cfg.load_from = args.checkpoint
     cfg.resume = False
-    if args.show or args.show_dir:
-        _set_visualization(cfg, args)
-    if args.amp:
-        cfg.test_cfg.fp16 = True
+    if args.show_dir:
+        _set_visualization(cfg, args.show_dir)
     if args.tta:
         _set_tta(cfg)
     warnings = [] if args.no_check else check_data(cfg, splits=('test',))
@@ -174,5 +151,11 @@ def start(args: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Run the command line."""
-    return run(start, parse_args())
+    parser = train_or_test_parser(
+        __doc__,
+        out=(None, 'file for the predictions (.pkl) or the metrics (.json)'),
+        show_dir=(None, 'folder for drawn predictions'),
+        tta=(False, "average over the config's tta_pipeline, or flipped images"),
+    )
+    parser.add_argument('checkpoint', help='checkpoint file or URL')
+    return run(start, parser.parse_args())

@@ -38,27 +38,6 @@ from mmrank.apis.entry_point import (
 from mmrank.errors import UserError
 
 
-def parse_args() -> argparse.Namespace:
-    parser = train_or_test_parser(
-        __doc__,
-        amp=(False, 'mixed precision with dynamic loss scaling (needs a GPU)'),
-        auto_scale_lr=(False, 'scale the learning rate to the total batch'),
-        no_validate=(False, 'train without evaluating in between'),
-        save_on_signal=(False, 'save a checkpoint at Ctrl-C or SIGTERM (Slurm)'),
-    )
-    parser.add_argument(
-        '--resume',
-        nargs='?',
-        const='auto',
-        metavar='CHECKPOINT',
-        help='resume from this checkpoint; without a value, or with "auto", from the last complete '
-        'one in the work folder, or from the start if there is none',
-    )
-    seed = "seed of all that is random (default: the config's, else a new one)"
-    parser.add_argument('--seed', type=int, help=seed)
-    return parser.parse_args()
-
-
 def _set_amp(cfg: Config) -> None:
     """Switch the optimiser wrapper to mixed precision."""
     if get_device() in ('cpu', 'mps'):
@@ -194,5 +173,21 @@ def _closing_lines(config: str, work_dir: str, info: Mapping) -> list[str]:
 
 
 def main() -> int:
-    """Run the command line."""
-    return run(start, parse_args())
+    parser = train_or_test_parser(
+        __doc__,
+        amp=(False, 'mixed precision with dynamic loss scaling (needs a GPU)'),
+        auto_scale_lr=(False, 'scale the learning rate to the total batch'),
+        no_validate=(False, 'train without evaluating in between'),
+        save_on_signal=(False, 'save a checkpoint at Ctrl-C or SIGTERM (Slurm)'),
+    )
+    parser.add_argument(
+        '--resume',
+        nargs='?',
+        const='auto',
+        metavar='CHECKPOINT',
+        help='resume from this checkpoint; without a value, or with "auto", from the last complete '
+        'one in the work folder, or from the start if there is none',
+    )
+    seed = "seed of all that is random (default: the config's, else a new one)"
+    parser.add_argument('--seed', type=int, help=seed)
+    return run(start, parser.parse_args())

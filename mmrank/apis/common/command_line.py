@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,23 +95,16 @@ def split_entry(word: str) -> tuple[str, str, str | None]:
     return name, path, checkpoint if comma else None
 
 
-def find_checkpoint(word: str, checkpoint: str | None, otherwise: str = '') -> Path | None:
-    """Return a checkpoint that is there; ``otherwise`` tells in the error what else can be done."""
+def find_checkpoint(word: str, checkpoint: str | None) -> Path | None:
+    """Return a checkpoint that is there."""
     if checkpoint is None:
         return None
     if not Path(checkpoint).is_file():
         raise UserError(
             f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: pass the .pth file of a '
-            f'training{otherwise}.'
+            'training.'
         )
     return Path(checkpoint)
-
-
-def foreign_pictures(folder: str | os.PathLike, written: Iterable[Path]) -> list[str]:
-    """Say which pictures of a folder a run did not draw; no tool removes what it did not write."""
-    there = {path for end in ('png', 'jpg') for path in Path(folder).glob(f'*.{end}')}
-    names = sorted(path.name for path in there - {*written})
-    return [f'not of this run, but in the folder before: {", ".join(names)}'] if names else []
 
 
 def digest_run(config: Mapping | list, checkpoint: str | os.PathLike | None, device: str) -> str:

@@ -1,6 +1,5 @@
 """What a config for a small data set should say, chosen from the boxes that are there."""
 
-import importlib.util
 import math
 from dataclasses import dataclass, field
 
@@ -28,8 +27,9 @@ ANCHOR_SCALES = {
     'retinanet': (4, 3, 2, 1),
     'faster-rcnn': (8, 6, 4, 3, 2),
 }
-#: Height over width of the anchors: mmdet's own first.
-RATIOS = ((0.5, 1.0, 2.0), (0.25, 0.5, 1.0, 2.0, 4.0))
+#: Height over width of the anchors: mmdet's own, and more of them for long boxes.
+STOCK_RATIOS = (0.5, 1.0, 2.0)
+MORE_RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)
 #: Rates of mmdet's configs, for SGD and 16 images a step.
 SGD_RATE = {'atss': 0.01, 'retinanet': 0.01, 'faster-rcnn': 0.02}
 
@@ -51,7 +51,6 @@ class Choices:
     val_interval: int
     warm_up: int
     log_interval: int
-    loggers: tuple[str, ...]
     rows: list[tuple[str, str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -66,8 +65,6 @@ def choose(
 ) -> Choices:
     """Choose all settings; ``batch_size`` and ``epochs`` None are chosen, too."""
     train = splits['train']
-    counts = train.report.counts
-    classes = tuple(name for name, count in counts.items() if count.total)
     sides = np.sqrt(train.boxes.prod(1))
     scale, shrink = _choose_scale(np.median(train.sizes, axis=0), sides, small)
     boxes = train.boxes * shrink
@@ -84,14 +81,11 @@ def choose(
         # 2e-3 was the best of three for 4 images a step on blood cells (schedule_bccd.py); AdamW
         # goes by the root of the batch.
         rate = 2e-3 * math.sqrt(batch_size / 4)
-    total = steps * epochs
-    tensorboard = importlib.util.find_spec('tensorboard') is not None
-    loggers = ('LocalVisBackend', *(['TensorboardVisBackend'] if tensorboard else []))
     chosen = Choices(
-        detector=detector,
-        depth=depth,
-        small=small,
-        classes=classes,
+        detector,
+        depth,
+        small,
+        classes=tuple(name for name, count in train.report.counts.items() if count.total),
         scale=scale,
         anchor_scale=anchor_scale,
         ratios=ratios,
@@ -99,11 +93,10 @@ def choose(
         learning_rate=float(f'{rate:.2g}'),
         epochs=epochs,
         val_interval=max(1, epochs // 12),
-        warm_up=min(500, max(1, total // 10)),
+        warm_up=min(500, max(1, steps * epochs // 10)),
         log_interval=max(1, min(50, steps // 2)),
-        loggers=loggers,
     )
-    _explain(chosen, splits, sides * shrink, steps)
+    _explain(chosen, train, sides * shrink, steps)
     _warn(chosen, splits, missed, boxes)
     return chosen
 
@@ -140,7 +133,7 @@ def _choose_anchors(
         The scale, the ratios, and (n,) bool: the boxes that no anchor overlaps by half.
     """
     best = None
-    for ratios in RATIOS if detector != 'atss' else ((1.0,),):
+    for ratios in (STOCK_RATIOS, MORE_RATIOS) if detector != 'atss' else ((1.0,),):
         for scale in ANCHOR_SCALES[detector]:
             missed = _missed_boxes(boxes, detector, scale, ratios)
             worst = max(missed[classes == name].mean() for name in np.unique(classes))
@@ -174,45 +167,35 @@ def _missed_boxes(
     return best < MATCH_IOU
 
 
-def _explain(chosen: Choices, splits: dict[str, Split], sides: np.ndarray, steps: int) -> None:
+def _explain(chosen: Choices, train: Split, sides: np.ndarray, steps: int) -> None:
     """Fill the rows of the table."""
-    train = splits['train']
-    shown = ', '.join(f'{name} {train.report.counts[name].total}' for name in chosen.classes[:6])
-    more = len(chosen.classes) - 6
-    width, height = (int(x) for x in np.median(train.sizes, axis=0))
-    low, middle, high = (round(x) for x in np.percentile(sides, [10, 50, 90]))
+    counts = [f'{name} {train.report.counts[name].total}' for name in chosen.classes]
+    more = f' and {len(counts) - 6} more' if len(counts) > 6 else ''
+    width, height = np.median(train.sizes, axis=0).astype(int)
+    low, middle, high = np.percentile(sides, [10, 50, 90]).round().astype(int)
     strides = STRIDES[chosen.detector]
     stock = ANCHOR_SCALES[chosen.detector][0]
-    smallest = chosen.anchor_scale * strides[0]
-    largest = chosen.anchor_scale * strides[-1]
-    begin = stock * strides[0]
-    kind = "mmdet's own" if chosen.anchor_scale == stock else f"mmdet's own begin at {begin}"
+    kind = "mmdet's own"
+    if chosen.anchor_scale != stock:
+        kind += f' begin at {stock * strides[0]}'
+    anchors = f'{chosen.anchor_scale * strides[0]} to {chosen.anchor_scale * strides[-1]} px'
+    why = f'80 % of the boxes have {low} to {high} px, the median {middle}; {kind}'
+    weights = ('ImageNet', 'downloaded once; offline: --small')
     optimiser = "SGD, mmdet's rate for 16 images by the batch"
     if chosen.small:
+        weights = ('from scratch', 'half the width, for a CPU')
         optimiser = 'AdamW, by the root of the batch'
+    evaluated = f'{steps * chosen.epochs} steps; evaluated every {chosen.val_interval}'
     chosen.rows += [
-        ('classes', str(len(chosen.classes)), shown + (f' and {more} more' if more > 0 else '')),
-        (
-            'weights',
-            'from scratch' if chosen.small else 'ImageNet',
-            'half the width, for a CPU' if chosen.small else 'downloaded once; offline: --small',
-        ),
+        ('classes', str(len(counts)), ', '.join(counts[:6]) + more),
+        ('weights', *weights),
         ('scale', '{}x{}'.format(*chosen.scale), f'images are {width}x{height}'),
-        (
-            'anchors',
-            f'{smallest} to {largest} px',
-            f'80 % of the boxes have {low} to {high} px, the median {middle}; {kind}',
-        ),
+        ('anchors', anchors, why),
         ('batch size', str(chosen.batch_size), f'{steps} steps an epoch'),
         ('learning rate', f'{chosen.learning_rate:g}', optimiser),
         ('warm-up', f'{chosen.warm_up} steps', 'a tenth of the training, at most 500'),
-        (
-            'epochs',
-            str(chosen.epochs),
-            f'{steps * chosen.epochs} steps; evaluated every {chosen.val_interval}',
-        ),
+        ('epochs', str(chosen.epochs), evaluated),
         ('checkpoint', 'save_best', 'by coco/bbox_mAP of the validation split'),
-        ('loggers', ', '.join(x.removesuffix('VisBackend') for x in chosen.loggers), ''),
         ('loss', 'GradedAPLoss', 'watch coco/bbox_mAP, not the value of the loss'),
     ]
 

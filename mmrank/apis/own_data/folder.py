@@ -23,37 +23,19 @@ _WORDS = {
 
 @dataclass
 class Split:
-    """One annotation file with its images.
-
-    Attributes:
-        ann_file: The file.
-        image_dir: Folder from which the names of the images lead to them.
-        report: Classes, counts and problems.
-        sizes: (images, 2) width and height of each image.
-        boxes: (n, 2) width and height of each object in pixels, float64.
-        classes: (n,) name of the class of each object.
-        per_image: Largest number of objects in one image.
-    """
+    """One annotation file with its images."""
 
     ann_file: Path
-    image_dir: Path
+    image_dir: Path  # names of images start here
     report: CocoReport
-    sizes: np.ndarray
-    boxes: np.ndarray
-    classes: np.ndarray
-    per_image: int
+    sizes: np.ndarray  # (images, 2) width and height of each image
+    boxes: np.ndarray  # (n, 2) width and height of each object in pixels
+    classes: np.ndarray  # (n,) name of the class of each object
+    per_image: int  # largest number of objects in one image
 
 
 def find_splits(folder: str | os.PathLike, **given: str | None) -> dict[str, Split]:
-    """Read train, val and, where it is there, test of a folder.
-
-    Args:
-        folder: Folder of the data set.
-        **given: Annotation file of a split; None looks for it in the folder.
-
-    Raises:
-        UserError: If the folder, a file, its images or its boxes are not there.
-    """
+    """Read train, val and, where it is there, test of a folder; ``given`` has files by split."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(
@@ -71,29 +53,25 @@ def find_splits(folder: str | os.PathLike, **given: str | None) -> dict[str, Spl
 
 
 def split_file(path: Path, fraction: float, stem: Path) -> tuple[str, str]:
-    """Write an annotation file as two, of the images for training and for validation.
-
-    Args:
-        path: The file.
-        fraction: Share of the images for validation, drawn at random.
-        stem: The files are ``STEM_train.json`` and ``STEM_val.json``.
-    """
+    """Write an annotation file as ``STEM_train.json`` and, with a share, ``STEM_val.json``."""
     document, _ = read_checked(path)
     ids = [image['id'] for image in document['images']]
     number = round(fraction * len(ids))
     if not 0 < number < len(ids):
-        raise UserError(f'--val-fraction {fraction} of {len(ids)} images leaves a part empty')
+        raise UserError(
+            f'--val-fraction {fraction} of {len(ids)} images leaves a part empty.\n  Fix: '
+            '--val-fraction 0.2, or more images'
+        )
     chosen = {ids[i] for i in np.random.default_rng(0).permutation(len(ids))[:number]}
-    files = []
-    for name, is_val in (('train', False), ('val', True)):
+    parts = {'train': {*ids} - chosen, 'val': chosen}
+    for name, own in parts.items():
         part = dict(
             document,
-            images=[x for x in document['images'] if (x['id'] in chosen) == is_val],
-            annotations=[x for x in document['annotations'] if (x['image_id'] in chosen) == is_val],
+            images=[x for x in document['images'] if x['id'] in own],
+            annotations=[x for x in document['annotations'] if x['image_id'] in own],
         )
-        files.append(f'{stem}_{name}.json')
-        write_atomically(json.dumps(part).encode(), files[-1])
-    return files[0], files[1]
+        write_atomically(json.dumps(part).encode(), f'{stem}_{name}.json')
+    return f'{stem}_train.json', f'{stem}_val.json'
 
 
 def find_file(folder: Path, name: str) -> Path | None:

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,20 +78,18 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def features_by_name(
-    args: argparse.Namespace, out_dir: str | os.PathLike, say: Callable[[str], None] = print
+    args: argparse.Namespace, out_dir: str | os.PathLike
 ) -> dict[str, RetrievalFeatures]:
     """Read or make the features of every model of a command line."""
     models = {
-        entry.name: load_features(_features_of(entry, args, out_dir, say))
+        entry.name: load_features(_features_of(entry, args, out_dir))
         for entry in parse_entries(args.models)
     }
     check_same_test_set(models)
     return models
 
 
-def _features_of(
-    entry: Entry, args: argparse.Namespace, out_dir: str | os.PathLike, say: Callable[[str], None]
-) -> Path:
+def _features_of(entry: Entry, args: argparse.Namespace, out_dir: str | os.PathLike) -> Path:
     """The file of a model's features; its config is tested, once."""
     if not entry.is_config:
         return entry.path
@@ -115,9 +113,9 @@ def _features_of(
     digest = digest_run(content, entry.checkpoint, get_device())
     path = Path(out_dir) / 'features' / f'{entry.file_name}-{digest[:8]}.npz'
     if path.is_file():
-        say(f'{entry.name}: tested before, features in {path}')
+        print(f'{entry.name}: tested before, features in {path}')
         return path
-    say(f'{entry.name}: testing, log in {cfg.work_dir}')
+    print(f'{entry.name}: testing, log in {cfg.work_dir}')
     _use_retrieval_metric(cfg, str(path), entry.name)
     cfg.load_from = str(entry.checkpoint)
     # Two configs of one name within a second are one to mmengine.

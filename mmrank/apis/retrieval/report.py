@@ -1,6 +1,5 @@
 """Figures and curves of one model's embeddings; their table and plots."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -178,19 +177,3 @@ def _curves(figures: Sequence[str], results: Sequence[RetrievalResult], lines: S
     place = dict(loc='outside upper left', fontsize=9, frameon=False, handlelength=3)
     figure.legend(*axis.get_legend_handles_labels(), **place)
     return axis
-
-
-def write_curves(results: Sequence[RetrievalResult], path: str | os.PathLike) -> Path:
-    """Write what the curves show as JSON, by name of the model."""
-    content = {
-        result.name: dict(
-            metrics=result.metrics,
-            recall=result.recall.tolist(),
-            precision=result.precision.tolist(),
-            k=result.cutoffs,
-            recall_at_k=result.recall_at,
-        )
-        for result in results
-    }
-    write_atomically(json.dumps(content, indent=1).encode(), path)
-    return Path(path)

@@ -18,25 +18,22 @@ from mmrank.apis.retrieval.report import RetrievalResult
 from mmrank.errors import MissingFileError, UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import nearest_in_gallery
-from mmrank.visualization.figures import fit_text, shorten
+from mmrank.visualization.figures import fit_text, save, shorten
 
-CHOICES = ('random', 'worst', 'best', 'differing')
+CHOICES = ('random', 'worst', 'differing')
 
 
 def _select_queries(
-    average_precision: Sequence[np.ndarray], labels: np.ndarray, how: str, count: int, seed: int = 0
+    average_precision: Sequence[np.ndarray], labels: np.ndarray, how: str, count: int
 ) -> list[int]:
     """Choose queries with a positive, of as many different classes as there are."""
-    if how not in CHOICES:
-        raise ValueError(f'how must be one of {CHOICES}, got {how!r}')
     values = np.stack(list(average_precision))
     key = {
         'random': np.zeros(values.shape[1]),
-        'best': -values.mean(0),
         'worst': values.mean(0),
         'differing': -np.ptp(values, axis=0),
     }[how]
-    order = np.random.default_rng(seed).permutation(values.shape[1])
+    order = np.random.default_rng(0).permutation(values.shape[1])
     order = order[~np.isnan(values).any(0)[order]]
     order = order[np.argsort(key[order], kind='stable')]
     # First the first of each class, then the second of each, ...
@@ -214,7 +211,6 @@ def _describe(axis: Axes, neighbour: _Neighbour) -> None:
 
 _TITLES = {
     'random': 'random queries',
-    'best': 'queries of the highest average precision',
     'worst': 'queries of the lowest average precision',
     'differing': 'queries on which average precision differs most',
 }
@@ -225,29 +221,27 @@ def draw_sheets(
     results: Sequence[RetrievalResult],
     folder: str | os.PathLike,
     *,
-    sheets: Sequence[str] = ('random', 'worst', 'differing'),
+    sheets: Sequence[str] = CHOICES,
     num_queries: int = 8,
     top_k: int = 10,
-    seed: int = 0,
     root: str | os.PathLike = '.',
 ) -> list[Path]:
     """Draw ``sheet_<choice>_<model>.png`` and ``sheet_differing.png``."""
     first = next(iter(models.values()))
     labels = first.labels[first.rows_of_queries()].cpu().numpy()
     by_name = {result.name: result for result in results}
-    Path(folder).mkdir(parents=True, exist_ok=True)
     paths = []
 
     def draw(how: str, title: str, names: Sequence[str], part: str, count: int) -> None:
         """Draw a sheet: of each query a row by one model, or by the best and the worst of all."""
         precision = [by_name[name].average_precision for name in names]
         rows = []
-        for query in _select_queries(precision, labels, how, count, seed):
+        for query in _select_queries(precision, labels, how, count):
             order = sorted(names, key=lambda name: -by_name[name].average_precision[query])
             for name in dict.fromkeys((order[0], order[-1])):
                 rows += _find_neighbours(models[name], by_name[name], [query], top_k, root)
-        paths.append(Path(folder) / f'sheet_{part}.png')
-        _sheet_figure(rows, title).savefig(paths[-1], dpi=_DPI)
+        file = Path(folder) / f'sheet_{part}.png'
+        paths.append(save(_sheet_figure(rows, title), file, dpi=_DPI, has_photos=True))
 
     for how in sheets:
         title = _TITLES[how]

@@ -63,6 +63,11 @@ class Run:
         return self.folder / 'result.json'
 
     @property
+    def log(self) -> Path:
+        """What its command prints."""
+        return self.folder / 'output.log'
+
+    @property
     def label(self) -> str:
         """Short name for logs."""
         choice = f' {choice_label(self.choice)}' if self.choice else ''
@@ -79,7 +84,6 @@ class SeedPlan:
     seeds: tuple[int, ...]  # Seeds of the final runs
     # Keys of the metrics in the table, as the evaluator names them (``'coco/bbox_mAP'``)
     metrics: tuple[str, ...]
-    lower_better: frozenset[str] = frozenset()  # Metrics of which less is better
     baseline: str = ''  # Name of the method that the others are tested against
     tune_seeds: tuple[int, ...] = ()  # Seeds of the tuning; none of ``seeds``
     tune_metric: str = ''  # Metric that decides the tuning, on validation data; default: the first
@@ -109,18 +113,15 @@ class SeedPlan:
     def check(self) -> None:
         """Check that the fields fit together; a :class:`UserError` names the field and the fix."""
         names = [method.name for method in self.methods]
-        metrics = [*self.metrics, self.tune_metric]
         is_tuned = any(method.grid for method in self.methods)
         common = sorted({*self.seeds} & {*self.tune_seeds})
         no_fold = [fold for fold in self.tune_folds if fold >= len(self.folds)]
-        not_measured = [name for name in self.lower_better if name not in metrics]
         for is_wrong, fault, fix in (
             (not names, 'methods: []', 'one or more configs'),
             (len({*names}) < len(names), f'methods: {names}', 'a name of its own for each'),
             (self.baseline not in names, f'baseline: {self.baseline}', f'one of {names}'),
             (not self.seeds, 'seeds: []', 'one or more integers'),
             (not self.metrics, 'metrics: []', "keys of the evaluator's metrics"),
-            (not_measured, f'lower_better: {not_measured}', f'some of {metrics}'),
             (
                 self.folds and len(self.folds) != len(self.seeds),
                 f'seeds: {[*self.seeds]} for {len(self.folds)} folds',
@@ -131,7 +132,7 @@ class SeedPlan:
             (
                 is_tuned and common,
                 f'seeds and tune.seeds share {common}',
-                'other seeds, as those of the tuning must not measure',
+                'other seeds to measure than to tune with',
             ),
         ):
             if is_wrong:
@@ -238,8 +239,7 @@ def parse_plan(plan: Any) -> SeedPlan:
         out_dir=Path(out_dir),
         methods=methods,
         seeds=_read_seeds(plan, 'seeds', [*range(len(folds))]),
-        metrics=_read_names(plan, 'metrics'),
-        lower_better=frozenset(_read_names(plan, 'lower_better')),
+        metrics=_read_names(plan),
         baseline=_take(plan, 'baseline', methods[0].name if methods else '', str, 'a name'),
         tune_seeds=_read_seeds(tune, 'seeds', []),
         tune_metric=_take(tune, 'metric', '', str, 'a key of a metric'),
@@ -252,7 +252,7 @@ def parse_plan(plan: Any) -> SeedPlan:
     if unknown := [*plan, *(f'tune.{key}' for key in tune)]:
         raise UserError(
             f'the plan has unknown fields {unknown}. Fix: some of methods, seeds, folds, metrics, '
-            'lower_better, baseline, cfg_options, tune (grid, seeds, metric, folds, cfg_options), '
+            'baseline, cfg_options, tune (grid, seeds, metric, folds, cfg_options), '
             'out_dir, scale, allow_shared_split'
         )
     made.check()
@@ -326,11 +326,11 @@ def _read_seeds(fields: dict, key: str, default: list[int]) -> tuple[int, ...]:
     return tuple(made)
 
 
-def _read_names(plan: dict, key: str) -> tuple[str, ...]:
-    names = plan.pop(key, [])
+def _read_names(plan: dict) -> tuple[str, ...]:
+    names = plan.pop('metrics', [])
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list) or not all(isinstance(x, str) and x for x in names):
-        raise _wrong(key, names, 'a list of names')
+        raise _wrong('metrics', names, 'a list of names')
     return tuple(names)
 
 

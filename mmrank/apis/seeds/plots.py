@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +25,10 @@ SettingRuns = Mapping[str, Mapping[float, Sequence[float]]]
 
 
 def draw_box_plot(
-    values: Values,
-    metrics: Sequence[str],
-    path: str | os.PathLike,
-    *,
-    lower_better: Collection[str] = (),
-    unit: str = 'seed',
+    values: Values, metrics: Sequence[str], path: str | os.PathLike, unit: str = 'seed'
 ) -> Path:
     """Draw a lying box per method with each seed as a dot, a panel per metric, best on top."""
-    names = _sorted(values, metrics[0], metrics[0] in lower_better)
+    names = _sorted(values, metrics[0])
     colours = colours_of(names)
     columns = 2 if len(metrics) == 4 else min(_COLUMNS, len(metrics))
     height = 0.9 + 0.27 * len(names)
@@ -44,9 +39,8 @@ def draw_box_plot(
         labels = [''] * len(names) if index % columns else list(map(loss_name, names))
         axis.set_yticks(range(len(names)), labels)
         axis.tick_params(labelsize=_FONT)
-        better = 'lower' if metric in lower_better else 'higher'
         words = fit_two_lines(metric_name(metric), 0.8 * _WIDTH / columns, 10)
-        axis.set_title('\n'.join([*words, f'({better} is better)']), size=10)
+        axis.set_title('\n'.join([*words, '(higher is better)']), size=10)
     counts = {len(values[name][metrics[0]]) for name in names}
     seeds = ' to '.join(map(str, sorted({min(counts), max(counts)})))
     figure.suptitle(
@@ -57,15 +51,14 @@ def draw_box_plot(
     return save(figure, path, dpi=_DPI)
 
 
-def _sorted(values: Values, metric: str, lower_better: bool) -> list[str]:
+def _sorted(values: Values, metric: str) -> list[str]:
     """Methods by the median of a metric, those without a value last."""
 
     def place(name: str) -> tuple[bool, float]:
         numbers = list(values[name][metric].values())
         if not numbers:
             return True, 0.0
-        median = float(np.median(numbers))
-        return False, median if lower_better else -median
+        return False, -float(np.median(numbers))
 
     return sorted(values, key=place)
 

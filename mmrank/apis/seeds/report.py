@@ -1,76 +1,20 @@
-"""Console output and tables of a comparison over seeds."""
+"""Tables of a comparison over seeds."""
 
 import json
 import math
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich import progress as bars
 from rich.console import Console
 
 from mmrank.files import write_atomically
 
 from ..common.records import CURVE, FACTS, FINAL, write_rows
-from ..common.tables import console_table, markdown_table
-from .plan import Run, SeedPlan, choice_label
+from ..common.tables import markdown_table
+from .plan import SeedPlan, choice_label
 from .plots import draw_box_plot
-from .runs import Outcome, RunQueue, is_finite, read_facts
+from .runs import Outcome, is_finite, read_facts
 from .statistics import Summary, collect_values, summarise
-
-
-def work_off(console: Console, queue: RunQueue, runs: Sequence[Run], title: str) -> list[Outcome]:
-    """Run a stage with a line per active training and one for all."""
-    columns = (
-        bars.SpinnerColumn(),
-        bars.TextColumn('{task.description}'),
-        bars.BarColumn(bar_width=20),
-        bars.MofNCompleteColumn(),
-        bars.TimeElapsedColumn(),
-        bars.TextColumn('{task.fields[text]}'),
-    )
-    lines: dict[str, int] = {}
-    shown = time.monotonic()
-    with bars.Progress(*columns, console=console) as progress:
-        overall = progress.add_task(title, total=len(runs), text='')
-
-        def start(run) -> None:
-            lines[run.label] = progress.add_task(f'  {run.label}', total=1, text='starting')
-            console.print(f'started {run.label}: {run.folder}')
-
-        def again(run, fault) -> None:
-            progress.remove_task(lines.pop(run.label))
-            text = f'{run.label} died ({fault.splitlines()[0]}); it is started once more'
-            console.print(text, markup=False, highlight=False)
-
-        def update(run, text) -> None:
-            nonlocal shown
-            progress.update(lines[run.label], text=text)
-            # Without a terminal the lines above are not drawn.
-            if not console.is_terminal and time.monotonic() - shown > 30:
-                shown = time.monotonic()
-                console.print(f'{run.label}: {text}')
-
-        def end(outcome) -> None:
-            label = outcome.run.label
-            found = outcome.metrics
-            if label in lines:
-                progress.remove_task(lines.pop(label))
-            progress.advance(overall)
-            if outcome.error:
-                console.print(f'[red]failed[/red] {label}', highlight=False)
-                console.print(outcome.error, markup=False, highlight=False)
-                return
-            keys = [key for key in queue.plan.metrics if key in found]
-            took = f' in {outcome.seconds:.0f} s' if outcome.seconds else ''
-            values = ', '.join(f'{key} {found[key]:.4f}' for key in keys)
-            console.print(f'done{took} {label}: {values}')
-
-        queue.on_start = start
-        queue.on_again = again
-        queue.on_progress = update
-        queue.on_end = end
-        return queue.run(runs)
 
 
 def report(
@@ -89,20 +33,9 @@ def report(
     folder = plan.out_dir
     _write_runs_csv(plan, every, folder / 'runs.csv')
     write_atomically(text.encode(), folder / 'report.md')
-    draw_box_plot(
-        values,
-        plan.metrics,
-        folder / 'boxplot.png',
-        lower_better=plan.lower_better,
-        unit='fold' if plan.folds else 'seed',
-    )
-    rows = []
-    for cell in cells:
-        numbers = (cell.mean, cell.std, cell.difference, cell.p_value)
-        shown = ['' if math.isnan(value) else f'{value:.4g}' for value in numbers]
-        rows.append([cell.method, cell.metric, cell.n, *shown])
-    header = ('method', 'metric', 'n', 'mean', 'std', 'difference', 'p')
-    console.print(console_table(header, rows, title=f'test data, baseline {plan.baseline}'))
+    unit = 'fold' if plan.folds else 'seed'
+    draw_box_plot(values, plan.metrics, folder / 'boxplot.png', unit)
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
     for name in ('report.md', 'runs.csv', 'boxplot.png'):
         console.print(f'wrote {folder / name}')
 
@@ -141,18 +74,15 @@ def _write_markdown(
     rows = []
     marks = []
     for metric in plan.metrics:
-        lower = metric in plan.lower_better
         own = [cell for cell in cells if cell.metric == metric]
-        means = [-cell.mean if lower else cell.mean for cell in own]
-        best = max((mean for mean in means if not math.isnan(mean)), default=None)
-        best = own[means.index(best)] if best is not None else None
+        known = [cell for cell in own if not math.isnan(cell.mean)]
+        best = max(known, key=lambda cell: cell.mean, default=None)
         for cell in own:
             value = f'{_number(cell.mean, digits)} ± {_number(cell.std, digits)}'
-            name = f'{metric} {"↓" if lower else "↑"}'
             difference = _difference(plan, cell, digits)
             p_value = '' if math.isnan(cell.p_value) else f'{cell.p_value:.3f}'
             p_value = '< 0.001' if cell.p_value < 0.001 else p_value
-            rows.append([cell.method, name, cell.n, value, difference, p_value])
+            rows.append([cell.method, metric, cell.n, value, difference, p_value])
             marks.append([column == 3 and cell is best for column in range(6)])
     seeds = ', '.join(map(str, plan.seeds))
     unit = 'fold' if plan.folds else 'seed'

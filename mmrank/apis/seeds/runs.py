@@ -7,9 +7,13 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
 
 from mmrank.apis.common.processes import end_process, start_process
 from mmrank.errors import UserError
@@ -17,7 +21,7 @@ from mmrank.files import read_text, refuse_link
 
 from .plan import Run, SeedPlan
 
-LOG_NAME = 'output.log'
+POLL_SECONDS = 0.3
 #: Trains, tests and writes the result file of a run.
 SCRIPT = ('-m', 'mmrank.apis.seeds.train_and_test')
 _ETA = r'.*?eta: ((?:\d+ days?, )?[\d:]+)'
@@ -107,93 +111,96 @@ def _fault_of(status: int) -> str:
     return f'exit status {status}' if status else ''
 
 
-class RunQueue:
-    """Execute runs, ``jobs`` at a time; continue when one fails."""
+def work_off(
+    console: Console, plan: SeedPlan, runs: Sequence[Run], *, jobs: int = 1, retries: int = 1
+) -> list[Outcome]:
+    """Run all that is not finished, ``jobs`` at a time, and say how each ends.
 
-    poll_seconds = 0.3
+    A run that dies is started again, ``retries`` times; the others go on when one fails. Returns
+    the outcomes in the order of ``runs``.
+    """
+    if jobs < 1:
+        raise UserError(f'`jobs` is {jobs}. Fix: --jobs 1 or more runs at a time')
+    if retries < 0:
+        raise UserError(f'`retries` is {retries}. Fix: --retries 0 or more')
+    outcomes: dict[Path, Outcome] = {}
 
-    def __init__(self, plan: SeedPlan, *, jobs: int = 1, retries: int = 1) -> None:
-        if jobs < 1:
-            raise UserError(f'`jobs` is {jobs}. Fix: --jobs 1 or more runs at a time')
-        if retries < 0:
-            raise UserError(f'`retries` is {retries}. Fix: --retries 0 or more')
-        self.plan = plan
-        self.jobs = jobs
-        self.retries = retries
-        # What shows the runs replaces these.
-        self.on_start: Callable[[Run], None] = lambda run: None
-        self.on_again: Callable[[Run, str], None] = lambda run, fault: None
-        self.on_progress: Callable[[Run, str], None] = lambda run, text: None
-        self.on_end: Callable[[Outcome], None] = lambda outcome: None
+    def finish(run: Run, fault: str, seconds: float) -> None:
+        outcome = _read_outcome(plan, run, fault, seconds)
+        outcomes[run.folder] = outcome
+        _say(console, _describe(plan, outcome))
 
-    def run(self, runs: Sequence[Run]) -> list[Outcome]:
-        """Run all that is not finished, in this order; return the outcomes in the same order."""
-        outcomes: dict[int, Outcome] = {}
-        waiting = []
-        for index, run in enumerate(runs):
-            if os.path.lexists(run.result_file):
-                outcomes[index] = self._finish(run, '', 0.0)
-            else:
-                waiting.append(index)
-        active: dict[int, subprocess.Popen] = {}
-        begins: dict[int, float] = {}
-        attempts = dict.fromkeys(waiting, 0)
-        try:
+    waiting = []
+    for run in runs:
+        if os.path.lexists(run.result_file):
+            finish(run, '', 0.0)
+        else:
+            waiting.append(run)
+    active: list[tuple[Run, subprocess.Popen]] = []
+    begins: dict[Path, float] = {}
+    attempts: Counter = Counter()
+    try:
+        with console.status('') as status:
             while waiting or active:
-                while waiting and len(active) < self.jobs:
-                    index = waiting.pop(0)
-                    attempts[index] += 1
-                    begins.setdefault(index, time.monotonic())
-                    active[index] = self._start(runs[index])
-                time.sleep(self.poll_seconds)
-                for index, process in list(active.items()):
-                    run = runs[index]
-                    status = process.poll()
-                    if status is None:
-                        self.on_progress(run, parse_progress(read_tail(run.folder / LOG_NAME)))
-                        continue
-                    del active[index]
-                    fault = _fault_of(status) or f'no {run.result_file.name} was written'
+                while waiting and len(active) < jobs:
+                    run = waiting.pop(0)
+                    attempts[run.folder] += 1
+                    begins.setdefault(run.folder, time.monotonic())
+                    _say(console, f'started {run.label}: {run.folder}')
+                    active.append((run, _start(run, jobs)))
+                time.sleep(POLL_SECONDS)
+                states = [f'{x.label}: {parse_progress(read_tail(x.log))}' for x, _ in active]
+                status.update(escape('; '.join(states)))
+                for run, process in [x for x in active if x[1].poll() is not None]:
+                    active.remove((run, process))
+                    fault = _fault_of(process.returncode) or f'no {run.result_file.name} is there'
                     # The result is written last, so it counts however its command went on to end.
                     if run.result_file.is_file():
                         fault = ''
-                    elif attempts[index] <= self.retries:
-                        self.on_again(run, fault)
-                        waiting.append(index)
+                    elif attempts[run.folder] <= retries:
+                        _say(console, f'{run.label} died ({fault}); it is started once more')
+                        waiting.append(run)
                         continue
-                    elif attempts[index] > 1:
-                        fault += f' (started {attempts[index]} times)'
-                    outcomes[index] = self._finish(run, fault, time.monotonic() - begins[index])
-        finally:
-            for process in active.values():
-                end_process(process)
-        return [outcomes[index] for index in range(len(runs))]
+                    elif attempts[run.folder] > 1:
+                        fault += f' (started {attempts[run.folder]} times)'
+                    finish(run, fault, time.monotonic() - begins[run.folder])
+    finally:
+        for _, process in active:
+            end_process(process)
+    return [outcomes[run.folder] for run in runs]
 
-    def _start(self, run: Run) -> subprocess.Popen:
-        command = build_command(run)
-        run.folder.mkdir(parents=True, exist_ok=True)
-        self.on_start(run)
-        log = run.folder / LOG_NAME
-        refuse_link(log)
-        with open(log, 'ab') as file:
-            file.write(f'\n$ {shlex.join(command)}\n'.encode())
-        # Threads decide the last bits of sums; what the user has set stays.
-        threads = os.environ.get('OMP_NUM_THREADS', str(max(1, count_cores() // self.jobs)))
-        settings = {'OMP_NUM_THREADS': threads, 'MKL_NUM_THREADS': threads, **os.environ}
-        return start_process(command, log, env={**settings, 'PYTHONUNBUFFERED': '1'})
 
-    def _finish(self, run: Run, fault: str, seconds: float) -> Outcome:
-        metrics = None
-        error = fault
-        if fault:
-            log = run.folder / LOG_NAME
-            error = '\n'.join([f'{fault}; {log}:', *read_tail(log).splitlines()[-15:]])
-        else:
-            needed = self.plan.metrics if run.split == 'test' else (self.plan.decisive_metric,)
-            try:
-                metrics = read_result(run, needed)
-            except UserError as problem:
-                error = str(problem)
-        outcome = Outcome(run, metrics, seconds, error)
-        self.on_end(outcome)
-        return outcome
+def _start(run: Run, jobs: int) -> subprocess.Popen:
+    command = build_command(run)
+    run.folder.mkdir(parents=True, exist_ok=True)
+    refuse_link(run.log)
+    with open(run.log, 'ab') as file:
+        file.write(f'\n$ {shlex.join(command)}\n'.encode())
+    # Threads decide the last bits of sums; what the user has set stays.
+    threads = os.environ.get('OMP_NUM_THREADS', str(max(1, count_cores() // jobs)))
+    settings = {'OMP_NUM_THREADS': threads, 'MKL_NUM_THREADS': threads, **os.environ}
+    return start_process(command, run.log, env={**settings, 'PYTHONUNBUFFERED': '1'})
+
+
+def _read_outcome(plan: SeedPlan, run: Run, fault: str, seconds: float) -> Outcome:
+    if fault:
+        lines = read_tail(run.log).splitlines()[-15:]
+        return Outcome(run, None, seconds, '\n'.join([f'{fault}; {run.log}:', *lines]))
+    needed = plan.metrics if run.split == 'test' else (plan.decisive_metric,)
+    try:
+        return Outcome(run, read_result(run, needed), seconds)
+    except UserError as problem:
+        return Outcome(run, None, seconds, str(problem))
+
+
+def _describe(plan: SeedPlan, outcome: Outcome) -> str:
+    label = outcome.run.label
+    if outcome.error:
+        return f'failed {label}\n{outcome.error}'
+    values = [f'{x} {outcome.metrics[x]:.4f}' for x in plan.metrics if x in outcome.metrics]
+    took = f' in {outcome.seconds:.0f} s' if outcome.seconds else ''
+    return f'done{took} {label}: {", ".join(values)}'
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -128,7 +128,6 @@ def choose(
 ) -> tuple[dict[tuple[str, int | None], dict[str, str]], list[dict]]:
     """Choose each method's values by their mean on the validation data."""
     metric = plan.decisive_metric
-    sign = -1 if metric in plan.lower_better else 1
     chosen = {}
     rows = []
     shared = bool(plan.tune_folds)
@@ -153,7 +152,7 @@ def choose(
             own.append(row | dict(values=values, chosen=False, at_edge=at_edge))
         whole = [row for row in own if row['n'] == trials and row['mean'] == row['mean']]
         if whole:
-            best = max(whole, key=lambda row: sign * row['mean'])
+            best = max(whole, key=lambda row: row['mean'])
             best['chosen'] = True
             for number in plan.fold_numbers if shared else (fold,):
                 chosen[method.name, number] = best['choice']

@@ -8,12 +8,14 @@ a split is the same whether 10 or 1,000 images are requested.
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
 import numpy as np
+from rich.console import Console
+from rich.progress import track
 
 from mmrank.apis.synthetic.shape_painting import (
     SHAPES,
@@ -21,12 +23,14 @@ from mmrank.apis.synthetic.shape_painting import (
     paint_distractors,
     paint_object,
 )
-from mmrank.checks import check_at_least, check_within, one_of
+from mmrank.checks import check_at_least, check_within
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
 
 SPLITS = ('train', 'val', 'test')
 _PLACEMENT_TRIES = 20
+# An object of which less than this share is visible is painted but not annotated.
+_MIN_VISIBLE = 0.35
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,7 @@ class ShapesSpec:
     min_size: float = 12.0  # Smallest object diameter in pixels, at least 6
     # Largest object diameter in pixels; sizes are log-uniform in between, so most objects are small
     max_size: float = 128.0
-    # An object of which less than this share is visible after occlusion is painted but not
-    # annotated, (0, 1]
-    min_visible: float = 0.35
     seed: int = 0  # Non-negative seed of everything above
-    image_format: str = 'jpg'  # ``'jpg'`` or ``'png'``
 
     def __post_init__(self) -> None:
         """Refuse values that cannot make a data set."""
@@ -63,10 +63,8 @@ class ShapesSpec:
         check_at_least(6, min_size=self.min_size)
         check_within(f'[1, {len(SHAPES)}]', num_classes=self.num_classes)
         check_within('[0, 1)', empty_fraction=self.empty_fraction)
-        check_within('(0, 1]', min_visible=self.min_visible)
         largest = 0.8 * min(self.width, self.height)
         check_within(f'[{self.min_size}, {largest:g}]', max_size=self.max_size)
-        one_of('image_format', self.image_format, ('jpg', 'png'))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -101,33 +99,44 @@ def render_image(spec: ShapesSpec, split: str, index: int) -> tuple[np.ndarray, 
         full_area[number] = (label, int(mask.sum()))
     noise = rng.normal(0.0, rng.uniform(2.0, 9.0), canvas.shape)
     image = np.clip(canvas + noise, 0, 255).astype(np.uint8)
-    return image, _visible_objects(owner, full_area, spec.min_visible)
+    return image, _visible_objects(owner, full_area)
 
 
 def write_shapes_coco(
-    out_dir: str | os.PathLike,
-    spec: ShapesSpec,
-    progress: Callable[[str, int, int], None] | None = None,
+    out_dir: str | os.PathLike, spec: ShapesSpec, console: Console | None = None
 ) -> dict[str, Path]:
-    """Write images and annotation files."""
+    """Write images and annotation files; a ``console`` shows how far it is."""
     out_dir = Path(out_dir)
     (out_dir / 'annotations').mkdir(parents=True, exist_ok=True)
     files = {}
     for split, total in spec.split_sizes().items():
         (out_dir / split).mkdir(exist_ok=True)
-        document = _empty_document(spec, split)
-        for index in range(total):
+        images = []
+        annotations = []
+        for index in track(range(total), f'Images, {split}', console=console, transient=True):
             image, objects = render_image(spec, split, index)
-            file_name = f'{index:06d}.{spec.image_format}'
+            file_name = f'{index:06d}.jpg'
             path = out_dir / split / file_name
             if not cv2.imwrite(str(path), image):
                 raise UserError(
                     f'cannot write image {path}: the disk is full, or the folder is read-only. '
                     'Fix: free some disk space, or write to another folder'
                 )
-            _append(document, file_name, image.shape, objects)
-            if progress is not None:
-                progress(split, index + 1, total)
+            size = dict(width=spec.width, height=spec.height)
+            images.append(dict(id=index + 1, file_name=file_name, **size))
+            for item in objects:
+                place = dict(id=len(annotations) + 1, image_id=index + 1)
+                annotations.append({**place, **item, 'iscrowd': 0})
+        document = dict(
+            info=dict(description=f'mmrank shapes, {split} split, seed {spec.seed}', version='1.0'),
+            licenses=[],
+            categories=[
+                dict(id=i, name=name, supercategory='shape')
+                for i, name in enumerate(spec.classes, start=1)
+            ],
+            images=images,
+            annotations=annotations,
+        )
         files[split] = out_dir / 'annotations' / f'{split}.json'
         write_atomically(json.dumps(document).encode(), files[split])
     return files
@@ -161,44 +170,18 @@ def _place(
                 break
 
 
-def _visible_objects(owner: np.ndarray, full_area: dict, min_visible: float) -> list[dict]:
+def _visible_objects(owner: np.ndarray, full_area: dict) -> list[dict]:
     """Boxes of what each object still shows in the ``owner`` map."""
     objects = []
     for number, (label, area) in full_area.items():
         seen = owner == number
         visible = int(seen.sum())
-        if visible < max(12, min_visible * area):
+        if visible < max(12, _MIN_VISIBLE * area):
             continue
         rows = np.flatnonzero(seen.any(axis=1))
         cols = np.flatnonzero(seen.any(axis=0))
         width = int(cols[-1] - cols[0] + 1)
         height = int(rows[-1] - rows[0] + 1)
         box = [int(cols[0]), int(rows[0]), width, height]
-        objects.append({'label': label, 'bbox': box, 'area': visible})
+        objects.append({'category_id': label + 1, 'bbox': box, 'area': visible})
     return objects
-
-
-def _empty_document(spec: ShapesSpec, split: str) -> dict:
-    """A COCO document with categories 1..num_classes and no image."""
-    description = f'mmrank shapes, {split} split, seed {spec.seed}'
-    return {
-        'info': {'description': description, 'version': '1.0'},
-        'licenses': [],
-        'categories': [
-            {'id': i, 'name': name, 'supercategory': 'shape'}
-            for i, name in enumerate(spec.classes, start=1)
-        ],
-        'images': [],
-        'annotations': [],
-    }
-
-
-def _append(document: dict, file_name: str, shape: tuple, objects: list[dict]) -> None:
-    """Add one image and its objects to a COCO document."""
-    images = document['images']
-    annotations = document['annotations']
-    height, width = shape[:2]
-    images.append(dict(id=len(images) + 1, file_name=file_name, width=width, height=height))
-    for item in objects:
-        own = dict(id=len(annotations) + 1, image_id=len(images), category_id=item['label'] + 1)
-        annotations.append(own | dict(bbox=item['bbox'], area=item['area'], iscrowd=0))

@@ -37,7 +37,7 @@ def _are_references(values: list) -> list[bool]:
 
 #: Which values of a key have the form that COCO requires.
 _FORMS: dict[str, Callable[[list], list[bool]]] = {
-    'id': lambda values: [type(x) is int and -_LARGEST_ID <= x <= _LARGEST_ID for x in values],
+    'id': lambda values: [*map(is_number_id, values)],
     'image_id': _are_references,
     'category_id': _are_references,
     'bbox': lambda values: [
@@ -62,12 +62,16 @@ class Columns(NamedTuple):
     is_ignored: np.ndarray  # (n,) whether ``ignore`` is set
     is_turned: np.ndarray  # (n,) whether the box has a rotation in addition, as CVAT exports it
     mask: np.ndarray  # (n,) 0 without a segmentation, 1 with one, -1 with one of another form
+    needs_mask: np.ndarray  # (n,) whether its mask is trained on
 
 
 def _columns(
-    annotations: list, sizes: dict, names: dict, with_masks: bool
+    annotations: list, sizes: dict, is_wanted: dict, with_masks: bool
 ) -> tuple[Columns, np.ndarray]:
-    """The annotations whose values have the form of COCO, and (n,) bool, which ones have."""
+    """The annotations whose values have the form of COCO, and (n,) bool, which ones have.
+
+    ``is_wanted`` says of each category id whether it is trained on.
+    """
     entries = [ann if type(ann) is dict else {} for ann in annotations]
     values = {key: [ann.get(key) for ann in entries] for key in _FORMS}
     has_form = np.ones(len(entries), dtype=bool)
@@ -77,13 +81,14 @@ def _columns(
         entries = list(compress(entries, has_form))
         values = {key: list(compress(column, has_form)) for key, column in values.items()}
     image = _positions(values['image_id'], sizes)
+    label = _positions(values['category_id'], is_wanted)
     all_sizes = [*sizes.values(), (inf, inf)]
     masks = [ann.get('segmentation') for ann in entries]
     columns = Columns(
         place=np.flatnonzero(has_form),
         id=np.array(values['id'], dtype=np.int64),
         image=image,
-        label=_positions(values['category_id'], names),
+        label=label,
         size=np.array(all_sizes, dtype=float)[image],
         box=_floats(list(chain.from_iterable(values['bbox']))).reshape(-1, 4),
         area=_floats(values['area']),
@@ -98,6 +103,7 @@ def _columns(
             ],
             dtype=np.int64,
         ),
+        needs_mask=np.array([*is_wanted.values(), False])[label] & with_masks,
     )
     return columns, has_form
 
@@ -253,6 +259,11 @@ def _is_repeated(columns: Columns) -> np.ndarray:
     return found
 
 
+_BAD_MASK = 'mask that cannot be drawn'
+_REAL_MASK = (
+    'segmentation is a list of polygons [[x1, y1, x2, y2, x3, y3, ...]], or an RLE whose size is '
+    '[height, width] of the image.'
+)
 #: What looks wrong in the annotations that can be used.
 _DOUBTS = (
     _Rule(
@@ -306,32 +317,29 @@ _DOUBTS = (
         'number the annotations 1, 2, 3, ...',
         tolerated=1,
     ),
+    _Rule(
+        'object without a mask',
+        lambda columns: (columns.mask == 0) & columns.needs_mask,
+        'write its segmentation, remove the annotation, or with_mask=False of LoadAnnotations: '
+        'mmdet ends in a KeyError at this image.',
+    ),
+    _Rule(
+        _BAD_MASK,
+        lambda columns: (columns.mask < 0) & columns.needs_mask,
+        _REAL_MASK,
+        keys=('segmentation',),
+    ),
+    _Rule(
+        _BAD_MASK,
+        lambda columns: (columns.mask < 0) & ~columns.needs_mask,
+        _REAL_MASK,
+        tolerated=1,
+        keys=('segmentation',),
+    ),
 )
 
 
-def _mask_rules(is_wanted: np.ndarray, are_required: bool) -> tuple[_Rule, _Rule]:
-    return (
-        _Rule(
-            'object without a mask',
-            lambda columns: (columns.mask == 0) & is_wanted[columns.label] & are_required,
-            'write its segmentation, remove the annotation, or with_mask=False of LoadAnnotations: '
-            'mmdet ends in a KeyError at this image.',
-        ),
-        _Rule(
-            'mask that cannot be drawn',
-            lambda columns: columns.mask < 0,
-            'segmentation is a list of polygons [[x1, y1, x2, y2, x3, y3, ...]], or an RLE whose '
-            'size is [height, width] of the image.',
-            tolerated=0 if are_required else 1,
-            keys=('segmentation',),
-        ),
-    )
-
-
-ANNOTATION_FIXES = {
-    rule.kind: rule.fix
-    for rule in (*_ERRORS, *_DOUBTS, *_mask_rules(np.zeros(0, dtype=bool), False))
-}
+ANNOTATION_FIXES = {rule.kind: rule.fix for rule in (*_ERRORS, *_DOUBTS)}
 
 
 def scan_annotations(
@@ -346,7 +354,8 @@ def scan_annotations(
 
     ``sizes`` are (width, height) by image id, ``wanted`` the class names that are trained on.
     """
-    columns, has_form = _columns(annotations, sizes, report.names, require_masks)
+    is_wanted = {number: name in wanted for number, name in report.names.items()}
+    columns, has_form = _columns(annotations, sizes, is_wanted, require_masks)
     for index in np.flatnonzero(~has_form).tolist():
         _report_form(index, annotations[index], found)
         report.bad_annotations.add(index)
@@ -358,8 +367,8 @@ def scan_annotations(
             values = ', '.join(f'{key} is {shown(ann.get(key))}' for key in rule.keys)
             size = ' x '.join(map(str, sizes.get(ann['image_id'], ('unknown',))))
             found.add(rule.kind, f'{_where(index, ann)}: {values}, image {size}', is_error)
-        if len(places):
-            found.by_kind[rule.kind].count = len(places)
+        if len(places) > MAX_EXAMPLES:
+            found.by_kind[rule.kind].count += len(places) - MAX_EXAMPLES
 
     is_bad = np.zeros(len(columns.place), dtype=bool)
     for rule in _ERRORS:
@@ -369,8 +378,7 @@ def scan_annotations(
     report.bad_annotations.update(columns.place[is_bad].tolist())
     good = Columns(*(column[~is_bad] for column in columns))
     report.columns = good
-    is_wanted = np.array([name in wanted for name in report.names.values()], dtype=bool)
-    for rule in (*_DOUBTS, *_mask_rules(is_wanted, require_masks)) if len(good.id) else ():
+    for rule in _DOUBTS if len(good.id) else ():
         add(rule, good.place[rule.where(good)])
     if not annotations:
         found.add('no annotation at all', "'annotations' is empty", is_error=False)

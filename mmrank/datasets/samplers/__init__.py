@@ -2,15 +2,6 @@
 
 from mmrank.datasets.samplers.pair_samplers import ClassPairSampler, InBatchPairSampler
 from mmrank.datasets.samplers.pk_sampler import PKSampler
-from mmrank.datasets.samplers.positive_samplers import (
-    MultiLabelPositiveSampler,
-    PositiveRateSampler,
-)
+from mmrank.datasets.samplers.positive_samplers import PositiveRateSampler
 
-__all__ = [
-    'ClassPairSampler',
-    'InBatchPairSampler',
-    'MultiLabelPositiveSampler',
-    'PKSampler',
-    'PositiveRateSampler',
-]
+__all__ = ['ClassPairSampler', 'InBatchPairSampler', 'PKSampler', 'PositiveRateSampler']

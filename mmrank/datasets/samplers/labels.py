@@ -1,16 +1,20 @@
-"""Classes of the items of a data set."""
+"""Classes of the items of a data set: the one rule for samplers, hooks and checks."""
 
 import numpy as np
 
 from mmrank.errors import UserError, UserTypeError
 
 
+def class_names(dataset: object) -> list[str]:
+    """Names of the classes of a data set, none if it has no ``metainfo['classes']``."""
+    return list((getattr(dataset, 'metainfo', None) or {}).get('classes') or ())
+
+
 def label_pairs(dataset: object) -> tuple[np.ndarray, np.ndarray]:
     """Return two int64 arrays, item by item: which items have which classes.
 
     ``get_data_info(index)`` of the data set, or of one in a wrapper of mmengine, has ``gt_score``,
-    (C,) numbers of which those > 0 are the classes, or ``gt_label``, one class index, several or
-    none. No image is loaded.
+    (C,) of 0 and 1, or ``gt_label``, one class index, several or none. No image is loaded.
     """
     if not hasattr(dataset, 'get_data_info'):
         raise UserTypeError(
@@ -18,7 +22,8 @@ def label_pairs(dataset: object) -> tuple[np.ndarray, np.ndarray]:
             "are unknown. Fix: use a data set derived from mmpretrain's BaseDataset, or let it "
             'return dict(gt_label=class index)'
         )
-    classes = [_classes(dataset, index) for index in range(len(dataset))]
+    size = len(class_names(dataset))
+    classes = [_classes(dataset, index, size) for index in range(len(dataset))]
     items = np.repeat(np.arange(len(classes)), [len(c) for c in classes])
     return items, np.concatenate([np.zeros(0, dtype=np.int64), *classes])
 
@@ -31,20 +36,34 @@ def class_labels(dataset: object) -> np.ndarray:
         index = int((counts != 1).argmax())
         raise UserError(
             f'item {index} of {type(dataset).__name__} has {counts[index]} classes, and exactly '
-            'one is needed. Fix: leave it out, or use mmrank.MultiLabelPositiveSampler'
+            'one is needed. Fix: leave it out'
         )
     return classes
 
 
-def _classes(dataset: object, index: int) -> np.ndarray:
+def _classes(dataset: object, index: int, size: int) -> np.ndarray:
     info = dataset.get_data_info(index)
+    place = f'item {index} of {type(dataset).__name__}'
+    if 'img_path' in info:
+        place += f' ({info["img_path"]})'
     if 'gt_score' in info:
-        return np.flatnonzero(np.asarray(info['gt_score']) > 0)
+        row = np.atleast_1d(info['gt_score'])
+        if len(row) != (size or len(row)) or not ((row == 0) | (row == 1)).all():
+            raise UserError(
+                f'{place} has gt_score={row.tolist()!s:.80}, not {size} numbers 0 or 1. Fix: map '
+                "other values to 0 or 1, one for each class of metainfo['classes']"
+            )
+        return np.flatnonzero(row)
     labels = np.atleast_1d(info.get('gt_label', 'unknown'))
-    if labels.size and (labels.dtype.kind not in 'iu' or labels.min() < 0):
+    if labels.size and (
+        labels.dtype.kind not in 'iu'
+        or labels.min() < 0
+        or labels.max() >= (size or np.inf)
+        or len({*labels.tolist()}) < labels.size
+    ):
         raise UserError(
-            f'item {index} of {type(dataset).__name__} has gt_label={labels.tolist()!s:.80}, not '
-            'class indices from 0 on. Fix: leave items without a class out of the data set, and '
-            'number the classes from 0'
+            f'{place} has gt_label={labels.tolist()!s:.80}, not class indices from 0 to '
+            f'{size - 1 if size else "C - 1"}, each once. Fix: leave items without a class out of '
+            "the data set, and number the classes from 0, in the order of metainfo['classes']"
         )
     return labels.astype(np.int64).ravel()

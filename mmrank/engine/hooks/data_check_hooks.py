@@ -244,8 +244,11 @@ def _check_monitors(runner, names: Collection[str]) -> None:
             wanted = {hook.monitor: 'EarlyStoppingHook.monitor'}
         for name, key in wanted.items():
             if name not in names:
-                known = f'one of {", ".join(sorted(map(str, names)))}' if names else 'a validation'
-                raise UserError(f'{key}={name!r} is not a metric of the validation', known)
+                fix = 'a validation'
+                if names:
+                    fix = f'one of {", ".join(sorted(map(str, names)))}'
+                    fix += "; also rule='greater' or 'less' where mmengine does not know the name"
+                raise UserError(f'{key}={name!r} is not a metric of the validation', fix)
 
 
 def _count_indices(dataset) -> int:

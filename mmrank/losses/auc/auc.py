@@ -62,7 +62,7 @@ def _auc(lists: RankedLists, surrogate: Sigmoid | OneSidedHuber, factor: float) 
 class AUCLoss(StatelessRankingLoss):
     """:func:`mmrank.functional.auc_loss` of a batch.
 
-    A list without negatives counts as 0 in the mean of ``reduction='mean'``.
+    A list without negatives counts as 0 in the mean.
 
     Args:
         surrogate: ``sigmoid``: ``l(x) = sigmoid(-x / tau)``, a smooth 1 - AUC;
@@ -121,7 +121,7 @@ class MAUCLoss(RankingLoss):
 
     Args:
         tau: Margin in units of the (activated) scores, > 0.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``mode``; ``reduction`` is over
+        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``mode``. The mean is over
             the classes that have a pair.
     """
 

@@ -30,8 +30,7 @@ class PartialAUCLoss(StatelessRankingLoss):
     When AUC meets DRO, ICML 2022, has over its thresholds.
 
     The highest negatives of a batch are lower than those of the data set. With ``scope='global'``
-    the negatives of all ranks compete. A list without negatives counts as 0 in the mean of
-    ``reduction='mean'``.
+    the negatives of all ranks compete. A list without negatives counts as 0 in the mean.
 
     Args:
         max_fpr: Share of the negatives that count, in (0, 1].

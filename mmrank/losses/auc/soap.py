@@ -66,8 +66,7 @@ class SOAPLoss(RankingLoss):
             take 0.6 to 1 for sigmoid scores.
         gamma: Weight of the batch in the moving averages, in (0, 1]. The authors' code has 0.1 to
             0.9, by data set.
-        **kwargs: ``activation``, ``scope``, ``loss_weight`` and ``reduction`` of
-            :class:`mmrank.losses.RankingLoss`.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``mode``.
     """
 
     zero_without_positives = True

@@ -7,13 +7,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mmrank.checks import one_of
 from mmrank.distributed import all_gather_rows, join, mean_over_ranks, rows_and_dtype, world_group
 from mmrank.errors import UserError
-from mmrank.losses.options import NamedSettings
+from mmrank.losses.options import ScopedLoss
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.state.sample_state import check_sample_ids
-from mmrank.tensors import at_least_float32, check_floats, is_first_batch, warn_of_one_sample
+from mmrank.tensors import (
+    at_least_float32,
+    check_floats,
+    check_tensors,
+    is_first_batch,
+    warn_of_one_sample,
+)
 
 from .terms import NegativeTerms, negative_terms
 
@@ -101,15 +106,11 @@ class ContrastedBatch:
         return NegativeTerms(*(x.view_as(tau) for x in vars(terms).values()))
 
 
-class ContrastiveLoss(NamedSettings):
+class ContrastiveLoss(ScopedLoss):
     """Base of losses that distinguish the samples of a batch.
 
-    Subclasses implement :meth:`row_losses` and pass these arguments on.
-
-    Args:
-        scope: ``global``: in distributed training the negatives come from the batches of all ranks,
-            exactly as in a single process. ``local``: each rank has its own negatives.
-        loss_weight: Factor of the whole loss.
+    Subclasses implement :meth:`row_losses` and pass ``**kwargs`` on, which are ``scope`` and
+    ``loss_weight`` of :class:`ScopedLoss`.
 
     Attributes:
         diagnostics: Detached scalars of this rank's last batch, by name.
@@ -118,11 +119,8 @@ class ContrastiveLoss(NamedSettings):
     keeps_samples = False  # whether it keeps state per sample, the same on all ranks
     saturation_advice = ''
 
-    def __init__(self, scope: str = 'global', loss_weight: float = 1.0) -> None:
-        super().__init__()
-        one_of('scope', scope, ('global', 'local'))
-        self.scope = scope
-        self.loss_weight = loss_weight
+    def __init__(self, **kwargs) -> None:
+        super().__init__(**kwargs)
         self.diagnostics: dict[str, Tensor] = {}
         self._lone_batches = 0
 
@@ -178,7 +176,13 @@ class ContrastiveLoss(NamedSettings):
         return terms
 
     def _check(self, view1, view2, sample_idx) -> None:
-        check_views(view1, view2)
+        check_tensors(view1=view1, view2=view2)
+        if view1.dim() != 2 or view1.shape != view2.shape:
+            raise UserError(
+                'view1 and view2 must be embeddings (samples, length) of the same samples, got '
+                f'shapes {tuple(view1.shape)} and {tuple(view2.shape)}. Fix: loss(view1, view2); '
+                'with classes mmrank.EmbeddingLoss(mmrank.SmoothAPLoss())(embeddings, classes)'
+            )
         check_floats(view1=view1, view2=view2)
         if sample_idx is not None:
             check_sample_ids(sample_idx, len(view1))
@@ -214,13 +218,3 @@ class ContrastiveLoss(NamedSettings):
 def scalar_parameter(value: float) -> nn.Parameter:
     """(1,) float32 parameter, whatever the default dtype; fully_shard refuses one of shape ()."""
     return nn.Parameter(torch.full((1,), value, dtype=torch.float32))
-
-
-def check_views(view1: Tensor, view2: Tensor) -> None:
-    """Raise ValueError unless both are (n, D)."""
-    if view1.dim() != 2 or view1.shape != view2.shape:
-        raise UserError(
-            'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
-            f'{tuple(view1.shape)} and {tuple(view2.shape)}. Fix: loss(view1, view2); with classes '
-            'mmrank.EmbeddingLoss(mmrank.SmoothAPLoss())(embeddings, classes)'
-        )

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mmrank.checks import check_not_negative, check_positive
 
-from .base import ContrastedBatch, ContrastiveLoss, check_views
+from .base import ContrastedBatch, ContrastiveLoss
 from .terms import NegativeTerms
 
 
@@ -23,29 +23,6 @@ def info_nce_losses(terms: NegativeTerms, positive_in_denominator: bool = True) 
     if positive_in_denominator:
         log_sum = torch.logaddexp(log_sum, torch.zeros_like(log_sum))
     return torch.where(terms.count > 0, log_sum, log_sum * 0)
-
-
-def info_nce_loss(
-    view1: Tensor,
-    view2: Tensor,
-    tau: Tensor | float,
-    sample_ids: Tensor | None = None,
-    positive_in_denominator: bool = True,
-) -> Tensor:
-    """Mean InfoNCE of the 2B anchors of a batch of two (B, D) views, as SimCLR trains it.
-
-    See :class:`mmrank.losses.InfoNCELoss`. ``tau`` > 0 is a number or (B,), one a sample; rows of
-    one sample by their (B,) integer ``sample_ids`` are not negatives of each other.
-
-    Example:
-        >>> view = torch.eye(2)
-        >>> round(float(info_nce_loss(view, view, tau=0.5)), 4)
-        0.2395
-    """
-    check_views(view1, view2)
-    terms = ContrastedBatch.of_views(view1, view2, sample_ids).terms(tau, bimodal=False)
-    losses = info_nce_losses(terms, positive_in_denominator)
-    return losses.sum() / max(losses.numel(), 1)
 
 
 class InfoNCELoss(ContrastiveLoss):

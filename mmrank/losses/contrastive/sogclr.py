@@ -161,7 +161,7 @@ class SogCLRLoss(_MovingAverageLoss):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        check_positive(tau=tau)
+        check_positive(tau=tau, tau_min=tau_min)
         self.tau = float(tau)
         self.register_parameter('log_tau', None)
         if rho is not None:

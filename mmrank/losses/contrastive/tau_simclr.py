@@ -26,8 +26,6 @@ class TaUSimCLRLoss(ContrastiveLoss):
         **kwargs: See :class:`ContrastiveLoss`.
     """
 
-    positive_in_denominator = False
-
     def __init__(self, tau: float = 0.1, **kwargs) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
@@ -57,7 +55,7 @@ class TaUSimCLRLoss(ContrastiveLoss):
             self.diagnostics['tau_mean'] = tau.detach().mean()
             self.diagnostics['tau_min'] = tau.detach().min()
             self.diagnostics['tau_max'] = tau.detach().max()
-        return info_nce_losses(terms, self.positive_in_denominator).mean(0)
+        return info_nce_losses(terms, positive_in_denominator=False).mean(0)
 
     def _note(self, batch: ContrastedBatch) -> None:
         super()._note(_embeddings_of(batch))

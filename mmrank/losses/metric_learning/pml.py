@@ -6,10 +6,10 @@ from importlib import import_module
 import torch
 from torch import Tensor, nn
 
-from mmrank.checks import one_of
 from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.errors import UserError
 from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.losses.options import ScopedLoss
 from mmrank.tensors import at_least_float32
 
 _INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
@@ -17,7 +17,7 @@ _INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
 _PARTS = {'distance': 'distances', 'reducer': 'reducers', 'embedding_regularizer': 'regularizers'}
 
 
-class PMLLoss(nn.Module):
+class PMLLoss(ScopedLoss):
     """A loss of pytorch-metric-learning for queries and their gallery.
 
     Takes its pair losses (contrastive, multi-similarity, NT-Xent, circle ...),
@@ -38,9 +38,7 @@ class PMLLoss(nn.Module):
             sees the query's own image as a candidate and the pair is dropped afterwards: do not use
             one that selects the easiest positive. A random miner draws on every rank for itself,
             and the gradient is the mean of the draws.
-        scope: ``global``: in distributed training the batches of all ranks are one, exactly as in a
-            single process. ``local``: each rank has its own.
-        loss_weight: Factor of the loss.
+        **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
 
     Example:
         >>> loss = dict(
@@ -49,13 +47,8 @@ class PMLLoss(nn.Module):
         ...     miner=dict(type='MultiSimilarityMiner', epsilon=0.1))
     """
 
-    def __init__(
-        self, loss: dict, miner: dict | None = None, scope: str = 'global', loss_weight: float = 1.0
-    ) -> None:
-        super().__init__()
-        one_of('scope', scope, ('global', 'local'))
-        self.scope = scope
-        self.loss_weight = loss_weight
+    def __init__(self, loss: dict, miner: dict | None = None, **kwargs) -> None:
+        super().__init__(**kwargs)
         self.loss = _build_part('losses', loss, 'loss')
         _check_loss(self.loss)
         self.of_triplets = isinstance(self.loss, _triplet_losses())

@@ -6,17 +6,16 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import violated
-from mmrank.checks import check_not_negative, one_of
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.losses.base import warn_of_first_batch
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all, without_left_out
-from mmrank.losses.options import NamedSettings
+from mmrank.losses.options import ScopedLoss
 from mmrank.state import LabelCounts
 from mmrank.tensors import at_least_float32, clamp_infinite, is_first_batch
 
 
-class PointwiseLoss(NamedSettings):
+class PointwiseLoss(ScopedLoss):
     """Base of losses of single scores: the mean over the rows of all ranks.
 
     With ``use_sigmoid`` every column is a binary problem of its own, in which the class competes
@@ -27,31 +26,19 @@ class PointwiseLoss(NamedSettings):
         num_classes: Number of classes C, columns of the scores.
         use_sigmoid: See above. None: softmax for (n,) class indices, where the loss has that form,
             sigmoid for (n, C) labels.
-        scope: ``global``: in distributed training the mean is over the rows of all ranks, exactly
-            as in a single process. ``local``: each rank has its own mean.
-        loss_weight: Factor of the whole loss.
+        **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
     """
 
     takes_logits = True
 
-    def __init__(
-        self,
-        num_classes: int,
-        use_sigmoid: bool | None = None,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
-    ) -> None:
-        super().__init__()
-        one_of('scope', scope, ('global', 'local'))
-        check_not_negative(loss_weight=loss_weight)
+    def __init__(self, num_classes: int, use_sigmoid: bool | None = None, **kwargs) -> None:
+        super().__init__(**kwargs)
         if use_sigmoid is False and num_classes == 1:
             raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
         self.num_columns = num_classes
         if num_classes == 1 or type(self).softmax_losses is PointwiseLoss.softmax_losses:
             use_sigmoid = True
         self.use_sigmoid = use_sigmoid
-        self.scope = scope
-        self.loss_weight = loss_weight
 
     def forward(
         self,

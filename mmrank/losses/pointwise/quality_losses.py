@@ -128,6 +128,7 @@ class VarifocalLoss(QualityLoss):
 
     def __init__(self, alpha: float = 0.75, gamma: float = 2.0, **kwargs) -> None:
         super().__init__(gamma, **kwargs)
+        check_not_negative(alpha=alpha)
         self.alpha = alpha
 
     def positives(self, p: Tensor, quality: Tensor) -> tuple[Tensor, Tensor]:
@@ -197,7 +198,10 @@ class QualityFocalLoss(QualityLoss):
 
     def __init__(self, gamma: float = 2.0, alpha: float | None = None, **kwargs) -> None:
         super().__init__(gamma, **kwargs)
-        self.sides = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)
+        self.sides = (1.0, 1.0)
+        if alpha is not None:
+            check_within('[0, 1]', alpha=alpha)
+            self.sides = (alpha, 1 - alpha)
 
     def positives(self, p: Tensor, quality: Tensor) -> tuple[Tensor, Tensor]:
         return self.sides[0] * power((quality - p).abs(), self.gamma), quality

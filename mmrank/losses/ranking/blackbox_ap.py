@@ -6,13 +6,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.autograd import given_gradient
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.pairs_fast import Places
 from mmrank.tensors import clamp_infinite, score_blocks
-
-from .error_driven import given_gradient
 
 
 def blackbox_ap_loss(

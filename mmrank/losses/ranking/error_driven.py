@@ -1,8 +1,8 @@
 """The update rule of AP-Loss, Rank & Sort and aLRP, and the base of these losses.
 
 They count how many scores lie above a positive with the step ``H(x) = clamp(x / (2 delta) + 1/2, 0,
-1)``: :func:`mmrank.losses.pairs.count_above`, in near-linear time. H has no useful derivative, so
-each loss says what the error of a positive is, and :meth:`RankCounts.loss` makes it a gradient.
+1)`` of AP-Loss (CVPR 2019), eq. 13, in near-linear time. H has no useful derivative, so each loss
+says what the error of a positive is, and :meth:`RankCounts.loss` makes it a gradient.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from mmrank.autograd import Function, once_differentiable
+from mmrank.autograd import given_gradient
 from mmrank.checks import check_positive
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists, all_positives, split_lists
-from mmrank.losses.pairs import count_above, spread_above
+from mmrank.losses.pairs import count_above
 from mmrank.losses.pairs_graded import graded_pairs
 from mmrank.state import MeanPositiveScore
 from mmrank.tensors import check_tensors, shares
@@ -39,15 +39,6 @@ def target_lists(
     return split_lists(logits, shares('targets', targets, fix) > 0, mask, values)
 
 
-def _piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
-    """``H(x) = clamp(x / (2 delta) + 1/2, 0, 1)`` of score differences of any shape.
-
-    ``delta`` is the half width of the ramp. Source: AP-Loss (CVPR 2019), eq. 13; Rank & Sort (ICCV
-    2021), section 3.
-    """
-    return (x / (2 * delta) + 0.5).clamp(0, 1)
-
-
 def positive_pairs(
     lists: RankedLists, grade: Tensor, delta: float
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
@@ -56,7 +47,7 @@ def positive_pairs(
     u is the (L, P) ``grade`` of the positives. At padding k the first is 0, the second any number.
     """
     for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, grade):
-        yield part, gaps, _piecewise_linear_step(-x, delta)
+        yield part, gaps, (0.5 - x / (2 * delta)).clamp(0, 1)
 
 
 class RankCounts:
@@ -65,6 +56,8 @@ class RankCounts:
     Attributes:
         false_positives: (L, P) float64 ``N_FP(i) = sum_j H(t_j - s_i)``.
         positives: (L, P) float64 ``sum_{k != i} H(s_k - s_i)``.
+        spread_over_positives: Function of (L, P) weights w that gives (L, P) ``sum_i w_i H(s_k -
+            s_i)``, k = i included.
         total: (L,) float64 number of positives, at least 1.
     """
 
@@ -72,13 +65,14 @@ class RankCounts:
         self.lists = lists
         self.delta = delta
         self.relevance: Tensor | None = None
+        pos = lists.pos
         mask = lists.pos_mask
-        pos = lists.pos.double()
         with torch.no_grad():
-            self.false_positives, *self._above = count_above(
-                lists.pos, mask, lists.scores, lists.is_negative, delta, lists.group
+            self.false_positives, self._spread_over_negatives = count_above(
+                pos, mask, lists.scores, lists.is_negative, delta, lists.group
             )
-            among, *self._among = count_above(pos, mask, pos, mask, delta)
+            pos = pos.double()
+            among, self.spread_over_positives = count_above(pos, mask, pos, mask, delta)
         # A positive meets itself at H(0) = 1/2.
         self.positives = torch.where(mask, (among - 0.5).clamp(min=0), 0)
         self.total = mask.sum(1).clamp(min=1).double()
@@ -96,11 +90,6 @@ class RankCounts:
         total = relevance.sum(1)
         self.total = torch.where(total > 0, total, 1)
         self.relevance = relevance
-
-    def spread_over_positives(self, weight: Tensor) -> Tensor:
-        """(L, P) ``sum_i w_i H(s_k - s_i)`` of (L, P) weights, k = i included."""
-        way, saved = self._among
-        return spread_above(weight, self.lists.pos.double(), self.delta, way, *saved)
 
     def loss(self, error: Tensor, value: Tensor | None = None, least: float = 0.0) -> Tensor:
         """(L,) mean of (L, P) errors, whose gradient is their identity update.
@@ -122,60 +111,13 @@ class RankCounts:
         error = torch.where(has_error, error, 0) / self.total.unsqueeze(1)
         spread = torch.where(has_error, error / self.false_positives, 0)
         grad = -error
-        if self.relevance is not None:
-            with torch.no_grad():
+        with torch.no_grad():
+            if self.relevance is not None:
                 for part, gaps, above in positive_pairs(lists, self.relevance, self.delta):
                     grad += torch.bmm(spread[:, part].unsqueeze(1), above.mul_(gaps)).squeeze(1)
-            spread = self.relevance * spread
-        way, saved = self._above
-        return _ErrorDriven.apply(
-            lists.pos, lists.scores, value, grad, spread, self.delta, way, *saved
-        )
-
-
-class _ErrorDriven(Function):
-    @staticmethod
-    def forward(ctx, pos, neg, value, pos_grad, spread, delta, way, *saved):
-        ctx.delta = delta
-        ctx.way = way
-        ctx.save_for_backward(pos, neg, pos_grad, spread, *saved)
-        return value.clone()
-
-    @staticmethod
-    @once_differentiable('An error-driven loss (AP-Loss, aLRP, Rank & Sort)')
-    def backward(ctx, grad):
-        pos, neg, pos_grad, spread, *saved = ctx.saved_tensors
-        grad = grad.unsqueeze(1)
-        grad_pos = grad_neg = None
-        if ctx.needs_input_grad[0]:
-            grad_pos = (grad * pos_grad).to(pos.dtype)
-        if ctx.needs_input_grad[1]:
-            grad_neg = spread_above(grad * spread, neg, ctx.delta, ctx.way, *saved)
-        return (grad_pos, grad_neg, *[None] * (5 + len(saved)))
-
-
-class _GivenGradient(Function):
-    @staticmethod
-    def forward(ctx, value, *scores_and_grads):
-        ctx.save_for_backward(*scores_and_grads)
-        return value.clone()
-
-    @staticmethod
-    @once_differentiable('A ranking loss whose gradient is a rule')
-    def backward(ctx, grad):
-        saved = ctx.saved_tensors
-        number = len(saved) // 2
-        found = []
-        for scores, own in zip(saved[:number], saved[number:]):
-            # Not in float64 where the gradient is not: that takes twice as much.
-            found.append((grad.to(own.dtype).unsqueeze(1) * own).to(scores.dtype))
-        return (None, *found, *[None] * number)
-
-
-def given_gradient(value: Tensor, *scores_and_grads: tuple[Tensor, Tensor]) -> Tensor:
-    """(L,) ``value``, whose gradient by each of the (L, N) scores is the tensor beside it."""
-    scores, grads = zip(*scores_and_grads)
-    return _GivenGradient.apply(value, *scores, *grads)
+                spread = self.relevance * spread
+            grad_neg = self._spread_over_negatives(spread)
+        return given_gradient(value, (lists.pos, grad), (lists.scores, grad_neg))
 
 
 class ErrorDrivenLoss(RankingLoss):
@@ -186,8 +128,7 @@ class ErrorDrivenLoss(RankingLoss):
 
     Args:
         delta: Half width of the step in units of the raw logits, > 0.
-        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope`` and ``loss_weight`` of
-            :class:`mmrank.losses.RankingLoss`.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
     zero_without_positives = True

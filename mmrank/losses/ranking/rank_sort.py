@@ -7,12 +7,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.autograd import given_gradient
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.distributed import world_group
 from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.state.gradient_balance import GradientBalance, total_of, with_scaled
 
-from .error_driven import ErrorDrivenLoss, RankCounts, given_gradient, positive_pairs, target_lists
+from .error_driven import ErrorDrivenLoss, RankCounts, positive_pairs, target_lists
+
+# Divides what may be 0.
+_TINY = torch.finfo(torch.float64).tiny
 
 
 class RankSort(NamedTuple):
@@ -72,21 +76,17 @@ def _sorting(lists: RankedLists, quality: Tensor, delta: float) -> tuple[Tensor,
         missorted = torch.where(gaps > 0, above, 0)
         in_order = above - missorted
         # At padding there may be nothing above; a real positive has itself.
-        current = torch.bmm(above, cost).squeeze(2) / _at_least(above.sum(2))
-        target = torch.bmm(in_order, cost).squeeze(2) / _at_least(in_order.sum(2))
+        current = torch.bmm(above, cost).squeeze(2) / above.sum(2).clamp(min=_TINY)
+        target = torch.bmm(in_order, cost).squeeze(2) / in_order.sum(2).clamp(min=_TINY)
         error = torch.where(mask[:, part], current - target, 0)
         errors[:, part] = error
         # What is missorted above i shares the error of i.
         total = missorted.sum(2)
         error = torch.where(total > 0, error, 0)
-        share = (error / _at_least(total)).unsqueeze(1)
+        share = (error / total.clamp(min=_TINY)).unsqueeze(1)
         grad += torch.bmm(share, missorted).squeeze(1)
         grad[:, part] -= error
     return errors, grad
-
-
-def _at_least(total: Tensor) -> Tensor:
-    return total.clamp(min=torch.finfo(total.dtype).tiny)
 
 
 @torch.no_grad()

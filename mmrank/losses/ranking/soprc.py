@@ -125,42 +125,12 @@ def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Ten
     return ((1 - prior) / prior).to(num_pos.device).expand_as(num_pos)
 
 
-def semi_variance(
-    scores: Tensor,
-    is_positive: Tensor,
-    *,
-    lam1: float,
-    lam2: float,
-    mask: Tensor | None = None,
-    per_batch: bool = False,
-) -> Tensor:
-    """Semi-variance regulariser: spread of scores on the wrong side of their mean.
+def _semi_variance(lists: RankedLists, lam1: float, lam2: float, of_beyond: bool) -> Tensor:
+    """(L,) float64 spread of scores on the wrong side of their mean, 0 without a positive.
 
     ``lam1/n+ sum_{s_i < mean+} (s_i - mean+)^2 + lam2/n- sum_{t_j > mean-} (t_j - mean-)^2``.
-    Source: SOPRC (NeurIPS 2022), eq. 9.
-
-    Args:
-        scores: See :func:`split_lists`.
-        is_positive: Likewise.
-        mask: Likewise.
-        lam1: Weight of the positives, >= 0; 0 leaves them out.
-        lam2: Weight of the negatives, >= 0; 0 leaves them out.
-        per_batch: As the authors train it: one mean of the positives and one of the negatives of
-            all lists together, and the mean square over the scores beyond it, where equation 9
-            divides by all scores.
-
-    Returns:
-        Scalar, or (L,) values without ``per_batch``, >= 0; 0 for a list without positives.
+    Source: SOPRC (NeurIPS 2022), eq. 9; ``of_beyond`` divides by the scores beyond the mean.
     """
-    check_not_negative(lam1=lam1, lam2=lam2)
-    lists = split_lists(scores, is_positive, mask)
-    if not per_batch:
-        return like_scores(_semi_variance(lists, lam1, lam2, False), scores)
-    return like_scores(_semi_variance(_in_one_row([lists]), lam1, lam2, True)[0], scores)
-
-
-def _semi_variance(lists: RankedLists, lam1: float, lam2: float, of_beyond: bool) -> Tensor:
-    """(L,) float64 semi-variances; see :func:`_upper_semi_variance`."""
     spread = lists.pos.new_zeros(len(lists.pos), dtype=torch.float64)
     if lam1 > 0:
         low = _upper_semi_variance(-lists.pos, lists.pos_mask, None, of_beyond)
@@ -199,7 +169,7 @@ def _in_one_row(parts: Sequence[RankedLists]) -> RankedLists:
 class SOPRCLoss(RankingLoss):
     """Area under the precision-recall curve with a class prior.
 
-    :func:`mmrank.functional.soprc_loss` plus :func:`mmrank.functional.semi_variance`. The class
+    :func:`mmrank.functional.soprc_loss` plus the semi-variance of the scores. The class
     prior pi instead of the batch's ratio makes the estimate independent of the sampling rate; v
     represents the positives of the whole data set. Source: Wen et al., Exploring the
     Algorithm-Dependent Generalization of AUPRC Optimization with List Stability, NeurIPS 2022, eq.
@@ -228,14 +198,11 @@ class SOPRCLoss(RankingLoss):
         score_range: Range of the (activated) scores, which bounds the ends of phi; scores outside
             are allowed.
         semi_variance: ``per_list`` (eq. 9), or ``batch``: one mean over all lists, averaged over
-            the scores beyond it, as in the authors' code; ``reduction`` does not apply to it.
-        **kwargs: ``reduction``, ``activation``, ``scope`` and ``loss_weight`` of
+            the scores beyond it, as in the authors' code.
+        **kwargs: ``activation``, ``scope`` and ``loss_weight`` of
             :class:`mmrank.losses.RankingLoss`.
     """
 
-    #: Whether the gradient of eq. 8 goes through ``E_v[l2]`` too. It then pays to push a low
-    #: positive further down, where more of v lies above it. Off, as in the authors' code.
-    rank_gradient = False
     zero_without_positives = True
     cost = 'scores'
     saturation_advice = (
@@ -314,8 +281,10 @@ class SOPRCLoss(RankingLoss):
             prior = None
             if self.prior is not None:
                 prior = self.prior.of(len(lists.pos), lists.list_classes)
-            settings = (self.surrogate, self.tau2, self.rank_gradient)
-            terms.append(soprc_terms(lists, own, prior, *settings, lone_points=1))
+            # As in the authors' code. By a gradient through v it pays to push a low positive
+            # further down, where more of v lies above it.
+            options = dict(rank_gradient=False, lone_points=1)
+            terms.append(soprc_terms(lists, own, prior, self.surrogate, self.tau2, **options))
         losses, argument = (torch.cat(x) for x in zip(*terms))
         counted = torch.cat([lists.has_positive for lists in parts])
         if self.per_batch:
@@ -335,13 +304,3 @@ class SOPRCLoss(RankingLoss):
         """Mean of v as a raw score, (1,) or (C,): the mean positive score."""
         mean = self.score_vector.vector.mean(1)
         return mean.logit(1e-6) if self.activation == 'sigmoid' else mean
-
-    @torch.no_grad()
-    def shift_logits(self, offset: Tensor) -> None:
-        """Move v with the raw scores, each row by one number.
-
-        With a sigmoid a row moves as its mean does, and keeps its spread.
-        """
-        v = self.score_vector.vector
-        mean = v.mean(1)
-        v.add_((self._shifted(mean, offset) - mean)[:, None])

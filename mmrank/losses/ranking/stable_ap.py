@@ -193,9 +193,10 @@ class StableAPLoss(RankingLoss):
             None: 0.001, and 0 for cosines.
         quality: How much the IoU of a positive's box counts, q in [0, 1]: its relevance is
             ``1 - q + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere (the paper's).
-        **kwargs: ``activation``, ``scope``, ``loss_weight`` and ``reduction`` of
-            :class:`mmrank.losses.RankingLoss`. The paper sums, also over the queries, and its
-            learning rates are meant for it.
+        reduction: ``mean`` over the rankings that have a positive, or ``sum``. The paper sums, also
+            over the queries, and its learning rates are meant for it.
+        **kwargs: ``activation``, ``scope`` and ``loss_weight`` of
+            :class:`mmrank.losses.RankingLoss`.
     """
 
     eps = 0.1  # smoothing of h
@@ -227,12 +228,14 @@ class StableAPLoss(RankingLoss):
         momentum: float = 0.01,
         score_penalty: float | None = None,
         quality: float | None = None,
+        reduction: str = 'mean',
         **kwargs,
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         mean_scope = mean_scope or ('global' if mode == 'flatten' else 'per_class')
         one_of('mean_scope', mean_scope, ('global', 'per_class'))
         one_of('weights', weights, WEIGHTS)
+        one_of('reduction', reduction, ('mean', 'sum'))
         check_positive(a=a)
         check_not_negative(t=t, score_penalty=score_penalty or 0)
         is_number = not isinstance(rho, str)
@@ -252,6 +255,7 @@ class StableAPLoss(RankingLoss):
                     f"score_range={score_range!r} has no effect with tau='auto', which measures "
                     'the spread of the scores. Fix: leave it out'
                 )
+        self.reduction = reduction
         self.rho = float(rho) if is_number else rho
         self.weights = weights
         self.a = a

@@ -19,8 +19,8 @@ _EXAMPLE = "[dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]"
 class SumLoss(HeadLoss):
     """Weighted sum of losses, used in place of one.
 
-    ``loss_weight * sum_k weights[k] * losses[k]``, each part with its own ``mode``, ``activation``,
-    ``reduction`` and state, which is saved under ``losses.0``, ...::
+    ``loss_weight * sum_k weights[k] * losses[k]``, each part with its own ``mode``, ``activation``
+    and state, which is saved under ``losses.0``, ...::
 
         loss=dict(
             type='mmrank.SumLoss',
@@ -145,7 +145,9 @@ class SumLoss(HeadLoss):
         weights = self.weights
         noted = {}
         if len(self.balances):
-            factors = self._factors(values)
+            # They give every part the gradient of the first.
+            factors = [torch.ones_like(values[0], dtype=torch.float32)]
+            factors += [x.factor(own, values[0]) for x, own in zip(self.balances, values[1:])]
             # The shares of the gradient by the weights alone.
             sizes = torch.stack([weight / factor for weight, factor in zip(weights, factors)])
             noted = {f'share_{i}': share for i, share in enumerate(sizes / sizes.sum())}
@@ -155,22 +157,12 @@ class SumLoss(HeadLoss):
         self.diagnostics = {f'part_{i}': term.detach() for i, term in enumerate(terms)} | noted
         return sum(terms)
 
-    def _factors(self, values: list[Tensor]) -> list[Tensor]:
-        """Factors that give every part the gradient of the first, whose factor is 1."""
-        first = torch.ones_like(values[0], dtype=torch.float32)
-        pairs = zip(self.balances, values[1:])
-        return [first, *(balance.factor(value, values[0]) for balance, value in pairs)]
-
     def logit_centre(self) -> Tensor | None:
         for part in self._head_parts():
             centre = part.logit_centre()
             if centre is not None:
                 return centre
         return None
-
-    def shift_logits(self, offset: Tensor) -> None:
-        for part in self._head_parts():
-            part.shift_logits(offset)
 
     def get_cls_channels(self, num_classes: int) -> int:
         for part in self._head_parts():
@@ -186,13 +178,8 @@ class SumLoss(HeadLoss):
         return bool(self._count_parts())
 
     def set_class_counts(self, counts: Sequence[int], num_samples: int | None = None) -> None:
-        """Pass (C,) class counts to the parts that need them; ValueError if none does."""
-        parts = self._count_parts()
-        if not parts:
-            raise ValueError(
-                "no part of SumLoss takes class counts; set prior='counts' of a mmrank.SOPRCLoss"
-            )
-        for part in parts:
+        """Pass (C,) class counts to the parts that need them."""
+        for part in self._count_parts():
             cast(TakesClassCounts, part).set_class_counts(counts, num_samples)
 
 

@@ -18,40 +18,34 @@ from mmrank.tensors import check_tensors
 
 
 class _SupRankStep(Surrogate):
-    """``sigmoid(z/tau)`` for ``z = -x <= 0``, ``1/2`` more up to ``delta``, then a line.
+    """``sigmoid(z/tau)`` for ``z = -x <= 0``, ``1/2`` more up to 0.05, then a line of slope 100.
 
-    Its ``slope`` never vanishes for a negative far above a positive; at least 1 there, at most 1/2
-    below. Source: HAPPIER (ECCV 2022), eq. 6, continuous at ``delta`` as in the code of SupRank.
+    The slope never vanishes for a negative far above a positive; at least 1 there, at most 1/2
+    below. Source: HAPPIER (ECCV 2022), eq. 6, continuous at 0.05 as in the code of SupRank.
     """
 
     in_float32 = True
-
-    # Properties: of a class attribute the compiler makes a number that may change.
-    @property
-    def delta(self) -> float:
-        return 0.05
-
-    @property
-    def slope(self) -> float:
-        return 100.0
 
     @property
     def slope_factor(self) -> float:
         return -1 / self.tau
 
     def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        # Not of the class or the module: the compiler makes those numbers that may change.
+        delta = 0.05
+        slope = 100.0
         # By arithmetic: a choice by a mask takes a CPU ten times as long.
-        step = x.clamp(min=-self.delta).mul_(-1 / self.tau).sigmoid_()
+        step = x.clamp(min=-delta).mul_(-1 / self.tau).sigmoid_()
         is_above = torch.empty_like(x)
         if slopes is not None:
             torch.addcmul(step, step, step, value=-1, out=slopes)
-            end = 1 / (1 + math.exp(-self.delta / self.tau))
-            torch.lt(x, -self.delta, out=is_above)
-            slopes.add_(is_above, alpha=self.slope * self.tau - end * (1 - end))
+            end = 1 / (1 + math.exp(-delta / self.tau))
+            torch.lt(x, -delta, out=is_above)
+            slopes.add_(is_above, alpha=slope * self.tau - end * (1 - end))
         if not values:
             return None
         step.add_(torch.lt(x, 0, out=is_above), alpha=0.5)
-        return step.sub_(x.add_(self.delta).clamp_(max=0), alpha=self.slope)
+        return step.sub_(x.add_(delta).clamp_(max=0), alpha=slope)
 
 
 def hap_loss(

@@ -11,7 +11,7 @@ from mmrank.distributed import all_gather_rows, mean_over_ranks, sizes_and_dtype
 from mmrank.errors import UserError
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.terms import negative_terms
-from mmrank.losses.options import NamedSettings
+from mmrank.losses.options import ScopedLoss
 from mmrank.state.pair_counts import PairCounts, check_entities
 from mmrank.tensors import check_index, check_tensors
 
@@ -77,7 +77,7 @@ def _in_batch_softmax_losses(
     return info_nce_losses(terms)
 
 
-class InBatchSoftmaxLoss(NamedSettings):
+class InBatchSoftmaxLoss(ScopedLoss):
     """Softmax over the right entities of the batch, with the logQ correction.
 
     The usual loss of two-tower models, and a baseline of :class:`InBatchLoss`:
@@ -99,9 +99,8 @@ class InBatchSoftmaxLoss(NamedSettings):
             q_q / (1 - q_p)``: ``-log exp(f_p) / (exp(f_p) + mean_q exp(f_q) / q')`` estimates the
             softmax over all right entities. Source: Khrylchenko et al., Correcting the LogQ
             Correction, RecSys 2025.
-        scope: ``global``: the pairs of all ranks are one batch. ``local``: each rank's pairs are a
-            batch of their own; the shares are over all ranks.
-        loss_weight: Factor of the loss.
+        **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`; the shares are over all
+            ranks in any case.
 
     Example:
         >>> loss = InBatchSoftmaxLoss(frequency='none')
@@ -111,24 +110,16 @@ class InBatchSoftmaxLoss(NamedSettings):
     """
 
     def __init__(
-        self,
-        tau: float = 1.0,
-        frequency: str = 'counts',
-        refined: bool = False,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
+        self, tau: float = 1.0, frequency: str = 'counts', refined: bool = False, **kwargs
     ) -> None:
-        super().__init__()
+        super().__init__(**kwargs)
         one_of('frequency', frequency, ('counts', 'none'))
-        one_of('scope', scope, ('global', 'local'))
         check_positive(tau=tau)
         if refined and frequency == 'none':
             raise UserError("refined=True needs shares. Fix: frequency='counts'")
         self.tau = float(tau)
         self.frequency = frequency
         self.refined = refined
-        self.scope = scope
-        self.loss_weight = loss_weight
         self.counts = PairCounts()
         self.wants_pair_counts = frequency == 'counts'
 

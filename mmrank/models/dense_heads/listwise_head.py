@@ -12,15 +12,6 @@ from .listwise_detr_mixin import ListwiseDETRMixin
 from .listwise_mixin import ListwiseMixin
 
 
-def _listwise_class(host: type) -> type:
-    """The class ``Listwise<host>``; one and the same for every call."""
-    if has_queries(host):
-        return ListwiseDETRMixin.class_for(host)
-    if derives_from(host, 'YOLOXHead'):
-        return ListwiseMixin.class_for(host, (JointPredictions,), (JointTargets,))
-    return ListwiseMixin.class_for(host)
-
-
 @MODELS.register_module()
 def ListwiseHead(
     head_type: str | type,
@@ -81,7 +72,13 @@ def ListwiseHead(
     kwargs.update(own_arguments(host, loss_cls))
     if num_layers is not None:
         kwargs['num_layers'] = num_layers
-    return _listwise_class(host)(
+    if has_queries(host):
+        made = ListwiseDETRMixin.class_for(host)
+    elif derives_from(host, 'YOLOXHead'):
+        made = ListwiseMixin.class_for(host, (JointPredictions,), (JointTargets,))
+    else:
+        made = ListwiseMixin.class_for(host)
+    return made(
         loss_cls=loss_cls,
         centre_scores=centre_scores,
         balance_boxes=balance_boxes,

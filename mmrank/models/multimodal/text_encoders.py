@@ -12,36 +12,19 @@ from mmrank.errors import UserError
 from mmrank.imports import required_package
 from mmrank.registry import MODELS
 
+#: Tokens: 0 pads a text, 1 begins it, 2 ends it, and the others are its bytes.
+_START = 1
+_END = 2
+_FIRST_BYTE = 3
 
-class ByteTokenizer:
-    """UTF-8 bytes between a start and an end token.
 
-    Tokens are 0 for padding, 1 for the start, 2 for the end and 3 + byte. A text of more than
-    ``max_length`` tokens loses its last bytes.
-
-        >>> ByteTokenizer(max_length=8)(['ab', 'c'])[0]
-        tensor([[  1, 100, 101,   2],
-                [  1, 102,   2,   0]])
-    """
-
-    PAD, START, END, FIRST_BYTE = 0, 1, 2, 3
-    vocab_size = FIRST_BYTE + 256
-
-    def __init__(self, max_length: int = 77) -> None:
-        check_at_least(3, max_length=max_length)  # start, end and a byte
-        self.max_length = max_length
-
-    def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """(n, L) int64 tokens of n texts and an (n, L) bool mask, True at tokens; on the CPU."""
-        if not texts:
-            tokens = torch.zeros(0, 2, dtype=torch.long)
-            return tokens, tokens.bool()
-        rows = []
-        for text in texts:
-            inner = [x + self.FIRST_BYTE for x in text.encode()[: self.max_length - 2]]
-            rows.append(torch.tensor([self.START, *inner, self.END]))
-        tokens = pad_sequence(rows, batch_first=True, padding_value=self.PAD)
-        return tokens, tokens != self.PAD
+def _byte_tokens(texts: Sequence[str], max_length: int) -> Tensor:
+    """(n, L) int64 tokens of the UTF-8 bytes of n texts; a long one loses its last bytes."""
+    rows = []
+    for text in texts:
+        inner = [x + _FIRST_BYTE for x in text.encode()[: max_length - 2]]
+        rows.append(torch.tensor([_START, *inner, _END]))
+    return pad_sequence(rows, batch_first=True) if rows else torch.zeros(0, 2, dtype=torch.long)
 
 
 @MODELS.register_module()
@@ -54,7 +37,7 @@ class TextTransformer(BaseModule):
         channels: Width W.
         num_layers: Layers.
         num_heads: Attention heads; must divide ``channels``.
-        max_length: Most bytes of a text and 2; see :class:`ByteTokenizer`.
+        max_length: Most bytes of a text, and 2; the rest is left out.
     """
 
     def __init__(
@@ -67,9 +50,9 @@ class TextTransformer(BaseModule):
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         check_at_least(1, num_layers=num_layers)
+        check_at_least(3, max_length=max_length)  # start, end and a byte
         self.out_channels = channels
-        self.tokenizer = ByteTokenizer(max_length)
-        self.tokens = nn.Embedding(self.tokenizer.vocab_size, channels, padding_idx=0)
+        self.tokens = nn.Embedding(_FIRST_BYTE + 256, channels, padding_idx=0)
         self.positions = nn.Parameter(torch.empty(max_length, channels))
         for weights in (self.tokens.weight, self.positions):
             nn.init.normal_(weights, std=0.02)
@@ -91,8 +74,9 @@ class TextTransformer(BaseModule):
 
     def forward(self, texts: list[str]) -> Tensor:
         """(n, W) floats of n strings; '' is allowed."""
-        device = self.positions.device
-        tokens, mask = (x.to(device, non_blocking=True) for x in self.tokenizer(texts))
+        tokens = _byte_tokens(texts, len(self.positions))
+        tokens = tokens.to(self.positions.device, non_blocking=True)
+        mask = tokens != 0
         x = self.tokens(tokens) + self.positions[: tokens.size(1)]
         for layer in self.layers:
             x = layer(x, src_key_padding_mask=~mask)

@@ -91,23 +91,17 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
     Args:
         mean: Mean of each channel, red first, in 0 to 255.
         std: Standard deviation of each channel, likewise.
-        bgr_to_rgb: Whether the loader returns BGR images.
         channels_last: Whether images lie pixel by pixel in memory, which convolutions on CPUs and
             in half precision on GPUs are faster for.
     """
 
     def __init__(
-        self,
-        mean: Sequence[float],
-        std: Sequence[float],
-        bgr_to_rgb: bool = False,
-        channels_last: bool = False,
+        self, mean: Sequence[float], std: Sequence[float], channels_last: bool = False
     ) -> None:
         super().__init__()
         for name, values in (('mean', mean), ('std', std)):
             column = torch.tensor(values, dtype=torch.float32).view(3, 1, 1)
             self.register_buffer(name, column, persistent=False)
-        self.bgr_to_rgb = bgr_to_rgb
         self.channels_last = channels_last
 
     def forward(self, data: dict, training: bool = False) -> dict:
@@ -120,8 +114,6 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
                 f'{type(images).__name__} of shape {tuple(getattr(images, "shape", ()))}; leave '
                 'MultiView out of the pipeline and take collate_fn=default_collate'
             )
-        if self.bgr_to_rgb:
-            images = images.flip(1)
         images = images.float()
         if training:
             images = images / 255

@@ -1,7 +1,4 @@
-"""Towers that embed entities: a table, a linear layer on sparse features, hidden layers."""
-
-from collections.abc import Sequence
-from itertools import pairwise
+"""Towers that embed entities: a table, and a linear layer on sparse features."""
 
 from torch import Tensor, nn
 
@@ -66,26 +63,3 @@ class SparseLinearTower(nn.Module):
         check_entities('feature indices', entities['indices'], self.linear.num_embeddings)
         weights = entities['values'].to(self.linear.weight.dtype)
         return self.linear(entities['indices'], entities['starts'], per_sample_weights=weights)
-
-
-@MODELS.register_module()
-class MLPTower(nn.Module):
-    """Another tower, then ReLU and linear layers.
-
-    Args:
-        stem: Config of the tower that reads the entities.
-        stem_channels: Width of its embeddings.
-        channels: Widths of the linear layers behind; the last is D.
-    """
-
-    def __init__(self, stem: dict, stem_channels: int, channels: Sequence[int]) -> None:
-        super().__init__()
-        self.stem = MODELS.build(stem)
-        layers = []
-        for before, after in pairwise([stem_channels, *channels]):
-            layers += [nn.ReLU(), nn.Linear(before, after)]
-        self.layers = nn.Sequential(*layers)
-
-    def forward(self, entities: dict[str, Tensor]) -> Tensor:
-        """(U, D) embeddings of the entities, which the stem reads."""
-        return self.layers(self.stem(entities))

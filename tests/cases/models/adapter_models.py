@@ -275,12 +275,3 @@ def rankings(model):
     losses = getattr(model, 'criterion', None) or model.loss_function
     own = losses.rankings
     return {name: own[name] for name in own if type(own[name]) is type(own['last'])}
-
-
-def average_precision(kind, model, images, targets):
-    """COCO's mAP of a batch."""
-    from torchmetrics.detection import MeanAveragePrecision
-
-    found = predict(kind, model, images)
-    true = [dict(labels=t['labels'], boxes=_corners(t['boxes'])) for t in targets]
-    return float(MeanAveragePrecision()(found, true)['map'])

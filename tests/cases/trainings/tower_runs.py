@@ -40,10 +40,3 @@ def tower_config(root, work_dir, model, batch_size=20, sampling='in_batch', endi
         experiment_name=str(work_dir),
     )
     return Config({**config, **settings})
-
-
-def by_iterations(config, number):
-    """Let a training run for so many iterations, whatever the epochs."""
-    config.train_cfg = dict(by_epoch=False, max_iters=number, val_interval=number)
-    config.train_dataloader.sampler.infinite = True
-    return config

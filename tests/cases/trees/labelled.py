@@ -17,7 +17,7 @@ def data_samples(labels, ids=None):
 class Labels(list):
     """A class, or a list of classes, for each item; as mmpretrain's data sets have them."""
 
-    def __init__(self, labels, classes='abc'):
+    def __init__(self, labels, classes=()):
         super().__init__(labels)
         self.metainfo = dict(classes=classes)
 

@@ -5,9 +5,7 @@ import pytest
 import torch
 
 pytest.importorskip('sklearn')
-from scipy.optimize import minimize
-
-from calibration.fitting import METHODS, fit_calibration
+from calibration.fitting import fit_calibration
 from calibration.splits import JudgedScores, as_float32
 from mmrank.errors import UserError
 from mmrank.functional import expected_calibration_error
@@ -31,39 +29,11 @@ def made_up(counts=(900, 400), slope=2.0, offset=-1.0, seed=0):
     )
 
 
-def likelihood(settings, logits, targets):
-    scale, offset = settings
-    z = scale * logits + offset
-    return (np.logaddexp(0, z) - targets * z).sum()
-
-
-def test_platt_map_has_the_highest_likelihood():
-    judged = made_up()
-    found = fit_calibration(judged, 'platt')
-    for label, one in enumerate(found.maps):
-        mine = judged.of_class(label)
-        scores = mine.scores.double().numpy()
-        logits = np.log(scores) - np.log1p(-scores)
-        t = mine.is_right.double().numpy()
-        # Platt 1999: (N+ + 1) / (N+ + 2) and 1 / (N- + 2).
-        high = (t.sum() + 1) / (t.sum() + 2)
-        low = 1 / (len(t) - t.sum() + 2)
-        soft = low + t * (high - low)
-        best = minimize(likelihood, [1.0, 0.0], (logits, soft), 'BFGS', options=dict(gtol=1e-8))
-        assert [one.scale, one.offset] == pytest.approx(best.x.tolist(), rel=1e-4)
-
-
-def test_the_truth_is_found():
-    one, two = fit_calibration(made_up((60_000, 60_000)), 'platt').maps
-    assert [one.scale, one.offset] == pytest.approx([2, -1], abs=0.1)
-    assert [two.scale, two.offset] == pytest.approx([2, 0], abs=0.1)
-
-
 def test_isotonic_map_is_that_of_scikit_learn():
     from sklearn.isotonic import IsotonicRegression
 
     judged = made_up()
-    found = fit_calibration(judged, 'isotonic')
+    found = fit_calibration(judged)
     new = torch.rand(300, generator=torch.Generator().manual_seed(0))
     for label in range(2):
         mine = judged.of_class(label)
@@ -75,9 +45,8 @@ def test_isotonic_map_is_that_of_scikit_learn():
         assert got.numpy() == pytest.approx(expected, abs=1.1e-6)
 
 
-@pytest.mark.parametrize('method', METHODS)
-def test_probabilities_fit_scores_that_were_not_seen(method):
-    found = fit_calibration(made_up((3000, 3000)), method)
+def test_probabilities_fit_scores_that_were_not_seen():
+    found = fit_calibration(made_up((3000, 3000)))
     new = made_up((3000, 3000), seed=1)
     before = expected_calibration_error(new.scores, new.is_right)
     after = expected_calibration_error(found.probabilities(new.scores, new.labels), new.is_right)
@@ -86,32 +55,19 @@ def test_probabilities_fit_scores_that_were_not_seen(method):
 
 def test_rare_classes_get_the_map_of_all():
     judged = made_up((900, 400, 3, 0))
-    found = fit_calibration(judged, 'isotonic')
+    found = fit_calibration(judged)
     assert [x.pooled for x in found.maps] == [False, False, True, True]
     assert found.maps[2].scores == found.maps[3].scores
     assert found.maps[3].count == found.maps[3].positives == 0
-    shared = fit_calibration(judged, 'isotonic', pooled=True)
+    shared = fit_calibration(judged, pooled=True)
     assert {x.scores for x in shared.maps} == {found.maps[2].scores}
-    own = fit_calibration(judged, 'isotonic', min_each=1)
+    own = fit_calibration(judged, min_each=1)
     right = judged.of_class(2).is_right
     assert own.maps[2].pooled == bool(right.all() or not right.any())
 
 
-def test_a_map_that_falls_is_that_of_all_or_an_error():
-    good = made_up()
-    worse = JudgedScores(
-        good.task,
-        good.classes,
-        torch.where(good.labels == 1, 1 - good.scores, good.scores),
-        good.labels,
-        good.is_right,
-    )
-    found = fit_calibration(worse, 'platt')
-    assert [x.pooled for x in found.maps] == [False, True]
-    with pytest.raises(UserError, match='not more often right'):
-        fit_calibration(made_up(slope=-2.0), 'platt')
-    # An isotonic map is then flat, and keeps the order all the same.
-    flat = fit_calibration(made_up(slope=-2.0), 'isotonic')
+def test_scores_that_fall_get_a_flat_map_that_keeps_their_order():
+    flat = fit_calibration(made_up(slope=-2.0))
     got = flat.probabilities(torch.tensor([0.2, 0.8]), torch.tensor([0, 0]))
     assert got[0] < got[1] < got[0] + 1e-6
 

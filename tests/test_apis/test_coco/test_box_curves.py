@@ -93,7 +93,7 @@ def test_tables(evaluations, tmp_path):
     good = 100 * evaluations['good'].stats[0]
     assert figures['mAP'][0] == f'{good:.1f}'
     assert 'mAP disk' in figures
-    markdown, table = write_tables(header, rows, tmp_path, 'Title')
+    markdown, table = write_tables(header, rows, tmp_path / 'results', 'Title')
     lines = markdown.read_text().splitlines()
     assert lines[0] == '# Title'
     assert len({line.count('|') for line in lines[2:]}) == 1
@@ -105,7 +105,7 @@ def test_tables(evaluations, tmp_path):
 
 def test_a_bar_in_the_name_of_a_class_keeps_its_row_whole(tmp_path):
     header, rows = ['metric (%)', 'a|b'], [['mAP dog|wolf', '12.3']]
-    markdown, table = write_tables(header, rows, tmp_path, 'Title')
+    markdown, table = write_tables(header, rows, tmp_path / 'results', 'Title')
     assert markdown.read_text().splitlines()[2:] == [
         r'| metric (%) | a\|b |',
         '|---|---:|',

@@ -10,14 +10,13 @@ from tiny_tool_run import environment
 
 import run_seeds
 from mmrank.apis.common.records import read_curve_rows, read_final_rows
-from mmrank.apis.seeds.runs import RunQueue
 
 
 @pytest.fixture
 def call(tmp_path, monkeypatch):
     """Call the command with the fake training; give status and output."""
     # A fake training is over in a moment.
-    monkeypatch.setattr(RunQueue, 'poll_seconds', 0.01)
+    monkeypatch.setattr('mmrank.apis.seeds.runs.POLL_SECONDS', 0.01)
     monkeypatch.setattr('mmrank.apis.seeds.runs.SCRIPT', (str(write_training(tmp_path)),))
     for name in 'ab':
         (tmp_path / f'{name}.py').write_text(
@@ -46,7 +45,7 @@ def test_report_is_written(call, tmp_path):
     assert status == 0
     assert output.count('done in') == 6
     report = (tmp_path / 'out' / 'report.md').read_text()
-    assert '| b | acc ↑ | 3 | **0.6013 ± 0.0012** | +0.1000' in report
+    assert '| b | acc | 3 | **0.6013 ± 0.0012** | +0.1000' in report
     for name in ('runs.csv', 'boxplot.png'):
         assert (tmp_path / 'out' / name).stat().st_size > 100
 
@@ -114,7 +113,7 @@ def test_end_to_end(tmp_path, monkeypatch):
     monkeypatch.setenv('PYTHONPATH', environment()['PYTHONPATH'])
     plan = {
         **{'methods': [str(tmp_path / 'tiny.py')], 'seeds': [0, 1], 'metrics': 'distance'},
-        **{'lower_better': 'distance', 'out_dir': str(tmp_path / 'out')},
+        'out_dir': str(tmp_path / 'out'),
     }
     (tmp_path / 'plan.yaml').write_text(json.dumps(plan))
     arguments = ['--plan', str(tmp_path / 'plan.yaml'), '--jobs', '2']
@@ -124,7 +123,7 @@ def test_end_to_end(tmp_path, monkeypatch):
     assert status == 0, output
     assert output.count('done in') == 2
     report = (tmp_path / 'out' / 'report.md').read_text()
-    assert '| tiny | distance ↓ | 2 | ' in report
+    assert '| tiny | distance | 2 | ' in report
     final, *_ = read_final_rows(tmp_path / 'out' / 'runs.csv')
     first, last, *_ = curve = read_curve_rows(tmp_path / 'out' / 'runs.csv')
     assert len(curve) == 4

@@ -31,7 +31,6 @@ def content(config, tmp_path):
         'out_dir': str(tmp_path / 'out'),
         'seeds': [0, 1, 2],
         'metrics': ['acc', 'time'],
-        'lower_better': ['time'],
         'methods': [
             {'name': 'a', 'config': str(config)},
             {
@@ -99,7 +98,6 @@ def refused(content):
         ({'seeds': []}, '`seeds: []`'),
         ({'metrics': []}, '`metrics: []`'),
         ({'baseline': 'c'}, '`baseline: c`'),
-        ({'lower_better': ['loss']}, "`lower_better: ['loss']`"),
         ({'seeds': [9, 10]}, 'share [10]'),
         ({'tune': {}}, '`tune.seeds: []`'),
         ({'folds': [{'fold': 0}]}, '`seeds: [0, 1, 2] for 1 folds`'),
@@ -117,7 +115,6 @@ def refused(content):
         ({'tune': {'metric': [1]}}, '`metric` is'),
         ({'tune': {'grid': {LR: 0.1}, 'seeds': [9]}}, f'`tune.grid.{LR}` is 0.1'),
         ({'tune': {'grid': {LR: {'b': 1}}, 'seeds': [9]}}, f'`tune.grid.{LR}` is'),
-        ({'lower_better': 5}, '`lower_better` is'),
         ({'methods': {'a': 'b'}}, '`methods` is'),
         ({'methods': [5]}, '`methods` is 5'),
         ({'methods': [['a.py']]}, "`methods` is ['a.py']"),
@@ -178,13 +175,6 @@ def test_choice_by_the_mean_of_the_tuning_metric(content):
     assert [row['chosen'] for row in rows] == [False, True, False]
     assert [row['at_edge'] for row in rows] == [True, False, True]
     assert rows[1]['mean'] == pytest.approx(0.605)
-
-
-def test_choice_where_less_is_better(content):
-    content['tune']['metric'] = 'time'
-    plan = parse_plan(content)
-    outcomes = make_outcomes(plan, lambda lr, seed: {'time': float(lr)})
-    assert choose(plan, outcomes)[0] == {('b', None): {LR: '1e-4'}}
 
 
 def test_failed_combination_is_not_chosen(content):

@@ -34,7 +34,6 @@ def plan(tmp_path):
             'out_dir': str(tmp_path),
             'seeds': [0, 1, 2, 3],
             'metrics': ['acc', 'time'],
-            'lower_better': ['time'],
             'methods': [{'name': name, 'config': str(config)} for name in 'abc'],
         }
     )
@@ -120,9 +119,9 @@ def test_markdown(plan):
         }
     ]
     text = _write_markdown(plan, cells, tuning=tuning, failures=failures)
-    assert '| a | acc ↑ | 4 | 0.3200 ± 0.0216 | baseline |  |' in text
-    assert '| b | acc ↑ | 4 | **0.3800 ± 0.0216** | +0.0600 [+0.0375, +0.0825] | 0.003 |' in text
-    assert '| c | time ↓ | 3 | ' in text
+    assert '| a | acc | 4 | 0.3200 ± 0.0216 | baseline |  |' in text
+    assert '| b | acc | 4 | **0.3800 ± 0.0216** | +0.0600 [+0.0375, +0.0825] | 0.003 |' in text
+    assert '| c | time | 3 | ' in text
     assert '| b | lr=1e-4 | 2 | 0.5000 | chosen, at the edge' in text
     assert 'last line' in text
     assert 'Some seeds are missing' in text
@@ -131,7 +130,7 @@ def test_markdown(plan):
 @pytest.mark.parametrize('failed', [(), [('c', s) for s in range(4)]])
 def test_box_plot(plan, tmp_path, failed):
     values = collect_values(plan, make_outcomes(plan, failed))
-    path = draw_box_plot(values, plan.metrics, tmp_path / 'plot.png', lower_better=['time'])
+    path = draw_box_plot(values, plan.metrics, tmp_path / 'plot.png')
     with Image.open(path) as picture:
         assert picture.width == 1600
         assert np.asarray(picture.convert('L')).std() > 5  # not blank
@@ -160,8 +159,7 @@ def test_boxes_are_sorted_by_the_median(tmp_path, monkeypatch):
         'high': {'x': {0: 3.0, 1: 3.0, 2: 3.0}},
     }
     draw_box_plot(values, ['x'], tmp_path / 'a.png')
-    draw_box_plot(values, ['x'], tmp_path / 'b.png', lower_better=['x'])
-    assert shown == ['high', 'low', 'none', 'low', 'high', 'none']
+    assert shown == ['high', 'low', 'none']
 
 
 def test_box_plot_of_a_file(plan, run_script, tmp_path):

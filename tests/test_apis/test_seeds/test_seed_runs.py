@@ -1,5 +1,6 @@
 """Runs side by side: resuming, failing, dying, interrupting."""
 
+import io
 import json
 import os
 import sys
@@ -7,23 +8,25 @@ import time
 
 import pytest
 from fake_training import plan_of_one, write_training
+from rich.console import Console
 
 from mmrank.apis.seeds.runs import (
     SCRIPT,
-    RunQueue,
     build_command,
     count_cores,
     parse_progress,
     read_result,
+    work_off,
 )
 from mmrank.apis.seeds.train_and_test import _read_curve
 from mmrank.errors import UserError
 
 
 @pytest.fixture
-def make_queue(tmp_path, monkeypatch):
-    """Make a queue and its runs, with what the fake training, or another script, is to do."""
-    monkeypatch.setattr(RunQueue, 'poll_seconds', 0.02)
+def make_work(tmp_path, monkeypatch):
+    """Make a function that works runs off, and these runs, for a fake training."""
+    monkeypatch.setattr('mmrank.apis.seeds.runs.POLL_SECONDS', 0.02)
+    console = Console(file=io.StringIO(), width=200)
 
     def make(seeds=(0,), jobs=1, script=None, **options):
         path = write_training(tmp_path)
@@ -31,7 +34,12 @@ def make_queue(tmp_path, monkeypatch):
             path.write_text(script)
         monkeypatch.setattr('mmrank.apis.seeds.runs.SCRIPT', (str(path),))
         plan = plan_of_one(tmp_path, [*seeds], **options)
-        return RunQueue(plan, jobs=jobs), plan.final_runs()
+        runs = plan.final_runs()
+
+        def work() -> tuple[list, str]:
+            return work_off(console, plan, runs, jobs=jobs), console.file.getvalue()
+
+        return work, runs
 
     return make
 
@@ -45,65 +53,65 @@ def test_command(tmp_path):
 
 
 @pytest.mark.parametrize('chosen', [None, '3'])
-def test_cores_are_shared_out(make_queue, monkeypatch, chosen):
+def test_cores_are_shared_out(make_work, monkeypatch, chosen):
     for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS'):
         monkeypatch.delenv(name, raising=False)
     if chosen:
         monkeypatch.setenv('OMP_NUM_THREADS', chosen)
-    queue, runs = make_queue(seeds=range(3), jobs=2)
-    queue.run(runs)
+    work, runs = make_work(seeds=range(3), jobs=2)
+    work()
     found = [json.loads(r.result_file.read_text())['metrics'] for r in runs]
     threads = chosen or str(max(1, count_cores() // 2))
     assert {metrics['threads'] for metrics in found} == {threads}
 
 
-def test_a_run_that_dies_is_finished_and_one_that_fails_reported(make_queue):
-    queue, runs = make_queue(seeds=range(3), jobs=2, die=0, fail=1)
-    deaths = {}
-    queue.on_again = lambda run, fault: deaths.update({run.seed: fault})
-    good, bad, other = queue.run(runs)
+def test_a_run_that_dies_is_finished_and_one_that_fails_reported(make_work):
+    work, runs = make_work(seeds=range(3), jobs=2, die=0, fail=1)
+    (good, bad, other), said = work()
     assert good.metrics['number'] == 0
     assert other.metrics['number'] == 2
     assert bad.metrics is None
     assert 'exit status 1 (started 2 times)' in bad.error
     assert 'something broke' in bad.error
-    assert deaths == {0: 'killed by signal 9', 1: 'exit status 1'}
+    for seed, fault in enumerate(('killed by signal 9', 'exit status 1')):
+        assert f'seed {seed} died ({fault}); it is started once more' in said
     assert [int((run.folder / 'count').read_text()) for run in runs] == [2, 2, 1]
     log = (runs[0].folder / 'output.log').read_text()
     assert log.index('start 1 of') < log.index('start 2 of')
     # The next call finds what is finished, and tries the other one again.
-    again = queue.run(runs)
+    again, _ = work()
     assert [x.seconds == 0 for x in again] == [True, False, True]
 
 
-def test_a_result_counts_however_its_command_ended(make_queue):
+def test_a_result_counts_however_its_command_ended(make_work):
     script = (
         'import pathlib, sys\n'
         'pathlib.Path(sys.argv[3], "result.json").write_text(\'{"metrics": {"number": 1}}\')\n'
         'sys.exit(7)\n'
     )
-    queue, runs = make_queue(script=script)
-    (outcome,) = queue.run(runs)
+    work, _ = make_work(script=script)
+    (outcome,), _ = work()
     assert (outcome.metrics, outcome.error) == ({'number': 1.0}, '')
 
 
-def test_an_interrupt_ends_the_commands(make_queue):
+def test_an_interrupt_ends_the_commands(make_work, monkeypatch):
     script = (
         'import os, pathlib, sys, time\n'
         "pathlib.Path(sys.argv[3], 'pid').write_text(str(os.getpid()))\n"
         'time.sleep(60)\n'
     )
-    queue, (run,) = make_queue(script=script)
+    work, (run,) = make_work(script=script)
     pid = run.folder / 'pid'
 
-    def interrupt(_, text):
+    def interrupt(log):
         if pid.exists() and pid.read_text():
             raise KeyboardInterrupt
+        return ''
 
-    queue.on_progress = interrupt
+    monkeypatch.setattr('mmrank.apis.seeds.runs.parse_progress', interrupt)
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        queue.run([run])
+        work()
     assert time.monotonic() - start < 30
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
@@ -125,19 +133,19 @@ def test_an_interrupt_ends_the_commands(make_queue):
         (f'{{"metrics": {{"acc": {"9" * 400}}}}}', 'acc is 9999.*Fix: '),
     ],
 )
-def test_a_damaged_result_is_named(make_queue, text, message):
-    queue, (run,) = make_queue(metric='acc')
+def test_a_damaged_result_is_named(make_work, text, message):
+    work, (run,) = make_work(metric='acc')
     run.folder.mkdir(parents=True)
     run.result_file.write_text(text, errors='surrogateescape')
     with pytest.raises(UserError, match=message):
         read_result(run, ['acc'])
-    (outcome,) = queue.run([run])
+    (outcome,), _ = work()
     assert outcome.metrics is None
     assert 'Fix: ' in outcome.error
 
 
-def test_figures_that_are_not_asked_for_may_be_anything(make_queue):
-    _, (run,) = make_queue()
+def test_figures_that_are_not_asked_for_may_be_anything(make_work):
+    _, (run,) = make_work()
     run.folder.mkdir(parents=True)
     run.result_file.write_text('{"metrics": {"acc": NaN, "loss": 1, "name": "x"}}')
     assert read_result(run, ['loss']) == {'loss': 1.0}
@@ -154,13 +162,13 @@ def test_progress_is_read_from_the_log():
     assert parse_progress(log) == 'iteration 100/2000 eta 0:10:00'
 
 
-def test_a_log_that_is_a_link_is_refused(make_queue, tmp_path):
-    queue, (run,) = make_queue()
+def test_a_log_that_is_a_link_is_refused(make_work, tmp_path):
+    work, (run,) = make_work()
     run.folder.mkdir(parents=True)
     (tmp_path / 'precious').write_text('mine')
     (run.folder / 'output.log').symlink_to(tmp_path / 'precious')
     with pytest.raises(UserError, match=r'output\.log is a link'):
-        queue.run([run])
+        work()
     assert (tmp_path / 'precious').read_text() == 'mine'
 
 

@@ -22,15 +22,13 @@ def digest(folder) -> dict:
     }
 
 
-@pytest.mark.parametrize('image_format', ['jpg', 'png'])
-def test_same_seed_same_bytes(tmp_path, image_format):
-    spec = dataclasses.replace(SPEC, image_format=image_format)
-    write_shapes_coco(tmp_path / 'a', spec)
-    write_shapes_coco(tmp_path / 'b', spec)
+def test_same_seed_same_bytes(tmp_path):
+    write_shapes_coco(tmp_path / 'a', SPEC)
+    write_shapes_coco(tmp_path / 'b', SPEC)
     first = digest(tmp_path / 'a')
     assert first == digest(tmp_path / 'b')
     assert len(first) == 12 + 3 + 2
-    write_shapes_coco(tmp_path / 'c', dataclasses.replace(spec, seed=6))
+    write_shapes_coco(tmp_path / 'c', dataclasses.replace(SPEC, seed=6))
     other = digest(tmp_path / 'c')
     assert all(other[name] != first[name] for name in first)
 
@@ -68,7 +66,7 @@ def test_files_are_valid_coco(tmp_path):
 def test_tail_sizes_and_empty_images():
     spec = dataclasses.replace(SPEC, width=128, height=96, max_size=64)
     objects = [render_image(spec, 'train', i)[1] for i in range(150)]
-    labels = [item['label'] for image in objects for item in image]
+    labels = [item['category_id'] - 1 for image in objects for item in image]
     counts = np.bincount(labels, minlength=6)
     assert (counts > 0).all()
     assert counts[0] > 5 * counts[5]
@@ -83,7 +81,7 @@ def test_balanced_and_single_class():
     spec = dataclasses.replace(SPEC, num_classes=1)
     assert spec.class_probabilities == pytest.approx([1.0])
     _, objects = render_image(spec, 'train', 0)
-    assert {item['label'] for item in objects} == {0}
+    assert {item['category_id'] for item in objects} == {1}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +95,6 @@ def test_balanced_and_single_class():
         ('max_size', 300),
         ('empty_fraction', 1.0),
         ('seed', -1),
-        ('image_format', 'bmp'),
     ],
 )
 def test_impossible_values_are_refused(field, value):
@@ -105,11 +102,8 @@ def test_impossible_values_are_refused(field, value):
         dataclasses.replace(SPEC, **{field: value})
 
 
-def test_progress_and_no_partial_file(tmp_path):
-    seen = []
-    write_shapes_coco(tmp_path, SPEC, lambda *args: seen.append(args))
-    assert seen[0] == ('train', 1, 12)
-    assert seen[-1] == ('val', 3, 3)
+def test_no_partial_file(tmp_path):
+    write_shapes_coco(tmp_path, SPEC)
     assert not list(tmp_path.rglob('*.part'))
     text = (tmp_path / 'annotations' / 'val.json').read_text()
     assert json.loads(text)['info']['description'].endswith('seed 5')

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from make_glyphs import GlyphsSpec, draw_glyph, write_glyphs
+from make_glyphs import GlyphsSpec, draw_glyph
 from make_interactions import InteractionsSpec, make_interactions
 
 TOOL = Path(__file__).resolve().parents[3] / 'tools/dataset_converters'
@@ -72,12 +72,6 @@ def test_tool_writes_class_folders(tmp_path, run_script):
     status, _, errors = run_script(*command, '--classes', 0)
     assert status == 2
     assert 'num_classes must be at least 1' in errors
-
-
-def test_progress_counts_classes(tmp_path):
-    seen = []
-    write_glyphs(tmp_path, GlyphsSpec(3, 1), lambda *arguments: seen.append(arguments))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
 @pytest.mark.parametrize('seed', [0, 1])

@@ -10,18 +10,16 @@ from in_batch_enumeration import (
     COL_COUNTS,
     NUM_POSITIVES,
     OMEGA,
-    PAIRS,
     ROW_COUNTS,
-    SHAPE,
     batch_loss,
     batches,
+    in_batch_loss,
     indices,
     objective,
     score_matrix,
 )
 from random_batches import assert_same_gradients
 
-from mmrank.functional import in_batch_loss
 from mmrank.losses.two_tower import sums
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.losses.two_tower.pointwise import build_pointwise
@@ -33,7 +31,7 @@ NONE = torch.zeros(0, dtype=torch.long)
 ONE = torch.zeros(1, dtype=torch.long)
 
 
-def loss_of(scores, batch, mode, pointwise, **other):
+def loss_of(scores, batch, mode, pointwise):
     rows, cols = indices(batch)
     return in_batch_loss(
         scores[rows][:, cols],
@@ -41,8 +39,9 @@ def loss_of(scores, batch, mode, pointwise, **other):
         cols,
         ROW_COUNTS,
         COL_COUNTS,
-        NUM_POSITIVES,
-        **{**dict(mode=mode, pointwise=pointwise, omega=OMEGA, shape=SHAPE), **other},
+        mode,
+        pointwise=pointwise,
+        omega=OMEGA if mode == 'unbiased_omega' else 1.0,
     )
 
 
@@ -102,10 +101,8 @@ def test_unbiased_on_any_label_matrix(m, n, seed, pointwise):
             cols,
             labels.sum(1),
             labels.sum(0),
-            len(pairs),
-            mode='unbiased',
+            'unbiased',
             pointwise=loss,
-            shape=(m, n),
         ) / len(every)
     losses = torch.where(labels, loss.positive(scores), loss.negative(scores))
     assert_same(mean, losses.mean())
@@ -120,17 +117,9 @@ def test_mean_over_two_samples_of_sogram(pointwise, sizes):
     def one(s, first, second):
         rows, _ = indices(first)
         _, cols = indices(first + second)
-        return in_batch_loss(
-            s[rows][:, cols],
-            rows,
-            cols,
-            ROW_COUNTS,
-            COL_COUNTS,
-            NUM_POSITIVES,
-            mode='sogram',
-            pointwise=pointwise,
-            shape=SHAPE,
-        )
+        scores = s[rows][:, cols]
+        counts = ROW_COUNTS, COL_COUNTS
+        return in_batch_loss(scores, rows, cols, *counts, 'sogram', pointwise=pointwise)
 
     assert_same(
         value_and_gradient(lambda s: sum(one(s, a, b) for a, b in every) / len(every), scores),
@@ -140,15 +129,6 @@ def test_mean_over_two_samples_of_sogram(pointwise, sizes):
     assert_same(
         one(scores, first, second).detach(),
         batch_loss(scores, first, 'sogram', pointwise, second).detach(),
-    )
-
-
-@pytest.mark.parametrize('pointwise', POINTWISE)
-def test_omega_of_the_full_gradient(pointwise):
-    scores = score_matrix(6)
-    assert_same(
-        value_and_gradient(lambda s: loss_of(s, tuple(PAIRS), 'in_batch_omega', pointwise), scores),
-        value_and_gradient(lambda s: objective(s, 'in_batch_omega', pointwise, 0), scores),
     )
 
 
@@ -163,21 +143,11 @@ def test_omega_of_the_full_gradient(pointwise):
             r'row 0, column 2\) occurs more than once',
         ),
         (dict(row_counts=torch.tensor([2, 0, 2])), r'row_counts\[1\]=0'),
-        (dict(col_counts=torch.tensor([2, 1, 2])), 'col_counts must be'),
-        (dict(num_positives=1), 'with replacement'),
-        (dict(mode='both'), "mode='both' is unknown"),
-        (dict(pointwise='hinge'), "pointwise='hinge' is unknown"),
-        (dict(shape=(3, 0)), 'shape must be'),
-        (dict(scores=torch.zeros(2, 3)), 'scores must be'),
+        (dict(col_counts=torch.tensor([2, 1, 2])), 'col_counts to 5'),
         (dict(cols=torch.tensor([0])), 'one shape'),
-        (dict(mode='sogram', cols=torch.tensor([0])), 'of both samples'),
+        (dict(mode='sogram', cols=torch.tensor([0])), 'one shape'),
         (
-            dict(
-                mode='sogram',
-                rows=torch.tensor([0]),
-                cols=torch.tensor([0, 1, 1]),
-                scores=torch.zeros(1, 3),
-            ),
+            dict(mode='sogram', rows=torch.tensor([0]), cols=torch.tensor([0, 1, 1])),
             'column 1 occurs 2 times in the second sample, but has 1',
         ),
         *((dict(mode=mode, rows=NONE, cols=NONE), 'at least one') for mode in IN_BATCH_MODES),
@@ -188,21 +158,12 @@ def test_omega_of_the_full_gradient(pointwise):
     ],
 )
 def test_bad_input(change, message):
-    arguments = dict(
-        scores=torch.zeros(2, 2),
-        rows=torch.tensor([0, 1]),
-        cols=torch.tensor([0, 1]),
-        row_counts=ROW_COUNTS,
-        col_counts=COL_COUNTS,
-        num_positives=NUM_POSITIVES,
-        mode='unbiased',
-        shape=SHAPE,
-    )
-    arguments.update(change)
-    if 'scores' not in change:
-        arguments['scores'] = torch.zeros(len(arguments['rows']), len(arguments['cols']))
+    pairs = torch.tensor([0, 1])
+    arguments = dict(rows=pairs, cols=pairs, row_counts=ROW_COUNTS, col_counts=COL_COUNTS)
+    arguments |= dict(mode='unbiased', **change) if 'mode' not in change else change
+    scores = torch.zeros(len(arguments['rows']), len(arguments['cols']))
     with pytest.raises(ValueError, match=message):
-        in_batch_loss(**arguments)
+        in_batch_loss(scores, **arguments)
 
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])

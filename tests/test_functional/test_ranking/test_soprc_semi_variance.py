@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from score_lists import joined
 
-from mmrank.functional import semi_variance
+from mmrank.functional import split_lists
+from mmrank.losses.ranking.soprc import _in_one_row, _semi_variance
 
 F64 = torch.float64
 
@@ -31,7 +32,7 @@ def test_equals_brute_force_with_padding(pos, neg, lam1, lam2):
     scores = torch.tensor([*pos, math.nan, *neg, 7.0], dtype=F64)
     place = torch.arange(len(scores))
     mask = (place != len(pos)) & (place < len(scores) - 1)
-    got = semi_variance(scores, place < len(pos), lam1=lam1, lam2=lam2, mask=mask)
+    got = _semi_variance(split_lists(scores, place < len(pos), mask), lam1, lam2, False)
     expected = brute_force(pos, neg, lam1, lam2)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
 
@@ -61,18 +62,20 @@ def test_form_of_the_batch_equals_brute_force(pos, other, neg, lam1):
     is_positive = torch.stack([place < len(p) for p, _ in lists])
     mask = torch.stack([place < len(p) + len(n) for p, n in lists])
     scores = torch.tensor(scores, dtype=F64)
-    got = semi_variance(scores, is_positive, lam1=lam1, lam2=2.0, mask=mask, per_batch=True)
+    joined_lists = _in_one_row([split_lists(scores, is_positive, mask)])
+    got = _semi_variance(joined_lists, lam1, 2.0, True)
     expected = batch_by_hand(lists, lam1, 2.0)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
 
 
-@pytest.mark.parametrize('per_batch', [False, True])
-def test_gradcheck_moves_the_mean_too(per_batch):
-    settings = dict(lam1=0.3, lam2=0.7, per_batch=per_batch)
+@pytest.mark.parametrize('of_beyond', [False, True])
+def test_gradcheck_moves_the_mean_too(of_beyond):
     torch.manual_seed(0)
     pos = torch.randn(2, 5, dtype=F64, requires_grad=True)
     neg = torch.randn(2, 9, dtype=F64, requires_grad=True)
     mask = torch.rand(2, 14) < 0.8
-    assert torch.autograd.gradcheck(
-        lambda p, n: semi_variance(*joined(p, n), mask=mask, **settings), (pos, neg)
-    )
+
+    def spread(pos, neg):
+        return _semi_variance(split_lists(*joined(pos, neg), mask), 0.3, 0.7, of_beyond)
+
+    assert torch.autograd.gradcheck(spread, (pos, neg))

@@ -1,7 +1,7 @@
 """Predicted boxes of a split, judged against its annotations."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class BoxSplit:
     @classmethod
     def read(
         cls,
-        predictions: str | os.PathLike | list[dict],
+        predictions: str | os.PathLike,
         ann_file: str | os.PathLike | COCO,
         classes: Sequence[str] | None = None,
         iou: float = 0.5,
@@ -56,10 +56,7 @@ class BoxSplit:
                 'neither right nor wrong. Fix: calibrate on images that are annotated whole'
             )
         cat_ids, names = _categories(truth, classes)
-        if isinstance(predictions, list):
-            boxes = _boxes_of_dump(predictions, cat_ids)
-        else:
-            boxes = load_predictions(predictions)
+        boxes = load_predictions(predictions)
         check_predictions(boxes, truth.imgs, set(cat_ids))
         if not boxes:
             raise UserError(
@@ -116,25 +113,6 @@ def _categories(truth: COCO, classes: Sequence[str] | None) -> tuple[list[int], 
             'annotations with the classes of the model, in its order'
         )
     return [x['id'] for x in categories], names
-
-
-def _boxes_of_dump(samples: Sequence[Mapping], cat_ids: Sequence[int]) -> list[dict]:
-    """Predicted boxes in COCO's form, as ``CocoMetric`` writes them."""
-    boxes = []
-    for sample in samples:
-        found = sample['pred_instances']
-        corners = np.array(found['bboxes'], float).reshape(-1, 4)
-        corners[:, 2:] -= corners[:, :2]
-        scores, labels = np.asarray(found['scores'], float), np.asarray(found['labels'])
-        for box, score, label in zip(corners.tolist(), scores.tolist(), labels.tolist()):
-            if label >= len(cat_ids):
-                raise UserError(
-                    f'a predicted box has the label {label}, but there are {len(cat_ids)} classes. '
-                    'Fix: pass the checkpoint of the model, which names its classes (--checkpoint)'
-                )
-            place = dict(image_id=sample['img_id'], category_id=cat_ids[label])
-            boxes.append(dict(place, bbox=box, score=score))
-    return boxes
 
 
 def _judged(

@@ -27,15 +27,12 @@ def read_dump(path: str | os.PathLike) -> list[dict]:
             f'prediction file {str(path)!r} cannot be read as data: '
             f'{type(error).__name__}: {error}. {fix}'
         ) from error
-    kinds = ('pred_instances', 'pred_score')
-    if not (
-        isinstance(samples, list)
-        and all(isinstance(x, dict) for x in samples)
-        and any(all(kind in x for x in samples) for kind in kinds)
+    if not isinstance(samples, list) or not all(
+        isinstance(x, dict) and 'pred_score' in x for x in samples
     ):
         raise UserError(
-            f'{str(path)!r} holds no predictions of a detector or classifier: '
-            f'each sample needs {" or ".join(kinds)}. {fix}'
+            f'{str(path)!r} holds no predictions of a classifier: each sample needs pred_score. '
+            f'{fix}; for a detector the *.bbox.json of its CocoMetric'
         )
     if not samples:
         raise UserError(f'{str(path)!r} has no sample: there is nothing to calibrate. {fix}')

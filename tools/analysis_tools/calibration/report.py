@@ -15,6 +15,8 @@ from .reliability_diagram import ReliabilityPanel, plot_reliability
 from .splits import JudgedScores, SampleSplit, SplitFigures
 
 _TIMES = ('before', 'after')
+#: Bins of the errors.
+_BINS = 25
 
 
 @dataclass(frozen=True)
@@ -26,17 +28,14 @@ class CalibrationReport:
     probabilities: Tensor  # (n,) float64 of these scores
     before: SplitFigures  # Average precision of the scores
     after: SplitFigures  # Average precision of the probabilities
-    num_bins: int = 25  # Bins of the errors
 
     @classmethod
-    def of(
-        cls, name: str, split: SampleSplit, calibration: Calibration, num_bins: int = 25
-    ) -> 'CalibrationReport':
+    def of(cls, name: str, split: SampleSplit, calibration: Calibration) -> 'CalibrationReport':
         """Judge a split of samples, or a :class:`~calibration.box_split.BoxSplit`."""
         judged = split.judged
         probabilities = calibration.probabilities(judged.scores, judged.labels)
         after = split.figures(calibration)
-        return cls(name, judged, probabilities, split.figures(), after, num_bins)
+        return cls(name, judged, probabilities, split.figures(), after)
 
     def header(self) -> list[str]:
         """Column names of :meth:`rows`."""
@@ -58,7 +57,7 @@ class CalibrationReport:
     def _row(self, name: str, mine: Tensor, aps) -> list:
         scores, right = self.judged.scores[mine], self.judged.is_right[mine]
         both = (scores, self.probabilities[mine])
-        errors = [expected_calibration_error(x, right, self.num_bins) for x in both]
+        errors = [expected_calibration_error(x, right, _BINS) for x in both]
         figures = [100 * float(x) for x in (*errors, *aps)]
         return [name, len(scores), int(right.sum()), *figures]
 
@@ -67,7 +66,7 @@ class CalibrationReport:
 
     def write(self, folder: str | os.PathLike, target: str) -> list[Path]:
         """Write ``<name>.md``, ``<name>.csv`` and ``<name>.png``."""
-        note = f'In percent; {self.num_bins} bins. A probability means: {target}. {self.verdict()}'
+        note = f'In percent; {_BINS} bins. A probability means: {target}. {self.verdict()}'
         stem = Path(folder) / self.name
         # NaN: a class without a positive.
         rows = [['n/a' if x != x else x for x in row] for row in self.rows()]
@@ -101,6 +100,6 @@ class CalibrationReport:
         for name, mine in parts:
             right = self.judged.is_right[mine]
             both = (self.judged.scores[mine], self.probabilities[mine])
-            bins = (reliability_bins(x, right, self.num_bins) for x in both)
+            bins = (reliability_bins(x, right, _BINS) for x in both)
             panels.append(ReliabilityPanel(name, *bins, self._error(), axis))
         return panels

@@ -54,7 +54,7 @@ def plot_two_negatives(
         axis.set(title=f'h = ({h[0]:g}, {h[1]:g})', xlabel='$p_1$', ylabel='$p_2$', aspect='equal')
         axis.legend(fontsize=7)
     label_panels(axes)
-    return save(figure, path)
+    return save(figure, path, has_formulas=True)
 
 
 def plot_theorem1(
@@ -111,7 +111,7 @@ def plot_theorem1(
     sums.set(title='mean weight; dashed: q/2', xlabel='positives n+', xscale='log', ylim=(0.9, 2.6))
     sums.legend(fontsize=7, frameon=False, loc='upper right')
     label_panels(axes)
-    return save(figure, path)
+    return save(figure, path, has_formulas=True)
 
 
 def plot_bounded_difference(
@@ -139,7 +139,7 @@ def plot_bounded_difference(
         line[0].set_ylabel('largest change')
     label_panels(axes)
     legend_above(figure, axes[0, 0], 3)
-    return save(figure, path)
+    return save(figure, path, has_formulas=True)
 
 
 def plot_mean_score_tracking(tracking: TrackingError, path: PathLike) -> Path:
@@ -167,7 +167,7 @@ def plot_mean_score_tracking(tracking: TrackingError, path: PathLike) -> Path:
     axis.set(xlabel='step', ylabel=r'estimate of $\mu$ minus true mean', xlim=(1, steps[-1]))
     axis.set_ylim(-1.15 * tracking.lag, 0.25 * tracking.lag)
     axis.legend(fontsize=8, frameon=False, loc='center', bbox_to_anchor=(0.55, 0.5))
-    return save(figure, path)
+    return save(figure, path, has_formulas=True)
 
 
 def plot_densities(path: PathLike) -> Path:
@@ -187,7 +187,7 @@ def plot_densities(path: PathLike) -> Path:
     axes[0, 0].set_ylabel('density')
     axes[0, 0].legend(fontsize=8, frameon=False)
     label_panels(axes)
-    return save(figure, path)
+    return save(figure, path, has_formulas=True)
 
 
 def plot_sampling_rate_bias(
@@ -235,7 +235,7 @@ def plot_sampling_rate_bias(
     axes[2, 0].set_ylabel(r'bias of the risk $\pm$ 2 s.e.')
     label_panels(axes)
     legend_above(figure, axes[0, 0], 5)
-    return save(figure, path)
+    return save(figure, path, has_formulas=True)
 
 
 def _rows(rows, distribution: str, estimator: str) -> list[soprc.BiasRow]:
@@ -292,7 +292,7 @@ def plot_interpolation_error(
     axes[0, 0].legend(fontsize=7, frameon=False)
     axes[1, 0].legend(fontsize=7, frameon=False, loc='lower left', labelspacing=0.3)
     label_panels(axes)
-    return save(figure, path)
+    return save(figure, path, has_formulas=True)
 
 
 def plot_score_vector_noise(runs: Sequence[soprc.ScoreVectorNoise], path: PathLike) -> Path:
@@ -314,4 +314,4 @@ def plot_score_vector_noise(runs: Sequence[soprc.ScoreVectorNoise], path: PathLi
     right.set_yscale('log')
     left.legend(fontsize=8, frameon=False)
     label_panels(axes)
-    return save(figure, path)
+    return save(figure, path, has_formulas=True)

@@ -26,7 +26,7 @@ from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.checks.coco_report import CocoReport
 from mmrank.datasets.checks.coco_splits import Split, compare_labels, find_shared_images
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import UserError
 from mmrank.files import check_output, write_atomically
 
 
@@ -105,7 +105,6 @@ def _write_json(document: dict, path: str, console: Console) -> None:
     console.print(f'Wrote {escape(path)}')
 
 
-@show_user_errors(OSError)
 def main() -> int:
     args = parse_args()
     console = Console()

@@ -19,10 +19,9 @@ from mmrank.apis.common.command_line import parse_at_least, tool_parser
 from mmrank.apis.common.tables import console_table, problem_table
 from mmrank.apis.entry_point import read_config
 from mmrank.datasets.checks.retrieval_check import inspect_config
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import UserError
 
 
-@show_user_errors(OSError, ImportError)
 def main() -> int:
     parser = tool_parser(
         __doc__,

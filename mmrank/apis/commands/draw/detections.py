@@ -9,27 +9,19 @@ ordered but not calibrated. Solid boxes match an object of their class at IoU 0.
 not.
 """
 
-import argparse
-
 from mmrank.apis.coco.detections import draw_detections
 from mmrank.apis.commands.draw.predictions import add_predictions, read_evaluations
 from mmrank.apis.common.command_line import check_outputs, tool_parser
-from mmrank.errors import show_user_errors
 
 
-def parse_args() -> argparse.Namespace:
+def main() -> None:
     parser = tool_parser(
         __doc__,
         out=('detections.png', 'PNG to write'),
         num_images=(6, 'images, spread over the file'),
     )
     add_predictions(parser, image_dir='folder of its images')
-    return parser.parse_args()
-
-
-@show_user_errors(OSError, ValueError)
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     check_outputs(args, 'out')
     _, evaluations = read_evaluations(args)
     drawn = draw_detections(evaluations, args.image_dir, args.out, num_images=args.num_images)

@@ -10,26 +10,19 @@ largest classes. Near points of the map were near before; distances between grou
 Above each panel: how many samples have one of their own class nearest by cosine.
 """
 
-import argparse
 from pathlib import Path
 
 from mmrank.apis.common.command_line import check_outputs, parse_at_least, tool_parser
 from mmrank.apis.retrieval.maps import choose_samples, make_map, plot_maps
 from mmrank.apis.retrieval.models import add_model_options, features_by_name
-from mmrank.errors import show_user_errors
 
 
-def parse_args() -> argparse.Namespace:
+def main() -> None:
     parser = tool_parser(__doc__, classes=(10, 'classes to show, the largest ones'))
     add_model_options(parser)
     out = Path('work_dirs/embedding_map/map.png')
     parser.add_argument('--out', type=Path, default=out, help='image file')
-    return parse_at_least(parser, classes=1)
-
-
-@show_user_errors(OSError, ValueError, TypeError)
-def main() -> int:
-    args = parse_args()
+    args = parse_at_least(parser, classes=1)
     check_outputs(args, 'out')
     models = features_by_name(args, args.out.parent)
     first = next(iter(models.values()))
@@ -42,4 +35,3 @@ def main() -> int:
             f'nearest, on the map {maps[-1].map_purity:.1f} %'
         )
     print(f'Wrote {plot_maps(maps, args.out, first.classes)}')
-    return 0

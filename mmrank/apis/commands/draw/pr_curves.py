@@ -7,41 +7,41 @@
 The prediction files are what mmdet's CocoMetric writes when a config sets
 val_evaluator.outfile_prefix (PREFIX writes PREFIX.bbox.json). The figure has
 the mean over classes at IoU 0.5, 0.75 and 0.50:0.95, then a panel a class. The
-score at which each class has its best F1, a threshold to act on, is printed.
+table of all figures goes to pr_curves.md and pr_curves.csv beside it. The score
+at which each class has its best F1, a threshold to act on, is printed.
+Annotations of LVIS are recognised; then the package lvis evaluates.
 """
 
-import argparse
+from pathlib import Path
 
 from rich.console import Console
 
 from mmrank.apis.coco.box_evaluation import best_f1_thresholds
 from mmrank.apis.coco.pr_curves import PRCurves, plot_pr_curves
-from mmrank.apis.coco.tables import comparison_rows, rich_table
+from mmrank.apis.coco.tables import comparison_rows, rich_table, write_tables
 from mmrank.apis.commands.draw.predictions import add_predictions, read_evaluations
 from mmrank.apis.common.command_line import check_outputs, tool_parser
-from mmrank.errors import show_user_errors
+from mmrank.datasets.lvis_annotations import is_lvis
 
 
-def parse_args() -> argparse.Namespace:
+def main() -> None:
     parser = tool_parser(
         __doc__,
         out=('pr_curves.png', 'PNG to write'),
         max_classes=(12, 'class panels, most frequent first'),
     )
     add_predictions(parser)
-    return parser.parse_args()
-
-
-@show_user_errors(OSError, ValueError)
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     check_outputs(args, 'out')
-    truth, evaluations = read_evaluations(args)
+    truth, evaluations = read_evaluations(args, with_lvis=True)
     header, rows = comparison_rows(evaluations)
     Console().print(rich_table(header, rows, args.ann_file))
-    for name, evaluation in evaluations.items():
+    for name, evaluation in evaluations.items() if not is_lvis(truth.dataset) else ():
         print(f'Scores with the best F1 at IoU 0.5, {name}:')
         for cat_id, score in best_f1_thresholds(evaluation).items():
             print(f'  {truth.cats[cat_id]["name"]} {score:.3g}')
     curves = {n: PRCurves.of(e) for n, e in evaluations.items()}
-    print(f'Wrote {plot_pr_curves(curves, args.out, args.max_classes)}')
+    picture = plot_pr_curves(curves, args.out, args.max_classes)
+    title = f'{Path(args.ann_file).name}, {len(truth.imgs)} images'
+    tables = write_tables(header, rows, Path(args.out).with_suffix(''), title)
+    print(f'Wrote {", ".join(map(str, [picture, *tables]))}')

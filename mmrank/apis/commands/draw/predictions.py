@@ -1,11 +1,17 @@
 """The annotation file and the models that drawings of detectors take."""
 
 import argparse
+from typing import Any
 
 from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
-from mmrank.apis.coco.box_evaluation import evaluate_boxes, load_ground_truth
+from mmrank.apis.coco.box_evaluation import (
+    evaluate_boxes,
+    evaluate_lvis,
+    load_ground_truth,
+    load_predictions,
+)
+from mmrank.datasets.lvis_annotations import is_lvis
 
 
 def add_predictions(parser: argparse.ArgumentParser, **more: str) -> None:
@@ -17,8 +23,17 @@ def add_predictions(parser: argparse.ArgumentParser, **more: str) -> None:
     )
 
 
-def read_evaluations(args: argparse.Namespace) -> tuple[COCO, dict[str, COCOeval]]:
-    """The annotations, and evaluations by the name of the model."""
+def read_evaluations(
+    args: argparse.Namespace, with_lvis: bool = False
+) -> tuple[COCO, dict[str, Any]]:
+    """The annotations, and evaluations by the name of the model, ``with_lvis`` those of LVIS."""
     truth = load_ground_truth(args.ann_file)
-    pairs = [word.rpartition('=') for word in args.predictions]
-    return truth, {name or file: evaluate_boxes(truth, file) for name, _, file in pairs}
+    evaluate = evaluate_lvis if with_lvis and is_lvis(truth.dataset) else evaluate_boxes
+    evaluations = {}
+    for name, _, file in (word.rpartition('=') for word in args.predictions):
+        boxes = load_predictions(file)
+        evaluations[name or file] = evaluate(truth, boxes)
+        missed = len(truth.imgs.keys() - {box['image_id'] for box in boxes})
+        if missed:
+            print(f'{name or file}: {missed} of {len(truth.imgs)} images have no prediction.')
+    return truth, evaluations

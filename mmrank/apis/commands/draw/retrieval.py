@@ -7,90 +7,61 @@ r"""Retrieval report: table, curves and pictures of one or more models.
 NAME=PATH is a config with its checkpoint, which is tested once, or the features that a test has
 written (RetrievalMetric(out_file='features.npz')), on several GPUs, too.
 
-Written to the out dir: retrieval.md and .csv, precision_recall.png, recall_at_k.png, curves.json,
-and sheets with the best images of some queries: random, worst, and those where models differ most.
+Written to the out dir: retrieval.md and .csv, precision_recall.png, recall_at_k.png, and sheets
+with the best images of some queries: random, worst, and those where models differ most.
 """
 
-import argparse
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from mmrank.apis.common.command_line import foreign_pictures, parse_at_least, tool_parser
+from mmrank.apis.common.command_line import parse_at_least, tool_parser
 from mmrank.apis.retrieval.models import add_model_options, features_by_name
 from mmrank.apis.retrieval.report import (
     describe_test_set,
     evaluate_features,
     plot_curves,
     rich_retrieval,
-    write_curves,
     write_retrieval_table,
 )
 from mmrank.apis.retrieval.sheets import CHOICES, draw_sheets
-from mmrank.errors import show_user_errors
 
 
-def parse_args(arguments=None) -> argparse.Namespace:
+def main() -> None:
     parser = tool_parser(
         __doc__,
         out_dir='work_dirs/retrieval_report',
         recall_at=([1, 10, 100, 1000], 'the K of Recall@K'),
         num_queries=(8, 'queries of a sheet'),
         top_k=(10, 'images for each query'),
-        seed=(0, 'seed of the random queries'),
         image_root=('.', 'folder that relative image paths start from'),
     )
     add_model_options(parser)
-    add = parser.add_argument
-    add(
+    parser.add_argument(
         '--sheets',
         nargs='*',
         choices=CHOICES,
         default=['random', 'worst', 'differing'],
         help='queries to draw; nothing after it for no sheets (default: random worst differing)',
     )
-    add('--device', help='where to rank: cpu, cuda, ... (default: a GPU if there is one)')
-    return parse_at_least(parser, arguments, num_queries=1, top_k=1)
+    args = parse_at_least(parser, num_queries=1, top_k=1)
 
+    from mmengine.device import get_device  # seconds, which the help need not take
 
-def say(console: Console, text: str) -> None:
-    """Print a line as it is, however long its paths are."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def run(args: argparse.Namespace, console: Console) -> None:
-    """Run the tool."""
-    from mmengine.device import get_device
-
-    device = args.device or get_device()
-    models = features_by_name(args, args.out_dir, partial(say, console))
-    with console.status('ranking'):
-        results = [
-            evaluate_features(name, features.to(device), recall_at=args.recall_at)
-            for name, features in models.items()
-        ]
-    say(console, describe_test_set(results[0]))
-    console.print(rich_retrieval(results))
     out = Path(args.out_dir)
+    models = features_by_name(args, out)
+    results = [
+        evaluate_features(name, features.to(get_device()), recall_at=args.recall_at)
+        for name, features in models.items()
+    ]
+    print(describe_test_set(results[0]))
+    Console().print(rich_retrieval(results))
     paths = write_retrieval_table(results, out)
     paths += plot_curves(results, out)
-    paths.append(write_curves(results, out / 'curves.json'))
     if args.sheets and any(f.paths is None for f in models.values()):
-        say(
-            console,
-            'No sheets: the features have no image paths (see out_file of RetrievalMetric).',
-        )
+        print('No sheets: the features have no image paths (see out_file of RetrievalMetric).')
     elif args.sheets:
-        options = {key: getattr(args, key) for key in ('sheets', 'num_queries', 'top_k', 'seed')}
+        options = {key: getattr(args, key) for key in ('sheets', 'num_queries', 'top_k')}
         paths += draw_sheets(models, results, out, root=args.image_root, **options)
-    for text in [*(f'wrote {path}' for path in paths), *foreign_pictures(out, paths)]:
-        say(console, text)
-
-
-@show_user_errors(
-    *(OSError, ValueError, TypeError, ImportError),
-    on_interrupt='Interrupted. Run the same command again to continue; existing features are kept.',
-)
-def main() -> None:
-    run(parse_args(), Console())
+    for path in paths:
+        print(f'wrote {path}')

@@ -10,14 +10,11 @@ A record is the runs.csv of tools/benchmarks/run_seeds.py, or one of tools/resea
 the lines are mean and standard deviation of the first metric.
 """
 
-import argparse
-
 from mmrank.apis.common.command_line import check_outputs, tool_parser
 from mmrank.apis.seeds.plots import by_setting, draw_box_plot, plot_setting, read_values
-from mmrank.errors import show_user_errors
 
 
-def parse_args() -> argparse.Namespace:
+def main() -> None:
     parser = tool_parser(
         __doc__,
         scale=(1.0, '100 for percent'),
@@ -27,19 +24,13 @@ def parse_args() -> argparse.Namespace:
     add = parser.add_argument
     add('runs', help='runs.csv')
     add('--metrics', nargs='+', default=(), help='default: all of the file')
-    add('--lower-better', nargs='+', default=(), help='metrics of which less is better')
     add('--mark', type=float, help='value of the setting to mark by a line')
-    return parser.parse_args()
-
-
-@show_user_errors(OSError, KeyError)
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     check_outputs(args, 'out')
     values = read_values(args.runs, args.metrics, args.scale)
     metrics = list(next(iter(values.values())))
     if args.setting is None:
-        path = draw_box_plot(values, metrics, args.out, lower_better=args.lower_better)
+        path = draw_box_plot(values, metrics, args.out)
     else:
         runs = by_setting(values, metrics[0])
         options = dict(setting=args.setting, metric=metrics[0], mark=args.mark)

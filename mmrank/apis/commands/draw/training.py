@@ -9,14 +9,11 @@ mmrank draw training "stable AP=work_dirs/a" "focal=work_dirs/b" \
 mmrank draw training work_dirs/NAME --list
 """
 
-import argparse
-
 from mmrank.apis.common.command_line import check_outputs, tool_parser
 from mmrank.apis.common.training_curves import plot_training_curves, read_training_logs
-from mmrank.errors import show_user_errors
 
 
-def parse_args() -> argparse.Namespace:
+def main() -> None:
     parser = tool_parser(
         __doc__,
         keys=(['*loss*'], 'scalars to draw, with * and ?'),
@@ -27,12 +24,6 @@ def parse_args() -> argparse.Namespace:
         'trainings', nargs='+', metavar='[NAME=]FOLDER', help='work folder, or scalars.json file'
     )
     args = parser.parse_args()
-    return args
-
-
-@show_user_errors(OSError)
-def main() -> None:
-    args = parse_args()
     logs = []
     for given in args.trainings:
         name, equals, path = given.partition('=')

@@ -1,16 +1,19 @@
 """LVIS figures against mmdet's own metric."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from noisy_boxes import as_lvis, make_document, make_predictions, write_json
 
-from detectors.evaluation import evaluate_lvis, lvis_summary, run_benchmark
+from mmrank.apis.coco.box_evaluation import evaluate_lvis, load_ground_truth, summary
 from mmrank.apis.coco.pr_curves import PRCurves
 from mmrank.datasets.lvis_annotations import is_lvis
 from mmrank.errors import UserError
 from mmrank.evaluation.lvis_numpy import require_lvis
+
+TOOL = Path(__file__).resolve().parents[3] / 'tools/analysis_tools/plot_pr_curves.py'
 
 
 @pytest.fixture
@@ -37,8 +40,8 @@ def test_lvis_annotations_are_recognised(data):
 def test_figures_are_those_of_mmdets_metric(lvis, data):
     metric_module = pytest.importorskip('mmdet.evaluation')
     path, document, boxes = data
-    evaluation = evaluate_lvis(document, boxes)
-    figures = lvis_summary(evaluation)
+    evaluation = evaluate_lvis(load_ground_truth(path), boxes)
+    figures = summary(evaluation)
 
     metric = metric_module.LVISMetric(ann_file=str(path), classwise=True)
     names = [cat['name'] for cat in document['categories']]
@@ -71,22 +74,35 @@ def test_figures_are_those_of_mmdets_metric(lvis, data):
 
 
 def test_curves_have_the_figures_as_their_area(lvis, data):
-    _, document, boxes = data
-    evaluation = evaluate_lvis(document, boxes)
-    figures = lvis_summary(evaluation)
+    path, document, boxes = data
+    evaluation = evaluate_lvis(load_ground_truth(path), boxes)
+    figures = summary(evaluation)
     curves = PRCurves.of(evaluation)
     assert curves.average_precision() == pytest.approx(figures['mAP'])
     assert curves.average_precision(0.5) == pytest.approx(figures['AP50'])
     assert sum(curves.num_objects) == len(document['annotations'])
 
 
-def test_annotations_without_what_images_lack_are_refused(data):
+def test_the_command_tells_lvis_from_coco(lvis, data, tmp_path, run_script):
+    path, _, boxes = data
+    few = write_json(tmp_path / 'few.bbox.json', [x for x in boxes if x['image_id'] > 2])
+    status, printed, _ = run_script(TOOL, path, f'm={few}', '--out', tmp_path / 'pr.png')
+    assert status == 0
+    assert 'm: 2 of 10 images have no prediction' in printed
+    table = (tmp_path / 'pr.md').read_text()
+    assert table.startswith('# lvis.json, 10 images')
+    for name in ('mAP', 'APr', 'AR300'):
+        assert f'| {name} | ' in table
+    assert (tmp_path / 'pr.png').is_file()
+
+
+def test_annotations_without_what_images_lack_are_refused(lvis, data):
     path, document, _ = data
     del document['images'][3]['neg_category_ids']
     write_json(path, document)
     assert is_lvis(document)
     with pytest.raises(UserError, match=r'\(id 4\) has no .neg_category_ids'):
-        run_benchmark([], path)
+        evaluate_lvis(load_ground_truth(path), [])
 
 
 def test_lvis_is_optional(monkeypatch):

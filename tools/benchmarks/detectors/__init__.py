@@ -1,1 +1,0 @@
-"""The models of a COCO table: their runs, figures and tables."""
