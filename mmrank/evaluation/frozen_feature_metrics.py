@@ -104,7 +104,8 @@ class KNNMetric(_FrozenFeatureMetric):
     def __init__(self, k: int = 200, tau: float = 0.07, **kwargs) -> None:
         super().__init__(**kwargs)
         check_positive(k=k, tau=tau)
-        self.k, self.tau = k, tau
+        self.k = k
+        self.tau = tau
 
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
         """Accuracy and mean accuracy over classes, in percent."""
@@ -202,7 +203,8 @@ class LinearProbeMetric(_FrozenFeatureMetric):
         num_classes = self.num_classes(samples)
         if group is not None and dist.get_rank(group) != 0:
             return {}
-        bank, queries = samples.in_gallery, samples.rows_of_queries()
+        bank = samples.in_gallery
+        queries = samples.rows_of_queries()
         probe = LinearProbe(samples.features[bank], samples.labels[bank], num_classes)
         predicted = probe(samples.features[queries]).argmax(1)
         hits = _count_hits(predicted, samples.labels[queries], num_classes)

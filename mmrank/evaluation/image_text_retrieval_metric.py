@@ -41,7 +41,8 @@ class ImageTextRetrievalMetric(BaseMetric):
     ) -> None:
         super().__init__(**kwargs)
         check_recall_at(recall_at)
-        self.recall_at, self.merge_texts = tuple(recall_at), merge_texts
+        self.recall_at = tuple(recall_at)
+        self.merge_texts = merge_texts
         self.device = device
 
     def process(self, data_batch, data_samples: Sequence[dict]) -> None:
@@ -90,7 +91,8 @@ class ImageTextRetrievalMetric(BaseMetric):
         # Pairs of image and text, each once, in the order of the images.
         pairs = np.unique(np.stack([owners, text_of], axis=1), axis=0)
         device = device_or_default(self.device)
-        images, texts = images.to(device), texts.to(device)
+        images = images.to(device)
+        texts = texts.to(device)
         ranks = {'IR': _ranks(texts, images, pairs[:, ::-1]), 'TR': _ranks(images, texts, pairs)}
         figures = {
             f'{name}@{k}': 100 * (rank <= k).double().mean().item()

@@ -123,7 +123,7 @@ def load_features(path: str | os.PathLike) -> RetrievalFeatures:
         if value is None or value.dtype.kind not in kinds or value.ndim != ndim:
             found = {k: f'{v.dtype} of {v.ndim} dimensions' for k, v in arrays.items()}
             raise UserError(f'{path} has no array {name!r} of {what}, only {found}. {fix}')
-    features, in_gallery = arrays['features'], arrays.get('in_gallery')
+    features = arrays['features']
     if not features.dtype.isnative or features.dtype.itemsize > 8:
         raise UserError(f"{path}: 'features' are {features.dtype.str}. Fix: write them as float32")
     samples = len(features)
@@ -137,7 +137,7 @@ def load_features(path: str | os.PathLike) -> RetrievalFeatures:
     return RetrievalFeatures(
         features=torch.from_numpy(features),
         labels=torch.from_numpy(arrays['labels'].astype(np.int64)),
-        in_gallery=None if in_gallery is None else torch.from_numpy(in_gallery),
+        in_gallery=torch.from_numpy(arrays['in_gallery']) if 'in_gallery' in arrays else None,
         paths=arrays['paths'].tolist() if 'paths' in arrays else None,
         classes=arrays['classes'].tolist() if 'classes' in arrays else None,
     )

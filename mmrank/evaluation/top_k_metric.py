@@ -79,7 +79,8 @@ def _top_k_figures(
     # -1 would be the last column of the row before.
     hits = np.isin(keys, true_rows * width + true_cols) & (top >= 0)
     discount = 1 / np.log2(np.arange(2, top.shape[1] + 2))
-    found, gain = hits.cumsum(1), (hits * discount).cumsum(1)
+    found = hits.cumsum(1)
+    gain = (hits * discount).cumsum(1)
     ideal = discount.cumsum()
     figures = np.empty((size, 3, len(k)))
     for i, at in enumerate(k):

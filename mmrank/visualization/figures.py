@@ -43,7 +43,8 @@ def _text_width(text: str, size: float, weight: str = 'normal') -> float:
 
 def fit_text(text: str, width: float, size: float, weight: str = 'normal') -> str:
     """Shorten a line in its middle to three characters or more until it fits a width in inches."""
-    shown, length = text, len(text)
+    shown = text
+    length = len(text)
     while length > 3 and _text_width(shown, size, weight) > width:
         length -= 1
         shown = shorten(text, length)

@@ -30,7 +30,8 @@ _PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 #: Samples that count as hottest and as coldest, as in figure 5 of the paper.
 _NUM_EXTREME = 600
 # Inches of an image of the sheet, with its text.
-_COLUMN, _ROW = 0.78, 1.05
+_COLUMN = 0.78
+_ROW = 1.05
 _DPI = 120
 #: Images in a row of the sheet.
 _COLUMNS = 10

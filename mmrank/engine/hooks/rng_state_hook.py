@@ -128,7 +128,8 @@ class _RestoringIterator(Iterator):
     """Runs a function between the build of a loop's iterator and its first item."""
 
     def __init__(self, iterator: Any, restore: Callable[[], None]) -> None:
-        self._iterator, self._restore = iterator, restore
+        self._iterator = iterator
+        self._restore = restore
 
     def __next__(self) -> Any:
         if self._restore is not None:
