@@ -42,6 +42,7 @@ _SYNONYMS = {
     'temp': 'tau',
     'n_classes': 'num_classes',
     'cls_num_list': 'class_counts',
+    'data_len': 'num_samples',
 }
 
 
@@ -128,7 +129,7 @@ def _fits(value: object, kind: Any) -> bool:
 
 
 def _check_kinds(cls: type, given: dict) -> None:
-    """Refuse settings of another kind than their annotation, and numbers that no loss takes."""
+    """Refuse settings of another kind than their annotation, and a wrong ``num_classes``."""
     for name, setting in _signature_of(cls).parameters.items():
         if name in given and not _fits(given[name], setting.annotation):
             kind = inspect.formatannotation(setting.annotation)

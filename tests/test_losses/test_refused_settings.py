@@ -95,8 +95,9 @@ def test_a_number_out_of_range_is_named(name):
     cls = getattr(losses, name)
     for option, parameter in inspect.signature(cls).parameters.items():
         if 'float' in str(parameter.annotation):
-            kinds = [] if option == 'prior' else [{}]
-            for value in (math.nan, -math.inf if option == 'mean_mode' else -1.0, *kinds):
+            below = -math.inf if option == 'mean_mode' else -1.0
+            values = [math.nan, below] if option == 'prior' else [math.nan, below, {}]
+            for value in values:
                 with pytest.raises(ValueError, match=option):
                     cls(**{**settings, option: value})
 
