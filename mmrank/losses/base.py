@@ -253,16 +253,12 @@ class RankingLoss(HeadLoss):
         self.activation = activation
 
     def loss_of_lists(self, *entries, **options) -> Tensor | dict[str, Tensor]:
-        return self._loss([self.ranked_lists(*entries, **options)])
+        return self._loss([ranked_lists(self, *entries, **options)])
 
     def loss_of_groups(self, entries, group, row_values) -> Tensor | dict[str, Tensor]:
         takes_parts = type(self).part_losses is not RankingLoss.part_losses
         grouped = entries_of_groups(entries, group, row_values, takes_parts)
-        return self._loss([self.ranked_lists(*one) for one in grouped])
-
-    def ranked_lists(self, *entries, **options) -> RankedLists:
-        """Lists of (L, N) raw scores, positives and negatives; see :meth:`loss_of_lists`."""
-        return ranked_lists(self, *entries, **options)
+        return self._loss([ranked_lists(self, *one) for one in grouped])
 
     def _loss(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
         """Loss of all lists, at least float32."""

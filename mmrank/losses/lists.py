@@ -55,8 +55,6 @@ class RankedLists:
     list_classes: Tensor | None = None
     #: Of the labels, of which ``values`` holds those that a positive shares with the query.
     num_levels: int = 1
-    #: Whether the host may look at the tensors without waiting for a device, see ``can_sync``.
-    on_host: bool = False
 
     @property
     def has_positive(self) -> Tensor:
@@ -70,12 +68,11 @@ class RankedLists:
     def num_negatives(self) -> Tensor:
         """(L,) float64 number of negatives, the same on all ranks of the group."""
         mask = self.is_negative
-        if self.on_host and len(mask) == 1:
-            number = torch.tensor([np.count_nonzero(mask.numpy())]).double()
+        if can_sync(mask):
+            # A sum of bool makes a copy in int64 on a CPU.
+            number = torch.tensor([np.count_nonzero(row) for row in mask.numpy()]).double()
         else:
-            # Block by block: a sum of bool makes a copy in int64 on a CPU.
-            blocks = mask.split(max(2**20 // max(len(mask), 1), 1), 1)
-            number = torch.stack([block.sum(1) for block in blocks]).sum(0).double()
+            number = mask.sum(1).double()
         if self.group is not None:
             dist.all_reduce(number, group=self.group)
         return number
@@ -240,16 +237,13 @@ def values_at(values: Tensor, index: Tensor, columns: int) -> Tensor:
     return values.gather(1, index // max(each, 1))
 
 
-def positive_index(
-    is_positive: Tensor, most_pairs: float = MOST_PAIRS, on_host: bool | None = None
-) -> tuple[Tensor, Tensor]:
+def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple[Tensor, Tensor]:
     """(L, P) columns of the positives of (L, N) bool, ascending, and (L, P) mask of the padding.
 
     On a device, and in a compiled graph, P is N and the mask is ``is_positive`` itself, so that the
-    host does not wait; beyond ``most_pairs`` of N^2 L and 2^20 scores it does. ``on_host`` is
-    ``can_sync(is_positive)``.
+    host does not wait; beyond ``most_pairs`` of N^2 L and 2^20 scores it does.
     """
-    on_host = can_sync(is_positive) if on_host is None else on_host
+    on_host = can_sync(is_positive)
     num_lists, width = is_positive.shape
     scores = is_positive.numel()
     if not on_host and scores <= MOST_SCORES and scores * width <= most_pairs:
@@ -297,7 +291,6 @@ def ranked_lists(
 
     ``values`` are (L, M) floats of boxes, see :func:`values_at`; ``loss`` has the settings.
     """
-    on_host = can_sync(is_positive)
     world = world_group() if dist.is_available() and dist.is_initialized() else None
     group = world if loss.scope == 'global' else None
     if group is not None:
@@ -308,7 +301,7 @@ def ranked_lists(
     most_pairs = MOST_PAIRS if loss.cost == 'pairs' or values is not None else math.inf
     if group is not None:
         most_pairs = 0  # to join them, the host waits for the number of positives in any case
-    index, pos_mask = positive_index(is_positive, most_pairs, on_host)
+    index, pos_mask = positive_index(is_positive, most_pairs)
     pos = scores.gather(1, index)
     if values is not None:
         values = torch.where(pos_mask, values_at(values, index, scores.size(1)), 0)
@@ -319,12 +312,12 @@ def ranked_lists(
     if loss.zero_without_positives:
         has_positive = pos_mask.any(1, keepdim=True)
         # On a device the host would wait for the answer.
-        if not (on_host and has_positive.all()):
+        if not (can_sync(is_positive) and has_positive.all()):
             scores = torch.where(has_positive, scores, 0)
         pos = torch.where(pos_mask, pos, 0)
-    entries = (pos, pos_mask, scores, is_positive, is_negative, values, group)
     state_group = world if group is None else None
-    return RankedLists(*entries, state_group, list_classes, on_host=on_host)
+    entries = (pos, pos_mask, scores, is_positive, is_negative, values)
+    return RankedLists(*entries, group, state_group, list_classes)
 
 
 def _of_all_ranks(
@@ -387,12 +380,11 @@ def split_lists(
         is_positive = is_positive[None]
         is_negative = is_negative[None]
         values = None if values is None else values[None]
-    on_host = can_sync(is_positive)
-    index, pos_mask = positive_index(is_positive, on_host=on_host)
+    index, pos_mask = positive_index(is_positive)
     if values is not None:
         values = torch.where(pos_mask, values.gather(1, index), 0)
     pos = scores.gather(1, index)
-    return RankedLists(pos, pos_mask, scores, is_positive, is_negative, values, on_host=on_host)
+    return RankedLists(pos, pos_mask, scores, is_positive, is_negative, values)
 
 
 def like_scores(values: Tensor, scores: Tensor) -> Tensor:

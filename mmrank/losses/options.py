@@ -63,8 +63,8 @@ class NamedSettings(nn.Module):
         names = settings_of(cls)
         known = {*names, *cls.hidden_settings}
         refuse_unknown(cls, {k: v for k, v in settings.items() if k not in known})
-        _refuse_tensors(cls, args, settings)
         given = {**dict(zip(names, args)), **settings}
+        _refuse_tensors(cls, args, given)
         _check_kinds(cls, given)
         loss = super().__new__(cls)
         # A text, which keeps no tensor alive; nn.Module takes no attributes before its __init__.
@@ -96,7 +96,7 @@ def refuse_unknown(cls: type, unknown: dict) -> None:
         )
 
 
-def _refuse_tensors(cls: type, args: tuple, settings: dict) -> None:
+def _refuse_tensors(cls: type, args: tuple, given: dict) -> None:
     """Refuse what belongs into the call, and numbers that would not be learnt."""
     name = cls.__name__
     if any(isinstance(x, Tensor) and x.dim() for x in args):
@@ -104,7 +104,7 @@ def _refuse_tensors(cls: type, args: tuple, settings: dict) -> None:
             f'{name}(...) takes settings, and got a tensor. Fix: build it once, then call it: '
             f'loss = {name}(...); loss(...)'
         )
-    for key, value in {**dict(zip(settings_of(cls), args)), **settings}.items():
+    for key, value in given.items():
         if isinstance(value, Tensor) and value.requires_grad:
             raise UserTypeError(
                 f'{key}={value.detach()!r:.60} of {name} requires a gradient, and would not be '

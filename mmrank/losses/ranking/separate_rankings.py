@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mmrank.distributed import join
-from mmrank.losses.lists import RankedLists, labelled_entries
+from mmrank.losses.lists import RankedLists, labelled_entries, ranked_lists
 
 from .stable_ap import StableAPLoss
 
@@ -63,7 +63,7 @@ def separate_rankings(
     entries = [scores, *labelled_entries(scores, target, weight, first.num_columns)]
     if values is not None:
         entries.append(values)
-    lists = first.ranked_lists(*(x.reshape(len(losses), -1) for x in entries))
+    lists = ranked_lists(first, *(x.reshape(len(losses), -1) for x in entries))
 
     states = [dict(loss.named_buffers()) for loss in losses]
     together = {}

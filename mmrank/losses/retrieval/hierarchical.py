@@ -11,7 +11,7 @@ from mmrank.checks import check_not_negative
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
-from mmrank.losses.lists import RankedLists, like_scores, split_lists
+from mmrank.losses.lists import RankedLists, like_scores, ranked_lists, split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import Surrogate
 from mmrank.tensors import check_tensors
@@ -190,9 +190,8 @@ class _LevelLoss(StatelessRankingLoss):
         shared = batch.shared_levels()
         free = ~batch.is_itself
         scores = batch.scores()
-        lists = self.ranked_lists(
-            *(scores, (shared > 0) & free, (shared == 0) & free), values=shared.to(scores.dtype)
-        )
+        entries = (scores, (shared > 0) & free, (shared == 0) & free, shared.to(scores.dtype))
+        lists = ranked_lists(self, *entries)
         return self.loss_weight * self._loss([replace(lists, num_levels=batch.num_levels)])
 
 
