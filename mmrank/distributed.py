@@ -61,17 +61,6 @@ def mean_over_ranks(losses: Tensor, rows: int, group) -> Tensor:
     return total / max(rows, 1)
 
 
-class _ScaleGradient(Function):
-    @staticmethod
-    def forward(ctx, values, factor):
-        ctx.factor = factor
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * ctx.factor, None
-
-
 def scale_gradient(values: Tensor, factor: float) -> Tensor:
     """Identity whose gradient is multiplied by ``factor``.
 
@@ -79,7 +68,10 @@ def scale_gradient(values: Tensor, factor: float) -> Tensor:
     joined batch has its gradient split over the ranks, so it has to be summed: scale by the world
     size.
     """
-    return _ScaleGradient.apply(values, factor)
+    scaled = values.view_as(values)
+    if scaled.requires_grad:
+        scaled.register_hook(lambda grad: grad * factor)
+    return scaled
 
 
 def _dtype_flags(dtype: torch.dtype) -> list[int]:

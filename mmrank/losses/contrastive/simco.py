@@ -8,25 +8,6 @@ from mmrank.checks import check_positive
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .info_nce import log_sum_of_negatives
-from .terms import NegativeTerms
-
-
-def _dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tensor:
-    """Loss of each anchor, see :class:`SimCoLoss`; 0 for one without negatives.
-
-    ``W_b / W_a`` alone overflows for an anchor that is far from its negatives, but ``W_a`` cancels
-    in the gradient: what is left is ``W_b`` times the softmax over the negatives. ``sharp`` are the
-    terms at the small temperature, ``smooth``, without gradient, the terms at the large one.
-    """
-    log_sum = log_sum_of_negatives(sharp)
-    weight = log_sum_of_negatives(smooth).detach().sigmoid()
-    fixed = log_sum.detach()
-    # -log p / W, which tends to 1 where both vanish.
-    is_tiny = fixed < -50
-    safe = torch.where(is_tiny, 0, fixed)
-    ratio = torch.where(is_tiny, 1, softplus(safe) / safe.sigmoid())
-    loss = weight * (ratio + (log_sum - fixed))
-    return torch.where(sharp.count > 0, loss, log_sum * 0)
 
 
 class SimCoLoss(ContrastiveLoss):
@@ -58,4 +39,13 @@ class SimCoLoss(ContrastiveLoss):
         with torch.no_grad():
             smooth = batch.terms(self.tau_inter, self.bimodal)
         sharp = self.terms(batch, self.tau, self.bimodal)
-        return _dual_temperature_losses(sharp, smooth).mean(0)
+        log_sum = log_sum_of_negatives(sharp)
+        fixed = log_sum.detach()
+        # W_b / W_a alone overflows for an anchor that is far from its negatives, but W_a cancels in
+        # the gradient: what is left is W_b times the softmax over the negatives. -log p_a / W_a
+        # tends to 1 where both vanish.
+        is_tiny = fixed < -50
+        safe = torch.where(is_tiny, 0, fixed)
+        ratio = torch.where(is_tiny, 1, softplus(safe) / safe.sigmoid())
+        losses = log_sum_of_negatives(smooth).sigmoid() * (ratio + (log_sum - fixed))
+        return torch.where(sharp.count > 0, losses, log_sum * 0).mean(0)
