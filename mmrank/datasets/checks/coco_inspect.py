@@ -1,6 +1,7 @@
 """Everything that is wrong with a COCO document, found in one pass."""
 
 import os
+import re
 from collections.abc import Collection, Sequence
 from math import inf
 from unicodedata import normalize
@@ -17,6 +18,9 @@ from mmrank.datasets.checks.coco_report import FIXES, CocoReport
 from mmrank.datasets.checks.data_report import Findings, is_id, is_number, shown
 from mmrank.datasets.lvis_annotations import complete_lvis, is_lvis, scan_federated
 from mmrank.files import path_fault
+
+#: Class names that differ in these alone look alike.
+_SEPARATORS = re.compile(r'[\s_\u200b-]+')
 
 
 @collector_paused()
@@ -124,10 +128,10 @@ def _scan_categories(categories: list, report: CocoReport, found: Findings) -> N
         number = category['id']
         name = category['name']
         is_text = isinstance(name, str) and name.encode(errors='ignore').decode() == name
-        if not is_id(number) or not is_text:
+        if not is_id(number) or not is_text or not name.strip():
             found.add('malformed value', f'{where} is {shown(category)}')
             continue
-        plain = ' '.join(normalize('NFKC', name).casefold().split())
+        plain = _SEPARATORS.sub(' ', normalize('NFKC', name).casefold()).strip()
         other = alike.setdefault(plain, name)
         if number in report.names:
             text = f'id {shown(number)} belongs to {shown(report.names[number])} and {shown(name)}'
@@ -196,8 +200,9 @@ def _scan_images(images: list, report: CocoReport, found: Findings) -> dict:
         if os.path.isabs(name):
             text = f'{where} (id {shown(number)}) has {shown(name)}'
             found.add('absolute file name', text, is_error=False)
-        if first.setdefault(name, number) != number:
-            text = f'{shown(name)} has the ids {shown(first[name])} and {shown(number)}'
+        path = os.path.normpath(name) if './' in name or '//' in name else name
+        if first.setdefault(path, number) != number:
+            text = f'{shown(name)} has the ids {shown(first[path])} and {shown(number)}'
             found.add('one picture under two ids', text, is_error=False)
     return sizes
 
