@@ -38,7 +38,7 @@ def _are_references(values: list) -> list[bool]:
 
 #: Which values of a key have the form that COCO requires.
 _FORMS: dict[str, Callable[[list], list[bool]]] = {
-    'id': lambda values: [*map(is_number_id, values)],
+    'id': lambda values: [type(x) is int and -_LARGEST_ID <= x <= _LARGEST_ID for x in values],
     'image_id': _are_references,
     'category_id': _are_references,
     'bbox': lambda values: [
@@ -101,7 +101,9 @@ def _columns(
         mask=np.array(
             [
                 # The form of polygons is read where they are trained on: it takes a third more.
-                1 if not with_masks and _is_nested(x) else _mask_form(x, all_sizes[i], box)
+                1
+                if not with_masks and x and type(x) is list and type(x[0]) is list
+                else _mask_form(x, all_sizes[i], box)
                 for x, i, box in zip(masks, image.tolist(), values['bbox'])
             ],
             dtype=np.int64,
@@ -129,10 +131,6 @@ def _is_turned(ann: dict) -> bool:
     attributes = ann['attributes']
     turn = attributes.get('rotation') if isinstance(attributes, dict) else None
     return is_number(turn) and turn % 360 != 0
-
-
-def _is_nested(mask: object) -> bool:
-    return type(mask) is list and len(mask) > 0 and type(mask[0]) is list
 
 
 def _mask_form(mask: object, size: tuple, box: list) -> int:

@@ -194,7 +194,7 @@ def _scan_images(images: list, report: CocoReport, found: Findings) -> dict:
         if not is_id(number):
             continue
         report.images.setdefault(number, (name, *size))
-        sizes.setdefault(number, size if is_size(*size) else (inf, inf))
+        sizes.setdefault(number, size if not kind or is_size(*size) else (inf, inf))
         if kind:
             continue
         if os.path.isabs(name):
@@ -228,4 +228,5 @@ def _image_fault(image: dict, name: object, known: Collection) -> tuple[str, str
 
 def is_size(width: object, height: object) -> bool:
     """Whether an image can have these sides."""
-    return all(is_number(x) and 0 < x <= LARGEST_PIXEL for x in (width, height))
+    are_numbers = is_number(width) and is_number(height)
+    return are_numbers and 0 < width <= LARGEST_PIXEL and 0 < height <= LARGEST_PIXEL
