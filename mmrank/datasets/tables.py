@@ -72,6 +72,8 @@ def read_table(
             f'{path} has no column {missing[0]!r:.80}, only {columns!s:.200}. Fix: correct the '
             'first line, or the name of the column in the config'
         )
+    if len(set(columns)) < len(columns):
+        raise UserError(f'{path} has a column twice: {columns!s:.200}', 'rename one of them')
     return columns, (
         (place, dict(zip(columns, fields))) for place, fields in even_rows(rows, columns)
     )

@@ -340,6 +340,10 @@ SUSPICIOUS = {
     'object to ignore': set_ann(0, ignore=1),
     'area does not fit the box': lambda d: [a.update(area=0.2) for a in d['annotations']],
     'class names that look alike': lambda d: d['categories'][1].update(name=' Cat'),
+    'class names that look alike ': lambda d: [
+        x.update(name=name) for x, name in zip(d['categories'], ('no_cat', 'no cat'))
+    ],
+    'one picture under two ids ': lambda d: d['images'][1].update(file_name='./1.png'),
     'absolute file name': set_image(0, file_name='/data/1.png'),
     'mask that cannot be drawn': set_ann(0, segmentation=[2, 3, 12, 3, 12, 11]),
 }
@@ -351,7 +355,7 @@ def test_suspicious_objects_are_reported(kind):
     SUSPICIOUS[kind](document)
     report = inspect_coco(document, 'a.json')
     assert report.ok
-    assert [p.kind for p in report.warnings] == [kind]
+    assert [p.kind for p in report.warnings] == [kind.strip()]
 
 
 @pytest.mark.parametrize(
@@ -366,16 +370,30 @@ def test_suspicious_objects_are_reported(kind):
         ({'size': [30, 40], 'counts': [1100, 100]}, True),
         ({'size': [40, 30], 'counts': [1100, 100]}, False),
         ({'counts': [1100, 100]}, False),
+        ({'size': [30, 40], 'counts': [5, 5]}, False),
+        ({'size': [30, 40], 'counts': [1300, -100]}, False),
         ('1100 100', False),
     ],
 )
 def test_masks_that_are_trained_on_can_be_drawn(mask, is_good):
     document = make_document()
     for ann in document['annotations']:
-        ann['segmentation'] = [[2, 3, 12, 3, 12, 11]]
+        ann.update(bbox=[2, 3, 10, 8], segmentation=[[2, 3, 12, 3, 12, 11]])
     document['annotations'][0]['segmentation'] = mask
     errors = inspect_coco(document, 'a.json', require_masks=True).errors
     assert [p.kind for p in errors] == ['mask that cannot be drawn'] * (not is_good)
+
+
+def test_masks_lie_where_their_boxes_are():
+    document = make_document()
+    for ann in document['annotations']:
+        x, y, width, height = ann['bbox']
+        ann['segmentation'] = [[x, y, x + width, y, x + width, y + height]]
+    assert not inspect_coco(document, 'a.json', require_masks=True).problems
+    for far in ([0.1, 0.1, 0.3, 0.1, 0.3, 0.3], [35, 25, 39, 25, 39, 29]):
+        document['annotations'][1]['segmentation'] = [far]
+        errors = inspect_coco(document, 'a.json', require_masks=True).errors
+        assert [p.kind for p in errors] == ['mask elsewhere than the box']
 
 
 @pytest.mark.parametrize('size', [(20, 15), (30, 40), (80, 60), (41, 30)])

@@ -62,6 +62,7 @@ def test_table_of_zeros_and_ones(tmp_path):
         (edited('b.png,0,1', 'b.png,0'), {}, 'train.csv:3: expected 3 fields'),
         (TABLE, dict(classes=['cow']), "no column 'cow', only"),
         (edited('image,', 'path,'), {}, "no column 'image'"),
+        (edited('cat,', 'image,'), {}, 'has a column twice.*Fix: rename'),
         ('image\na.png\n', {}, 'has 1 images and 0 classes'),
         ('image,cat\n', {}, 'has 0 images and 1 classes'),
         ('image,cat,dog\na.png,1,0\nb.png,0,0\n', {}, 'positive of dog'),

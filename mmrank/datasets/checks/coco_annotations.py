@@ -22,6 +22,7 @@ _OVERHANG_SHARE = 0.2
 _AREA_SHARE = 0.1
 _LARGEST_ID = (1 << 63) - 1
 _NUMBERS = frozenset((int, float))
+_IGNORED = (1, '1', 'true', 'True')
 #: By which image, class and box become one number.
 _FACTORS = np.int64(6364136223846793005) ** np.arange(1, 7)
 
@@ -37,7 +38,7 @@ def _are_references(values: list) -> list[bool]:
 
 #: Which values of a key have the form that COCO requires.
 _FORMS: dict[str, Callable[[list], list[bool]]] = {
-    'id': lambda values: [*map(is_number_id, values)],
+    'id': lambda values: [type(x) is int and -_LARGEST_ID <= x <= _LARGEST_ID for x in values],
     'image_id': _are_references,
     'category_id': _are_references,
     'bbox': lambda values: [
@@ -61,7 +62,7 @@ class Columns(NamedTuple):
     crowd: np.ndarray  # (n,) 0 or 1
     is_ignored: np.ndarray  # (n,) whether ``ignore`` is set
     is_turned: np.ndarray  # (n,) whether the box has a rotation in addition, as CVAT exports it
-    mask: np.ndarray  # (n,) 0 without a segmentation, 1 with one, -1 with one of another form
+    mask: np.ndarray  # (n,) 0 without a segmentation, 1 with one, below 0 see _mask_form
     needs_mask: np.ndarray  # (n,) whether its mask is trained on
 
 
@@ -93,13 +94,17 @@ def _columns(
         box=_floats(list(chain.from_iterable(values['bbox']))).reshape(-1, 4),
         area=_floats(values['area']),
         crowd=np.array(values['iscrowd'], dtype=np.int64),
-        is_ignored=np.array(['ignore' in x and bool(x['ignore']) for x in entries], dtype=bool),
+        is_ignored=np.array(
+            ['ignore' in x and x['ignore'] in _IGNORED for x in entries], dtype=bool
+        ),
         is_turned=np.array(['attributes' in x and _is_turned(x) for x in entries], dtype=bool),
         mask=np.array(
             [
                 # The form of polygons is read where they are trained on: it takes a third more.
-                1 if not with_masks and _is_nested(x) else _mask_form(x, all_sizes[i])
-                for x, i in zip(masks, image.tolist())
+                1
+                if not with_masks and x and type(x) is list and type(x[0]) is list
+                else _mask_form(x, all_sizes[i], box)
+                for x, i, box in zip(masks, image.tolist(), values['bbox'])
             ],
             dtype=np.int64,
         ),
@@ -128,18 +133,28 @@ def _is_turned(ann: dict) -> bool:
     return is_number(turn) and turn % 360 != 0
 
 
-def _is_nested(mask: object) -> bool:
-    return type(mask) is list and len(mask) > 0 and type(mask[0]) is list
-
-
-def _mask_form(mask: object, size: tuple) -> int:
-    """0: none, 1: polygons or the RLE of an image of this size, -1: another thing."""
+def _mask_form(mask: object, size: tuple, box: list) -> int:
+    """0: none, 1: polygons or the RLE of an image of this size, -1: other, -2: off the box."""
     if not mask:
         return 0
     if type(mask) is list:
-        return 1 if all(map(is_polygon, mask)) else -1
-    is_rle = type(mask) is dict and bool(mask.get('counts'))
-    return 1 if is_rle and mask.get('size') == [size[1], size[0]] else -1
+        if not all(map(is_polygon, mask)):
+            return -1
+        return 1 if all(_meets(mask, box, axis) for axis in (0, 1)) else -2
+    counts = mask.get('counts') if type(mask) is dict else None
+    if not counts or mask.get('size') != [size[1], size[0]]:
+        return -1
+    if type(counts) is list:
+        is_whole = all(type(x) is int and x >= 0 for x in counts)
+        return 1 if is_whole and sum(counts) == size[0] * size[1] else -1
+    return 1
+
+
+def _meets(polygons: list, box: list, axis: int) -> bool:
+    """Whether polygons and box have a place along an axis in common, give or take two pixels."""
+    places = [x for polygon in polygons for x in polygon[axis::2]]
+    start = box[axis] - _OVERHANG_PIXELS
+    return max(places) >= start and min(places) <= box[axis] + box[axis + 2] + _OVERHANG_PIXELS
 
 
 def is_polygon(polygon: object) -> bool:
@@ -324,14 +339,21 @@ _DOUBTS = (
         'mmdet ends in a KeyError at this image.',
     ),
     _Rule(
+        'mask elsewhere than the box',
+        lambda columns: columns.mask == -2,
+        'write both in pixels of the image, and the mask of this object.',
+        tolerated=0.01,
+        keys=('segmentation', 'bbox'),
+    ),
+    _Rule(
         _BAD_MASK,
-        lambda columns: (columns.mask < 0) & columns.needs_mask,
+        lambda columns: (columns.mask == -1) & columns.needs_mask,
         _REAL_MASK,
         keys=('segmentation',),
     ),
     _Rule(
         _BAD_MASK,
-        lambda columns: (columns.mask < 0) & ~columns.needs_mask,
+        lambda columns: (columns.mask == -1) & ~columns.needs_mask,
         _REAL_MASK,
         tolerated=1,
         keys=('segmentation',),

@@ -1,6 +1,7 @@
 """Everything that is wrong with a COCO document, found in one pass."""
 
 import os
+import re
 from collections.abc import Collection, Sequence
 from math import inf
 from unicodedata import normalize
@@ -17,6 +18,9 @@ from mmrank.datasets.checks.coco_report import FIXES, CocoReport
 from mmrank.datasets.checks.data_report import Findings, is_id, is_number, shown
 from mmrank.datasets.lvis_annotations import complete_lvis, is_lvis, scan_federated
 from mmrank.files import path_fault
+
+#: Class names that differ in these alone look alike.
+_SEPARATORS = re.compile(r'[\s_\u200b-]+')
 
 
 @collector_paused()
@@ -124,10 +128,10 @@ def _scan_categories(categories: list, report: CocoReport, found: Findings) -> N
         number = category['id']
         name = category['name']
         is_text = isinstance(name, str) and name.encode(errors='ignore').decode() == name
-        if not is_id(number) or not is_text:
+        if not is_id(number) or not is_text or not name.strip():
             found.add('malformed value', f'{where} is {shown(category)}')
             continue
-        plain = ' '.join(normalize('NFKC', name).casefold().split())
+        plain = _SEPARATORS.sub(' ', normalize('NFKC', name).casefold()).strip()
         other = alike.setdefault(plain, name)
         if number in report.names:
             text = f'id {shown(number)} belongs to {shown(report.names[number])} and {shown(name)}'
@@ -190,14 +194,15 @@ def _scan_images(images: list, report: CocoReport, found: Findings) -> dict:
         if not is_id(number):
             continue
         report.images.setdefault(number, (name, *size))
-        sizes.setdefault(number, size if is_size(*size) else (inf, inf))
+        sizes.setdefault(number, size if not kind or is_size(*size) else (inf, inf))
         if kind:
             continue
         if os.path.isabs(name):
             text = f'{where} (id {shown(number)}) has {shown(name)}'
             found.add('absolute file name', text, is_error=False)
-        if first.setdefault(name, number) != number:
-            text = f'{shown(name)} has the ids {shown(first[name])} and {shown(number)}'
+        path = os.path.normpath(name) if './' in name or '//' in name else name
+        if first.setdefault(path, number) != number:
+            text = f'{shown(name)} has the ids {shown(first[path])} and {shown(number)}'
             found.add('one picture under two ids', text, is_error=False)
     return sizes
 
@@ -223,4 +228,5 @@ def _image_fault(image: dict, name: object, known: Collection) -> tuple[str, str
 
 def is_size(width: object, height: object) -> bool:
     """Whether an image can have these sides."""
-    return all(is_number(x) and 0 < x <= LARGEST_PIXEL for x in (width, height))
+    are_numbers = is_number(width) and is_number(height)
+    return are_numbers and 0 < width <= LARGEST_PIXEL and 0 < height <= LARGEST_PIXEL
