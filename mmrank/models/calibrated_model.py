@@ -77,7 +77,7 @@ def CalibratedModel(
         **kwargs: Arguments of the model.
     """
     host = host_class('model_type', model_type, 'mmdet.RetinaNet')
-    if not (isinstance(host, type) and hasattr(host, 'predict')):
+    if not hasattr(host, 'predict'):
         raise TypeError(
             f'model_type={model_type!r} is not a class with a predict method; name the detector or '
             "classifier itself, as in 'mmdet.RetinaNet'"

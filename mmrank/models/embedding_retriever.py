@@ -29,7 +29,6 @@ class EmbeddingRetriever(ImageToImageRetriever):
         freeze_bn: Batch norm layers of the encoder keep their running statistics and their weights,
             as in the papers, which start from pretrained weights. This includes the neck: set
             ``norm_cfg=None`` of ``LinearNeck``.
-        train_cfg: Not supported, see below.
     """
 
     def __init__(
@@ -37,15 +36,9 @@ class EmbeddingRetriever(ImageToImageRetriever):
         image_encoder: dict | list[dict],
         head: dict | None = None,
         freeze_bn: bool = False,
-        train_cfg: dict | None = None,
         data_preprocessor: dict | None = None,
         init_cfg: dict | list | None = None,
     ) -> None:
-        if train_cfg:
-            raise ValueError(
-                f'train_cfg={train_cfg!r}: batch augmentations mix classes, which a retrieval loss '
-                "does not support; remove it, or use type='mmrank.DeepFeatureMixup'"
-            )
         super().__init__(
             image_encoder,
             torch.empty(0),  # the host insists on a gallery

@@ -141,8 +141,8 @@ def test_a_softmax_is_refused(calibrated):
 @pytest.mark.parametrize(
     ('kind', 'error', 'text'),
     [
-        ('mmdet.NoSuchNet', KeyError, 'is not registered; write it with'),
-        ('mmrank.ListwiseHead', TypeError, 'is not a class with a predict'),
+        ('mmdet.NoSuchNet', KeyError, 'is not registered as a class; write it'),
+        ('mmrank.ListwiseHead', KeyError, 'is not registered as a class; write it'),
         (torch.nn.Linear, TypeError, 'is not a class with a predict'),
     ],
 )

@@ -32,6 +32,9 @@ PLATT = Calibration(
 )
 
 
+AFFINE = dict(name='cow', count=1, positives=1, scale=1, offset=0)
+
+
 @pytest.mark.parametrize('made', [ISOTONIC, PLATT], ids=['isotonic', 'platt'])
 def test_what_is_written_is_read(made, tmp_path):
     path = made.write(tmp_path / 'new' / 'map.json')
@@ -67,22 +70,12 @@ def test_each_class_has_its_map():
         (lambda x: x.update(task='pose'), "task 'pose' is not known"),
         (lambda x: x['maps'][0].update(more=1), 'TypeError'),
         (lambda x: x['maps'][0].update(scores=[0.9, 0.1]), 'does not rise'),
-        (lambda x: x['maps'][0].update(scores=[]), 'does not rise'),
         (lambda x: x['maps'][0].update(probabilities=[0, 2]), 'does not rise'),
-        (lambda x: x['maps'][0].update(scores=[0.5]), 'does not rise'),
-        (
-            lambda x: x['maps'].append(dict(name='cow', count=1, positives=1, scale=1, offset=0)),
-            'not of one kind',
-        ),
+        (lambda x: x['maps'].append(AFFINE), 'not of one kind'),
         (lambda x: x['maps'][0].update(scores=[0, 10**400]), 'OverflowError'),
-        (lambda x: x.update(maps=[[1, 2]]), 'TypeError'),
-        (lambda x: x.update(maps=[None]), 'TypeError'),
         (lambda x: x.update(maps=7), 'TypeError'),
         (lambda x: x.update(maps=[]), 'not of one kind'),
-        (
-            lambda x: x.update(maps=[dict(name='a', count=1, positives=0, scale=-1, offset=0)]),
-            'does not rise',
-        ),
+        (lambda x: x.update(maps=[dict(AFFINE, scale=-1)]), 'does not rise'),
     ],
 )
 def test_damaged_files_are_one_message(change, text, tmp_path):

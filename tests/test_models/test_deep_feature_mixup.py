@@ -79,8 +79,7 @@ def test_the_batch_grows_fourfold():
     assert mixup(x)[-1].shape[0] == 6
 
 
-@pytest.mark.parametrize('autocast', [False, True])
-def test_the_retriever_trains_on_the_grown_batch(autocast):
+def test_the_retriever_trains_on_the_grown_batch():
     head = dict(
         type='mmrank.RetrievalHead',
         num_classes=CLASSES,
@@ -92,9 +91,8 @@ def test_the_retriever_trains_on_the_grown_batch(autocast):
     embedding_loss = model.head.loss_module.embedding_loss
     model.head.loss_module.embedding_loss = lambda b: seen.append(b) or embedding_loss(b)
     images, batch = _images(12), data_samples([i % CLASSES for i in range(12)])
-    with torch.autocast('cpu', dtype=torch.bfloat16, enabled=autocast):
-        for _ in range(2):
-            loss = model(images, batch, mode='loss')['loss']
+    for _ in range(2):
+        loss = model(images, batch, mode='loss')['loss']
     loss.backward()
     assert loss.isfinite()
     assert seen[0].queries.shape == (48, DIM)

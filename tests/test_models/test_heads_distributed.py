@@ -7,7 +7,7 @@ from gloo_processes import run_on_ranks
 
 pytest.importorskip('mmdet')
 from mmengine.structures import InstanceData
-from query_heads import build_query_head, query_inputs
+from query_heads import BOXES, build_query_head, query_inputs
 from small_box_heads import CLASSES, build_box_head
 from small_heads import STABLE_AP, build_head, make_inputs
 from small_rcnn import federated_detector, make_batch
@@ -57,6 +57,28 @@ def _queries(images, mode):
     return [loss, scores.grad]
 
 
+def _denoising(images):
+    """Loss and gradients of a head with denoising queries, of which no object means none."""
+    head = build_query_head('DINOHead')
+    scores, boxes, *encoder, truths, metas, info = query_inputs('DINOHead', (BOXES[0], []))
+    number = info['num_denoising_queries']
+    first = 0
+    if not any(map(len, truths[images])):
+        first = number
+        info = dict(info, num_denoising_queries=0)
+    losses = head.loss_by_feat(
+        scores[:, images, first:],
+        boxes[:, images, first:],
+        *(x[images] for x in encoder),
+        truths[images],
+        metas[images],
+        info,
+    )
+    ranked = sum(v.sum() for k, v in losses.items() if 'cls' in k)
+    ranked.backward()
+    return [ranked, scores.grad[:, :, number:], encoder[0].grad]
+
+
 def _proposals(images, kind):
     """Loss and gradients of a federated RoI head, of given proposals on given features."""
     head = federated_detector(kind).double().roi_head
@@ -103,6 +125,7 @@ def _train(rank=None):
     for mode in ('flatten', 'per_class'):
         results += _dense(images, mode)
         results += _queries(images, mode)
+    results += _denoising(images)
     for kind in ('faster', 'cascade'):
         results += _proposals(images, kind)
     for numbers in NUM_ROIS:

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 pytest.importorskip('mmdet')
-from gloo_processes import run_on_ranks
 from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, bbox_overlaps
 from query_heads import (
     BOXES,
@@ -202,44 +201,6 @@ def test_scores_are_shown_centred(name):
     shown = head.predict_by_feat(args[0].detach(), args[1].detach(), metas)
     best = raw[0].sigmoid().flatten().topk(5).values
     torch.testing.assert_close(shown[0].scores, best)
-
-
-def _gradient_of_rank(rank, boxes):
-    """One image a rank, the second without an object."""
-    head = build_query_head('DINOHead')
-    own = query_inputs('DINOHead', boxes)
-    number = own[-1]['num_denoising_queries']
-    scores, preds, enc, enc_boxes, truths, metas, dn = own
-    scores, preds, enc, enc_boxes = (
-        x.detach()[..., rank : rank + 1, :, :].requires_grad_()
-        for x in (scores, preds, enc, enc_boxes)
-    )
-    kept = scores, preds
-    if not len(truths[rank]):
-        # As the generator of denoising queries: none without an object.
-        dn = dict(dn, num_denoising_queries=0)
-        scores, preds = scores[:, :, number:], preds[:, :, number:]
-    losses = head.loss_by_feat(
-        scores, preds, enc, enc_boxes, truths[rank : rank + 1], metas[rank : rank + 1], dn
-    )
-    ranked = sum(v.sum() for k, v in losses.items() if 'cls' in k)
-    ranked.backward()
-    return [kept[0].grad[:, :, number:] / 2, enc.grad / 2]
-
-
-@pytest.mark.processes
-def test_two_ranks_equal_one_process_also_without_an_object_on_one():
-    boxes = (BOXES[0], [])
-    args = query_inputs('DINOHead', boxes)
-    head = build_query_head('DINOHead')
-    losses = head.loss_by_feat(*args)
-    sum(v.sum() for k, v in losses.items() if 'cls' in k).backward()
-    number = args[-1]['num_denoising_queries']
-    parts = run_on_ranks(_gradient_of_rank, 2, boxes)
-    matching = torch.cat([part[0] for part in parts], 1)
-    torch.testing.assert_close(matching, args[0].grad[:, :, number:])
-    proposals = torch.cat([part[1] for part in parts])
-    torch.testing.assert_close(proposals, args[2].grad)
 
 
 def test_other_number_of_decoder_layers_is_named():

@@ -1,7 +1,6 @@
 """Stock two-stage detectors of mmdet on stable AP, by config alone."""
 
 import copy
-from functools import partial
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from small_rcnn import CLASSES, STABLE_AP, build_detector, compute_losses, make_
 
 from mmrank.losses import HeadLoss
 
-KINDS = ('faster', 'mask', 'cascade')
+KINDS = ('faster', 'cascade')
 
 
 def _box_heads(model):
@@ -27,7 +26,7 @@ def test_detectors_train_and_predict(kind, mode):
     model = build_detector(kind, dict(loss_cls=loss))
     heads = _box_heads(model)
     names = [''] if kind != 'cascade' else ['s0.', 's1.', 's2.']
-    for losses in trained(model, partial(compute_losses, masks=kind == 'mask'), 2):
+    for losses in trained(model, compute_losses, 2):
         assert {'loss_rpn_cls', 'loss_rpn_bbox'} <= losses.keys()
         for name in names:
             assert losses[f'{name}loss_cls'] > 0
@@ -54,14 +53,13 @@ def test_detectors_train_and_predict(kind, mode):
 @pytest.mark.parametrize('kind', KINDS)
 def test_a_batch_without_objects(kind):
     model = build_detector(kind)
-    losses = compute_losses(model, objects=False, masks=kind == 'mask')
+    losses = compute_losses(model, objects=False)
     total = objective(losses)
     assert total == 0
     total.backward()
     for name, parameter in model.named_parameters():
-        if 'mask_head' not in name:
-            assert parameter.grad is not None, name
-            assert parameter.grad.isfinite().all(), name
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
     for module in model.modules():
         if isinstance(module, HeadLoss):
             assert module.mean_positive.num_updates.item() == 0

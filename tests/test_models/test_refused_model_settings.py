@@ -9,7 +9,7 @@ from mmengine.registry import init_default_scope
 from query_heads import ASSIGNER, build_query_head
 from small_box_heads import build_box_head
 from small_heads import FOCAL
-from small_models import CONV, table
+from small_models import table
 from small_rcnn import federated_detector
 
 from mmrank.errors import UserError
@@ -105,12 +105,6 @@ PARTS = [
     ('ImageTextContrastHead', dict(loss=IN_BATCH), TypeError, 'mmrank.ImageTextInBatchHead'),
     ('ImageTextInBatchHead', dict(loss=CLIP), TypeError, 'ImageTextContrastHead'),
     ('ImageTextInBatchHead', dict(loss=IN_BATCH, scale=0), ValueError, 'scale must be > 0'),
-    (
-        'EmbeddingRetriever',
-        dict(image_encoder=CONV, train_cfg=dict(augments=[dict(type='Mixup')])),
-        ValueError,
-        'batch augmentations',
-    ),
     (
         'TwoTower',
         dict(left=table(2), right=table(2), loss=IN_BATCH, top_k=0),

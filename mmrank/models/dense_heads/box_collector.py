@@ -4,15 +4,17 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.autograd import violated
+from mmrank.losses.protocols import TakesBoxValues
 from mmrank.tensors import at_least_float32
 
 #: Argument of a ranking loss for each ``box_input``.
 BOX_ARGUMENTS = {'quality': 'quality', 'loss': 'box_loss'}
 
 
-def requires_boxes(loss: nn.Module) -> bool:
-    """Whether a loss with a ``box_input`` cannot do without it."""
-    return getattr(loss, 'requires_boxes', True)
+def wants_boxes(loss: nn.Module, available: bool) -> bool:
+    """Whether a loss takes values of boxes that are ``available``, or that it cannot do without."""
+    takes_boxes = isinstance(loss, TakesBoxValues) and loss.box_input is not None
+    return takes_boxes and (available or getattr(loss, 'requires_boxes', True))
 
 
 def has_boxes(loss_bbox: nn.Module) -> bool:

@@ -9,11 +9,10 @@ from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.losses.protocols import TakesBoxValues
 from mmrank.losses.ranking.separate_rankings import can_be_separate, separate_rankings
 from mmrank.models.score_centre import score_centre
 
-from .box_collector import collect_boxes, has_boxes, requires_boxes
+from .box_collector import collect_boxes, has_boxes, wants_boxes
 from .level_collector import LevelCollector
 from .listwise_mixin import RankingHeadMixin
 
@@ -111,8 +110,7 @@ class ListwiseDETRMixin(RankingHeadMixin):
         denoising = hasattr(self.host, '_loss_dn_single')
         self._check_matching()
         self._check_proposals(loss, two_stage and denoising)
-        takes_boxes = isinstance(loss, TakesBoxValues) and loss.box_input is not None
-        if takes_boxes and (requires_boxes(loss) or has_boxes(self.loss_iou)):
+        if wants_boxes(loss, has_boxes(self.loss_iou)):
             collect_boxes(self, 'loss_iou', on_codes=False)
         # A head of another package may change the losses of its layers.
         of_mmdet = self.host.loss_by_feat.__module__.startswith('mmdet.')

@@ -4,7 +4,6 @@ import torch
 from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
-from mmrank.losses.protocols import TakesBoxValues
 from mmrank.models.balanced_head import BalancedHead
 from mmrank.models.federated_annotations import (
     check_federated_host,
@@ -17,7 +16,7 @@ from mmrank.models.score_centre import BoxesWithoutCentre, score_centre
 from mmrank.state.gradient_balance import total_loss
 from mmrank.training_set import TrainingSet
 
-from .box_collector import BoxCollector, collect_boxes, has_boxes, requires_boxes
+from .box_collector import BoxCollector, collect_boxes, has_boxes, wants_boxes
 from .host_heads import traits_of
 from .level_collector import LevelCollector, to_logits
 
@@ -76,8 +75,7 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         can_pass_boxes = self.traits.no_boxes is None and (
             self._has_known_codes() or has_boxes(getattr(self, self.traits.boxes))
         )
-        takes_boxes = isinstance(loss, TakesBoxValues) and loss.box_input is not None
-        if takes_boxes and (requires_boxes(loss) or can_pass_boxes):
+        if wants_boxes(loss, can_pass_boxes):
             self._collect_boxes()
         self.loss_cls = LevelCollector(loss, self.traits.probabilities)
         for name in self.traits.other_losses:

@@ -144,15 +144,16 @@ class RetrievalHead(BaseModule):
                 )
         own = _EmbeddingRows(embeddings, torch.cat([labels] * copies), ids.repeat(copies))
         group = world_group()
-        together = self.loss_module.scope == 'global'
         rows = own
-        offset = 0
         counts = [len(own)]
+        offset = 0
+        together = self.loss_module.scope == 'global'
         if group is not None and (together or self.memory is not None):
             rows, offset, counts = own.of_all_ranks(group)
-        queries, offset = (rows, offset) if together else (own, 0)
-        split = together and group is not None
-        batch = self._batch(queries, own, offset, group if split else None)
+        if together:
+            batch = self._batch(rows, own, offset, group)
+        else:
+            batch = self._batch(own, own, 0, None)
         # The gradients of a sum are balanced here, before the length is taken away.
         batch.rows = features
         loss = self.loss_module.embedding_loss(batch)

@@ -10,7 +10,7 @@ from mmrank.losses import HeadLoss
 from mmrank.losses.registered import with_num_classes
 from mmrank.made_class import host_class
 from mmrank.models.balanced_head import BalancedHead
-from mmrank.models.dense_heads.box_collector import collect_boxes
+from mmrank.models.dense_heads.box_collector import collect_boxes, wants_boxes
 from mmrank.models.federated_annotations import exhaustive_classes, federated_weight
 from mmrank.models.score_centre import BoxesWithoutCentre
 from mmrank.registry import MODELS
@@ -41,20 +41,15 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
                 'every scale again; set only one of them'
             )
         self.box_average = box_average
-        self.box_input = self.loss_cls.box_input
-        if not self.with_reg and not self.loss_cls.requires_boxes:
-            self.box_input = None
-        if self.box_input is not None:
-            self._collect_boxes()
-
-    def _collect_boxes(self) -> None:
-        name = type(self.loss_cls).__name__
-        if self.box_input == 'loss' and self.box_average != 'rois':
+        self.box_input = None
+        if wants_boxes(self.loss_cls, self.with_reg):
+            self.box_input = self.loss_cls.box_input
+            collect_boxes(self, 'loss_bbox', on_codes=True)
+        if self.box_input == 'loss' and box_average != 'rois':
             raise ValueError(
-                f'box_average={self.box_average!r}: {name} computes the box loss itself; remove '
-                'box_average'
+                f'box_average={box_average!r}: {type(self.loss_cls).__name__} computes the box '
+                'loss itself; remove box_average'
             )
-        collect_boxes(self, 'loss_bbox', on_codes=True)
 
     def forward(self, *features: Tensor) -> tuple:
         """Scores and boxes of the host head."""

@@ -30,14 +30,12 @@ MASK_HEAD = dict(
 )
 
 
-def detector_config(kind='faster', bbox_head=None, num_rois=32, rpn_loss=None):
+def detector_config(kind='faster', bbox_head=None):
     """Config of a tiny detector whose RPN and R-CNN rank.
 
     Args:
         kind: 'faster', 'mask' or 'cascade' (3 stages).
         bbox_head: What to change in the stock box head.
-        num_rois: Proposals per image.
-        rpn_loss: Loss of the RPN in place of stable AP.
     """
     path = CONFIGS / '_base_/models/faster-rcnn_r18_fpn_small.py'
     cfg = Config.fromfile(path).model
@@ -46,11 +44,9 @@ def detector_config(kind='faster', bbox_head=None, num_rois=32, rpn_loss=None):
     cfg.neck.out_channels = 16
     cfg.rpn_head.update(copy.deepcopy(RANKING_RPN))
     cfg.rpn_head.update(in_channels=16, feat_channels=16)
-    if rpn_loss is not None:
-        cfg.rpn_head.loss_cls = copy.deepcopy(rpn_loss)
     cfg.train_cfg.rpn.sampler = dict(type='PseudoSampler')
-    cfg.train_cfg.rpn_proposal.max_per_img = num_rois
-    cfg.test_cfg.rpn.max_per_img = num_rois
+    cfg.train_cfg.rpn_proposal.max_per_img = 32
+    cfg.test_cfg.rpn.max_per_img = 32
     cfg.train_cfg.rcnn.sampler = copy.deepcopy(ALL_ROIS)
     roi = cfg.roi_head
     roi.bbox_roi_extractor.out_channels = 16
