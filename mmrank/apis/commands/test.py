@@ -58,8 +58,7 @@ def _set_visualization(cfg: Config, folder: str) -> None:
 
 def _set_tta(cfg: Config) -> None:
     """Let the model average over augmented images; refuse one that shows calibrated scores."""
-    kind = cfg.model.get('type')
-    if getattr(kind, '__name__', str(kind)).rpartition('.')[2] == 'CalibratedModel':
+    if 'CalibratedModel' in str(cfg.model.get('type')):
         raise UserError(
             'the calibration was fitted on scores without --tta, which merges predictions by their '
             'scores.\n  Fix: leave out --tta, or the calibration'
