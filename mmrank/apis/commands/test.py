@@ -110,8 +110,8 @@ def _test_and_keep(runner, args: argparse.Namespace) -> None:
 def start(args: argparse.Namespace) -> None:
     if args.out is not None and not args.out.endswith(('.pkl', '.json')):
         raise UserError(
-            f'--out {args.out!r} is of no known kind. Fix: a name that ends in .pkl, for the '
-            'predictions, or .json, for the metrics'
+            f'--out {args.out!r} has an unknown ending. Fix: .pkl for the predictions, .json for '
+            'the metrics'
         )
     if args.out is not None and is_main_process():
         check_output(args.out, args.config, args.checkpoint)
