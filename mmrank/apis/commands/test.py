@@ -58,8 +58,7 @@ def _set_visualization(cfg: Config, folder: str) -> None:
 
 def _set_tta(cfg: Config) -> None:
     """Let the model average over augmented images; refuse one that shows calibrated scores."""
-    kind = cfg.model.get('type')
-    if getattr(kind, '__name__', str(kind)).rpartition('.')[2] == 'CalibratedModel':
+    if 'CalibratedModel' in str(cfg.model.get('type')):
         raise UserError(
             'the calibration was fitted on scores without --tta, which merges predictions by their '
             'scores.\n  Fix: leave out --tta, or the calibration'
@@ -111,8 +110,8 @@ def _test_and_keep(runner, args: argparse.Namespace) -> None:
 def start(args: argparse.Namespace) -> None:
     if args.out is not None and not args.out.endswith(('.pkl', '.json')):
         raise UserError(
-            f'--out {args.out!r} is of no known kind. Fix: a name that ends in .pkl, for the '
-            'predictions, or .json, for the metrics'
+            f'--out {args.out!r} has an unknown ending. Fix: .pkl for the predictions, .json for '
+            'the metrics'
         )
     if args.out is not None and is_main_process():
         check_output(args.out, args.config, args.checkpoint)
