@@ -21,6 +21,10 @@ TYPES: dict[str, tuple[str, str]] = {
     'LoadImageFromBytes': ('TRANSFORMS', _TAR),
     'FSDPStrategy': ('STRATEGIES', 'fully_shard of torch through Lightning or accelerate'),
     'FlexibleRunner': ('RUNNERS', "leave out runner_type and strategy; mmengine's Runner trains"),
+    'TemperatureHook': (
+        'HOOKS',
+        'leave it out: tools/analysis_tools/temperatures.py CONFIG CHECKPOINT draws the same',
+    ),
     'ShardedStateHook': ('HOOKS', 'leave it out: the checkpoint holds the whole state'),
     'ShardedEmbeddingTower': ('MODELS', 'mmrank.EmbeddingTower; torchrec shards large tables'),
     'ShardedTablesHook': ('HOOKS', 'leave it out, with mmrank.EmbeddingTower'),

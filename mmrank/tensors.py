@@ -21,18 +21,17 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-#: Infinite scores act as this float32: its square, summed over any list, is finite in float64.
-SCORE_LIMIT = 1e30
-
-
 def clamp_infinite(scores: Tensor) -> Tensor:
-    """Scores within ``+-SCORE_LIMIT``; NaN stays NaN."""
+    """Scores within +-1e30; NaN stays NaN.
+
+    The square of 1e30, summed over any list, is finite in float64.
+    """
     # No global: of dynamic shapes the compiler takes one for a number that may change.
     limit = min(1e30, torch.finfo(scores.dtype).max)
     return scores.clamp(-limit, limit)
 
 
-#: Scores of all lists that are worked on at a time by :func:`score_blocks`.
+#: Scores of all lists that are worked on at a time, see :func:`block_width`.
 SCORES_PER_BLOCK = 2**20
 
 
@@ -56,11 +55,6 @@ def block_width(num_lists: int) -> int:
     return max(SCORES_PER_BLOCK // max(num_lists, 1), 1)
 
 
-def score_blocks(scores: Tensor) -> list[slice]:
-    """Blocks of columns of (L, N) scores."""
-    return column_blocks(scores.size(1), block_width(len(scores)))
-
-
 def size_levels(sizes: Tensor) -> Tensor:
     """Integers that sizes of 1, 2, 3 to 4, 5 to 8, ... have in common: 0, 1, 2, 3, ..."""
     # frexp: the exponent e has 2^(e-1) <= size - 1/2 < 2^e.
@@ -72,9 +66,12 @@ def check_tensors(**values: object) -> None:
     for name, value in values.items():
         if value is None or isinstance(value, Tensor):
             continue
+        first = next(iter(value), '') if hasattr(value, '__iter__') else value
         fix = f'torch.as_tensor({name})'
-        if isinstance(next(iter(value), '') if hasattr(value, '__iter__') else value, str):
+        if isinstance(first, str):
             fix = f'number the classes: torch.tensor([classes.index(x) for x in {name}])'
+        elif isinstance(first, Tensor) and first.dim():
+            fix = f'torch.stack({name}, 1) of levels; of (labels, IoUs) labels, and quality=IoUs'
         raise UserTypeError(f'{name} must be a tensor, got {type(value).__name__}. Fix: {fix}')
 
 
@@ -86,6 +83,16 @@ def check_floats(**values: Tensor | None) -> None:
             raise TypeError(
                 f'{name} must be of a float dtype, got {value.dtype}; call {name}.float()'
             )
+
+
+def refuse_swapped(name: str, scores: object, labels: object) -> None:
+    """Raise TypeError for integers before floats: scikit-learn takes the labels first."""
+    are_floats = [x.is_floating_point() for x in (scores, labels) if isinstance(x, Tensor)]
+    if are_floats == [False, True]:
+        raise UserTypeError(
+            f'{name} must be of a float dtype, and are integers with floats as labels. Fix: '
+            f'{name} first, then labels'
+        )
 
 
 def refuse_nan(name: str, values: Tensor, fix: str) -> None:

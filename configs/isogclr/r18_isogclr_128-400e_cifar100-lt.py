@@ -14,7 +14,3 @@ model = dict(
         beta0=0.9,
         beta1=0.5,
         gradient_clip=3.0))
-custom_hooks = [
-    *_base_.custom_hooks,
-    dict(type='mmrank.TemperatureHook', interval=10),
-]

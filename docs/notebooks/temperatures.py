@@ -42,8 +42,8 @@ warnings.filterwarnings('ignore', message='install "ipywidgets"')
 #
 # The config of the [self-supervised page](../pages/users/self_supervised.md),
 # trained for 40 epochs. An image is in a batch once an epoch, so its
-# temperature takes 40 steps. `TemperatureHook` keeps the histograms, and
-# draws the images of the highest and the lowest temperatures at the end.
+# temperature takes 40 steps. The temperatures are in the checkpoints, of which
+# there is one for every fifth epoch.
 
 # %%
 # %%capture log
@@ -53,8 +53,7 @@ from mmengine.runner import Runner
 cfg = Config.fromfile('configs/tutorials/self_supervised.py')
 cfg.work_dir = 'work_dirs/notebooks/temperatures'
 cfg.train_cfg.update(max_epochs=40, val_interval=40)
-cfg.default_hooks.checkpoint.interval = 40
-cfg.custom_hooks.append(dict(type='mmrank.TemperatureHook', num_images=20))
+cfg.default_hooks.checkpoint.interval = 5
 runner = Runner.from_cfg(cfg)
 before = runner.val()
 after = runner.train() and runner.val_loop.run()
@@ -67,12 +66,18 @@ print(f'after 40 epochs:   {after["retrieval/mAP"]:.1f}')
 # %% [markdown]
 # ## Histograms
 #
-# All images start at 0.2. Left: the histogram of each epoch, and three
-# quantiles. Right: the first and the last histogram.
+# All images start at 0.2. Left: percentiles over the epochs. Right: the first
+# and the last histogram.
 
 # %%
-folder = Path('work_dirs/notebooks/temperatures/temperatures')
-Image(next(folder.glob('history_*.png')))
+# %%capture log
+folder = Path('work_dirs/notebooks/temperatures')
+checkpoints = [f'{folder}/epoch_{epoch}.pth' for epoch in range(5, 41, 5)]
+command = f'configs/tutorials/self_supervised.py {" ".join(checkpoints)} --images 20'
+# %run tools/analysis_tools/temperatures.py {command} --out-dir {folder}
+
+# %%
+Image(folder / 'history_temperature.png')
 
 # %% [markdown]
 # ## The images
@@ -80,7 +85,7 @@ Image(next(folder.glob('history_*.png')))
 # An image at 0.02 is at `tau0`, the lower bound.
 
 # %%
-Image(next(folder.glob('sheet_*.png')))
+Image(folder / 'sheet_temperature.png')
 
 # %% [markdown]
 # ## What a high temperature means
@@ -98,10 +103,10 @@ Image(next(folder.glob('sheet_*.png')))
 import torch
 from mmengine.registry import DATASETS
 
-from mmrank.visualization.temperatures import temperatures_of
+from mmrank.visualization.temperatures import read_temperatures
 
 model = runner.model.eval()
-(found,) = temperatures_of(model)
+(found,) = read_temperatures(checkpoints[-1])
 # The training images as the validation set is read: one view of each.
 data = dict(cfg.train_dataloader.dataset, test_mode=True)
 train_set = DATASETS.build(data)

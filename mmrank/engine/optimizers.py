@@ -61,15 +61,13 @@ class SUM(Optimizer):
         if not params:
             return
         grads = [p.grad for p in params]
-        if any(g.is_sparse for g in grads):
-            raise RuntimeError(
-                'SUM does not support sparse gradients; set sparse=False in the embedding'
-            )
         for p in params:
             if 'drift' not in self.state[p]:
                 self.state[p]['drift'] = torch.zeros_like(p)
         drift = [self.state[p]['drift'] for p in params]
-        lr, s, beta = group['lr'], group['s'], group['momentum']
+        lr = group['lr']
+        s = group['s']
+        beta = group['momentum']
         if group['weight_decay']:
             grads = torch._foreach_add(grads, params, alpha=group['weight_decay'])
         # drift becomes beta * u, which theta takes whole ...

@@ -138,26 +138,13 @@ TOLERANCE = 1e-5
 class LinearProbe:
     """Multinomial logistic regression, fitted to its optimum.
 
-    ``min mean_i CE(W x_i + b, y_i) + l2/2 |W|^2`` over standardised (N, D) finite features, by
-    full-batch L-BFGS: the problem is convex, so there is neither a learning rate nor a seed. It
-    stops where no entry of the gradient is above ``tolerance``. ``weight`` is (C, D), ``bias``
-    (C,), both float64; ``iterations`` counts the evaluations of the objective.
+    ``min mean_i CE(W x_i + b, y_i) + L2/2 |W|^2`` over standardised (N, D) finite features, by
+    full-batch L-BFGS: the problem is convex, so there is neither a learning rate nor a seed.
+    ``weight`` is (C, D), ``bias`` (C,), both float64; ``iterations`` counts the evaluations of the
+    objective.
     """
 
-    def __init__(
-        self,
-        features: Tensor,
-        labels: Tensor,
-        num_classes: int,
-        l2: float = L2,
-        tolerance: float = TOLERANCE,
-    ) -> None:
-        if not l2 > 0:
-            raise ValueError(
-                f'l2 must be > 0, got {l2!r}: without it separable classes have no optimum'
-            )
-        if features.size(0) == 0:
-            raise ValueError('there are no features to fit a probe to')
+    def __init__(self, features: Tensor, labels: Tensor, num_classes: int) -> None:
         x = features.double()
         self.mean = x.mean(0)
         std = x.std(0, correction=0)
@@ -171,7 +158,7 @@ class LinearProbe:
             [self.weight, self.bias],
             max_iter=MAX_ITER,
             history_size=20,
-            tolerance_grad=tolerance,
+            tolerance_grad=TOLERANCE,
             tolerance_change=0,
             line_search_fn='strong_wolfe',
         )
@@ -181,7 +168,7 @@ class LinearProbe:
             optimizer.zero_grad()
             with torch.enable_grad():
                 loss = cross_entropy(x @ self.weight.t() + self.bias, labels)
-                loss = loss + l2 / 2 * self.weight.square().sum()
+                loss = loss + L2 / 2 * self.weight.square().sum()
                 loss.backward()
             return loss
 

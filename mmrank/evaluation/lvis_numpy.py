@@ -8,21 +8,11 @@ does not need it until mmdet requires it, with its own message.
 """
 
 from contextlib import suppress
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
 from mmrank.errors import UserError
-
-
-class _NumpyWithFloat(ModuleType):
-    """numpy as lvis 0.5.3 knows it."""
-
-    float = float
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np, name)
 
 
 def require_lvis() -> ModuleType:
@@ -36,7 +26,7 @@ def require_lvis() -> ModuleType:
             f'imported ({error}). Fix: pip install lvis'
         ) from error
     if lvis.eval.np is np and not hasattr(np, 'float'):
-        lvis.eval.np = _NumpyWithFloat('numpy')
+        lvis.eval.np = SimpleNamespace(**vars(np), float=float)
     return lvis
 
 

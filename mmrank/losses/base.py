@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_count, one_of
+from mmrank.checks import one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.embeddings import EmbeddingBatch
@@ -51,8 +51,6 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
 
     def __init__(self, num_classes: int | None = None, **kwargs) -> None:
         super().__init__(**kwargs)
-        if num_classes is not None:
-            check_count('num_classes', num_classes)
         # Not num_classes: mmdet's NumClassCheckHook takes what has that for a head of objects, and
         # an RPN has one class.
         self.num_columns = num_classes
@@ -207,7 +205,7 @@ class RankingLoss(HeadLoss):
     """Base of losses that rank all scores of a batch against each other.
 
     Heads that call a loss once per feature level must gather first (see
-    :func:`mmrank.models.dense_heads.ListwiseHead`). Subclasses implement :meth:`list_losses`, or
+    :func:`mmrank.models.ListwiseHead`). Subclasses implement :meth:`list_losses`, or
     :meth:`part_losses`.
 
     The value says little, and a batch without positives counts 0: watch ``risk`` in
@@ -367,6 +365,15 @@ def warn_of_first_batch(loss: torch.nn.Module, scores: Tensor, target: Tensor) -
     if scores.size(1) > 1 and target.dim() == 1 and is_unit and not is_sharp:
         text = f'has length 1. Fix: mmrank.EmbeddingLoss({name}())(embeddings, classes)'
         warnings.warn(f'each row of cls_score, {scores.size(1)} classes, {text}', stacklevel=5)
+    elif target.dim() == 1 and _counts_from_one(target, scores.size(1)):
+        text = f'{scores.size(1)} is the background. Fix: classes from 0, target - 1'
+        warnings.warn(f'target has each class from 1 on and none is 0; {text}', stacklevel=5)
     elif loss.takes_logits and ((scores >= 0) & (scores <= 1)).all() and not is_sharp:
         text = 'all scores are in [0, 1]. Fix: scores before the sigmoid or softmax'
         warnings.warn(f'{name} takes logits, and {text}', stacklevel=5)
+
+
+def _counts_from_one(target: Tensor, classes: int) -> bool:
+    """Whether (n,) labels are all of 1 to C, where 0 to C - 1 are classes."""
+    found = target.unique()
+    return classes > 1 and len(found) == classes and bool(found[0] == 1)

@@ -52,12 +52,6 @@ class TinyMetric(BaseMetric):
         self.results.append(1)
     def compute_metrics(self, results):
         return dict(score=1)
-
-@METRICS.register_module(force=True)
-class FullDisk(TinyMetric):
-    def compute_metrics(self, results):
-        with open('kept.json', 'w') as file:
-            raise OSError(28, 'No space left on device')
 """
 TESTED = """\
 test_dataloader = val_dataloader = dict(
@@ -98,29 +92,16 @@ def _first(key, **values):
     return lambda d: d[key][0].update(values)
 
 
-def _boxes(change):
-    return lambda d: [x.update(bbox=change(x['bbox'])) for x in d['annotations']]
-
-
 #: What makes a good annotation file bad, by the name of the file.
 COCO = {
     'empty_categories': lambda d: d['categories'].clear(),
-    'no_annotations': lambda d: d['annotations'].clear(),
-    'images_as_dict': lambda d: d.update(images={}),
     'nulls': lambda d: d['annotations'].append(None),
     'no_size': lambda d: [x.pop('height') for x in d['images']],
     'text_size': _each('images', width='64'),
     'bool_id': _first('images', id=True),
-    'one_category_id': _each('categories', id=1),
-    'text_image_id': _each('annotations', image_id='1'),
-    'text_box': _each('annotations', bbox='1 2 3 4'),
-    'huge_box': _each('annotations', bbox=[1, 2, 1e12, 4]),
     'no_area': lambda d: [x.pop('area') for x in d['annotations']],
     'crowds': _each('annotations', iscrowd=1),
     'other_classes': lambda d: d['categories'][0].update(name='disc'),
-    'no_files': lambda d: [x.update(file_name=f'x{x["id"]}.png') for x in d['images']],
-    'fractions': _boxes(lambda box: [v / 64 for v in box]),
-    'corners': _each('annotations', bbox=[40, 40, 60, 60]),
 }
 #: Label files of other forms, by the name of their folder or file.
 YOLO = {
@@ -171,7 +152,6 @@ def _write_annotations(folder: Path) -> None:
         'single': first['file_name'],
         'backslash': f'sub\\{first["file_name"]}',
         'decomposed': unicodedata.normalize('NFD', 'caf\u00e9.png'),
-        'capitals': 'Plain.PNG',
         'percent': 'two%20words.png',
     }
     for name, file_name in names.items():
@@ -180,7 +160,7 @@ def _write_annotations(folder: Path) -> None:
         (annotations / name).write_text(text)
     train = folder / 'shapes/train'
     pixels = (train / first['file_name']).read_bytes()
-    for name in ('caf\u00e9.png', 'plain.png', 'two words.png', f'sub/{first["file_name"]}'):
+    for name in ('caf\u00e9.png', 'two words.png', f'sub/{first["file_name"]}'):
         (train / name).parent.mkdir(exist_ok=True)
         (train / name).write_bytes(pixels)
 
@@ -204,22 +184,18 @@ def _texts(folder: Path) -> dict[str, str]:
         'part.py': 'train_cfg = dict(max_epochs=1)\n',
         'broken.py': 'model = dict(\n',
         'inherits.py': "_base_ = 'no_base.py'\n",
-        'self.py': "_base_ = 'self.py'\n",
         'loop_a.py': "_base_ = 'loop_b.py'\n",
         'loop_b.py': "_base_ = ['loop_a.py']\n",
         'junk.pth': 'junk',
         'broken.yaml': 'methods: [\n',
         'good.yaml': plan.format('seeds', 'seeds'),
         'plan.yaml': plan.format('out', 'seedz'),
-        'classes.txt': 'train\nval\n',
         'pairs/train.csv': 'user,item\n' + ''.join(f'{u},{i}\n' for u in 'abc' for i in range(12)),
         'runs/20260101_000000/vis_data/scalars.json': '{"loss": 1.0, "iter": 1, "step": 1}\n',
         'torn.csv': f'{record}a,1,10,0.2',
         'twice.csv': f'{record}a,0,10,0.2\n',
         'nan.csv': record.replace('0.1', 'nan'),
         'own/names.txt': 'disk\nsquare\ntriangle\n',
-        'own/other.txt': 'cat\ndog\n',
-        'own/twice.txt': 'disk\ndisk\n',
         **dict(labels),
     }
 
@@ -239,5 +215,3 @@ def write_files(folder: Path) -> None:
     for name, key in (('good', 'weight'), ('other', 'bias'), ('taken/epoch_1', 'weight')):
         content = dict(meta=dict(epoch=0, iter=0), state_dict={key: torch.ones(1)})
         torch.save({**content, 'message_hub': {}}, folder / f'{name}.pth')
-    (folder / 'hub').mkdir()
-    torch.save(dict(state_dict=dict(weight=torch.ones(1))), folder / 'hub/weights.pth')

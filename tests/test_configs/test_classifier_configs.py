@@ -3,7 +3,6 @@
 import copy
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
@@ -11,7 +10,6 @@ from mmengine.registry import HOOKS, METRICS, MODELS, init_default_scope
 from published_configs import FOLDERS, LEAVES, load, rows
 
 pytest.importorskip('mmpretrain')
-from mmpretrain.datasets import CIFAR10, CIFAR100
 from mmpretrain.registry import DATASETS, TRANSFORMS
 from mmpretrain.structures import DataSample
 from small_config_models import FAMILIES, pixels, view_learner
@@ -231,38 +229,3 @@ def test_linear_evaluation_takes_the_backbone_of_a_checkpoint(tmp_path):
     expected = learner.backbone.state_dict()
     for name, values in model.backbone.state_dict().items():
         assert torch.equal(values, expected[name]), name
-
-
-@pytest.mark.parametrize(
-    'path',
-    [x for x in PATHS if 'cifar' in x.stem and x.stem.startswith(('r18_simclr', 'linear'))],
-    ids=lambda p: p.stem,
-)
-def test_cifar_data_of_a_config(path, tmp_path):
-    # 20 images a class stand for the data set; counts are those of the ratio.
-    cfg = load(path)
-    init_default_scope(cfg.default_scope)
-    names = (CIFAR100 if 'cifar100' in path.stem else CIFAR10).METAINFO['classes']
-    classes = len(names)
-    for split in ('train', 'test'):
-        np.savez(
-            tmp_path / f'{split}.npz',
-            images=np.zeros((20 * classes, 8, 8, 3), np.uint8),
-            labels=np.tile(np.arange(classes), 20),
-            classes=np.array(names),
-        )
-    sizes = []
-    for loader in (cfg.train_dataloader, cfg.test_dataloader):
-        for part in loader.dataset.get('datasets', [loader.dataset]):
-            part['data_root'] = str(tmp_path)
-            part['imbalance_ratio'] = min(part['imbalance_ratio'], 20)
-        dataset = DATASETS.build(loader.dataset)
-        sizes.append(len(dataset))
-        item = dataset[len(dataset) - 1]
-        views = item['inputs'] if isinstance(item['inputs'], list) else [item['inputs']]
-        assert all(x.shape == (3, 224, 224) for x in views)
-        assert item['data_samples'].sample_idx == len(dataset) - 1
-    ratio = 20 if path.stem.endswith('-lt') else 1
-    expected = int(exponential_sizes(classes, 20, ratio).sum())
-    linear = path.stem.startswith('linear')
-    assert sizes == [expected, 20 * classes + (0 if linear else expected)]

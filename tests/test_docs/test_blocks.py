@@ -4,13 +4,11 @@
 too, page by page in a clone, for minutes. The commands of the user pages: test_user_pages.py.
 """
 
-import inspect
 import re
 
 import pytest
 import torch
 from docs_blocks import PAGES, ROOT, block, blocks, values_of
-from mmengine import visualization
 from mmengine.config import Config
 from mmengine.registry import HOOKS, METRICS, MODELS, init_default_scope
 from random_weights import without_downloads
@@ -76,23 +74,6 @@ def test_python_block(text, folder):
 def test_first_blocks_are_the_same():
     mark = "_base_ = 'mmdet::atss"
     assert block(PAGES / 'index.md', mark) == block(ROOT / 'README.md', mark)
-
-
-def test_lines_of_the_refined_softmax_fit_the_config(folder):
-    text = block(ROOT / 'configs/in_batch/README.md', 'refined=True')
-    base = 'configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py'
-    cfg = config_of(f"_base_ = '{base}'\n{text}", folder)
-    assert MODELS.build(cfg.model.loss).refined
-    sampler = cfg.train_dataloader.sampler
-    assert sampler.batch_size + sampler.num_uniform == cfg.train_dataloader.batch_size
-
-
-def test_loggers_of_the_page_take_their_options(folder):
-    cfg = config_of(block(PAGES / 'tools.md', 'TensorboardVisBackend'), folder)
-    assert len(cfg.visualizer.vis_backends) == 4
-    for backend in cfg.visualizer.vis_backends:
-        options = {key: value for key, value in backend.items() if key != 'type'}
-        inspect.signature(getattr(visualization, backend.type)).bind(save_dir='logs', **options)
 
 
 def test_blocks_of_a_plain_loop_have_gradients():

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import resume_run
 import torch
-from mmengine.optim.optimizer import optimizer_wrapper
 from mmengine.runner import Runner
 from training_ends import contents
 
@@ -167,20 +166,6 @@ def test_resume_without_a_seed_keeps_the_order_of_the_data(tmp_path):
     resumed = make_runner(tmp_path, resume=True, seed=None)
     resumed.train()
     assert resumed.train_dataloader.sampler.seed == seed
-
-
-def test_resume_in_the_middle_of_an_accumulation_says_so(tmp_path, monkeypatch):
-    make_runner(tmp_path, accumulate=2).train()
-    os.remove(tmp_path / 'epoch_4.pth')  # three iterations an epoch
-    content = torch.load(tmp_path / 'epoch_3.pth', weights_only=False)
-    # As an older version saved it.
-    torch.save({**content, 'accumulated_gradients': {}}, tmp_path / 'epoch_3.pth')
-    runner, said = make_runner(tmp_path, resume=True, accumulate=2), []
-    monkeypatch.setattr(optimizer_wrapper, 'print_log', lambda text, **_: said.append(text))
-    runner.train()
-    assert 'the gradient of some iterations is lost' in said[0]
-    assert runner.epoch == 4
-    assert 'accumulated_gradients' not in torch.load(tmp_path / 'epoch_4.pth', weights_only=False)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ NEEDED = {'CosineBeta0Hook': {'decay': 2}, 'DeferredReweightingHook': {'begin': 
 REFUSING = {
     'CosineBeta0Hook': 'the model has no moving average of samples',
     'PreviousWeightsHook': "no loss of the model has mean_mode='exact'",
-    'TemperatureHook': 'no loss of the model has per-sample temperatures',
 }
 
 
@@ -97,10 +96,6 @@ def test_refuses_to_run_for_nothing(name, tmp_path):
     [
         ('DeferredReweightingHook', 'begin', -1, 'must be >= 0'),
         ('RankingMonitorHook', 'interval', 0, 'must be > 0'),
-        *(
-            ('TemperatureHook', setting, -1, 'must be at least')
-            for setting in ('interval', 'num_images')
-        ),
     ],
 )
 def test_bad_settings_are_named(name, setting, value, message):

@@ -5,44 +5,16 @@ import os
 import pytest
 import resume_run
 import torch
-from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import EMAHook, SyncBuffersHook
-from mmengine.model import BaseModel, ExponentialMovingAverage
+from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper, OptimWrapperDict
-from mmengine.registry import LOOPS, MODEL_WRAPPERS
-from mmengine.runner import BaseLoop, FlexibleRunner, Runner
+from mmengine.runner import FlexibleRunner, Runner
 
 from mmrank.engine.hooks import PreviousWeightsHook
 from mmrank.engine.resume import limits
 from mmrank.engine.resume.limits import _has_own_statistics
-from mmrank.engine.runners import unwrap_model
 from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
-
-
-@register_backend('far', force=True)
-class FarBackend(LocalBackend.__bases__[0]):
-    """A storage that is not local; no file is written to it here."""
-
-    def get(self, filepath):
-        raise NotImplementedError
-
-    get_text = get
-
-    def join_path(self, filepath, *parts):
-        return '/'.join([filepath, *parts])
-
-
-@LOOPS.register_module(force=True)
-class OwnLoop(BaseLoop):
-    """A loop of a user, which does nothing."""
-
-    def __init__(self, runner, dataloader, **kwargs):
-        super().__init__(runner, dataloader)
-        self.epoch = self.iter = self.max_epochs = self.max_iters = 0
-
-    def run(self):
-        self.runner.call_hook('before_train')
 
 
 def warnings_of(work_dir, change=lambda config: None, build=Runner.from_cfg):
@@ -63,16 +35,6 @@ def test_nothing_to_say(tmp_path):
     assert 'Hook' not in warnings_of(tmp_path)
 
 
-def test_remote_storage(tmp_path):
-    def change(config):
-        config.default_hooks.checkpoint.update(
-            backend_args={'backend': 'far'}, interval=9, save_last=False
-        )
-
-    warned = warnings_of(tmp_path, change)
-    assert 'cannot write atomically here: FarBackend' in warned
-
-
 def test_the_other_runner_is_refused(tmp_path):
     def change(config):
         config.pop('model_wrapper_cfg')
@@ -82,25 +44,6 @@ def test_the_other_runner_is_refused(tmp_path):
     with pytest.raises(UserError, match='Fix: leave out runner_type'):
         warnings_of(tmp_path, change, FlexibleRunner.from_cfg)
     assert not list(tmp_path.glob('*.pth'))
-
-
-def test_loop_of_the_user(tmp_path):
-    def change(config):
-        config.train_cfg = {'type': 'OwnLoop'}
-        config.val_cfg = config.val_dataloader = config.val_evaluator = None
-        config.param_scheduler = None
-        config.custom_hooks = [{'type': 'mmrank.RNGStateHook'}]
-
-    warned = warnings_of(tmp_path, change)
-    assert 'OwnLoop is not a loop of mmengine' in warned
-
-
-def test_no_checkpoint_to_put_the_state_in(tmp_path):
-    def change(config):
-        config.default_hooks.checkpoint = None
-
-    warned = warnings_of(tmp_path, change)
-    assert 'no hook saves checkpoints' in warned
 
 
 def test_statistics_of_other_processes_are_reported(tmp_path, monkeypatch):
@@ -164,18 +107,3 @@ def test_previous_weights_are_refused(changes, message):
         setattr(Here, name, value)
     with pytest.raises(ValueError, match=message):
         PreviousWeightsHook().before_train(Here())
-
-
-def test_nested_wrappers_come_off_and_an_average_stays(monkeypatch):
-    class Wrapper(torch.nn.Module):
-        def __init__(self, module):
-            super().__init__()
-            self.module = module
-
-    wrappers = {**MODEL_WRAPPERS.module_dict, 'Wrapper': Wrapper}
-    monkeypatch.setattr(MODEL_WRAPPERS, '_module_dict', wrappers)
-    model = torch.nn.Linear(1, 1)
-    assert unwrap_model(model) is model
-    assert unwrap_model(Wrapper(torch.nn.DataParallel(model))) is model
-    average = ExponentialMovingAverage(model)
-    assert unwrap_model(Wrapper(average)) is average

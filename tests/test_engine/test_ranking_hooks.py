@@ -12,7 +12,7 @@ from tiny_runner import train
 from torch import nn
 from torch.utils.data import Dataset
 
-from mmrank.engine.hooks import PreviousWeightsHook, RankingMonitorHook
+from mmrank.engine.hooks import RankingMonitorHook
 from mmrank.losses import ISogCLRLoss, StableAPLoss
 from mmrank.registry import MODELS
 
@@ -119,34 +119,6 @@ def test_scoring_twice_leaves_no_trace(tmp_path):
     )
     for name, value in _weights(plain).items():
         assert torch.equal(_weights(exact)[name], value), name
-
-
-def test_previous_weights_resume_bit_exactly(tmp_path):
-    hooks = [dict(type='mmrank.PreviousWeightsHook'), dict(type='mmrank.RNGStateHook')]
-    checkpoint = dict(
-        logger=dict(type='LoggerHook', interval=2),
-        checkpoint=dict(type='CheckpointHook', interval=1),
-    )
-    kwargs = dict(mean_mode='exact')
-    whole = _run(tmp_path, 'whole', _net(**kwargs), hooks, epochs=4, default_hooks=checkpoint)
-    _run(tmp_path, 'half', _net(**kwargs), hooks, epochs=2, default_hooks=checkpoint)
-    resumed = _run(
-        tmp_path,
-        'rest',
-        _net(seed=9, **kwargs),
-        hooks,
-        epochs=4,
-        default_hooks=checkpoint,
-        resume=True,
-        load_from=str(tmp_path / 'half' / 'epoch_2.pth'),
-    )
-    for name, value in whole.model.state_dict().items():
-        assert torch.equal(resumed.model.state_dict()[name], value), name
-    # A run that only starts from the weights has no previous iteration.
-    hook = PreviousWeightsHook()
-    whole._resume = False
-    hook.after_load_checkpoint(whole, {'mmrank_previous_weights': {'x': torch.zeros(1)}})
-    assert hook._previous is None
 
 
 def test_exact_mode_without_the_hook_is_an_error(tmp_path):
@@ -278,55 +250,6 @@ def test_monitor_says_how_to_read_a_loss(name, caplog):
     assert [record.message for record in caplog.records] == [loss.reading_advice]
     advice = 'choose checkpoints by the AP of the validation split'
     assert advice in loss.reading_advice
-
-
-def test_monitor_names_the_classes_without_ap_at_the_end(warned):
-    hook, runner = RankingMonitorHook(), _fake(0, 0.0, torch.nn.Linear(1, 1))
-    early = {'coco/bbox_mAP': 0.1, 'coco/rare_precision': 0.0, 'coco/cell_precision': 0.2}
-    nan = {'coco/absent_precision': float('nan')}
-    hook.after_val_epoch(runner, early)
-    assert not warned.records  # the next evaluation may find it
-    hook.after_val_epoch(runner, {**early, 'coco/rare_precision': 0.01, **nan})
-    hook.after_train(runner)
-    assert not warned.records
-    hook.after_val_epoch(runner, early)
-    hook.after_train(runner)
-    hook.after_test_epoch(runner, early)
-    assert [record.message.split('. Fix')[0] for record in warned.records] == [
-        'AP 0 for 1 of the classes: rare'
-    ] * 2
-
-
-def _feed(hook, values, key='loss_cls'):
-    for k, value in enumerate(values):
-        hook.after_train_iter(_fake(k, 1.0), k, outputs={key: torch.tensor(value), 'loss': 3.0})
-
-
-def test_monitor_says_that_a_loss_has_not_moved(warned):
-    """The README of old: loss_cls stayed at 1.015 for 210 iterations."""
-    still = [1.015 + 0.0005 * (k % 3) for k in range(260)]
-    _feed(RankingMonitorHook(), still)
-    assert len(warned.records) == 1
-    assert 'loss_cls has not moved for 200 iterations' in warned.text
-
-
-@pytest.mark.parametrize(
-    'values',
-    [
-        [0.71 + 0.03 * (k % 7) for k in range(400)],  # noise of batches
-        [1.0 - 0.004 * k for k in range(200)],  # it learns
-        [1.0 - 0.02 * k for k in range(45)] + [0.1] * 400,  # it has learnt
-        [1.0] * 190,  # too soon to say
-    ],
-)
-def test_monitor_is_silent_about_losses_that_move(warned, values):
-    _feed(RankingMonitorHook(), values)
-    assert not warned.records
-
-
-def test_monitor_sees_a_loss_without_positives(warned):
-    _feed(RankingMonitorHook(), [0.0] * 210, key='loss')
-    assert 'num_positive' in warned.text
 
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf')])

@@ -106,10 +106,3 @@ def test_built_by_mmengine_with_parameter_groups():
 def test_bad_parameters_are_named(kwargs, message):
     with pytest.raises(ValueError, match=message):
         SUM([_start()], **kwargs)
-
-
-def test_sparse_gradients_are_refused():
-    table = nn.Embedding(5, 2, sparse=True)
-    table(torch.tensor([1])).sum().backward()
-    with pytest.raises(RuntimeError, match='sparse'):
-        SUM(table.parameters()).step()

@@ -106,13 +106,12 @@ def test_partial_auroc_of_any_list(entries, max_fpr, min_tpr):
 def test_partial_auroc_is_that_of_the_hard_ones():
     g = torch.Generator().manual_seed(0)
     scores, target = torch.randn(150, generator=g), torch.arange(150) < 50
-    got = evaluate(scores[:, None], target[:, None], max_fpr=0.1, min_tpr=0.4)
-    pos, neg = scores[:50].sort().values[:30], scores[50:].sort().values[-10:]
+    got = evaluate(scores[:, None], target[:, None], max_fpr=0.1)
+    pos, neg = scores[:50], scores[50:].sort().values[-10:]
     wins = (pos[:, None] > neg).double().mean()
     assert got['ranking/pAUROC'] == pytest.approx(100 * wins.item())
-    for wrong in (dict(max_fpr=0.0), dict(max_fpr=0.1, min_tpr=1.0)):
-        with pytest.raises(ValueError, match='must be in'):
-            AveragePrecisionMetric(**wrong)
+    with pytest.raises(ValueError, match='must be in'):
+        AveragePrecisionMetric(max_fpr=0.0)
 
 
 def test_ndcg_of_the_labels_of_a_sample():

@@ -75,16 +75,6 @@ def perfect(document):
     return [{key: x[key] for key in keys} | dict(score=1 - n / 1000) for n, x in objects]
 
 
-def test_three_perfect_boxes_whose_ids_start_at_0(tmp_path):
-    document = make_document(2, images=1, objects=3)
-    for number, ann in enumerate(document['annotations']):
-        ann.update(id=number, iscrowd=0)
-    path = write_json(tmp_path / 'a.json', document)
-    assert figures_of(metric_of(path), document, perfect(document))['coco/bbox_mAP'] == 1
-    host = figures_of(HostMetric(str(path)), document, perfect(document))
-    assert host['coco/bbox_mAP'] < 1
-
-
 def test_text_ids_of_images(tmp_path):
     document, boxes = made_up(3)
     expected = figures_of(metric_of(write_json(tmp_path / 'a.json', document)), document, boxes)

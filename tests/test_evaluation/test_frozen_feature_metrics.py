@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
 
-from mmrank.evaluation.frozen_feature_metrics import LinearProbe, _accuracies, _count_hits
+from mmrank.evaluation.frozen_feature_metrics import L2, LinearProbe, _accuracies, _count_hits
 from mmrank.functional import k_nearest_votes, unit_rows
 from mmrank.registry import METRICS
 
@@ -57,28 +56,17 @@ def test_linear_probe_metric():
     assert set(figures) == {'linear/accuracy', 'linear/mean_class_accuracy'}
 
 
-def test_probe_is_at_the_optimum():
-    x, y = blobs(200, 5)
-    probe = LinearProbe(x, y, 3, l2=1e-3, tolerance=1e-9)
-    weight = probe.weight.clone().requires_grad_()
-    bias = probe.bias.clone().requires_grad_()
-    z = (x.double() - probe.mean) * probe.scale
-    loss = cross_entropy(z @ weight.t() + bias, y)
-    loss = loss + 5e-4 * weight.square().sum()
-    for grad in torch.autograd.grad(loss, (weight, bias)):
-        assert grad.abs().max() < 1e-8
-    assert probe.iterations < 100
-
-
 def test_probe_equals_scikit_learn():
     linear_model = pytest.importorskip('sklearn.linear_model')
     x, y = blobs(150, 3)
-    probe = LinearProbe(x, y, 3, l2=1e-2, tolerance=1e-8)
+    probe = LinearProbe(x, y, 3)
     z = (x.double() - probe.mean) * probe.scale
-    other = linear_model.LogisticRegression(C=1 / (1e-2 * len(y)), tol=1e-9, max_iter=1000).fit(
+    other = linear_model.LogisticRegression(C=1 / (L2 * len(y)), tol=1e-9, max_iter=1000).fit(
         z.numpy(), y.numpy()
     )
-    torch.testing.assert_close(probe.weight, torch.from_numpy(other.coef_), rtol=1e-3, atol=1e-4)
+    chances = torch.from_numpy(other.predict_proba(z.numpy()))
+    torch.testing.assert_close(probe(x).softmax(1), chances, rtol=0, atol=1e-3)
+    assert probe.iterations < 100
 
 
 def test_probe_of_odd_features():
@@ -91,10 +79,6 @@ def test_probe_of_odd_features():
     assert logits.argmax(1).max() < 3
     # One class: no other is likely.
     assert LinearProbe(x, torch.ones_like(y), 2)(x).argmax(1).all()
-    with pytest.raises(ValueError, match='no features'):
-        LinearProbe(x[:0], y[:0], 3)
-    with pytest.raises(ValueError, match='l2 must be > 0'):
-        LinearProbe(x, y, 3, l2=0)
 
 
 def test_probing_needs_no_gradient_mode():

@@ -4,11 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
-from tiny_tool_run import TRAIN, environment, start_tool, write_config
+from tiny_tool_run import TRAIN, environment, write_config
 
 from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.errors import UserError
@@ -92,27 +90,3 @@ def test_links_in_a_work_folder_are_refused(tmp_path, run_script, name, link):
     assert status == 2
     assert f'{name} is a link' in errors
     assert precious.read_text() == 'mine'
-
-
-@pytest.mark.slow
-def test_second_training_waits_for_none(tmp_path):
-    config = write_config(tmp_path)
-    endless = ['--cfg-options', 'train_cfg.max_epochs=100000']
-    first = start_tool(TRAIN, config, *endless)
-    pointer = tmp_path / 'work' / 'last_checkpoint'
-    try:
-        while not pointer.exists():
-            assert first.poll() is None
-            time.sleep(0.1)
-        second = start_tool(TRAIN, config)
-        output = second.communicate(timeout=120)[0]
-        assert second.returncode == 2, output
-        assert 'is in use by another process' in output
-        assert first.poll() is None
-    finally:
-        first.kill()
-        first.communicate()
-    third = start_tool(TRAIN, config, '--resume')
-    output = third.communicate(timeout=300)[0]
-    assert third.returncode == 0, output
-    assert not list(Path(tmp_path / 'work').glob('.*.tmp'))

@@ -1,6 +1,5 @@
 """Signals end a tool with its own message, wherever they arrive."""
 
-import os
 import random
 import signal
 import subprocess
@@ -63,21 +62,6 @@ def test_in_the_imports_of_tools_that_go_on(tool):
     _, output = end(process, signal.SIGINT)
     assert_in_order(process, signal.SIGINT, output)
     assert 'Run the same command again' in output
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-def test_in_the_training(tmp_path, number):
-    config = write_config(tmp_path, workers=1)
-    options = ['--save-on-signal'] if number == signal.SIGTERM else []
-    process = start_tool(TRAIN, config, *options, *ENDLESS)
-    wait_for(tmp_path / 'work' / 'last_checkpoint', process)
-    _, output = end(process, number)
-    assert_in_order(process, number, output)
-    assert not list((tmp_path / 'work').glob('.*.tmp'))
-    if options:
-        last = Path((tmp_path / 'work' / 'last_checkpoint').read_text())
-        assert last == max(last.parent.glob('*.pth'), key=os.path.getmtime)
 
 
 @pytest.mark.slow

@@ -90,14 +90,3 @@ def test_editable_install_links_to_the_checkout(checkout, tmp_path):
     for name in ('configs', 'tools', 'model-index.yml'):
         assert (mim / name).is_symlink()
         assert (mim / name).resolve() == (checkout / name).resolve()
-
-
-def test_model_index_names_files_that_exist():
-    yaml = pytest.importorskip('yaml')
-    index = yaml.safe_load((ROOT / 'model-index.yml').read_text('utf-8'))
-    for name in index['Import']:
-        metafile = yaml.safe_load((ROOT / name).read_text('utf-8'))
-        names = [entry['Name'] for entry in metafile['Collections']]
-        for model in metafile['Models']:
-            assert model['In Collection'] in names
-            assert (ROOT / model['Config']).is_file(), model['Name']

@@ -79,12 +79,6 @@ def test_lock_pins_each_package_once_per_python(python):
     assert {'torch', 'onedl-mmcv', 'pytest', 'scipy', 'triton'} <= set(names)
 
 
-def test_plain_pytest_leaves_slow_tests_out():
-    text = (ROOT / 'pyproject.toml').read_text('utf-8')
-    assert "-m 'not slow'" in text
-    assert "pytest -m 'slow" in (ROOT / 'Makefile').read_text('utf-8')
-
-
 def test_ruff_finds_no_unsafe_code():
     """The rules of bandit that ruff has; what is left out as there."""
     pytest.importorskip('ruff')

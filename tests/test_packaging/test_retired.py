@@ -10,120 +10,6 @@ from mmrank import losses, retired
 from mmrank.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Words of what is gone that no table of ``mmrank.retired`` has: modules, files, options of tools.
-MORE_WORDS = """
-embed_rows
-embedding_in_chunks
-num_buckets
-num_hashes
-RotatedRetinaHead
-RotatedATSSHead
-carafe_naive_forward
-masked_col2im_forward
-pointwise_loss
-LaECE
-paired_iou
-SigmoidSSD
-JointMapTargets
-JointMapPredictions
-image_text_shards
-index_stream
-index_tars
-IndexedCaptions
-img_bytes
-shard_sampler
-tar_shard
-gallery_index
-GalleryIndex
-gallery_past_memory
-StoredFeatures
-approximate_recall
-neighbours_found
-fixed_and_pooled_ap
-AP-fixed
-AP-pool
-federated_cost
-build_release
-folded_centres
---look-up
-sets_on_record
-archive_source
-ArchiveLimits
---max-gigabytes
---max-members
---max-ratio
-loss_checks_scripts
-FolderLock
-FolderHeldError
-lock_work_dir
-call_at_end
-_CLOCKS_DIFFER
-_is_left_behind
-accumulated_gradients
-accumulates_gradients
-load_from_ceph
-petrel
-_StandIn
-shard_files
-row_route
-rows_in_flight
-sharded_state_cost
-ShardedState
-save_shard
-load_shards
-prefetch
-SlowLink
-storage='host
-storage='sharded
-flexible_runner
-fsdp_strategy
-gather_checkpoint
-load_sharded
-save_sharded
-recover_folders
-pointed_foreign_folder
-is_sharded
-has_global_state
-sharded_embedding_tower
-shard_like
-sharded_parameters
-sharded_tables
-ShardedTablesParallel
-forked
-start_fork_server
-memory_gb
-cold_paths
-per_positive_loops
-pairwise_speed
-detr_step
-adapter_step
-grad_cache_step
-in_batch_speed
-mmcv_configs
-memory_peak
-train_command
-allow_empty
-include_seen
-p_wilcoxon
-find_evaluators
-lam_pos
-HistoryLoss
-history_loss
-SampleThresholds
-SampleTilts
-weighted_sums
-StreamingFrequency
-takes_labels
-check_submission
-wire_bytes
-SlurmExecutor
-LocalExecutor
-executor_options
-live_progress
-error_door
-check_config_file
-STOCK_SETTINGS
-""".split()  # noqa: SIM905
 #: Types that mmengine has, too.
 NAMES_OF_MMENGINE = ('FSDPStrategy', 'FlexibleRunner')
 #: The one page that says what went.
@@ -165,11 +51,9 @@ def test_a_retired_setting_of_several_losses_says_what_to_do(name):
 
 
 def test_no_page_or_docstring_names_what_is_gone():
-    words = {*MORE_WORDS, *retired.TYPES, *retired.NAMES}
-    pattern = re.compile('|'.join(rf'(?<!\w){re.escape(word)}(?!\w)' for word in words) or r'(?!)')
-    words = {*MORE_WORDS, *retired.TYPES, *retired.NAMES} - {*NAMES_OF_MMENGINE}
+    words = {*retired.TYPES, *retired.NAMES} - {*NAMES_OF_MMENGINE}
     words |= {f'mmrank.{name}' for name in NAMES_OF_MMENGINE}
-    pattern = re.compile('|'.join(rf'\b{re.escape(word)}\b' for word in words) or r'(?!)')
+    pattern = re.compile('|'.join(rf'\b{re.escape(word)}\b' for word in words))
     files = [ROOT / 'README.md', ROOT / 'setup.py', ROOT / 'model-index.yml']
     for folder in FOLDERS:
         files += [path for kind in TEXTS for path in (ROOT / folder).rglob(kind)]

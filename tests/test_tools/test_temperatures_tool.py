@@ -65,7 +65,6 @@ def test_tables_and_pictures(tmp_path, config, run):
         'history_temperature.png',
         'samples_temperature.csv',
         'classes_temperature.csv',
-        'classes_temperature.png',
         'sheet_temperature.png',
     }
     with (out / 'history_temperature.csv').open() as file:

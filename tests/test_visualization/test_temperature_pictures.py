@@ -1,27 +1,34 @@
-"""Figures, sheets and tables of temperatures."""
+"""Temperatures out of checkpoints: statistics, tables and pictures."""
 
 import csv
+from itertools import permutations
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from scipy.stats import spearmanr
+from torch import nn
 
-from mmrank.visualization.temperature_report import (
-    _draw_temperature_sheet,
-    _WarmImage,
-    plot_history,
-    write_temperature_report,
+from mmrank.losses import BimodalISogCLRLoss, ISogCLRLoss
+from mmrank.visualization.temperature_report import write_history, write_temperature_report
+from mmrank.visualization.temperatures import (
+    ClassTemperature,
+    Temperatures,
+    class_temperatures,
+    extreme_samples,
+    frequency_correlation,
+    read_temperatures,
 )
-from mmrank.visualization.temperatures import TemperatureHistory, Temperatures
 
 
 class Painted:
     """Images whose colour is their class."""
 
-    def __init__(self, labels, classes=('red', 'green', 'blue'), **keys):
-        self.labels, self.keys = np.asarray(labels), keys
-        if classes:
-            self.metainfo = dict(classes=classes)
+    metainfo = {'classes': ('red', 'green', 'blue')}  # noqa: RUF012
+
+    def __init__(self, labels):
+        self.labels = labels
 
     def __len__(self):
         return len(self.labels)
@@ -30,15 +37,7 @@ class Painted:
         """An item, as mmengine's data sets have it."""
         image = np.zeros((8, 8, 3), np.uint8)
         image[..., self.labels[index]] = 255
-        labels = dict(gt_label=self.labels[index]) if hasattr(self, 'metainfo') else {}
-        return dict(img=image, **labels, **self.keys)
-
-
-class Twice:
-    """A wrapper as mmengine's RepeatDataset."""
-
-    def __len__(self):
-        return 2 * len(self.dataset)
+        return dict(img=image, gt_label=self.labels[index])
 
 
 def pixels(path):
@@ -46,9 +45,9 @@ def pixels(path):
         return np.asarray(image.convert('RGB')).astype(int)
 
 
-def has_colour(picture, colour, least=20):
-    """Whether at least some pixels are exactly of a colour."""
-    return (picture == np.array(colour)).all(-1).sum() >= least
+def rows_of(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
 
 
 def temperatures_by_class(labels):
@@ -57,94 +56,117 @@ def temperatures_by_class(labels):
     return Temperatures('temperature', tau, np.ones(len(tau), dtype=bool))
 
 
+def test_names_values_and_visits_in_a_checkpoint(tmp_path):
+    loss = BimodalISogCLRLoss(5)
+    loss.image_temperature.tau[[1, 3]] = torch.tensor([0.02, 0.03])
+    loss.image_temperature.log_s[[1, 3]] = 0.5
+    path = tmp_path / 'epoch_1.pth'
+    torch.save({'state_dict': nn.ModuleDict({'loss': loss}).state_dict()}, path)
+    image, text = read_temperatures(path)
+    assert (image.name, text.name) == ('image_temperature', 'text_temperature')
+    np.testing.assert_allclose(image.tau, [0.01, 0.02, 0.01, 0.03, 0.01], rtol=1e-6)
+    assert image.visited.tolist() == [False, True, False, True, False]
+    assert not text.visited.any()
+    torch.save(nn.ModuleDict({'a': ISogCLRLoss(2), 'b': ISogCLRLoss(3)}).state_dict(), path)
+    assert [x.name for x in read_temperatures(path)] == ['a.temperature', 'b.temperature']
+
+
+@pytest.mark.parametrize(
+    ('content', 'message'),
+    [
+        (None, 'does not exist'),
+        ([1], 'has no per-sample'),
+        # A learnt temperature of the whole model is none of the samples.
+        ({'state_dict': {'loss.tau': torch.ones(1)}}, 'has no per-sample'),
+        (b'text', 'is damaged or is not a checkpoint'),
+    ],
+)
+def test_files_without_temperatures_are_named(tmp_path, content, message):
+    path = tmp_path / 'x.pth'
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        torch.save(content, path)
+    with pytest.raises(ValueError, match=rf'x\.pth {message}'):
+        read_temperatures(path)
+
+
+def test_frequency_correlation_has_the_p_value_of_all_permutations():
+    counts = np.arange(1, 6)
+    means = [0.2, 0.1, 0.4, 0.3, 0.5]
+    rows = [ClassTemperature('', *row, 0, 0, 0) for row in zip(counts, means)]
+    rho, p_value = frequency_correlation([*rows, ClassTemperature('', 0, np.nan, 0, 0, 0)])
+    assert rho == pytest.approx(spearmanr(counts, means).statistic, abs=1e-12)
+    others = [abs(spearmanr(counts, order).statistic) for order in permutations(means)]
+    assert p_value == pytest.approx(np.mean(np.array(others) >= abs(rho) - 1e-9), abs=0.01)
+    constant = [ClassTemperature('', 4, mean, 0, 0, 0) for mean in means]
+    assert np.isnan(frequency_correlation(constant)).all()
+
+
+def test_extremes_leave_unvisited_samples_out():
+    tau = np.array([0.5, 0.1, 0.9, 0.3, 0.7], dtype=np.float32)
+    found = Temperatures('', tau, np.array([True, True, False, True, True]))
+    hot, cold = extreme_samples(found, 100)
+    assert hot.tolist() == [4, 0]
+    assert cold.tolist() == [1, 3]
+
+
+def test_class_rows():
+    labels = np.array([0] * 6 + [1] * 3 + [2])
+    tau = np.array([8, 9, 7, 8, 9, 1, 4, 5, 3, 2], dtype=np.float32) / 10
+    found = Temperatures('', tau, np.arange(10) != 5)
+    rows = class_temperatures(found, labels, 'abcd', num_extreme=3)
+    assert [(row.name, row.count) for row in rows] == [('a', 5), ('b', 3), ('c', 1), ('d', 0)]
+    assert rows[0].mean == pytest.approx(0.82)
+    assert rows[1].std == pytest.approx(np.std([0.4, 0.5, 0.3]))
+    assert rows[0].hot_share == pytest.approx(3 / 5)
+    assert rows[1].cold_share == pytest.approx(2 / 3)
+    assert rows[2].cold_share == 1
+    assert np.isnan(rows[3].mean)
+
+
 def test_report_shows_hot_and_cold_classes(tmp_path):
     labels = np.repeat([0, 1, 2], [12, 6, 3])
+    # As mmengine's RepeatDataset, which is seen through.
+    twice = type('Twice', (), {'__len__': lambda _: 42, 'dataset': Painted(labels)})()
     paths, correlation = write_temperature_report(
-        temperatures_by_class(labels), Painted(labels), tmp_path, 3, 3
+        temperatures_by_class(labels), twice, tmp_path, num_images=3
     )
-    assert [p.name for p in paths] == [
-        'samples_temperature.csv',
-        'classes_temperature.csv',
-        'classes_temperature.png',
-        'sheet_temperature.png',
-    ]
-    assert all(p.is_file() for p in paths)
-    assert correlation.rho == pytest.approx(1)
-    with paths[0].open() as file:
-        rows = list(csv.DictReader(file))
-    assert [int(r['label']) for r in rows] == labels.tolist()
-    assert float(rows[0]['tau']) == pytest.approx(0.9)
-    with paths[1].open() as file:
-        classes = list(csv.DictReader(file))
-    assert [c['class'] for c in classes] == ['red', 'green', 'blue']
-    assert [float(c['hot']) for c in classes] == [0.25, 0, 0]
-    assert [float(c['cold']) for c in classes] == [0, 0, 1]
-    sheet = pixels(paths[3])
+    samples, classes, sheet = paths
+    assert [path.name.partition('_')[0] for path in paths] == ['samples', 'classes', 'sheet']
+    assert all(path.is_file() for path in paths)
+    assert correlation.startswith('Spearman +1.000 (p = ')
+    assert [int(row['label']) for row in rows_of(samples)] == labels.tolist()
+    assert float(rows_of(samples)[0]['tau']) == pytest.approx(0.9)
+    assert [row['class'] for row in rows_of(classes)] == ['red', 'green', 'blue']
     # Red images above, blue ones below, no green one.
-    rows = [np.flatnonzero((sheet == c).all(-1).any(1)) for c in np.eye(3) * 255]
-    assert rows[0].max() < rows[2].min()
-    assert not len(rows[1])
+    picture = pixels(sheet)
+    places = [np.flatnonzero((picture == c).all(-1).any(1)) for c in np.eye(3) * 255]
+    assert places[0].max() < places[2].min()
+    assert not len(places[1])
 
 
-def test_captions_take_the_place_of_classes(tmp_path):
-    labels = np.array([0, 2, 1, 1])
-    data = Painted(labels, classes=None, text=['a red square', 'other'])
-    paths, correlation = write_temperature_report(
-        temperatures_by_class(labels), data, tmp_path, num_images=1
-    )
-    assert correlation is None
-    assert [p.stem for p in paths] == ['samples_temperature', 'sheet_temperature']
-    paths, _ = write_temperature_report(temperatures_by_class(labels), data, tmp_path, num_images=0)
-    assert len(paths) == 1
-
-
-def test_images_are_read_from_files(tmp_path):
+def test_captions_take_the_place_of_classes_and_files_of_arrays(tmp_path):
     Image.new('RGB', (300, 20), (0, 255, 0)).save(tmp_path / 'a.png')
-
-    class Files(Painted):
-        def get_data_info(self, index):
-            return dict(img_path=str(tmp_path / 'a.png'))
-
-    labels = np.array([0, 1])
-    paths, _ = write_temperature_report(temperatures_by_class(labels), Files(labels), tmp_path)
-    assert has_colour(pixels(paths[-1]), (0, 255, 0))
-
-
-def test_repeated_data_is_seen_through(tmp_path):
-    labels = np.array([0, 1, 2])
-    twice = Twice()
-    twice.dataset = Painted(labels)
-    paths, _ = write_temperature_report(
-        temperatures_by_class(labels), twice, tmp_path, num_images=0
-    )
-    assert len(paths[0].read_text().splitlines()) == 4
-
-
-def test_other_data_is_refused(tmp_path):
-    found = temperatures_by_class(np.zeros(4, dtype=int))
-    with pytest.raises(ValueError, match='4 temperatures, .* has 3 samples'):
-        write_temperature_report(found, Painted([0, 0, 0]), tmp_path)
-    fresh = Temperatures('t', found.tau, np.zeros(4, dtype=bool))
-    with pytest.raises(ValueError, match='no sample was visited'):
-        write_temperature_report(fresh, Painted([0] * 4), tmp_path)
+    labels = np.array([0, 2, 1, 1])
+    keys = dict(text=['a red square', 'other'], img_path=str(tmp_path / 'a.png'))
+    data = Painted(labels)
+    data.get_data_info = lambda _: keys
+    found = temperatures_by_class(labels)
+    paths, correlation = write_temperature_report(found, data, tmp_path)
+    assert correlation == ''
+    assert [path.stem for path in paths] == ['samples_temperature', 'sheet_temperature']
+    assert (pixels(paths[-1]) == [0, 255, 0]).all(-1).sum() > 20
+    assert len(write_temperature_report(found, data, tmp_path, num_images=0)[0]) == 1
 
 
 @pytest.mark.parametrize('steps', [[5], [1, 2, 3]])
 def test_history_is_drawn(tmp_path, steps):
-    history = TemperatureHistory(0.0, 1.0)
-    with pytest.raises(ValueError, match='without a reading'):
-        plot_history(history, tmp_path / 'a.png')
     rng = np.random.default_rng(0)
-    for step in steps:
-        history.add(step, rng.uniform(0.2, 0.6, 200))
-    picture = pixels(plot_history(history, tmp_path / 'a/a.png', 'title'))
-    # Vermilion: the last histogram and the upper quantiles.
-    assert (np.abs(picture - [213, 94, 0]).sum(-1) < 60).sum() > 50
-
-
-def test_a_sheet_needs_an_image(tmp_path):
-    with pytest.raises(ValueError, match='at least one image'):
-        _draw_temperature_sheet([], [], tmp_path / 'a.png')
-    one = _WarmImage(np.full((4, 4, 3), (0, 0, 255), np.uint8), 0.5, 'x' * 99)
-    path = _draw_temperature_sheet([one], [], tmp_path / 'b.png')
-    assert has_colour(pixels(path), (0, 0, 255))
+    readings = [rng.uniform(0.2, 0.6, 200) for _ in steps]
+    table, picture = write_history(steps, readings, tmp_path / 'a', 'x', 'epoch')
+    rows = rows_of(table)
+    assert [int(row['step']) for row in rows] == steps
+    assert float(rows[0]['q50']) == pytest.approx(np.median(readings[0]), rel=1e-5)
+    # Vermilion: the last histogram and the upper percentiles.
+    assert (np.abs(pixels(picture) - [213, 94, 0]).sum(-1) < 60).sum() > 50

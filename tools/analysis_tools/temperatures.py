@@ -5,8 +5,8 @@ r"""What the temperatures of iSogCLR have become: tables and pictures.
 
 reads temperatures from the checkpoints and images from the config, without running the model.
 Written to the out dir, for each kind of temperature (a bimodal model has two): history_NAME.csv and
-.png (over the checkpoints); of the last one samples_NAME.csv, classes_NAME.csv and .png (class
-frequency against temperature, shares among the hottest and coldest), sheet_NAME.png (images).
+.png (over the checkpoints); of the last one samples_NAME.csv, classes_NAME.csv (class frequency and
+temperature, shares among the hottest and coldest), sheet_NAME.png (images).
 """
 
 import argparse
@@ -62,8 +62,8 @@ def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
 
 def run(args: argparse.Namespace, console: Console) -> None:
     """Run the tool."""
-    from mmrank.visualization.temperature_report import plot_history, write_temperature_report
-    from mmrank.visualization.temperatures import TemperatureHistory, read_temperatures
+    from mmrank.visualization.temperature_report import write_history, write_temperature_report
+    from mmrank.visualization.temperatures import read_temperatures
 
     readings = [read_temperatures(path, trust=args.trust_checkpoint) for path in args.checkpoints]
     names = [[found.name for found in reading] for reading in readings]
@@ -75,33 +75,24 @@ def run(args: argparse.Namespace, console: Console) -> None:
     steps, unit = steps_of(args.checkpoints)
     out = Path(args.out_dir)
     for kind in zip(*readings):
-        values = [found.tau[found.visited] for found in kind]
-        if not any(map(len, values)):
-            raise UserError(
-                f'{kind[0].name}: no sample was visited yet. Fix: pass a later checkpoint'
-            )
-        low = min(float(v.min()) for v in values if len(v))
-        high = max(float(v.max()) for v in values if len(v))
-        if low == high:
-            low, high = low * 0.99, high * 1.01
-        history = TemperatureHistory(low, high)
-        for step, tau in zip(steps, values):
-            history.add(step, tau)
-        path = out / f'history_{kind[0].name}'
-        paths = [
-            history.write_csv(path.with_suffix('.csv')),
-            plot_history(history, path.with_suffix('.png'), kind[0].name, unit),
-        ]
-        more, correlation = write_temperature_report(kind[-1], dataset, out, num_images=args.images)
         last = kind[-1]
-        tau = last.tau[last.visited]
+        values = [found.tau[found.visited] for found in kind]
+        for checkpoint, tau in zip(args.checkpoints, values):
+            if not len(tau):
+                raise UserError(
+                    f'{checkpoint}: {last.name}: no sample was visited yet. Fix: pass a later '
+                    'checkpoint'
+                )
+        paths = write_history(steps, values, out, last.name, unit)
+        more, correlation = write_temperature_report(last, dataset, out, args.images)
+        tau = values[-1]
         lines = [
             f'{last.name}: {len(tau):,} of {len(last.tau):,} samples visited, temperature '
             f'{tau.mean():.4g} +- {tau.std():.2g}, {tau.min():.4g} to {tau.max():.4g}'
         ]
-        if correlation is not None:
-            lines.append(f'class frequency and mean temperature: Spearman {correlation}')
-        lines += [f'wrote {p}' for p in paths + more]
+        if correlation:
+            lines.append(f'class frequency and mean temperature: {correlation}')
+        lines += [f'wrote {path}' for path in paths + more]
         for line in lines:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -14,7 +14,6 @@ from .loss_hooks import (
 from .previous_weights_hook import PreviousWeightsHook
 from .ranking_monitor_hook import RankingMonitorHook
 from .rng_state_hook import RNGStateHook
-from .temperature_hook import TemperatureHook
 
 __all__ = [
     'AtomicCheckpointHook',
@@ -30,5 +29,4 @@ __all__ = [
     'RNGStateHook',
     'RankingMonitorHook',
     'SampleIndexHook',
-    'TemperatureHook',
 ]

@@ -124,9 +124,6 @@ class DeferredReweightingHook(Hook):
         self.by_epoch = by_epoch
         self._has_begun = False
 
-    def before_train(self, runner) -> None:
-        self._has_begun = False
-
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
         done = runner.epoch if self.by_epoch else runner.iter
         if self._has_begun or done < self.begin:

@@ -1,8 +1,7 @@
 """Logs what a loss does and warns when it does not learn."""
 
 import math
-from collections import Counter, deque
-from collections.abc import Mapping
+from collections import Counter
 
 import torch
 from mmengine.hooks import Hook
@@ -33,9 +32,6 @@ _LIMITS = {
         '100 visits of a sample or more',
     ),
 }
-#: Iterations in which a loss that is learnt from must move. It has not moved where all its readings
-#: lie within 0.5 % of their mean, and it was never twice as large.
-_STILL_ITERS = 200
 
 
 @HOOKS.register_module()
@@ -50,10 +46,7 @@ class RankingMonitorHook(Hook):
 
     Before training it logs the ``reading_advice`` of the losses that have one. It warns once for
     each loss whose outer function is saturated, most of whose lists are ``idle`` (have positives,
-    but no pair within the margin), whose temperatures repeat their last batch, or that has not
-    moved for 200 iterations; and of the classes that have AP 0 in the last evaluation of a
-    training, or in a test, where the metric reports each class (``classwise=True`` of
-    ``CocoMetric``).
+    but no pair within the margin), or whose temperatures repeat their last batch.
 
     Args:
         interval: Iterations between readings, each of which makes the host wait for the device.
@@ -72,10 +65,6 @@ class RankingMonitorHook(Hook):
         self.interval = interval
         self._high_readings: Counter[str] = Counter()
         self._warned: set[str] = set()
-        self._window = max(math.ceil(_STILL_ITERS / interval), 1) + 1
-        self._readings: dict[str, deque[float]] = {}
-        self._largest: dict[str, float] = {}
-        self._metrics: dict[str, float] = {}
 
     def before_train(self, runner) -> None:
         """Log once what a user should know of each kind of loss before its first figures."""
@@ -86,13 +75,8 @@ class RankingMonitorHook(Hook):
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         if not self.every_n_train_iters(runner, self.interval):
             return
-        outputs = {
-            key: float(torch.as_tensor(value).detach())
-            for key, value in (outputs or {}).items()
-            if 'loss' in key
-        }
-        if 'loss' in outputs:
-            self._check_finite(runner, 'the loss', outputs['loss'])
+        if outputs and 'loss' in outputs:
+            self._check_finite(runner, 'the loss', float(torch.as_tensor(outputs['loss'])))
         found = modules_with(runner, 'diagnostics')
         losses = {name: x for name, x in found.items() if isinstance(x, HasDiagnostics)}
         for name, loss in losses.items():
@@ -102,20 +86,6 @@ class RankingMonitorHook(Hook):
                 self._check_finite(runner, f'{key} of {name}', value)
                 runner.message_hub.update_scalar(f'train/{prefix}{key}', value)
                 self._check_limit(runner, name, loss, key, value)
-        if len(outputs) > 1:  # their sum
-            outputs.pop('loss', None)
-        for name, value in outputs.items():
-            self._check_movement(runner, name, value)
-
-    def after_val_epoch(self, runner, metrics=None) -> None:
-        self._metrics = dict(metrics or {})
-
-    def after_test_epoch(self, runner, metrics=None) -> None:
-        _warn_of_classes_without_ap(runner, metrics or {})
-
-    def after_train(self, runner) -> None:
-        """Of the last evaluation alone: in early ones a rare class has nothing yet."""
-        _warn_of_classes_without_ap(runner, self._metrics)
 
     @staticmethod
     def _check_finite(runner, what: str, value: float) -> None:
@@ -141,36 +111,3 @@ class RankingMonitorHook(Hook):
             runner.logger.warning(
                 text.format(name=name, key=key, value=value, advice=advice, kind=kind)
             )
-
-    def _check_movement(self, runner, name: str, value: float) -> None:
-        """Warn once of a loss in the log that stays where it is."""
-        readings = self._readings.setdefault(name, deque(maxlen=self._window))
-        readings.append(value)
-        self._largest[name] = max(abs(value), self._largest.get(name, 0.0))
-        mean = abs(sum(readings)) / len(readings)
-        is_still = max(readings) - min(readings) <= 0.005 * mean and self._largest[name] <= 2 * mean
-        if len(readings) < self._window or not is_still or name in self._warned:
-            return
-        self._warned.add(name)
-        runner.logger.warning(
-            f'{name} has not moved for {(self._window - 1) * self.interval} iterations (it was '
-            f'{min(readings):.6g} to {max(readings):.6g}). If training has not converged, raise '
-            'the learning rate, check that the weights before the loss are trained, and check '
-            'num_positive (0: no positives) and argument (far above 1: saturated) in the log'
-        )
-
-
-def _warn_of_classes_without_ap(runner, metrics: Mapping[str, float]) -> None:
-    """Name the classes whose AP is 0; a class without an object has NaN."""
-    ends = '_precision'  # of the keys of CocoMetric: coco/NAME_precision
-    none = [
-        key.rpartition('/')[2].removesuffix(ends)
-        for key, value in metrics.items()
-        if key.endswith(ends) and value == 0
-    ]
-    if none:
-        runner.logger.warning(
-            f'AP 0 for {len(none)} of the classes: {", ".join(none[:10])}. Fix: anchors and a '
-            'scale that fit their boxes (tools/new_config.py chooses them), more images of them, '
-            'or a longer training'
-        )

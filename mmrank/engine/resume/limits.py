@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from mmengine.dist import get_world_size
-from mmengine.hooks import CheckpointHook, EMAHook, SyncBuffersHook
-from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
+from mmengine.hooks import EMAHook, SyncBuffersHook
+from mmengine.runner import IterBasedTrainLoop
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -14,16 +14,6 @@ def resume_limits(runner) -> Iterator[str]:
     loop = runner.train_loop
     loader = loop.dataloader
     is_iter_based = isinstance(loop, IterBasedTrainLoop)
-    if not any(isinstance(hook, CheckpointHook) for hook in runner.hooks):
-        yield (
-            'no hook saves checkpoints: set default_hooks.checkpoint=dict('
-            "type='mmrank.AtomicCheckpointHook')"
-        )
-    if not (is_iter_based or isinstance(loop, EpochBasedTrainLoop)):
-        yield (
-            f'{type(loop).__name__} is not a loop of mmengine: a validation that is cut off is '
-            'left out, and random numbers that the loop draws at its start differ'
-        )
     if getattr(loader, 'num_workers', 0) and (is_iter_based or loader.persistent_workers):
         fix = 'train_dataloader.persistent_workers=False'
         if is_iter_based:

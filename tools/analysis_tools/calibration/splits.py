@@ -124,10 +124,8 @@ class SampleSplit:
         scores = self.scores
         if calibration is not None:
             scores = calibration.columns(scores)
-        found = class_figures(scores, self.is_positive, list(self.classes))
-        return SplitFigures(
-            found.ap.numpy(), float(found.ap.nanmean()), (found.ap.numpy(), found.auroc.numpy())
-        )
+        ap, area = class_figures(scores, self.is_positive, list(self.classes))
+        return SplitFigures(ap.numpy(), float(ap.nanmean()), (ap.numpy(), area.numpy()))
 
     def same_as(self, other: 'SampleSplit') -> bool:
         """Whether the other split has samples of this one."""
