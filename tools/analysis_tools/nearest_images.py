@@ -13,7 +13,6 @@ Images go through the pipeline of the config's test set. The picture itself is l
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -30,14 +29,6 @@ from mmrank.errors import UserError, show_user_errors
 from mmrank.evaluation.retrieval_features import load_features
 from mmrank.functional import nearest_in_gallery
 from mmrank.visualization.figures import fit_text, new_panels, save
-
-
-@dataclass(frozen=True)
-class NearImage:
-    """One image file of the gallery, and its cosine similarity to the picture."""
-
-    path: str
-    score: float
 
 
 def images_in(folder: str | Path) -> list[str]:
@@ -81,17 +72,6 @@ def embed_images(
         yield torch.stack([sample.feature.cpu() for sample in samples])
 
 
-def nearest_images(
-    query: Tensor, gallery: Tensor, paths: Sequence[str], count: int = 10
-) -> list[NearImage]:
-    """Find the nearest of N files with (N, D) embeddings, best first."""
-    scores, rows = nearest_in_gallery(query[None], gallery, count)
-    return [
-        NearImage(str(paths[row]), score)
-        for score, row in zip(scores[0].tolist(), rows[0].tolist())
-    ]
-
-
 def parse_args() -> argparse.Namespace:
     parser = tool_parser(__doc__, top_k=(10, 'images to find'))
     parser.add_argument('config', help='config of a retriever')
@@ -106,12 +86,11 @@ def parse_args() -> argparse.Namespace:
     return parse_at_least(parser, top_k=1)
 
 
-def draw(image: str, found: list[NearImage], path: str) -> Path:
-    """Write the picture and what was found, side by side."""
+def draw(image: str, found: dict[str, float], path: str) -> Path:
+    """Write the picture and what was found, paths with their similarity, side by side."""
     figure, axes = new_panels(1, 1 + len(found), 1.5, 1.8)
-    titles = ['the picture', *(f'{near.score:.3f}' for near in found)]
-    paths = [image, *(near.path for near in found)]
-    for axis, title, file in zip(axes[0], titles, paths):
+    titles = ['the picture', *(f'{score:.3f}' for score in found.values())]
+    for axis, title, file in zip(axes[0], titles, [image, *found]):
         with Image.open(file) as opened:
             pixels = ImageOps.exif_transpose(opened).convert('RGB')
             pixels.thumbnail((256, 256))
@@ -137,7 +116,7 @@ def main() -> None:
     console = Console()
     model = trained_model(cfg, args.checkpoint, trust=args.trust_checkpoint)
     pipeline = cfg.test_dataloader.dataset.pipeline
-    (query,) = torch.cat(list(embed_images(model, pipeline, [args.image])))
+    query = torch.cat(list(embed_images(model, pipeline, [args.image])))
     if args.features:
         kept = load_features(args.features)
         if kept.paths is None:
@@ -161,11 +140,12 @@ def main() -> None:
     own = sum(map(is_picture, paths))
     if own == len(paths):
         raise UserError('the gallery has no other image than the picture')
-    found = nearest_images(query, gallery, paths, args.top_k + own)
-    found = [near for near in found if not is_picture(near.path)][: args.top_k]
+    scores, rows = nearest_in_gallery(query, gallery, args.top_k + own)
+    near = zip([str(paths[row]) for row in rows[0].tolist()], scores[0].tolist())
+    found = dict([(path, score) for path, score in near if not is_picture(path)][: args.top_k])
     print('rank  similarity  image')
-    for rank, near in enumerate(found, 1):
-        print(f'{rank:4}  {near.score:10.4f}  {near.path}')
+    for rank, (path, score) in enumerate(found.items(), 1):
+        print(f'{rank:4}  {score:10.4f}  {path}')
     if args.out:
         print(f'Wrote {draw(args.image, found, args.out)}')
 

@@ -271,19 +271,19 @@ class _ClassMatches:
     num_objects: int
 
 
-def class_matches(evaluation: COCOeval, cat_id: int, level: int) -> _ClassMatches:
-    """Matches of one category at one IoU threshold, by its index, over all sizes of objects."""
+def class_matches(evaluation: COCOeval, cat_id: int) -> _ClassMatches:
+    """Matches of one category at the first IoU threshold, over all sizes of objects."""
     parts = [(np.zeros(0), np.zeros(0), np.zeros(0, int))]
     num_objects = 0
     everything = list(evaluation.params.areaRng[0])
     for image in evaluation.evalImgs:
         if image is None or (image['category_id'], list(image['aRng'])) != (cat_id, everything):
             continue
-        kept = ~np.asarray(image['dtIgnore'][level], bool)
+        kept = ~np.asarray(image['dtIgnore'][0], bool)
         parts.append(
             (
                 np.asarray(image['dtScores'], float)[kept],
-                np.asarray(image['dtMatches'][level])[kept] > 0,
+                np.asarray(image['dtMatches'][0])[kept] > 0,
                 np.asarray(image['dtIds'], int)[kept],
             )
         )
@@ -292,20 +292,16 @@ def class_matches(evaluation: COCOeval, cat_id: int, level: int) -> _ClassMatche
     return _ClassMatches(scores, is_right.astype(bool), found, num_objects)
 
 
-def best_f1_thresholds(evaluation: COCOeval, iou: float = 0.5) -> dict[int, float]:
-    """Score at which each class reaches its best F1, as a threshold for drawing.
+def best_f1_thresholds(evaluation: COCOeval) -> dict[int, float]:
+    """Score at which each class reaches its best F1 at IoU 0.5, as a threshold for drawing.
 
     A ranking loss fixes the order of scores and not their level, so a fixed threshold like 0.3
     shows everything of one model and nothing of another. The best F1 on a validation split is fair
-    to both. ``iou`` is one of ``evaluation.params.iouThrs``. Returns the threshold by category id,
-    infinity for a class of which no box is ever right.
+    to both. Returns the threshold by category id, infinity for a class of which no box is ever
+    right.
     """
-    thresholds = np.asarray(evaluation.params.iouThrs)
-    level = int(np.abs(thresholds - iou).argmin())
-    if abs(thresholds[level] - iou) > 1e-6:
-        raise ValueError(f'IoU {iou} was not evaluated; have {thresholds}')
     return {
-        cat_id: _best_threshold(class_matches(evaluation, cat_id, level))
+        cat_id: _best_threshold(class_matches(evaluation, cat_id))
         for cat_id in evaluation.params.catIds
     }
 

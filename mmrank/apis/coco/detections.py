@@ -2,12 +2,11 @@
 
 import os
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -20,6 +19,7 @@ from mmrank.apis.coco.box_evaluation import best_f1_thresholds, class_matches
 from mmrank.datasets.image_header import decode_image
 from mmrank.errors import MissingFileError, UserError
 from mmrank.visualization.figures import save
+from mmrank.visualization.palette import colours_of
 
 # Inches of a panel's width; the height follows the images.
 _PANEL_WIDTH = 3.4
@@ -55,7 +55,7 @@ def _found_boxes(evaluation: COCOeval, image_ids: Sequence[int]) -> dict[int, li
     Right ones match an object of their class at IoU 0.5.
     """
     thresholds = best_f1_thresholds(evaluation)
-    matches = [class_matches(evaluation, cat_id, 0) for cat_id in thresholds]
+    matches = [class_matches(evaluation, cat_id) for cat_id in thresholds]
     right = {i for x in matches for i in x.found_ids[x.is_right].tolist()}
     drawn = {}
     for image_id in image_ids:
@@ -77,8 +77,6 @@ def draw_detections(
     num_images: int = 6,
 ) -> Path:
     """Draw a sheet: one row an image, ground truth first, then the models."""
-    if not models:
-        raise ValueError('draw_detections requires results of a model')
     truth = next(iter(models.values())).cocoGt
     image_ids = image_ids or _choose_images(truth, num_images)
     pictures = [_read(truth, image_dir, i) for i in image_ids]
@@ -93,8 +91,8 @@ def draw_detections(
         axis.set_title(name, fontsize=14)
     found = [_found_boxes(evaluation, image_ids) for evaluation in models.values()]
     sheet = [[_true_boxes(truth, i), *(boxes[i] for boxes in found)] for i in image_ids]
-    used = {box.cat_id for row in sheet for boxes in row for box in boxes}
-    colours = _class_colours(truth, used)
+    used = sorted({box.cat_id for row in sheet for boxes in row for box in boxes})
+    colours = dict(zip(used, colours_of([truth.cats[i]['name'] for i in used])))
     if len(used) > _LONGEST_LEGEND:
         # No legend: the labels have the class.
         for row in sheet:
@@ -110,19 +108,6 @@ def draw_detections(
         axes[0].set_xlabel(f'{len(row[0])} objects', fontsize=12)
     _add_legend(figure, truth, colours, 'boxes above the best-F1 score of each class')
     return save(figure, path, dpi=110, has_photos=True)
-
-
-def _class_colours(truth: COCO, used: Collection[int] | None = None) -> dict[int, tuple]:
-    """A distinct colour by category id; with ten or fewer, whichever are used."""
-    cat_ids = sorted(truth.cats)
-    used = set(cat_ids if used is None else used)
-    if len(cat_ids) > 10:
-        cat_ids = sorted(used)
-    if len(cat_ids) <= 10:
-        colours = colormaps['tab10'].colors
-    else:
-        colours = map(tuple, colormaps['gist_rainbow'](np.linspace(0, 1, len(cat_ids))))
-    return {i: colour for i, colour in zip(cat_ids, colours) if i in used}
 
 
 def _choose_images(truth: COCO, num_images: int) -> list[int]:
@@ -152,7 +137,7 @@ def _read(truth: COCO, image_dir: str | os.PathLike, image_id: int) -> np.ndarra
 
 
 def _draw(
-    axis: Axes, picture: np.ndarray, boxes: list[_DrawnBox], colours: Mapping[int, tuple]
+    axis: Axes, picture: np.ndarray, boxes: list[_DrawnBox], colours: Mapping[int, str]
 ) -> None:
     """Show one picture with boxes over it; labels never overlap."""
     axis.imshow(picture)
@@ -178,7 +163,7 @@ def _draw(
             axis.text(*corner, item.label, **text, **place)
 
 
-def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, tuple], rule: str) -> None:
+def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, str], rule: str) -> None:
     """Classes by colour unless they are many, what dashes mean, the rule."""
     handles = []
     if len(colours) <= _LONGEST_LEGEND:

@@ -4,7 +4,7 @@ import numpy as np
 from noisy_boxes import make_document, write_json
 
 from mmrank.apis.coco.box_evaluation import evaluate_boxes, load_ground_truth
-from mmrank.apis.coco.detections import _class_colours, _fitting_labels, _found_boxes
+from mmrank.apis.coco.detections import _fitting_labels, _found_boxes
 
 
 def test_a_box_is_right_where_it_takes_an_object(tmp_path):
@@ -16,19 +16,6 @@ def test_a_box_is_right_where_it_takes_an_object(tmp_path):
     (found,) = _found_boxes(evaluate_boxes(truth, boxes[1:] + boxes[:1]), [1]).values()
     # The second one finds nothing that is left, and the best F1 hides it.
     assert [(x.label, x.is_right) for x in found] == [('0.90', True)]
-
-
-def test_colours_of_many_classes_are_spent_on_those_shown(evaluations):
-    truth = evaluations['good'].cocoGt
-    assert _class_colours(truth, {1})[1] == _class_colours(truth)[1]
-    many = load_ground_truth(truth)
-    cats, many.cats = many.cats, {i: {'name': str(i)} for i in range(80)}
-    try:
-        colours = _class_colours(many, {3, 70})
-    finally:
-        many.cats = cats
-    assert set(colours) == {3, 70}
-    assert len(set(colours.values())) == 2
 
 
 def test_labels_do_not_overlap():

@@ -118,7 +118,7 @@ def _categories(truth: COCO, classes: Sequence[str] | None) -> tuple[list[int], 
 def _judged(
     evaluation: COCOeval, cat_ids: Sequence[int], names: tuple[str, ...], scores: Tensor
 ) -> JudgedScores:
-    found = [class_matches(evaluation, x, 0) for x in cat_ids]
+    found = [class_matches(evaluation, x) for x in cat_ids]
     places = np.concatenate([x.found_ids for x in found]) - 1
     return JudgedScores(
         'detection',
