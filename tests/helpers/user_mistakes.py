@@ -142,7 +142,7 @@ COMMANDS = [
     (f'{TO_COCO} own/none --from yolo --images own/img --out o.json', '', 'is not a folder'),
     (f'{TO_COCO} own/img --from yolo --images own/img --out o.json', '', '--classes data.yaml'),
     ('dataset_converters/coco_to_labels mini.py a.csv',
-     f'dataset_converters/coco_to_labels {VAL} a.csv', 'name the JSON file'),
+     f'dataset_converters/coco_to_labels {VAL} a.csv', 'is not JSON'),
     (f'dataset_converters/coco_to_labels {VAL} {VAL}',
      f'dataset_converters/coco_to_labels {VAL} a.csv', 'is the source'),
     (f'dataset_converters/split_interactions {VAL} out',

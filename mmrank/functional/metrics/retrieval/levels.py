@@ -97,8 +97,8 @@ def _check_levels(labels: Tensor) -> None:
                 f'level {number} of the labels does not refine level {number - 1}: one class of it '
                 'is in two classes of the level before',
                 f'labels[:, {number}] = labels[:, : {number + 1}].unique(dim=0, '
-                'return_inverse=True)[1], of queries and gallery together, where classes are numbered '
-                'inside their parent; levels go from coarse to fine',
+                'return_inverse=True)[1], of queries and gallery together, where classes are '
+                'numbered inside their parent; levels go from coarse to fine',
             )
 
 
