@@ -84,30 +84,6 @@ def once_differentiable(name: str) -> Callable[[Callable], Callable[..., Any]]:
     return decorate
 
 
-class _GivenGradient(Function):
-    @staticmethod
-    def forward(ctx, value, *scores_and_grads):
-        ctx.save_for_backward(*scores_and_grads)
-        return value.clone()
-
-    @staticmethod
-    @once_differentiable('A ranking loss whose gradient is a rule')
-    def backward(ctx, grad):
-        saved = ctx.saved_tensors
-        number = len(saved) // 2
-        found = []
-        for scores, own in zip(saved[:number], saved[number:]):
-            # Not in float64 where the gradient is not: that takes twice as much.
-            found.append((grad.to(own.dtype).unsqueeze(1) * own).to(scores.dtype))
-        return (None, *found, *[None] * number)
-
-
-def given_gradient(value: Tensor, *scores_and_grads: tuple[Tensor, Tensor]) -> Tensor:
-    """(L,) ``value``, whose gradient by each of the (L, N) scores is the tensor beside it."""
-    scores, grads = zip(*scores_and_grads)
-    return _GivenGradient.apply(value, *scores, *grads)
-
-
 def is_compiling() -> bool:
     """Whether the call is being traced by ``torch.compile``."""
     ask = getattr(getattr(torch, 'compiler', None), 'is_compiling', None)

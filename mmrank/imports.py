@@ -65,15 +65,9 @@ def required_package(package: str, user: str, install: str) -> Iterator[None]:
 def optional_class(package: str, type_name: str, path: str) -> type:
     """Import the class of a full name, in configs ``type_name``, or raise an ImportError."""
     module, _, name = path.rpartition('.')
-    try:
+    install = f'`mim install {package}`, or see the README for the reference stack.'
+    with required_package(package, f"type='mmrank.{type_name}'", install):
         return getattr(import_module(module), name)
-    except ModuleNotFoundError as error:
-        if (error.name or '').partition('.')[0] != package:
-            raise
-        raise UserImportError(
-            f"type='mmrank.{type_name}' requires {package}, which is not installed. Fix: `mim "
-            f'install {package}`, or see the README for the reference stack.'
-        ) from error
 
 
 def register_optional(registry, package: str, paths: dict[str, str]) -> None:

@@ -21,18 +21,17 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-#: Infinite scores act as this float32: its square, summed over any list, is finite in float64.
-SCORE_LIMIT = 1e30
-
-
 def clamp_infinite(scores: Tensor) -> Tensor:
-    """Scores within ``+-SCORE_LIMIT``; NaN stays NaN."""
+    """Scores within +-1e30; NaN stays NaN.
+
+    The square of 1e30, summed over any list, is finite in float64.
+    """
     # No global: of dynamic shapes the compiler takes one for a number that may change.
     limit = min(1e30, torch.finfo(scores.dtype).max)
     return scores.clamp(-limit, limit)
 
 
-#: Scores of all lists that are worked on at a time by :func:`score_blocks`.
+#: Scores of all lists that are worked on at a time, see :func:`block_width`.
 SCORES_PER_BLOCK = 2**20
 
 
@@ -54,11 +53,6 @@ def block_width(num_lists: int) -> int:
     scores: 1,203 classes x 100,000 anchors are 481 MB in float32.
     """
     return max(SCORES_PER_BLOCK // max(num_lists, 1), 1)
-
-
-def score_blocks(scores: Tensor) -> list[slice]:
-    """Blocks of columns of (L, N) scores."""
-    return column_blocks(scores.size(1), block_width(len(scores)))
 
 
 def size_levels(sizes: Tensor) -> Tensor:

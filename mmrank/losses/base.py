@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_count, one_of
+from mmrank.checks import one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.embeddings import EmbeddingBatch
@@ -51,8 +51,6 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
 
     def __init__(self, num_classes: int | None = None, **kwargs) -> None:
         super().__init__(**kwargs)
-        if num_classes is not None:
-            check_count('num_classes', num_classes)
         # Not num_classes: mmdet's NumClassCheckHook takes what has that for a head of objects, and
         # an RPN has one class.
         self.num_columns = num_classes
@@ -207,7 +205,7 @@ class RankingLoss(HeadLoss):
     """Base of losses that rank all scores of a batch against each other.
 
     Heads that call a loss once per feature level must gather first (see
-    :func:`mmrank.models.dense_heads.ListwiseHead`). Subclasses implement :meth:`list_losses`, or
+    :func:`mmrank.models.ListwiseHead`). Subclasses implement :meth:`list_losses`, or
     :meth:`part_losses`.
 
     The value says little, and a batch without positives counts 0: watch ``risk`` in

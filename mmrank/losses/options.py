@@ -7,11 +7,14 @@ import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from numbers import Integral, Real
 from reprlib import Repr
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
 
 from torch import Tensor, nn
 
-from mmrank.checks import check_not_negative, one_of
+from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.errors import UserTypeError
 from mmrank.retired import retired_setting
 
@@ -61,9 +64,11 @@ class NamedSettings(nn.Module):
         known = {*names, *cls.hidden_settings}
         refuse_unknown(cls, {k: v for k, v in settings.items() if k not in known})
         _refuse_tensors(cls, args, settings)
+        given = {**dict(zip(names, args)), **settings}
+        _check_kinds(cls, given)
         loss = super().__new__(cls)
         # A text, which keeps no tensor alive; nn.Module takes no attributes before its __init__.
-        loss.__dict__['_settings_given'] = _as_text({**dict(zip(names, args)), **settings})
+        loss.__dict__['_settings_given'] = _as_text(given)
         return loss
 
     def extra_repr(self) -> str:
@@ -106,6 +111,34 @@ def _refuse_tensors(cls: type, args: tuple, settings: dict) -> None:
                 f'learnt. Fix: {key}=float({key}); CLIPLoss, SigLIPLoss and SogCLRLoss(rho=...) '
                 'learn a temperature of their own'
             )
+
+
+#: What the annotations of settings take; others are not looked at.
+_KINDS = {float: (Real, Tensor), int: Integral, str: str, NoneType: NoneType}
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether a value is of the kind that an annotation says."""
+    if get_origin(kind) is UnionType:
+        return any(_fits(value, x) for x in get_args(kind))
+    if get_origin(kind) is tuple:
+        kinds = get_args(kind)
+        is_list = isinstance(value, (list, tuple)) and len(value) == len(kinds)
+        return is_list and all(map(_fits, value, kinds))
+    return isinstance(value, _KINDS.get(kind, object))
+
+
+def _check_kinds(cls: type, given: dict) -> None:
+    """Refuse settings of another kind than their annotation, and a wrong ``num_classes``."""
+    for name, setting in _signature_of(cls).parameters.items():
+        if name in given and not _fits(given[name], setting.annotation):
+            kind = inspect.formatannotation(setting.annotation)
+            raise UserTypeError(
+                f'{name} must be {kind}, got {given[name]!r:.80}. Fix: a value of that kind; '
+                f'help(mmrank.{cls.__name__}) says what it is'
+            )
+    if given.get('num_classes') is not None:
+        check_count('num_classes', given['num_classes'])
 
 
 #: Does not write out a list of a million class counts.

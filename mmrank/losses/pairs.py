@@ -85,7 +85,7 @@ def _intervals_of(pos: Tensor, pos_mask: Tensor, tau: float) -> _Intervals:
     return _Intervals(margin, thresholds, centre, covered, anchors, p, 1 - p + top, edges)
 
 
-def _moments(intervals: _Intervals, neg: Tensor, neg_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def moments(intervals: _Intervals, neg: Tensor, neg_mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """(L, N) intervals of the negatives, and (3, L, K) sums of 1, u and u^2 of each interval.
 
     Interval 0, which lies below all windows, takes what is left out.
@@ -122,7 +122,7 @@ def _moments(intervals: _Intervals, neg: Tensor, neg_mask: Tensor | None) -> tup
     return places, found
 
 
-def _totals(intervals: _Intervals, moments: Tensor) -> tuple[Tensor, Tensor]:
+def totals(intervals: _Intervals, moments: Tensor) -> tuple[Tensor, Tensor]:
     """(L, P) sums over the negatives and their slopes by the positives; any number at padding."""
     tau, _, _, covered, anchors, p, q, edges = intervals
     # Below the lowest threshold nothing counts, whatever is in there.
@@ -166,8 +166,8 @@ def _interval_sums(
     # matrix, of the gradient of every negative of its list.
     nan = torch.where(pos.isnan() & pos_mask, torch.nan, 0.0)
     intervals = _intervals_of(pos, pos_mask & ~pos.isnan(), surrogate.tau)
-    places, found = _moments(intervals, neg, neg_mask)
-    total, slope = _totals(intervals, found)
+    places, found = moments(intervals, neg, neg_mask)
+    total, slope = totals(intervals, found)
     return total + nan, slope + nan, (places, nan, *intervals)
 
 
@@ -326,3 +326,27 @@ def count_above(
 
     # Rounding may leave -1e-17 where the count is 0.
     return torch.where(pos_mask, count.clamp(min=0), 0), spread
+
+
+class _GivenGradient(Function):
+    @staticmethod
+    def forward(ctx, value, *scores_and_grads):
+        ctx.save_for_backward(*scores_and_grads)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable('A ranking loss whose gradient is a rule')
+    def backward(ctx, grad):
+        saved = ctx.saved_tensors
+        number = len(saved) // 2
+        found = []
+        for scores, own in zip(saved[:number], saved[number:]):
+            # Not in float64 where the gradient is not: that takes twice as much.
+            found.append((grad.to(own.dtype).unsqueeze(1) * own).to(scores.dtype))
+        return (None, *found, *[None] * number)
+
+
+def given_gradient(value: Tensor, *scores_and_grads: tuple[Tensor, Tensor]) -> Tensor:
+    """(L,) ``value``, whose gradient by each of the (L, N) scores is the tensor beside it."""
+    scores, grads = zip(*scores_and_grads)
+    return _GivenGradient.apply(value, *scores, *grads)

@@ -6,11 +6,12 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.autograd import can_sync, given_gradient, violated
+from mmrank.autograd import can_sync, violated
 from mmrank.errors import UserError
 from mmrank.tensors import clamp_infinite, column_blocks
 
 from .lists import RankedLists
+from .pairs import given_gradient
 from .pairs_smooth import Surrogate
 
 # Pairs of positives of one block, each a float64: on a device, and what a CPU's cache holds.

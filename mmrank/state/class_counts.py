@@ -107,18 +107,15 @@ class ClassPrior(SavedState):
         self.known = not self.from_counts
         if self.known:
             values = self._scaled(self._given(prior, size))
-        else:
-            values = self._unknown(prior, size)
-        self.set_constant('prior', values)
-
-    def _unknown(self, prior: str, size: int | None) -> Tensor:
-        if prior != 'counts':
+        elif prior != 'counts':
             raise ValueError(
                 f"prior={prior!r} is unknown; use 'counts', 'batch', a number or one per class"
             )
-        if size is None:
+        elif size is None:
             raise ValueError("prior='counts' requires num_classes")
-        return torch.full((size,), torch.nan, dtype=torch.float64, device='cpu')
+        else:
+            values = torch.full((size,), torch.nan, dtype=torch.float64, device='cpu')
+        self.set_constant('prior', values)
 
     def _given(self, prior: float | Sequence[float], size: int | None) -> Tensor:
         values = torch.as_tensor(prior, dtype=torch.float64, device='cpu').reshape(-1)

@@ -32,11 +32,9 @@ class SampleRanks(SampleState):
     u_positive: Tensor
     u_all: Tensor
 
-    def __init__(
-        self, num_samples: int, num_classes: int = 1, gamma: float = 0.9, load_state: bool = True
-    ) -> None:
+    def __init__(self, num_samples: int, num_classes: int = 1, gamma: float = 0.9) -> None:
         check_within('(0, 1]', gamma=gamma)
-        super().__init__(num_samples * num_classes, load_state)
+        super().__init__(num_samples * num_classes)
         self.num_samples = num_samples
         self.num_classes = num_classes
         self.gamma = gamma

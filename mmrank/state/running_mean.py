@@ -241,14 +241,13 @@ class CappedImbalance(RunningMean):
     The cap keeps the argument ``rho X`` of stable AP's h near 1 while X falls, until the paper's
     ``rho = n-/n+`` is reached: far above 1 h is flat. With X of the batch itself every step would
     have the same size; the EMA lets a batch with a larger risk count for more, but for at most
-    :attr:`LARGEST_STEP` times the mean, and the first for at most ``largest``.
+    :attr:`LARGEST_STEP` times the mean.
     """
 
     LARGEST_STEP = 10.0
 
-    def __init__(self, size: int = 1, momentum: float = 0.1, largest: float = math.inf) -> None:
+    def __init__(self, size: int = 1, momentum: float = 0.1) -> None:
         super().__init__(size, momentum)
-        self.largest = largest
 
     def rho(
         self,
@@ -270,8 +269,8 @@ class CappedImbalance(RunningMean):
 
     def bounded(self, batch_mean: Tensor, usable: Tensor, mean: Tensor, seen: Tensor) -> Tensor:
         # A mean of 0 (all ranked right so far) must be able to rise again.
-        largest = torch.where(mean > 0, self.LARGEST_STEP * mean, batch_mean)
-        return torch.minimum(batch_mean, torch.where(seen, largest, self.largest))
+        largest = torch.where(seen & (mean > 0), self.LARGEST_STEP * mean, batch_mean)
+        return torch.minimum(batch_mean, largest)
 
 
 class ScoreSpread(RunningMean):

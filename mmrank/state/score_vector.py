@@ -41,13 +41,6 @@ def interpolate_scores(
         )
     if mask is None:
         mask = torch.ones_like(scores, dtype=torch.bool)
-    if mask.shape != scores.shape:
-        raise ValueError(
-            f'mask must have shape {tuple(scores.shape)} as scores has, got {tuple(mask.shape)}'
-        )
-    check_count('length', length)
-    if not low < high:
-        raise ValueError(f'low must be < high, got low={low!r} and high={high!r}')
     if scores.dim() == 1:
         points = interpolate_scores(scores[None], length, low, high, mask[None])[0]
         return points.to(torch.promote_types(scores.dtype, torch.float32))

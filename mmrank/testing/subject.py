@@ -70,25 +70,6 @@ def _itself(function: Loss) -> Loss:
     return function
 
 
-def _made_of(loss: object) -> object:
-    """The class, function or module that a partial is of."""
-    return loss.func if isinstance(loss, functools.partial) else loss
-
-
-def _named(loss: object) -> type | Callable:
-    """The class or function whose name a loss has."""
-    made = _made_of(loss)
-    return made if inspect.isclass(made) or inspect.isroutine(made) else type(made)
-
-
-def _builder(loss: object) -> Callable[[], Loss]:
-    if inspect.isclass(_made_of(loss)):
-        return loss
-    if isinstance(loss, nn.Module):
-        return functools.partial(copy.deepcopy, loss)
-    return functools.partial(_itself, loss)
-
-
 def subject_of(loss: object, call: str | Call = 'scores', **known: object) -> Subject:
     """The subject of a loss.
 
@@ -104,5 +85,13 @@ def subject_of(loss: object, call: str | Call = 'scores', **known: object) -> Su
     """
     if not callable(loss):
         raise TypeError(f'loss must be a function, a module or a class, got {loss!r}')
-    known.setdefault('name', _named(loss).__name__)
-    return Subject(builder=_builder(loss), call=call_of(call), **known)
+    made = loss.func if isinstance(loss, functools.partial) else loss
+    has_name = inspect.isclass(made) or inspect.isroutine(made)
+    known.setdefault('name', (made if has_name else type(made)).__name__)
+    if inspect.isclass(made):
+        builder = loss
+    elif isinstance(loss, nn.Module):
+        builder = functools.partial(copy.deepcopy, loss)
+    else:
+        builder = functools.partial(_itself, loss)
+    return Subject(builder=builder, call=call_of(call), **known)

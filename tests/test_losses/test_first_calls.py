@@ -199,8 +199,8 @@ def test_class_indices_are_of_a_softmax(counts):
 OF_TARGETS = {
     'ap_loss': F.ap_loss,
     'dr_loss': F.dr_loss,
-    'rank_sort_loss': lambda *x, **mask: F.rank_sort_loss(*x, **mask).ranking,
-    'alrp_loss': lambda s, t, **mask: F.alrp_loss(s, t, s * 0, **mask).classification,
+    'rank_sort_loss': lambda *x, **mask: F.rank_sort_loss(*x, **mask)[0],
+    'alrp_loss': lambda s, t, **mask: F.alrp_loss(s, t, s * 0, **mask)[0],
 }
 
 

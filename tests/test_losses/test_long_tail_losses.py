@@ -130,6 +130,8 @@ def test_soap_repeated_samples_and_overflow():
     state.update(ids, nan.double(), one)
     table[:, 3] = torch.tensor([3.0, 4])
     assert torch.equal(state.table, table)
+    moving = state.step(ids, torch.ones(2, 3, 1, dtype=torch.double, requires_grad=True))
+    assert not moving.requires_grad  # a constant of the gradient
     # Padding that shares its index with a positive changes nothing.
     one[0] = False
     state.update(ids, torch.full((2, 3, 1), 8.0), one)

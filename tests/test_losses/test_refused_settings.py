@@ -4,7 +4,7 @@ import inspect
 import math
 
 import pytest
-from registered_losses import SETTINGS, build, loss_names
+from registered_losses import SETTINGS, loss_names
 
 from mmrank import losses
 from mmrank.errors import UserTypeError
@@ -34,6 +34,12 @@ VALUES = [
     ),
     ('ListwiseAPLoss', dict(num_bins=1), 'num_bins must be at least 2'),
     ('ListwiseAPLoss', dict(score_range=(1, 0)), 'score_range must be'),
+    ('ListwiseAPLoss', dict(score_range=0.5), r'score_range must be tuple.* got 0.5'),
+    ('StableAPLoss', dict(score_range=(1, 2, 3)), r'score_range must be .* got \(1, 2, 3\)'),
+    ('AsymmetricLoss', dict(num_classes=0), 'num_classes must be an int >= 1, got 0'),
+    ('ALRPLoss', dict(balance_period=0), 'balance_period must be an int >= 1, got 0'),
+    ('SOPRCLoss', dict(vector_length=0), 'vector_length must be an int >= 1, got 0'),
+    ('SOPRCLoss', dict(mode=1), 'mode must be str, got 1'),
     ('ClassBalancedCELoss', dict(num_classes=3, beta=1.0), 'beta must be in'),
     ('LDAMLoss', dict(num_classes=3, reweight_beta=1.0), 'reweight_beta must be in'),
     ('RecallAtKLoss', dict(ks=(1, 0)), r'ks must be .* got \(1, 0\). Fix'),
@@ -82,20 +88,18 @@ for name in ('StableAPLoss', 'SmoothAPLoss', 'LDAMLoss'):
     ]
 
 
-#: Options that go to a surrogate, which may call them tau.
-NAMES = {'margin': 'tau', 'tau1': 'tau', 'tau2': 'tau'}
-
-
 @pytest.mark.parametrize('name', loss_names())
 def test_a_number_out_of_range_is_named(name):
-    """NaN and -1, of every option that is a number."""
+    """NaN and -1, of every option that is a number, and what is none."""
     settings = SETTINGS.get(name, [{}])[0]
     cls = getattr(losses, name)
     for option, parameter in inspect.signature(cls).parameters.items():
-        if 'float' in str(parameter.annotation) and option != 'score_range':
-            for value in (math.nan, -math.inf if option == 'mean_mode' else -1.0):
-                with pytest.raises(ValueError, match=f'{option}|{NAMES.get(option, option)}'):
-                    build(name, {**settings, option: value})
+        if 'float' in str(parameter.annotation):
+            below = -math.inf if option == 'mean_mode' else -1.0
+            values = [math.nan, below] if option == 'prior' else [math.nan, below, {}]
+            for value in values:
+                with pytest.raises(ValueError, match=option):
+                    cls(**{**settings, option: value})
 
 
 @pytest.mark.parametrize(('name', 'settings', 'message'), VALUES)

@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreVector
+from mmrank.state import MeanPositiveScore, ScoreVector
 
 RANGE = (-5.0, 5.0)
 
@@ -85,16 +85,3 @@ def test_a_score_vector_forgets_an_outlier(broken):
     for _ in range(60):
         state.update(ordinary, mask)
     torch.testing.assert_close(state.vector, other.vector, atol=0.1, rtol=0)
-
-
-def test_an_imbalance_does_not_start_from_an_outlier():
-    state = CappedImbalance(1, largest=100.0)
-    has = torch.ones(1, dtype=torch.bool)
-    ratio = torch.full((1,), 1e3, dtype=torch.float64)
-    state.rho(torch.tensor([1e30]), ratio, has)
-    assert state.mean.item() == 100.0
-    free = CappedImbalance(1)
-    free.rho(torch.tensor([3.0]), ratio, has)
-    state = CappedImbalance(1, largest=100.0)
-    state.rho(torch.tensor([3.0]), ratio, has)
-    assert torch.equal(state.mean, free.mean)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from mmrank.checks import check_positive
 from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.base import RankingLoss
@@ -38,7 +39,7 @@ def _soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
     (u_i1/u_i2^2) grad g_i2``, in which u is a constant; where u is g it is the value's gradient.
     Source: SOAP (NeurIPS 2021), eq. 5 and 6.
     """
-    among, total = moving.detach()
+    among, total = moving
     # Padding divides by 1, not by 0: a NaN there would reach the gradient.
     total = torch.where(mask, total, 1)
     among = torch.where(mask, among, 0)
@@ -87,6 +88,7 @@ class SOAPLoss(RankingLoss):
         **kwargs,
     ) -> None:
         super().__init__(num_classes=num_classes, mode='per_class', **kwargs)
+        check_positive(margin=margin)
         self.num_samples = num_samples
         self.hinge = SquaredHinge(margin)
         self.ranks = SampleRanks(num_samples, num_classes, gamma)
@@ -113,7 +115,7 @@ class SOAPLoss(RankingLoss):
     def list_losses(self, lists: RankedLists) -> Tensor:
         """SOAP of the lists; their values are places in the state."""
         mask = lists.pos_mask
-        index = lists.required_values().detach().long()
+        index = lists.required_values().long()
         batch = _surrogate_ranks(lists, self.hinge)
         moving = self.ranks.step(index, batch)
         losses = _soap_of_ranks(batch, moving, mask)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.errors import UserError
+from mmrank.imports import required_package
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.options import ScopedLoss
 from mmrank.tensors import at_least_float32
@@ -56,14 +57,10 @@ class PMLLoss(ScopedLoss):
         self.proxy_classes = loss['num_classes'] if _has_proxies(self.loss) else None
         self.miner = None
         if miner is not None:
-            if loss['type'] == 'FastAPLoss':
-                raise ValueError(
-                    f'miner={miner!r} has no effect on FastAPLoss, which ranks all pairs; remove it'
-                )
-            if self.proxy_classes is not None:
+            if loss['type'] == 'FastAPLoss' or self.proxy_classes is not None:
                 raise UserError(
-                    f'miner={miner!r} chooses pairs of images, and {loss["type"]} compares images '
-                    'with its classes. Fix: remove the miner'
+                    f'miner={miner!r} chooses pairs of images, and {loss["type"]} takes all of '
+                    'them, or classes. Fix: remove the miner'
                 )
             self.miner = _build_part('miners', miner, 'miner')
 
@@ -251,8 +248,5 @@ def _triplet_losses() -> tuple[type, ...]:
 
 def _package(place: str):
     """The subpackage ``losses``, ``miners``, ``distances`` ... of pytorch-metric-learning."""
-    try:
-        import_module('pytorch_metric_learning')
+    with required_package('pytorch_metric_learning', 'mmrank.PMLLoss', _INSTALL):
         return import_module(f'pytorch_metric_learning.{place}')
-    except ImportError as error:
-        raise ImportError(f'mmrank.PMLLoss needs pytorch-metric-learning: {_INSTALL}') from error

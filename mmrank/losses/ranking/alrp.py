@@ -1,11 +1,9 @@
 """Average localisation-recall-precision (aLRP) loss."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive
+from mmrank.checks import check_count, check_positive
 from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.state import SelfBalance
 
@@ -15,15 +13,6 @@ from .error_driven import ErrorDrivenLoss, RankCounts, target_lists
 _EPS = 1e-5
 
 
-class ALRP(NamedTuple):
-    """The two parts of aLRP; their sum is the loss."""
-
-    #: Mean ``N_FP(i) / rank(i)``. Carries the whole gradient of the scores.
-    classification: Tensor
-    #: Mean ranking-weighted box error. Carries the gradient of the box errors.
-    localisation: Tensor
-
-
 def alrp_loss(
     logits: Tensor,
     targets: Tensor,
@@ -31,8 +20,8 @@ def alrp_loss(
     *,
     mask: Tensor | None = None,
     delta: float = 1.0,
-) -> ALRP:
-    """ALRP of each list.
+) -> tuple[Tensor, Tensor]:
+    """The two parts of aLRP of each list; their sum is the loss.
 
     ``mean_i (N_FP(i) + E_i + sum_{k != i} E_k H(s_k - s_i)) / rank(i)``. Source: Oksuz et al., A
     Ranking-based, Balanced Loss Function Unifying Classification and Localisation in Object
@@ -43,21 +32,22 @@ def alrp_loss(
     0.5``, or half the GIoU loss.
 
     Returns:
-        Both parts, scalars or (L,), at least float32; 0, still attached to the graph, for a list
-        without positives. The gradient of the scores is the paper's update for the error of both
-        parts together; the weights of the box errors are constants.
+        The mean ``N_FP(i) / rank(i)`` and the mean ranking-weighted box error, scalars or (L,), at
+        least float32; 0, still attached to the graph, for a list without positives. The first has
+        the gradient of the scores, the paper's update for the error of both parts together; the
+        second that of the box errors, whose weights are constants.
 
     Example:
         >>> alrp_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]),
         ...           torch.tensor([0.0, 0.4, 0.0]))
-        ALRP(classification=tensor(0.5000), localisation=tensor(0.2000))
+        (tensor(0.5000), tensor(0.2000))
     """
     check_positive(delta=delta)
-    parts = _alrp(target_lists(logits, targets, mask, box_errors), delta)
-    return ALRP(*(like_scores(x, logits) for x in parts))
+    scores, boxes = _alrp(target_lists(logits, targets, mask, box_errors), delta)
+    return like_scores(scores, logits), like_scores(boxes, logits)
 
 
-def _alrp(lists: RankedLists, delta: float) -> ALRP:
+def _alrp(lists: RankedLists, delta: float) -> tuple[Tensor, Tensor]:
     """Parts of aLRP; the values of the lists are the box errors."""
     mask = lists.pos_mask
     counts = RankCounts(lists, delta)
@@ -75,7 +65,7 @@ def _alrp(lists: RankedLists, delta: float) -> ALRP:
         share = torch.where(mask, share, 0)
     classification = counts.loss(error, counts.false_positives * inverse, _EPS)
     localisation = (share * box_errors).sum(1) / counts.total
-    return ALRP(classification, localisation)
+    return classification, localisation
 
 
 class ALRPLoss(ErrorDrivenLoss):
@@ -98,6 +88,7 @@ class ALRPLoss(ErrorDrivenLoss):
 
     def __init__(self, balance_period: int = 3665, **kwargs) -> None:
         super().__init__(delta=1.0, **kwargs)
+        check_count('balance_period', balance_period)
         self.balance = SelfBalance(period=balance_period)
 
     def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:

@@ -6,12 +6,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import given_gradient
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
+from mmrank.losses.pairs import given_gradient
 from mmrank.losses.pairs_fast import Places
-from mmrank.tensors import clamp_infinite, score_blocks
+from mmrank.tensors import block_width, clamp_infinite, column_blocks
 
 
 def blackbox_ap_loss(
@@ -78,7 +78,7 @@ def _blackbox_ap(lists: RankedLists, lam: float, margin: float) -> Tensor:
 
 def _raised(neg: Tensor, margin: float) -> Iterator[tuple[slice, Tensor]]:
     """Yield blocks of columns of (L, N) scores, and what they are in float64, half a margin up."""
-    for part in score_blocks(neg):
+    for part in column_blocks(neg.size(1), block_width(len(neg))):
         yield part, clamp_infinite(neg[:, part].double()) + margin / 2
 
 

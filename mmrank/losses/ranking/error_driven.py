@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from mmrank.autograd import given_gradient
 from mmrank.checks import check_positive
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists, all_positives, split_lists
-from mmrank.losses.pairs import count_above
+from mmrank.losses.pairs import count_above, given_gradient
 from mmrank.losses.pairs_graded import graded_pairs
 from mmrank.state import MeanPositiveScore
 from mmrank.tensors import check_tensors, shares

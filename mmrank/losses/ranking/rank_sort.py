@@ -1,16 +1,15 @@
 """Rank & Sort loss: positives above negatives, sorted by their quality."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import given_gradient
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.distributed import world_group
 from mmrank.losses.lists import RankedLists, like_scores
+from mmrank.losses.pairs import given_gradient
 from mmrank.state.gradient_balance import GradientBalance, total_of, with_scaled
 
 from .error_driven import ErrorDrivenLoss, RankCounts, positive_pairs, target_lists
@@ -19,19 +18,10 @@ from .error_driven import ErrorDrivenLoss, RankCounts, positive_pairs, target_li
 _TINY = torch.finfo(torch.float64).tiny
 
 
-class RankSort(NamedTuple):
-    """The two parts of Rank & Sort; their sum is the loss."""
-
-    ranking: Tensor  # mean ``N_FP(i) / rank(i)``
-    #: Mean excess of ``1 - quality`` above a positive over what is there when the positives are
-    #: sorted by quality.
-    sorting: Tensor
-
-
 def rank_sort_loss(
     logits: Tensor, targets: Tensor, *, mask: Tensor | None = None, delta: float = 0.5
-) -> RankSort:
-    """Rank & Sort of each list.
+) -> tuple[Tensor, Tensor]:
+    """The two parts of Rank & Sort of each list; their sum is the loss.
 
     Source: Oksuz et al., Rank & Sort Loss for Object Detection and Instance Segmentation, ICCV
     2021, eqs. 7 to 10, with the step H smoothed as there, so that a positive counts itself as
@@ -40,20 +30,21 @@ def rank_sort_loss(
     See :func:`ap_loss` for the lists and ``delta``. The target of a positive is its quality (IoU).
 
     Returns:
-        Both parts, scalars or (L,), at least float32; 0, still attached to the graph, for a list
-        without positives. Each carries the gradient of its own update and scales with the incoming
-        gradient.
+        The ranking part, mean ``N_FP(i) / rank(i)``, and the sorting part, the mean excess of ``1 -
+        quality`` above a positive over what is there when the positives are sorted by quality.
+        Scalars or (L,), at least float32; 0, still attached to the graph, for a list without
+        positives. Each has the gradient of its own update.
 
     Example:
         >>> rank_sort_loss(torch.tensor([2.0, 0.0, 1.0]), torch.tensor([0.6, 0.9, 0.0]))
-        RankSort(ranking=tensor(0.2000), sorting=tensor(0.1000))
+        (tensor(0.2000), tensor(0.1000))
     """
     check_positive(delta=delta)
-    parts = _rank_sort(target_lists(logits, targets, mask, targets), delta)
-    return RankSort(*(like_scores(x, logits) for x in parts))
+    ranking, sorting = _rank_sort(target_lists(logits, targets, mask, targets), delta)
+    return like_scores(ranking, logits), like_scores(sorting, logits)
 
 
-def _rank_sort(lists: RankedLists, delta: float) -> RankSort:
+def _rank_sort(lists: RankedLists, delta: float) -> tuple[Tensor, Tensor]:
     """Parts of Rank & Sort; the values of the lists are the qualities."""
     counts = RankCounts(lists, delta)
     rank = 0.5 + counts.positives + counts.false_positives
@@ -61,7 +52,7 @@ def _rank_sort(lists: RankedLists, delta: float) -> RankSort:
     errors, grad = _sorting(lists, lists.required_values().detach().double(), delta)
     total = counts.total
     sorting = given_gradient(errors.sum(1) / total, (lists.pos, grad / total.unsqueeze(1)))
-    return RankSort(ranking, sorting)
+    return ranking, sorting
 
 
 @torch.no_grad()

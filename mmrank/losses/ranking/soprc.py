@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import can_sync
-from mmrank.checks import check_not_negative, one_of
+from mmrank.checks import check_count, check_not_negative, check_positive, one_of
 from mmrank.distributed import all_reduce_sum, join
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss, idle_share
@@ -53,6 +53,7 @@ def soprc_loss(
         >>> soprc_loss(scores, torch.tensor([1, 1, 0, 0]), v, prior=0.5, tau1=0.1, tau2=0.001)
         tensor(0.3571)
     """
+    check_positive(tau1=tau1, tau2=tau2)
     lists = split_lists(scores, is_positive, mask)
     losses, _ = soprc_terms(lists, v, prior, OneSidedHuber(tau1), tau2, rank_gradient)
     return like_scores(losses, scores)
@@ -234,8 +235,10 @@ class SOPRCLoss(RankingLoss):
                 "num_classes=the number of classes of the data set, or mode='flatten'"
             )
         check_not_negative(lam1=lam1, lam2=lam2)
+        check_positive(tau1=tau1, tau2=tau2)
+        check_count('vector_length', vector_length)
         self.surrogate = OneSidedHuber(tau1)
-        self.tau2 = OneSidedSigmoid(tau2).tau
+        self.tau2 = tau2
         self.lam1 = lam1
         self.lam2 = lam2
         self.per_batch = semi_variance == 'batch'

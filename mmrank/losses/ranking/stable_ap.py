@@ -82,7 +82,7 @@ def practical_weight(x: Tensor, a: float = 0.1, t: float = 2.0) -> Tensor:
     return ((1 + a) / (x + a)) ** t
 
 
-def smoothed_rank(
+def _smoothed_rank(
     pos: Tensor, mean_pos: Tensor | float, surrogate: OneSidedHuber, bound: float
 ) -> Tensor:
     """Rank of a positive from the mean positive score mu: ``l(s_i - mu)/B``, clamped to [0, 1].
@@ -93,7 +93,7 @@ def smoothed_rank(
     return (surrogate(pos - mean_pos) / bound).clamp(0, 1)
 
 
-def mean_one(weight: Tensor) -> Tensor:
+def _mean_one(weight: Tensor) -> Tensor:
     """(L, P) weights over their mean, so that ``1/n+ sum_i w_i = 1`` in each list; 0 is padding.
 
     Theorem 1 needs it: step (b) of its proof applies Jensen's inequality to the mean ``sum_i w_i
@@ -126,10 +126,10 @@ def _weighted_risk(
     )
     with torch.no_grad():
         mu = torch.as_tensor(mean_pos, dtype=torch.float64, device=pos.device)
-        rank = smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate, bound)
+        rank = _smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate, bound)
         weight = torch.where(mask, practical_weight(rank, a, t), 0)
         if weights == 'normalised':
-            weight = mean_one(weight)
+            weight = _mean_one(weight)
         num_pos = mask.sum(1).double()
         num_neg = lists.num_negatives()
         ratio = num_neg / num_pos.clamp(min=1)

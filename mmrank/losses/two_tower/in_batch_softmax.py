@@ -45,8 +45,8 @@ def _in_batch_softmax_losses(
     tau: float = 1.0,
     *,
     refined: bool = False,
-    all_keys: Tensor | None = None,
-    all_cols: Tensor | None = None,
+    counts: Sequence[int] = (),
+    group=None,
 ) -> Tensor:
     """Loss of each pair, see :class:`InBatchSoftmaxLoss`; 0 for one without negatives.
 
@@ -56,13 +56,15 @@ def _in_batch_softmax_losses(
 
     ``left`` are (B, D) embeddings of the pairs, ``right`` (B + C, D): theirs, then the embeddings
     of C further candidates, Yang et al., Mixed Negative Sampling, WWW 2020. ``cols`` (B + C,) are
-    right entities with (B + C,) ``log_share`` log q. ``all_keys`` are (M, D') right rows of all
-    ranks, see :func:`_corrected_rows`, of (M,) ``all_cols``.
+    right entities with (B + C,) ``log_share`` log q. ``counts`` are those of each rank of
+    ``group``, which has one batch.
     """
     anchors, keys = _corrected_rows(left, right, log_share, tau)
-    if all_keys is None:
-        all_keys = keys
-        all_cols = cols
+    all_keys = keys
+    all_cols = cols
+    if group is not None:
+        all_keys = all_gather_rows(keys, counts, group)
+        all_cols = all_gather_rows(cols[:, None], counts, group)[:, 0]
     # The same tensor, if it can be: its entities are compared faster.
     ids = cols if len(cols) == len(left) else cols[: len(left)]
     positives = keys[: len(left)]
@@ -163,22 +165,14 @@ class InBatchSoftmaxLoss(ScopedLoss):
             right = right.to(dtype)
         pairs, counts = zip(*sizes)
         log_share = self._log_share(cols, sum(pairs), counts)
-        group = None
-        keys = None
-        ids = None
-        total = len(left)
-        if world is not None and self.scope == 'global':
-            group = world
-            total = sum(pairs)
-            _, keys = _corrected_rows(left, right, log_share, self.tau)
-            ids = all_gather_rows(cols[:, None], counts, group)[:, 0]
-            keys = all_gather_rows(keys, counts, group)
+        group = world if self.scope == 'global' else None
         losses = _in_batch_softmax_losses(
             *(left, right, cols, log_share, self.tau),
             refined=self.refined,
-            all_keys=keys,
-            all_cols=ids,
+            counts=counts,
+            group=group,
         )
+        total = len(left) if group is None else sum(pairs)
         return self.loss_weight * mean_over_ranks(losses, total, group)
 
     def _log_share(self, cols: Tensor, pairs: int, counts: Sequence[int]) -> Tensor | None:

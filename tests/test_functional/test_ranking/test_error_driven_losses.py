@@ -69,8 +69,8 @@ class TestAgainstLoops:
         leaf = logits.clone().requires_grad_()
         with summed_by(method):
             parts = alrp_loss(leaf, targets, errors, mask=kept)
-            (grad,) = torch.autograd.grad(parts.classification, leaf, retain_graph=True)
-            (box_grad,) = torch.autograd.grad(parts.localisation, errors)
+            (grad,) = torch.autograd.grad(parts[0], leaf, retain_graph=True)
+            (box_grad,) = torch.autograd.grad(parts[1], errors)
         assert (box_grad[targets <= 0] == 0).all()
         expected = alrp_loop(logits, targets, errors.detach()[targets > 0])
         check([*(p.detach() for p in parts), grad, box_grad[targets > 0]], expected)
