@@ -92,16 +92,18 @@ def _plain(value: object) -> object:
 
 
 def _near_name(message: str, built: object, registry: object) -> str:
-    """The name that is close to one that a class or a registry does not have; '' without one."""
+    """The name to take for one that a class or a registry does not have; '' if none is known."""
     names = {}
+    other = ''
     if found := re.search(r"unexpected keyword argument '(\w+)'", message):
-        names = {x: x for x in inspect.signature(built).parameters}
+        names = {x: x for x in inspect.signature(built).parameters if x not in ('args', 'kwargs')}
+        other = f'leave {found[1]} out, or one of {", ".join(names)}'
     elif found := re.search(r'([\w.]+) is not in the', message):
         root = registry._get_root_registry()
         for node in [root, *sorted(root.children.values(), key=lambda x: x.scope)]:
             names |= {x: f'{node.scope}.{x}'.removeprefix('mmengine.') for x in node.module_dict}
     near = get_close_matches(found[1].split('.')[-1], names, 1, 0.8) if found else []
-    return f'{names[near[0]]} in place of {found[1]}' if near else ''
+    return f'{names[near[0]]} in place of {found[1]}' if near else other
 
 
 def _unquoted(config: object) -> str:

@@ -96,9 +96,9 @@ def _check_levels(labels: Tensor) -> None:
             raise UserError(
                 f'level {number} of the labels does not refine level {number - 1}: one class of it '
                 'is in two classes of the level before',
-                'levels from coarse to fine; where classes are numbered inside their parent, '
                 f'labels[:, {number}] = labels[:, : {number + 1}].unique(dim=0, '
-                'return_inverse=True)[1], of queries and gallery together',
+                'return_inverse=True)[1], of queries and gallery together, where classes are '
+                'numbered inside their parent; levels go from coarse to fine',
             )
 
 
