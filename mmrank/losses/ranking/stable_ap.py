@@ -77,7 +77,7 @@ def stable_ap_loss(
     return like_scores(torch.where(lists.has_positive, loss, 0), scores)
 
 
-def practical_weight(x: Tensor, a: float = 0.1, t: float = 2.0) -> Tensor:
+def _practical_weight(x: Tensor, a: float = 0.1, t: float = 2.0) -> Tensor:
     """``((1 + a)/(x + a))^t`` of smoothed ranks x in [0, 1]: stable AP (2025), eq. 4."""
     return ((1 + a) / (x + a)) ** t
 
@@ -127,7 +127,7 @@ def _weighted_risk(
     with torch.no_grad():
         mu = torch.as_tensor(mean_pos, dtype=torch.float64, device=pos.device)
         rank = _smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate, bound)
-        weight = torch.where(mask, practical_weight(rank, a, t), 0)
+        weight = torch.where(mask, _practical_weight(rank, a, t), 0)
         if weights == 'normalised':
             weight = _mean_one(weight)
         num_pos = mask.sum(1).double()

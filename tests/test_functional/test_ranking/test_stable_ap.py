@@ -10,8 +10,8 @@ from mmrank.functional import OneSidedHuber, average_precision, stable_ap_loss
 from mmrank.functional.metrics.average_precision import count_at_or_above
 from mmrank.losses.ranking.stable_ap import (
     _mean_one,
+    _practical_weight,
     _smoothed_rank,
-    practical_weight,
     stable_ap_outer,
 )
 from theory.stable_ap import theorem1_weight
@@ -88,7 +88,7 @@ def test_weight_passes_no_gradient_and_positives_are_pushed_up():
     assert (grad <= 0).all()
     # The same with the weights put in as constants, by autograd throughout.
     rank = _smoothed_rank(pos.detach(), mu.detach(), OneSidedHuber(0.7), 15.0)
-    weight = _mean_one(practical_weight(rank, 0.1, 2.0)[None])
+    weight = _mean_one(_practical_weight(rank, 0.1, 2.0)[None])
     means = surrogate_mean(pos, neg, SETTING['tau'])
     rho = 40 / 6
     x = rho * (weight[0] * means).mean()
