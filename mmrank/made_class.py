@@ -52,9 +52,9 @@ def _empty(*made_from) -> object:
 def host_class(field: str, named: str | type, example: str) -> type:
     """Class that a config names as the host in ``field``; a KeyError if not registered."""
     host = model_type(named)
-    if host is None:
+    if not isinstance(host, type):
         raise KeyError(
-            f'{field}={named!r} is not registered; write it with its scope, as in {example!r}, '
-            'and install that package'
+            f'{field}={named!r} is not registered as a class; write it with its scope, as in '
+            f'{example!r}, and install that package'
         )
     return host

@@ -66,9 +66,12 @@ def check_tensors(**values: object) -> None:
     for name, value in values.items():
         if value is None or isinstance(value, Tensor):
             continue
+        first = next(iter(value), '') if hasattr(value, '__iter__') else value
         fix = f'torch.as_tensor({name})'
-        if isinstance(next(iter(value), '') if hasattr(value, '__iter__') else value, str):
+        if isinstance(first, str):
             fix = f'number the classes: torch.tensor([classes.index(x) for x in {name}])'
+        elif isinstance(first, Tensor) and first.dim():
+            fix = f'torch.stack({name}, 1) of levels; of (labels, IoUs) labels, and quality=IoUs'
         raise UserTypeError(f'{name} must be a tensor, got {type(value).__name__}. Fix: {fix}')
 
 
@@ -80,6 +83,16 @@ def check_floats(**values: Tensor | None) -> None:
             raise TypeError(
                 f'{name} must be of a float dtype, got {value.dtype}; call {name}.float()'
             )
+
+
+def refuse_swapped(name: str, scores: object, labels: object) -> None:
+    """Raise TypeError for integers before floats: scikit-learn takes the labels first."""
+    are_floats = [x.is_floating_point() for x in (scores, labels) if isinstance(x, Tensor)]
+    if are_floats == [False, True]:
+        raise UserTypeError(
+            f'{name} must be of a float dtype, and are integers with floats as labels. Fix: '
+            f'{name} first, then labels'
+        )
 
 
 def refuse_nan(name: str, values: Tensor, fix: str) -> None:

@@ -159,6 +159,7 @@ class SentenceRetrievalLoss(_SentenceLoss):
 
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         """Loss of the queries against the documents of this rank."""
+        as_embedded = embeddings[0]
         if self.normalize:
             embeddings = [unit_rows(x) for x in embeddings]
         queries, *documents = embeddings
@@ -175,7 +176,6 @@ class SentenceRetrievalLoss(_SentenceLoss):
         own = rows if labels is None else self._classes(labels).to(rows)
         known = torch.cat([own, own.new_full((sum(map(len, documents[1:])),), -1)])
         gallery = torch.cat(documents or [queries])
-        local = queries
         if group is not None:
             queries = all_gather_rows(queries.to(dtype), counts, group)
             own = all_gather_rows(own[:, None], counts, group)[:, 0]
@@ -183,7 +183,7 @@ class SentenceRetrievalLoss(_SentenceLoss):
         if not documents:
             is_itself[rows, rows - offset] = True
         return self.loss.embedding_loss(
-            EmbeddingBatch(queries, own, gallery.to(dtype), known, is_itself, local)
+            EmbeddingBatch(queries, own, gallery.to(dtype), known, is_itself, as_embedded)
         )
 
     @staticmethod

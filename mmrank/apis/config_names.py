@@ -29,7 +29,7 @@ def check_file_names(cfg: Config, path: str) -> None:
         if name in known or not close or any(value == x for x in _parts(cfg.get(close[0]))):
             continue
         raise UserError(
-            f'{path}: no one reads {name!r}, which is nearly {close[0]!r}.\n  Fix: {close[0]}, or '
+            f'{path}: nothing reads {name!r}, which is nearly {close[0]!r}.\n  Fix: {close[0]}, or '
             'another name if it is a variable of your own'
         )
 

@@ -50,10 +50,9 @@ def train_or_test_parser(doc: str | None = None, **options) -> argparse.Argument
         doc,
         work_dir=(
             None,
-            "folder of what is written (default: the config's work_dir, else work_dirs/<name of "
-            'the config>)',
+            "folder to write to (default: the config's work_dir, else work_dirs/<its name>)",
         ),
-        no_check=(False, 'skip the check of COCO files and retrieval data sets before the start'),
+        no_check=(False, 'start without the check of the data'),
         **options,
     )
     parser.add_argument('config', help='config file')
@@ -61,7 +60,7 @@ def train_or_test_parser(doc: str | None = None, **options) -> argparse.Argument
         '--launcher',
         choices=['none', 'pytorch', 'slurm', 'mpi'],
         default='none',
-        help='how several processes are started; dist_*.sh and slurm_*.sh of tools/ set it',
+        help='what starts several processes; dist_*.sh and slurm_*.sh of tools/ set it',
     )
     add_config_option(parser)
     add_checkpoint_options(parser)
@@ -88,8 +87,8 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         nargs='+',
         action=_Options,
         metavar='KEY=VALUE',
-        help='change settings of the config: model.bbox_head.loss_cls.tau=0.5 '
-        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and without spaces',
+        help='change settings of the config, such as optim_wrapper.optimizer.lr=0.01; a list as '
+        'key="[a,b]", without spaces',
     )
 
 
@@ -101,9 +100,8 @@ def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
         action='extend',
         default=[],
         metavar='PATTERN',
-        help='keys in which a checkpoint that is tested or resumed from may '
-        "differ from the config, with * and ?: 'bbox_head.*' optimizer "
-        '(default: none; the differing keys are shown)',
+        help='keys of the checkpoint that may differ from the config, with * and ?: '
+        "'bbox_head.*' (default: none)",
     )
     add_trust_option(parser)
 
@@ -119,8 +117,7 @@ def add_trust_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--trust-checkpoint',
         action='store_true',
-        help='load checkpoints that hold more than data; such a file can run '
-        'any code, so trust the person who made it (default: refuse them)',
+        help='load checkpoints that hold more than data: such a file can run any code',
     )
 
 
@@ -146,7 +143,7 @@ def read_config(path: str) -> Config:
     if not Path(path).is_file():
         raise UserError(
             f'config file {path!r} does not exist.\n  Fix: pass its path relative to '
-            f'{os.getcwd()}, or start it by name with: mim train mmrank {Path(path).name}'
+            f'{os.getcwd()}; the configs of mmrank are in {config_folder()}'
         )
     with open(path, 'rb') as file:
         is_checkpoint = file.read(4).startswith(_CHECKPOINTS)
@@ -184,7 +181,7 @@ def check_packages(cfg: Config) -> None:
     scope = cfg.get('default_scope') or 'mmengine'
     if not {scope} & {'mmengine', *PACKAGES, *MODELS.children}:
         raise UserError(
-            f'default_scope={scope!r} is no registry.\n  Fix: one of mmdet, mmpretrain, mmengine'
+            f'default_scope={scope!r} is not a registry.\n  Fix: one of mmdet, mmpretrain, mmengine'
         )
     scopes.add(scope)
     for name in sorted(scopes & set(PACKAGES)):
@@ -303,7 +300,7 @@ def _set_slurm_variables() -> None:
     lacking = {*names.values(), 'SLURM_NODELIST'} - {*os.environ}
     if lacking:
         raise UserError(
-            f'--launcher slurm: {min(lacking)} is not set, so this is no task of srun.\n  Fix: '
+            f'--launcher slurm: {min(lacking)} is not set, so srun did not start this.\n  Fix: '
             'start with tools/slurm_train.sh or slurm_test.sh, or here with tools/dist_train.sh'
         )
     for name, theirs in names.items():
@@ -325,8 +322,8 @@ def _check_dump(cfg: Config) -> None:
         source = path.read_text('utf-8')
         if '_base_' in source or 'read_base' in source:
             raise UserError(
-                f'--work-dir {cfg.work_dir} holds the config, which would be overwritten by what '
-                'it and its bases add up to.\n  Fix: another --work-dir'
+                f'--work-dir {cfg.work_dir} is the folder of the config, and mmengine would '
+                'overwrite it.\n  Fix: another --work-dir'
             )
 
 
@@ -354,7 +351,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     if isinstance(name, str) and name and OPTIMIZERS.get(name) is None:
         close = get_close_matches(name, OPTIMIZERS.module_dict, 1) or ['SGD']
         raise UserError(
-            f'optim_wrapper.optimizer.type={name!r} is no registered optimizer.\n  Fix: '
+            f'optim_wrapper.optimizer.type={name!r} is not a registered optimizer.\n  Fix: '
             f"'{close[0]}', or import yours by custom_imports"
         )
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))

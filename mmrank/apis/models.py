@@ -24,8 +24,8 @@ def read_weights(path: str, trust: bool = False) -> dict:
     state = model_state(checkpoint) if isinstance(checkpoint, dict) else None
     if not state or not isinstance(state, dict):
         raise CheckpointError(
-            f'{path} is no checkpoint: it holds no state of a model.\n  Fix: pass the .pth file of '
-            'a training'
+            f'{path} is not a checkpoint: it has no weights of a model.\n  Fix: pass the .pth file '
+            'of a training'
         )
     return checkpoint
 

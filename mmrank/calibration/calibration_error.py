@@ -42,7 +42,7 @@ def reliability_bins(scores: Tensor, targets: Tensor, num_bins: int = 25) -> Rel
     check_at_least(1, num_bins=num_bins)
     fix = 'probabilities, for example scores.sigmoid()'
     scores = shares('scores', scores.detach().double(), fix)
-    targets = shares('targets', targets.detach().double(), fix)
+    targets = shares('targets', targets.detach().double(), '0 and 1, or IoUs')
     # In float64, as the scores: 0.7 in float32 is another edge.
     edges = torch.arange(num_bins + 1, dtype=torch.float64, device=scores.device).div(num_bins)
     place = (torch.searchsorted(edges, scores.contiguous()) - 1).clamp_(min=0)

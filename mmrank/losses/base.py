@@ -205,7 +205,7 @@ class RankingLoss(HeadLoss):
     """Base of losses that rank all scores of a batch against each other.
 
     Heads that call a loss once per feature level must gather first (see
-    :func:`mmrank.models.dense_heads.ListwiseHead`). Subclasses implement :meth:`list_losses`, or
+    :func:`mmrank.models.ListwiseHead`). Subclasses implement :meth:`list_losses`, or
     :meth:`part_losses`.
 
     The value says little, and a batch without positives counts 0: watch ``risk`` in
@@ -365,6 +365,15 @@ def warn_of_first_batch(loss: torch.nn.Module, scores: Tensor, target: Tensor) -
     if scores.size(1) > 1 and target.dim() == 1 and is_unit and not is_sharp:
         text = f'has length 1. Fix: mmrank.EmbeddingLoss({name}())(embeddings, classes)'
         warnings.warn(f'each row of cls_score, {scores.size(1)} classes, {text}', stacklevel=5)
+    elif target.dim() == 1 and _counts_from_one(target, scores.size(1)):
+        text = f'{scores.size(1)} is the background. Fix: classes from 0, target - 1'
+        warnings.warn(f'target has each class from 1 on and none is 0; {text}', stacklevel=5)
     elif loss.takes_logits and ((scores >= 0) & (scores <= 1)).all() and not is_sharp:
         text = 'all scores are in [0, 1]. Fix: scores before the sigmoid or softmax'
         warnings.warn(f'{name} takes logits, and {text}', stacklevel=5)
+
+
+def _counts_from_one(target: Tensor, classes: int) -> bool:
+    """Whether (n,) labels are all of 1 to C, where 0 to C - 1 are classes."""
+    found = target.unique()
+    return classes > 1 and len(found) == classes and bool(found[0] == 1)

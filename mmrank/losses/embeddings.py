@@ -14,7 +14,7 @@ from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.options import NamedSettings
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.unit_rows import unit_rows
-from mmrank.tensors import at_least_float32, check_floats, check_tensors, refuse_nan
+from mmrank.tensors import at_least_float32, check_floats, check_tensors, refuse_nan, refuse_swapped
 
 #: Batches without a positive before the warning.
 _WATCHED = 10
@@ -229,6 +229,7 @@ class EmbeddingLoss(NamedSettings):
                 'ref_embeddings and ref_labels must be given together. Fix: the class of each row '
                 'of the gallery as ref_labels'
             )
+        refuse_swapped('embeddings', embeddings, labels)
         _check_embeddings(embeddings=embeddings, ref_embeddings=ref_embeddings)
         check_tensors(labels=labels, ref_labels=ref_labels)
         searches_itself = ref_embeddings is embeddings

@@ -50,7 +50,7 @@ class BoxHeadHooks(nn.Module):
     A stock head then passes C instead of C + 1 score channels to the loss, so
     ``loss_cls=dict(type='mmrank.StableAPLoss')`` in a stock config is enough. One thing a stock
     head cannot do: it skips the loss on a rank without a single proposal, for which the others
-    would wait; :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it.
+    would wait; :func:`mmrank.models.ListwiseBBoxHead` calls it.
     """
 
     num_columns: int | None

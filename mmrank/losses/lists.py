@@ -22,6 +22,7 @@ from mmrank.tensors import (
     check_floats,
     check_tensors,
     refuse_nan,
+    refuse_swapped,
     shares,
     zeros_and_ones,
 )
@@ -86,6 +87,7 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
     UserError where 1 might mean the positives or the background, or floats are class indices.
     """
     check_tensors(cls_score=cls_score, target=target)
+    refuse_swapped('cls_score', cls_score, target)
     shapes = (
         f'target of shape {tuple(target.shape)} for cls_score of shape {tuple(cls_score.shape)}'
     )
@@ -115,7 +117,8 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
 #: What to do about labels of another meaning.
 _FIX = (
     'target > 0 if each number above 0 is a positive; weight=(target != ignored) to leave out what '
-    'is unknown; ndcg_loss or hap_loss of mmrank.functional for grades'
+    'is unknown; ndcg_loss or hap_loss of mmrank.functional for grades; loss(scores, labels) in '
+    'that order'
 )
 
 
@@ -224,7 +227,7 @@ def labelled_entries(
     is_negative = ~is_positive
     if weight is None:
         return is_positive, is_negative
-    fix = 'weight > 0 to leave rows out: a rank has no weight. A loss of single rows has'
+    fix = 'weight=weight > 0 leaves rows out: a rank has no weight; sample_idx=, quality= by name'
     # Some heads weigh their rows; in a ranking these count or not.
     counted = weight > 0 if soft else zeros_and_ones('weight', weight, fix)
     counted = counted.unsqueeze(1) if counted.dim() == 1 else counted

@@ -42,6 +42,7 @@ _SYNONYMS = {
     'temp': 'tau',
     'n_classes': 'num_classes',
     'cls_num_list': 'class_counts',
+    'data_len': 'num_samples',
 }
 
 

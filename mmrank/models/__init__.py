@@ -4,20 +4,22 @@ from mmrank.calibration.calibration_file import Calibration, affine_logit_map, r
 from mmrank.imports import missing_name, register_optional
 from mmrank.registry import MODELS, TASK_UTILS
 
-from .backbones import DeepFeatureMixup, SmallConvNet, TIMMStages
+from .backbones.feature_mixup import DeepFeatureMixup
+from .backbones.small_conv_net import SmallConvNet
+from .backbones.timm_stages import TIMMStages
 from .calibrated_model import CalibratedModel
-from .dense_heads import ListwiseHead
-from .heads import (
-    ImageTextContrastHead,
-    ImageTextInBatchHead,
-    InBatchRetrievalHead,
-    OneVsRestHead,
-    RetrievalHead,
-)
-from .multimodal import HuggingFaceTextEncoder, ImageTextDualEncoder, TextTransformer
-from .roi_heads import FederatedRoIHead, ListwiseBBoxHead
-from .selfsup import TwoViewPreprocessor
-from .two_tower import EmbeddingTower, SparseLinearTower, TwoTower
+from .dense_heads.listwise_head import ListwiseHead
+from .heads.image_text_heads import ImageTextContrastHead, ImageTextInBatchHead
+from .heads.in_batch_retrieval_head import InBatchRetrievalHead
+from .heads.one_vs_rest_head import OneVsRestHead
+from .heads.retrieval_head import RetrievalHead
+from .multimodal.image_text_dual_encoder import ImageTextDualEncoder
+from .multimodal.text_encoders import HuggingFaceTextEncoder, TextTransformer
+from .roi_heads.federated_roi_head import FederatedRoIHead
+from .roi_heads.listwise_bbox_head import ListwiseBBoxHead
+from .selfsup.two_view_preprocessor import TwoViewPreprocessor
+from .two_tower.towers import EmbeddingTower, SparseLinearTower
+from .two_tower.two_tower import TwoTower
 
 __all__ = [
     'CalibratedModel',

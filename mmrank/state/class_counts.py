@@ -24,6 +24,8 @@ def _checked_counts(counts: Sequence[int] | Mapping[int, int] | Tensor, size: in
         if unknown:
             raise UserError(f'class_counts has {unknown[0]!r}, which is no class index. {fix}')
         counts = [counts.get(i, 0) for i in range(size)]
+    if isinstance(counts, str):
+        raise UserError(f'class_counts={counts!r:.80} is text. {fix}')
     counts = torch.as_tensor(counts, dtype=torch.float64, device='cpu')
     if counts.shape != (size,) or not ((counts >= 0).all() and counts.any()):
         raise UserError(

@@ -3,33 +3,15 @@
 import time
 
 import pytest
-import torch
 
 import timing
-
-
-def test_functions_take_turns_with_the_threads_of_torch(monkeypatch):
-    monkeypatch.setattr(timing, 'TURN', 0.002)
-    calls, threads = [], torch.get_num_threads()
-
-    def step(name, seconds):
-        assert torch.get_num_threads() == threads
-        calls.append(name)
-        time.sleep(seconds)
-
-    steps = {'short': (step, ('a', 0.004)), 'long': (step, ('b', 0.016))}
-    found = timing.in_turn(steps, 3)
-    # A warm-up of each, then three turns.
-    assert calls == ['a', 'b'] * 4
-    assert found['short'] == (pytest.approx(0.004, abs=0.003), 1)
-    assert found['long'][1] > 2
 
 
 def test_ratios_are_those_of_one_turn(monkeypatch):
     times = {'a': [1.0, 10.0, 2.0], 'b': [3.0, 20.0, 5.0]}
     times = {name: timing.Times(own, own) for name, own in times.items()}
     monkeypatch.setattr(timing, 'both_times_in_turn', lambda *args: times)
-    found = timing.in_turn({}, 3)
+    found = timing.cpu_in_turn({}, 3)
     assert found == {'a': (2.0, 1.0), 'b': (5.0, pytest.approx(2.5))}
 
 

@@ -235,7 +235,7 @@ def test_arrays_that_would_fill_the_memory(tmp_path):
     data[place + 24 : place + 28] = struct.pack('<I', 2 * 10**9)
     path.write_bytes(data)
     with pytest.raises(UserError, match=r'train\.npz .* more than 1,'):
-        cifar.read_arrays(path, names)
+        cifar._read_arrays(path, names)
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(UserError, match=r'train\.npz cannot be read'):
-        cifar.read_arrays(path, names)
+        cifar._read_arrays(path, names)

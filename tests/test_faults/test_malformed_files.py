@@ -56,7 +56,7 @@ def check_list(read):
 def read_arrays(path):
     from mmrank.datasets.long_tail import cifar_images
 
-    cifar_images.read_arrays(path, CIFAR10_NAMES)
+    cifar_images._read_arrays(path, CIFAR10_NAMES)
 
 
 def read_labels(path):

@@ -2,12 +2,14 @@
 
 import re
 import sys
+import warnings
 from pathlib import Path
 from unittest import mock
 
 import adapter_models
 import pytest
 import torch
+from labelled import Labels
 from mistake_files import ROOT, write_files
 from small_heads import build_head
 from small_models import two_tower
@@ -107,7 +109,7 @@ def names():
     """What the calls of the table use."""
     import mmrank
     from mmrank import adapters, functional, losses
-    from mmrank.registry import MODELS
+    from mmrank.registry import DATA_SAMPLERS, METRICS, MODELS
     from mmrank.testing import check_loss
 
     g = torch.Generator().manual_seed(0)
@@ -129,6 +131,15 @@ def names():
         config = dict(type='mmrank.OneVsRestHead', num_classes=3, in_channels=4)
         return MODELS.build(dict(config, loss=loss))
 
+    def sampler(kind, labels, **settings):
+        data = Labels(labels, 'abc')
+        return DATA_SAMPLERS.build(dict(type=f'mmrank.{kind}', dataset=data, **settings))
+
+    def metric(labels):
+        found = METRICS.build(dict(type='mmrank.RetrievalMetric'))
+        found.process({}, [dict(feature=x, gt_label=y) for x, y in zip(rows, labels)])
+        return found.compute_metrics(found.results)
+
     def in_a_group(call):
         with (
             mock.patch('mmrank.losses.base.world_group', object),
@@ -148,6 +159,8 @@ def names():
         'leaf': torch.zeros((), requires_grad=True),
         'detector': lambda kind='RetinaNet': adapter_models.build(kind),
         'in_a_group': in_a_group,
+        'sampler': sampler,
+        'metric': metric,
         'dense': build_head,
         'two_tower': two_tower,
         'checkpoint': checkpoint,
@@ -157,8 +170,10 @@ def names():
 def refusal(call):
     """What a call says; nothing of it is kept."""
     try:
-        eval(call, names())
-    except (ValueError, TypeError, RuntimeError, KeyError, ImportError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter('error', UserWarning)
+            eval(call, names())
+    except (UserWarning, ValueError, TypeError, RuntimeError, KeyError, ImportError) as error:
         return str(error)
     return pytest.fail(f'{call} is not refused')
 

@@ -29,6 +29,8 @@ OF_ROWS = {
     'ClassBalancedCELoss': dict(COUNTED, use_sigmoid=True),
     'BalancedSoftmaxLoss': COUNTED,
 }
+UNIT = normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)))
+CLASSES = torch.arange(12) % 4
 
 
 def rows(seed=0):
@@ -110,6 +112,18 @@ def test_the_fix_of_a_setting_works(name, settings, fix):
             r'Fix: loss.set_pairs\(rows, cols, shape\)',
         ),
         (lambda: losses.LDAMLoss(**COUNTED)(rows()[0], rows()[1] + 1), 'is for use_sigmoid=True'),
+        (lambda: losses.LDAMLoss(3, class_counts='5,3,1'), 'is text. Fix: .3,. numbers'),
+        (lambda: losses.AUCLoss()(CLASSES % 2, UNIT[:, 0]), 'Fix: cls_score first'),
+        (lambda: F.auroc(CLASSES % 2, UNIT[:, 0]), 'Fix: scores first'),
+        (lambda: F.retrieval_metrics(CLASSES, UNIT), 'Fix: queries first'),
+        (lambda: losses.EmbeddingLoss(losses.APLoss())(CLASSES, UNIT), 'Fix: embeddings first'),
+        (lambda: F.level_metrics(UNIT, CLASSES), r'Fix: labels\[:, None\]'),
+        (lambda: losses.HAPLoss()(UNIT, [CLASSES, CLASSES]), r'Fix: torch.stack\(target, 1\)'),
+        (lambda: losses.APLoss()(*rows(), torch.arange(8)), 'sample_idx=, quality= by name'),
+        (lambda: losses.SOAPLoss(data_len=8), 'Fix: num_samples=8'),
+        (lambda: losses.CLIPLoss()(UNIT, UNIT, 100.0), 'OpenCLIPLoss of mmrank.adapters'),
+        (lambda: losses.InfoNCELoss()(UNIT, CLASSES), r'Fix: loss\(view1, view2\)'),
+        (lambda: losses.RecallAtKLoss(5), r'Fix: ks=\(1, 2, 4, 8, 16\)'),
         (
             lambda: losses.LDAMLoss(3, class_counts=Counter(a=2)),
             "class_counts has 'a', which is no class index",
@@ -137,10 +151,6 @@ def test_maps_and_qualities_of_all_rows():
     assert torch.equal(losses.GradedAPLoss()(scores, labels, quality=quality), expected)
 
 
-UNIT = normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)))
-CLASSES = torch.arange(12) % 4
-
-
 @pytest.mark.parametrize(
     ('loss', 'batch', 'message'),
     [
@@ -150,6 +160,7 @@ CLASSES = torch.arange(12) % 4
         (losses.APLoss(), (UNIT.softmax(1), CLASSES), 'takes logits'),
         (losses.AsymmetricLoss(8), (UNIT.sigmoid(), CLASSES), 'takes logits'),
         (losses.InfoNCELoss(), (UNIT, UNIT, CLASSES * 0), 'sample_idx=0'),
+        (losses.DRLoss(), (2 * UNIT[:, :4], CLASSES + 1), 'none is 0; 4 is the background'),
     ],
 )
 def test_the_first_batch_is_looked_at_once(loss, batch, message):

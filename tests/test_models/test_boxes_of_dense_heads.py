@@ -11,7 +11,7 @@ from mmengine.structures import InstanceData
 from small_heads import GIOU, HEADS, STRIDES, build_head, make_inputs
 
 from mmrank.losses.ranking.rank_sort import box_balance
-from mmrank.models.dense_heads import BoxCollector
+from mmrank.models.dense_heads.box_collector import BoxCollector
 from mmrank.registry import MODELS
 
 NAMES = ['RetinaHead', 'ATSSHead', 'FCOSHead', 'GFLHead']

@@ -16,7 +16,7 @@ from query_heads import QUERY_HEADS, build_query_head, query_inputs
 from small_heads import CLASSES, FOCAL, HEADS, STABLE_AP, watch
 from small_rcnn import federated_detector, make_batch
 
-from mmrank.models.dense_heads import LevelCollector
+from mmrank.models.dense_heads.level_collector import LevelCollector
 
 NAMES = sorted(name for name in {**HEADS, **MORE_HEADS} if not name.endswith('RPNHead'))
 # The second image is annotated for nothing but its objects.

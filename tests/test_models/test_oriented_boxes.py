@@ -9,7 +9,7 @@ pytest.importorskip('mmdet')
 from torch import nn
 
 from mmrank.mmcv_ops import compiled_extension
-from mmrank.models.dense_heads import BoxCollector
+from mmrank.models.dense_heads.box_collector import BoxCollector
 
 
 class _NoLoss(nn.Module):

@@ -1,12 +1,9 @@
-"""Two-tower models: towers, losses, evaluation, and whole runs."""
+"""Two-tower models: towers, losses, evaluation; test_in_batch_configs.py has whole runs."""
 
-import numpy as np
 import pytest
 import torch
 from in_batch_enumeration import in_batch_loss
-from mmengine.runner import Runner
 from small_models import two_tower
-from tower_runs import tower_config
 
 from mmrank.datasets import InteractionDataset
 from mmrank.registry import MODELS
@@ -14,23 +11,13 @@ from mmrank.registry import MODELS
 XMC = '0,2 0:1.5 3:2\n2 5:-1\n1,0 1:1 3:1\n'
 
 
-@pytest.fixture
-def files(tmp_path):
-    """Training and held-out pairs of two groups of users and items."""
-    rng = np.random.default_rng(0)
-    pairs = [(i, j) for i in range(24) for j in range(12) if (i + j) % 2 == 0]
-    held_out = rng.random(len(pairs)) < 0.2
-    for name, keep in (('train', ~held_out), ('test', held_out)):
-        lines = [f'{i},{j}' for (i, j), x in zip(pairs, keep) if x]
-        (tmp_path / f'{name}.csv').write_text('\n'.join(lines) + '\n')
-    return tmp_path
-
-
 @pytest.mark.parametrize('pointwise', ['square', 'logistic'])
 @pytest.mark.parametrize('mode', ['unbiased', 'in_batch', 'sogram'])
-def test_distinct_entities_give_the_loss_of_the_pairs(files, mode, pointwise):
+def test_distinct_entities_give_the_loss_of_the_pairs(tmp_path, mode, pointwise):
+    pairs = [f'{i},{j}\n' for i in range(24) for j in range(i % 2, 12, 2)]
+    (tmp_path / 'train.csv').write_text(''.join(pairs))
     sampling = 'sogram' if mode == 'sogram' else 'in_batch'
-    dataset = InteractionDataset(files / 'train.csv', sampling)
+    dataset = InteractionDataset(tmp_path / 'train.csv', sampling)
     pairs = dataset.interactions
     loss = dict(type='mmrank.InBatchLoss', mode=mode, pointwise=pointwise)
     model = MODELS.build(two_tower(*pairs.shape, loss))
@@ -99,28 +86,3 @@ def test_calls_that_do_not_fit():
         model(mode='train')
     with pytest.raises(ValueError, match='ids holds'):
         model.left(dict(ids=torch.tensor([24])))
-
-
-def figures_of(config):
-    """Train, and evaluate once more."""
-    runner = Runner.from_cfg(config)
-    runner.train()
-    return runner.val_loop.run()
-
-
-@pytest.mark.parametrize(
-    ('sampling', 'loss'),
-    [
-        ('in_batch', dict(type='mmrank.InBatchLoss', pointwise='logistic')),
-        pytest.param(
-            'sogram', dict(type='mmrank.InBatchLoss', mode='sogram'), marks=pytest.mark.slow
-        ),
-    ],
-)
-def test_runs_and_learns_the_groups(files, tmp_path, sampling, loss):
-    model = two_tower(24, 12, loss, top_k=5)
-    model['left']['sparse'] = True
-    config = tower_config(files, tmp_path / sampling, model, sampling=sampling)
-    config.train_cfg = dict(by_epoch=True, max_epochs=20)
-    # Of the items that are left, half are of the user's group, or fewer.
-    assert figures_of(config)['top_k/recall@5'] > 95

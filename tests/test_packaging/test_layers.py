@@ -23,6 +23,7 @@ FLOORS = (
     ('tensors',),
     ('imports', 'mmcv_ops'),
     ('checkpoint_loading', 'distributed', 'files'),
+    ('losses.unit_rows',),
     ('functional.metrics',),
     ('state',),
     ('registry', 'training_set'),

@@ -75,7 +75,7 @@ def test_what_is_stored():
     ('text', 'message'),
     [
         ('NoSuchLoss', 'has no loss .*losses.md'),
-        ('APLoss:delta', "'delta' is no KEY=VALUE"),
+        ('APLoss:delta', "'delta' is not KEY=VALUE"),
         ('own:loss_weight=2', 'own has no settings'),
     ],
 )
@@ -146,11 +146,11 @@ def test_the_budget_gives_steps_and_seeds():
 
 @pytest.fixture
 def trainings(monkeypatch):
-    """Titles of the trainings that ran: each takes 8 s and 0.5 s a step, and finds mAP."""
+    """Trainings that ran: each takes 8 s and 0.5 s a step, and finds mAP."""
     titles = []
 
-    def work_off(console, queue, runs, title):
-        titles.append(f'{len(runs)} of {title}')
+    def work_off(console, plan, runs):
+        titles.append(f'{len(runs)} of {plan.out_dir.name}')
         for run in runs:
             folder = run.folder / 'start' / 'vis_data'
             folder.mkdir(parents=True, exist_ok=True)
@@ -214,7 +214,7 @@ STEP = {seed: value + 0.1 for seed, value in OWN.items()}
         (dict(own=OWN, best=AHEAD), None, 'best', 'best is ahead of all others. best is ahead of'),
         (dict(own=OWN, best=AHEAD), None, 'best', 'ahead of own by 2.20'),
         (dict(own=OWN, near=NEAR), None, 'near', 'near is recommended. Level: near, own. 3 seeds'),
-        (dict(own={1: 1.0}, other={1: 3.0}), None, 'other', 'Level: other, own. One seed tells'),
+        (dict(own={1: 1.0}, other={1: 3.0}), None, 'other', 'Level: other, own. One seed cannot'),
         (dict(own=OWN, step=STEP), None, 'step', 'Level: step, own.'),
         # The usual loss is recommended only where it is level.
         (dict(own=OWN, near=NEAR), 'own', 'own', 'own is recommended. Level: near, own.'),

@@ -55,14 +55,11 @@ def both_times_in_turn(steps: Steps, repeats: int) -> dict[str, Times]:
     return times
 
 
-def in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
-    """By name the median seconds, and the median ratio to the first function in the same turn."""
-    return _medians({k: own.wall for k, own in both_times_in_turn(steps, repeats).items()})
-
-
 def cpu_in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
-    """As :func:`in_turn` in CPU seconds of this process: other processes do not count."""
-    return _medians({k: own.cpu for k, own in both_times_in_turn(steps, repeats).items()})
+    """By name the median CPU seconds, and the median ratio to the first function in a turn."""
+    times = {name: own.cpu for name, own in both_times_in_turn(steps, repeats).items()}
+    first = next(iter(times.values()))
+    return {name: (statistics.median(own), median_ratio(own, first)) for name, own in times.items()}
 
 
 def median_ratio(own: list[float], reference: list[float]) -> float:
@@ -93,8 +90,3 @@ def _seconds(function: Callable, args: tuple, calls: int) -> tuple[float, float]
         torch.cuda.synchronize()
     cpu = time.process_time() - cpu
     return (time.perf_counter() - wall) / calls, cpu / calls
-
-
-def _medians(times: Mapping[str, list[float]]) -> dict[str, tuple[float, float]]:
-    first = next(iter(times.values()))
-    return {name: (statistics.median(own), median_ratio(own, first)) for name, own in times.items()}

@@ -1,12 +1,12 @@
 r"""A whole training step of several configs, side by side in one process.
 
     python tools/benchmarks/training_step.py
-    python tools/benchmarks/training_step.py --parts --threads 1 \
+    python tools/benchmarks/training_step.py --threads 1 \
         configs/smooth_ap/conv4_smooth-ap_omniglot.py \
         configs/stable_ap/conv4_stable-ap_omniglot.py --batch-size 112 --image-size 28 28
 
-All models, detectors or retrievers, get the same batch of random images in turn. --parts splits the
-step as stable AP's table 3 does, in CPU time of all threads or seconds of the GPU; what a loss has
+All models, detectors or retrievers, get the same batch of random images in turn. A step is split
+as in stable AP's table 3, in CPU time of all threads or seconds of the GPU; what a loss has
 computed of the backward pass in its forward pass counts as loss. --balance compares the last config
 with balance_gradients of its bbox_head: a step that measures, one that does not, and their mean.
 """
@@ -29,7 +29,7 @@ from rich.table import Table
 from mmrank.apis.common.command_line import tool_parser
 from mmrank.registry import MODELS
 from mmrank.state import GradientBalance
-from timing import cpu_in_turn, in_turn
+from timing import cpu_in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
 OURS = 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
@@ -222,14 +222,6 @@ def show_parts(clocks, args, title):
     Console().print(table)
 
 
-def show_steps(steps, args, title):
-    """Run whole steps in turn and print their medians."""
-    table = Table('config', 'median ms', 'x first', title=title)
-    for path, (seconds, ratio) in in_turn(steps, args.repeats).items():
-        table.add_row(path, f'{1e3 * seconds:.0f}', f'{ratio:.3f}')
-    Console().print(table)
-
-
 def parse_args():
     parser = tool_parser(
         __doc__,
@@ -238,7 +230,6 @@ def parse_args():
         repeats=15,
         threads=2,
         device='cpu',
-        parts=(False, 'network, loss, backward and optimiser apart'),
         balance=(0.0, 'target of balanced gradients, > 0'),
     )
     size = dict(type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'))
@@ -275,12 +266,9 @@ def main():
         _, model, wrapper = build(path, args.device, args.balance)
         steps = {name: (step, given) for name, given in models.items()}
         show_balance(steps, path, (model, wrapper, batch), args.repeats, title)
-    elif args.parts:
+    else:
         clocks = {path: PartClock(*given) for path, given in models.items()}
         show_parts(clocks, args, title)
-    else:
-        steps = {path: (step, given) for path, given in models.items()}
-        show_steps(steps, args, title)
 
 
 if __name__ == '__main__':

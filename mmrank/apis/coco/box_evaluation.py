@@ -124,7 +124,7 @@ def check_predictions(
             first = int(bad.argmax())
             raise UserError(
                 f'{bad.sum()} of the {where} {what}, the first at index {first}: '
-                f'{shown_box(boxes[first])}. Fix: {fix}'
+                f'{_shown_box(boxes[first])}. Fix: {fix}'
             )
 
 
@@ -134,7 +134,7 @@ def _numbers(box: dict) -> list[float]:
     return values if len(values) == 5 and all(map(is_number, values)) else [np.nan] * 5
 
 
-def shown_box(box: dict) -> str:
+def _shown_box(box: dict) -> str:
     """Text of a box for an error."""
     return ', '.join(f'{key} {box[key]}' for key in _KEYS)
 

@@ -13,16 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import Normal, Stroke
-from pycocotools import mask as box_overlap
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from mmrank.apis.coco.box_evaluation import best_f1_thresholds
+from mmrank.apis.coco.box_evaluation import best_f1_thresholds, class_matches
 from mmrank.datasets.image_header import decode_image
 from mmrank.errors import MissingFileError, UserError
 from mmrank.visualization.figures import save
 
-MATCH_IOU = 0.5
 # Inches of a panel's width; the height follows the images.
 _PANEL_WIDTH = 3.4
 # Points.
@@ -51,31 +49,23 @@ def _true_boxes(truth: COCO, image_id: int) -> list[_DrawnBox]:
     return [_DrawnBox(a['bbox'], a['category_id']) for a in anns if not a.get('iscrowd')]
 
 
-def _matched_boxes(
-    truth: COCO, found: COCO, image_id: int, thresholds: Mapping[int, float] | None = None
-) -> list[_DrawnBox]:
-    """The predicted boxes of one image, best first, right if they take an object of their class."""
-    boxes = sorted(found.imgToAnns.get(image_id, []), key=lambda box: -box['score'])
-    if thresholds is not None:
-        boxes = [b for b in boxes if b['score'] >= thresholds[b['category_id']]]
-    left = _true_boxes(truth, image_id)
-    drawn = []
-    for box in boxes:
-        match = _best_match(box, left)
-        if match is not None:
-            left.remove(match)
-        label = f'{box["score"]:.2f}'
-        drawn.append(_DrawnBox(box['bbox'], box['category_id'], label, match is not None))
+def _found_boxes(evaluation: COCOeval, image_ids: Sequence[int]) -> dict[int, list[_DrawnBox]]:
+    """By image the boxes above the best-F1 score of their class, best first.
+
+    Right ones match an object of their class at IoU 0.5.
+    """
+    thresholds = best_f1_thresholds(evaluation)
+    matches = [class_matches(evaluation, cat_id, 0) for cat_id in thresholds]
+    right = {i for x in matches for i in x.found_ids[x.is_right].tolist()}
+    drawn = {}
+    for image_id in image_ids:
+        boxes = evaluation.cocoDt.imgToAnns.get(image_id, [])
+        drawn[image_id] = [
+            _DrawnBox(x['bbox'], x['category_id'], f'{x["score"]:.2f}', x['id'] in right)
+            for x in sorted(boxes, key=lambda x: -x['score'])
+            if x['score'] >= thresholds[x['category_id']]
+        ]
     return drawn
-
-
-def _best_match(box: dict, objects: list[_DrawnBox]) -> _DrawnBox | None:
-    """The object of the box's class that overlaps it most, if enough."""
-    if not (same := [o for o in objects if o.cat_id == box['category_id']]):
-        return None
-    overlap = box_overlap.iou([box['bbox']], [list(o.box) for o in same], [0] * len(same))[0]
-    best = int(overlap.argmax())
-    return same[best] if overlap[best] >= MATCH_IOU else None
 
 
 def draw_detections(
@@ -101,11 +91,8 @@ def draw_detections(
     )
     for axis, name in zip(grid[0], ('ground truth', *models)):
         axis.set_title(name, fontsize=14)
-    thresholds = {name: best_f1_thresholds(e) for name, e in models.items()}
-    sheet = []
-    for image_id in image_ids:
-        found = [(e.cocoDt, image_id, thresholds[name]) for name, e in models.items()]
-        sheet.append([_true_boxes(truth, image_id), *(_matched_boxes(truth, *x) for x in found)])
+    found = [_found_boxes(evaluation, image_ids) for evaluation in models.values()]
+    sheet = [[_true_boxes(truth, i), *(boxes[i] for boxes in found)] for i in image_ids]
     used = {box.cat_id for row in sheet for boxes in row for box in boxes}
     colours = _class_colours(truth, used)
     if len(used) > _LONGEST_LEGEND:

@@ -359,7 +359,9 @@ def _is_number(text: str) -> bool:
 
 def _number(text: str, where: str) -> float:
     if not _is_number(text):
-        raise UserError(f'{where}: {text!r:.80} is not a number. Fix: a finite number')
+        raise UserError(
+            f'{where}: {text!r:.80} is not a number. Fix: a finite number; in YOLO with blanks'
+        )
     return float(text)
 
 

@@ -1,18 +1,15 @@
-r"""Which loss for my data: measured on your own detector and images, in minutes.
+r"""Find the loss for your data, measured on your own detector and images, in minutes.
 
     mmrank compare my_config.py --checkpoint detector.pth --budget 20m \
-        --losses own GradedAPLoss RankSortLoss
+        --losses own GradedAPLoss GradedAPLoss:loss_weight=0.3
 
-stores what the backbone makes of your images once (with --checkpoint also the neck), trains the
-head of your config with each loss and several seeds, and compares them on its validation data by
-its own metric. A short trial first tells how many steps and seeds the budget gives. The same
-command goes on after an interruption, and gives the same table.
+It stores the features of your images once: the outputs of the backbone and, with --checkpoint, of
+the neck. Then it trains the head of your config on them with each loss and several seeds, and
+compares the losses on the validation data. The same command goes on after an interruption.
 
-A loss is a name of docs/pages/losses.md, with settings as in GradedAPLoss:loss_weight=0.3, or own:
-the loss of the config as it is. Of losses that are level, GradedAPLoss is recommended for a
-detector and StableAPLoss for other models, if it is one of them. --out gets winner.py, which
-inherits your config and trains the whole network on the recommended loss, and trainings/ with
-report.md, CSV files and boxplot.png.
+A loss is own, which is the loss of the config, or a name of docs/pages/losses.md. --out gets
+winner.py, a config that trains the whole network on the recommended loss, and
+trainings/report.md.
 """
 
 import argparse
@@ -54,24 +51,6 @@ from mmrank.files import read_text, remove_path, write_atomically
 TRIAL = 12
 FEWEST_STEPS, MOST_STEPS = 50, 500
 FEWEST_SEEDS, MOST_SEEDS = 3, 10
-
-
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__,
-        losses=[OWN, 'GradedAPLoss', 'RankSortLoss'],
-        checkpoint=(None, 'weights of backbone and neck, such as a detector trained on COCO'),
-        budget=('20m', 'time of the trainings: 90s, 20m or 2h'),
-        out=(None, 'folder (default: work_dirs/compare_<name of the config>)'),
-        views=(2, 'random views of each image'),
-        disk=(8.0, 'GB that stored features may take'),
-        metric=(None, 'key of the metric (default: the first mAP of the evaluator)'),
-    )
-    parser.add_argument('config', help='your config, of mmdet or mmpretrain')
-    images = 'this many training images at random (default: all)'
-    parser.add_argument('--images', type=int, help=images)
-    add_trust_option(parser)
-    return parser.parse_args()
 
 
 def _seconds_of(text: str) -> float:
@@ -237,7 +216,7 @@ def _data_files(dataset: Mapping) -> Iterator[Path]:
 
 
 def _stamps(path: Path, out: Path) -> list[tuple]:
-    """Name, size and time of a file, or of the files below a folder but those of ``out``."""
+    """Name, size and time of a file, or of the files of a folder that are not in ``out``."""
     out = out.resolve()
     files = [x for x in (path, *path.rglob('*')) if x.is_file() and out not in x.resolve().parents]
     stats = [(str(x), x.stat()) for x in files]
@@ -313,7 +292,21 @@ def compare(args: argparse.Namespace, console: Console) -> int:
 
 
 def main() -> int:
-    args = parse_args()
+    parser = tool_parser(
+        __doc__,
+        losses=[OWN, 'GradedAPLoss', 'RankSortLoss'],
+        checkpoint=(None, 'weights of backbone and neck, such as a detector trained on COCO'),
+        budget=('20m', 'time of the trainings: 90s, 20m or 2h'),
+        out=(None, 'folder (default: work_dirs/compare_<name of the config>)'),
+        views=(2, 'random views of each image'),
+        disk=(8.0, 'GB that stored features may take'),
+        metric=(None, 'key of the metric (default: the first mAP of the evaluator)'),
+    )
+    parser.add_argument('config', help='your config, of mmdet or mmpretrain')
+    images = 'this many training images at random (default: all)'
+    parser.add_argument('--images', type=int, help=images)
+    add_trust_option(parser)
+    args = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     args.out = Path(args.out or f'work_dirs/compare_{Path(args.config).stem}')
     _seconds_of(args.budget)

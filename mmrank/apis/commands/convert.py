@@ -2,13 +2,11 @@
 
     mmrank convert labels --from yolo --images images --out train.json
 
-The source of yolo is the folder of its .txt files (class, centre and size in fractions; of
-yolo-seg class and polygon), of voc the folder of its .xml files, of csv the file: columns image,
-class and xmin, ymin, xmax, ymax or x, y, width, height; without column names image, xmin, ymin,
-xmax, ymax, class. Sizes of images are read from the pictures, turned as loaders turn them. VOC
-counts pixels from 1 and both ends, unless a corner is at 0. Objects that VOC calls difficult, and
-groups of OpenImages, become crowds, which are neither trained on nor counted. Nothing is written if
-the result does not pass mmrank check coco.
+SOURCE is the folder of the .txt files of yolo (class, centre and size in fractions; of yolo-seg
+class and polygon) or of the .xml files of voc, and the file of csv. Its columns are image, class
+and xmin, ymin, xmax, ymax or x, y, width, height; without a header image, xmin, ymin, xmax, ymax,
+class. VOC counts pixels from 1, unless a corner is at 0. Difficult objects of VOC and groups of
+OpenImages become crowds, which are neither trained on nor counted.
 
 exit status: 0 written, 1 an error in the labels, 2 nothing could be read or written.
 """
@@ -116,9 +114,9 @@ def main() -> int:
     add('--from', dest='form', required=True, choices=READERS, help='form of the labels')
     add('--images', type=Path, required=True, help='folder of the images')
     add('--out', required=True, help='COCO file to write')
-    classes = 'names in the order of the labels: a data.yaml, a COCO file, or a text, a name a line'
+    classes = 'names in the order of the labels: a data.yaml, a COCO file, or a name a line'
     add('--classes', metavar='FILE', help=classes)
-    only = 'text with the names of the images to take, one a line, as of VOC in ImageSets'
+    only = 'text file with the names of the images to take, one a line'
     add('--list', metavar='FILE', help=only)
     args = parser.parse_args()
     kind = 'file' if args.form == 'csv' else 'folder'

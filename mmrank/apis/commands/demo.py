@@ -2,10 +2,10 @@
 
     mmrank demo
 
-generates a small data set of textured shapes in data/, trains the same RetinaNet from scratch with
-either loss and one seed, and writes a table (Markdown, CSV), precision-recall curves and drawn
-detections to work_dirs/demo. It takes a few minutes on two CPU cores. Run it again after an
-interruption to continue. One seed shows that everything works, not which loss is better.
+It generates a small data set in data/, trains the same RetinaNet with either loss, and writes a
+table, precision-recall curves and drawn detections to work_dirs/demo, in a few minutes on two CPU
+cores. The same command goes on after an interruption. One seed shows that everything works, not
+which loss is better.
 """
 
 import dataclasses

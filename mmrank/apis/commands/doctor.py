@@ -1,9 +1,8 @@
-"""Print what of the stack is installed and what of it works.
+"""Print what of the stack is installed, and what of it works.
 
-Example:
     mmrank doctor
 
-OpenMMLab may be absent. The exit status is 1 when the core (torch, mmengine, mmrank) is broken.
+exit status: 0, also without OpenMMLab; 1 where torch, mmengine or mmrank is broken.
 """
 
 import importlib

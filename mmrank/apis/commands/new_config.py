@@ -1,11 +1,11 @@
-"""Write a config for boxes of your own: from a COCO folder to a detector in three commands.
+"""Write a config that trains a detector on boxes of your own.
 
     mmrank new-config --coco data/mine --model atss-r18 --out mine.py
     mmrank train mine.py
 
-reads classes, sizes and counts of the annotation files, chooses anchors, scale, batch size,
-learning rate, warm-up and epochs for them, shows what it chose and why, and says how to go on. The
-files are DIR/annotations/{train,val,test}.json, as in COCO and Roboflow, or given.
+It reads the annotation files, chooses anchors, scale, batch size, learning rate and epochs, and
+says why. The files are DIR/annotations/{train,val,test}.json, are named as in COCO or Roboflow, or
+are given by --train, --val and --test.
 
 exit status: 0 written, 2 nothing was written.
 """

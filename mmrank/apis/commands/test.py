@@ -7,18 +7,14 @@ Examples:
   # keep the predictions, and draw them
   mmrank test CONFIG CHECKPOINT --out predictions.pkl --show-dir drawn
 
-  # keep the metrics as a file
-  mmrank test CONFIG CHECKPOINT --out metrics.json
-
   # test on another split
   mmrank test CONFIG CHECKPOINT --cfg-options test_dataloader.dataset.ann_file=val.json \
       test_evaluator.ann_file=data/mine/val.json
 
-  # four GPUs on this machine
+  # four GPUs
   tools/dist_test.sh CONFIG CHECKPOINT 4
 
-exit status: 0 tested, 2 something in the config, the data or the command line is wrong (see the
-message).
+exit status: 0 tested, 2 the config, the data or the command line is wrong.
 """
 
 import argparse

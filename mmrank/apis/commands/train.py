@@ -1,20 +1,19 @@
-"""Train a model from a config of mmrank, mmdet or mmpretrain.
+"""Train a config of mmrank, mmdet or mmpretrain.
 
 Examples:
-  # one process; logs and checkpoints go to work_dirs/<name of the config>
   mmrank train configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py
 
-  # resume after an interruption, from the last complete checkpoint
+  # go on after an interruption, from the last complete checkpoint
   mmrank train CONFIG --resume
 
   # change settings without a new file
   mmrank train CONFIG --seed 1 --work-dir work_dirs/try1 --cfg-options train_cfg.max_epochs=6
 
-  # four GPUs on this machine, the learning rate scaled to the batch
+  # four GPUs, the learning rate scaled to the batch
   tools/dist_train.sh CONFIG 4 --auto-scale-lr --amp
 
-exit status: 0 trained, 2 something in the config, the data or the command line is wrong (see the
-message), 130 interrupted by Ctrl-C, 143 by SIGTERM.
+exit status: 0 trained, 2 the config, the data or the command line is wrong, 130 interrupted by
+Ctrl-C, 143 by SIGTERM.
 """
 
 import argparse

@@ -1,12 +1,14 @@
 """Runs a tool so that what a user can mend is one message, and a signal ends it in order."""
 
 import argparse
+import inspect
 import logging
 import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable
+from difflib import get_close_matches
 
 import torch
 from mmengine.logging import MMLogger
@@ -40,11 +42,15 @@ def _config_error(error: Exception) -> Exception:
     part = ''
     where = ''
     loop = None
+    built = None
+    registry = None
     fix = 'correct that part of the config, or the data'
     for frame, _ in traceback.walk_tb(error.__traceback__):
         name = frame.f_code.co_name
         values = frame.f_locals
         own = values.get('self')
+        built = values.get('obj_cls', built)
+        registry = values.get('registry', registry)
         if name == 'build_runner':
             where = 'cannot be built'
         elif 'mmengine' in frame.f_code.co_filename:
@@ -65,6 +71,8 @@ def _config_error(error: Exception) -> Exception:
             part = next((f', in model.{name}' for name in names), part)
     if not where:
         return error
+    if where == 'cannot be built':
+        fix = _near_name(str(error), built, registry) or fix
     last = traceback.extract_tb(error.__traceback__)[-1]
     message = f'{error.args[0] if len(error.args) == 1 else error}'.strip()
     for handler in MMLogger.get_current_instance().handlers if loop is not None else ():
@@ -81,6 +89,19 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {k: v for k, v in value.items() if isinstance(v, _SETTING) and k != 'params'}
     return value if isinstance(value, str | int) else None
+
+
+def _near_name(message: str, built: object, registry: object) -> str:
+    """The name that is close to one that a class or a registry does not have; '' without one."""
+    names = {}
+    if found := re.search(r"unexpected keyword argument '(\w+)'", message):
+        names = {x: x for x in inspect.signature(built).parameters}
+    elif found := re.search(r'([\w.]+) is not in the', message):
+        root = registry._get_root_registry()
+        for node in [root, *sorted(root.children.values(), key=lambda x: x.scope)]:
+            names |= {x: f'{node.scope}.{x}'.removeprefix('mmengine.') for x in node.module_dict}
+    near = get_close_matches(found[1].split('.')[-1], names, 1, 0.8) if found else []
+    return f'{names[near[0]]} in place of {found[1]}' if near else ''
 
 
 def _unquoted(config: object) -> str:

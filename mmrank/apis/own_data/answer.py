@@ -49,5 +49,5 @@ def answer(values: Values, metric: str, usual: str | None = None) -> tuple[str, 
         seeds = len(runs[best])
         sentences.append(f'{seeds} seeds can tell differences of about {max(finite):.2f}.')
     else:
-        sentences.append('One seed tells nothing of chance: raise --budget.')
+        sentences.append('One seed cannot tell a difference from chance: raise --budget.')
     return recommended, ' '.join(sentences)

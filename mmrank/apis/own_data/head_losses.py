@@ -27,7 +27,7 @@ def parse_loss(text: str) -> tuple[str, dict]:
         key, equals, value = pair.partition('=')
         if not equals:
             raise UserError(
-                f'--losses {text}: {pair!r} is no KEY=VALUE. Fix: {name}:loss_weight=0.3'
+                f'--losses {text}: {pair!r} is not KEY=VALUE. Fix: {name}:loss_weight=0.3'
             )
         try:
             settings[key] = ast.literal_eval(value)

@@ -15,7 +15,7 @@ from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_feature
 _METRIC = 'mmrank.RetrievalMetric'
 
 
-def parse_entries(words: Sequence[str]) -> list[Entry]:
+def _parse_entries(words: Sequence[str]) -> list[Entry]:
     """Read ``[NAME=]FEATURES.npz`` and ``[NAME=]CONFIG.py,CHECKPOINT``."""
     entries = [_parse(word) for word in words]
     names = [entry.file_name for entry in entries]
@@ -83,7 +83,7 @@ def features_by_name(
     """Read or make the features of every model of a command line."""
     models = {
         entry.name: load_features(_features_of(entry, args, out_dir))
-        for entry in parse_entries(args.models)
+        for entry in _parse_entries(args.models)
     }
     check_same_test_set(models)
     return models

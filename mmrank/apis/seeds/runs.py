@@ -55,7 +55,7 @@ def is_finite(value: object) -> bool:
     return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
-def read_result(run: Run, metrics: Sequence[str] = ()) -> dict[str, float]:
+def _read_result(run: Run, metrics: Sequence[str] = ()) -> dict[str, float]:
     """Read the finite metrics of a finished run, among which ``metrics`` must be."""
     found = read_facts(run)['metrics']
     finite = {key: float(value) for key, value in found.items() if is_finite(value)}
@@ -80,7 +80,7 @@ def build_command(run: Run) -> list[str]:
     return command + [f'{key}={value}' for key, value in run.options.items()]
 
 
-def parse_progress(log: str) -> str:
+def _parse_progress(log: str) -> str:
     """The last progress in mmengine's log, in short form."""
     if epochs := _EPOCH.findall(log):
         return 'epoch {} iteration {}/{} eta {}'.format(*epochs[-1])
@@ -89,7 +89,7 @@ def parse_progress(log: str) -> str:
     return 'starting'
 
 
-def read_tail(path: Path, size: int = 8192) -> str:
+def _read_tail(path: Path, size: int = 8192) -> str:
     """Read the last ``size`` bytes of a log that may be growing."""
     if not path.is_file():
         return ''
@@ -149,7 +149,7 @@ def work_off(
                     _say(console, f'started {run.label}: {run.folder}')
                     active.append((run, _start(run, jobs)))
                 time.sleep(POLL_SECONDS)
-                states = [f'{x.label}: {parse_progress(read_tail(x.log))}' for x, _ in active]
+                states = [f'{x.label}: {_parse_progress(_read_tail(x.log))}' for x, _ in active]
                 status.update(escape('; '.join(states)))
                 for run, process in [x for x in active if x[1].poll() is not None]:
                     active.remove((run, process))
@@ -184,11 +184,11 @@ def _start(run: Run, jobs: int) -> subprocess.Popen:
 
 def _read_outcome(plan: SeedPlan, run: Run, fault: str, seconds: float) -> Outcome:
     if fault:
-        lines = read_tail(run.log).splitlines()[-15:]
+        lines = _read_tail(run.log).splitlines()[-15:]
         return Outcome(run, None, seconds, '\n'.join([f'{fault}; {run.log}:', *lines]))
     needed = plan.metrics if run.split == 'test' else (plan.decisive_metric,)
     try:
-        return Outcome(run, read_result(run, needed), seconds)
+        return Outcome(run, _read_result(run, needed), seconds)
     except UserError as problem:
         return Outcome(run, None, seconds, str(problem))
 

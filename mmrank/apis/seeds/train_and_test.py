@@ -55,7 +55,7 @@ def load_config(args: argparse.Namespace, work_dir: Path):
     return load(train_or_test_parser().parse_args(words))
 
 
-def training_words(args: argparse.Namespace, work_dir: str) -> list[str]:
+def _training_words(args: argparse.Namespace, work_dir: str) -> list[str]:
     """The words of ``mmrank`` that train a config to its end."""
     words = ['train', args.config, '--work-dir', work_dir, '--resume', 'auto']
     words += checkpoint_words(args)
@@ -65,7 +65,7 @@ def training_words(args: argparse.Namespace, work_dir: str) -> list[str]:
 def train(args: argparse.Namespace) -> None:
     """Train to the end, in this process: a kill leaves none behind."""
     before = sys.argv
-    sys.argv = training_words(args, args.work_dir)
+    sys.argv = _training_words(args, args.work_dir)
     try:
         run('train')
     except SystemExit as end:

@@ -84,7 +84,7 @@ class ShapesSpec:
         return {s: n for s, n in zip(SPLITS, sizes) if n > 0}
 
 
-def render_image(spec: ShapesSpec, split: str, index: int) -> tuple[np.ndarray, list[dict]]:
+def _render_image(spec: ShapesSpec, split: str, index: int) -> tuple[np.ndarray, list[dict]]:
     """Paint one image."""
     rng = np.random.default_rng([spec.seed, SPLITS.index(split), index])
     canvas = paint_background(rng, spec.width, spec.height)
@@ -114,7 +114,7 @@ def write_shapes_coco(
         images = []
         annotations = []
         for index in track(range(total), f'Images, {split}', console=console, transient=True):
-            image, objects = render_image(spec, split, index)
+            image, objects = _render_image(spec, split, index)
             file_name = f'{index:06d}.jpg'
             path = out_dir / split / file_name
             if not cv2.imwrite(str(path), image):

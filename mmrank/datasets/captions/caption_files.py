@@ -87,7 +87,7 @@ def read_caption_table(
         for place, entry in entries:
             found = entry if isinstance(entry, dict) else {}
             label = found.get(label_key) if label_key else None
-            # A class that is no text is refused with its entry.
+            # An entry whose class is not a text is refused.
             image = found.get(image_key) if isinstance(label, str) or not label_key else None
             yield place, entry, image, found.get(caption_key), label
 

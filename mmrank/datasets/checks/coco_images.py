@@ -47,7 +47,7 @@ def find_image_problems(
             found.add('unreadable image file', f'{where} {size or "has 0 bytes"}')
     sample = there if verify else there[:: max(len(there) // _SAMPLED, 1)][:_SAMPLED]
     for entry, path, where in sample:
-        _compare_size(entry, path, where, verify, found)
+        _check_size(entry, path, where, verify, found)
     deep = [path for _, path, _ in sample if not verify and is_deep_png(path)]
     if fault := dark_fault(deep):
         text = f'{len(deep)} of {len(sample)} images, such as {deep[0]}: {fault}'
@@ -99,7 +99,7 @@ def refuse_other_size(results: dict, source: str = 'the annotation file') -> dic
     return results
 
 
-def _compare_size(entry: dict, path: str, where: str, decode: bool, found: Findings) -> None:
+def _check_size(entry: dict, path: str, where: str, decode: bool, found: Findings) -> None:
     fault = image_fault(path) if decode else None
     if fault is not None:
         found.add('unreadable image file', f'{where}: {fault}')

@@ -1,7 +1,7 @@
 """Everything that is wrong with a COCO document, found in one pass."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import inf
 from unicodedata import normalize
 
@@ -39,10 +39,11 @@ def inspect_coco(
         document: Content of the file.
         ann_file: Its name, for messages.
         image_dir: Folder of the images; None looks for no image file.
-        classes: Names that are trained on; None accepts those of the file.
+        classes: Names that are trained on; None: all names of the file.
         verify_images: Decode every image, not only read the size of some.
         skip_empty_images: The files of images without objects need not be there.
-        min_size: Nor those of images whose shorter side is below it, as of mmdet's ``filter_cfg``.
+        min_size: The files of images with a shorter side than this need not be there either;
+            ``min_size`` of mmdet's ``filter_cfg``.
         require_annotations: False for test sets for submission, which have none.
         federated: Every image must say which classes it lacks.
         require_masks: Every object must have a segmentation.
@@ -122,7 +123,8 @@ def _scan_categories(categories: list, report: CocoReport, found: Findings) -> N
             continue
         number = category['id']
         name = category['name']
-        if not is_id(number) or not isinstance(name, str) or not _is_unicode(name):
+        is_text = isinstance(name, str) and name.encode(errors='ignore').decode() == name
+        if not is_id(number) or not is_text:
             found.add('malformed value', f'{where} is {shown(category)}')
             continue
         plain = ' '.join(normalize('NFKC', name).casefold().split())
@@ -179,61 +181,46 @@ def _scan_images(images: list, report: CocoReport, found: Findings) -> dict:
             report.bad_images.add(index)
             continue
         number = image['id']
-        if not is_id(number):
-            found.add('malformed value', f'{where}: id is {shown(number)}')
-            report.bad_images.add(index)
-            continue
-        name = image.get('file_name') or image.get('coco_url')
+        name = image.get('file_name', image.get('coco_url'))
         size = image['width'], image['height']
-        where = f'{where} (id {shown(number)})'
-        has_size = is_size(*size)
-        for kind, text in _image_faults(image, has_size, is_again=number in sizes):
-            found.add(kind, f'{where} {text}')
+        kind, text = _image_fault(image, name, sizes)
+        if kind:
+            found.add(kind, f'{where} (id {shown(number)}) {text}')
             report.bad_images.add(index)
+        if not is_id(number):
+            continue
         report.images.setdefault(number, (name, *size))
-        sizes.setdefault(number, size if has_size else (inf, inf))
-        if index not in report.bad_images:
-            if os.path.isabs(name):
-                found.add('absolute file name', f'{where} has {shown(name)}', is_error=False)
-            if first.setdefault(name, number) != number:
-                text = f'{shown(name)} has the ids {shown(first[name])} and {shown(number)}'
-                found.add('one picture under two ids', text, is_error=False)
+        sizes.setdefault(number, size if is_size(*size) else (inf, inf))
+        if kind:
+            continue
+        if os.path.isabs(name):
+            text = f'{where} (id {shown(number)}) has {shown(name)}'
+            found.add('absolute file name', text, is_error=False)
+        if first.setdefault(name, number) != number:
+            text = f'{shown(name)} has the ids {shown(first[name])} and {shown(number)}'
+            found.add('one picture under two ids', text, is_error=False)
     return sizes
 
 
-def _image_faults(image: dict, has_size: bool, is_again: bool) -> list[tuple[str, str]]:
-    """What is wrong with an image that has an id and a size."""
-    if is_again:
-        return [('duplicate image id', 'occurs again')]
-    faults = []
-    name = image.get('file_name')
-    if 'file_name' not in image and 'coco_url' not in image:
-        faults.append(('missing key', "has no 'file_name'"))
-    elif 'file_name' in image and (fault := path_fault(name)) and not _is_absolute(name):
-        faults.append(('unusable file name', f'has file_name {shown(name)}, which {fault}'))
-    if not has_size:
+def _image_fault(image: dict, name: object, known: Collection) -> tuple[str, str]:
+    """Kind and text of what is wrong with an image; ``known`` are earlier ids."""
+    if not is_id(image['id']):
+        return 'malformed value', 'has another id than a number or a text'
+    if image['id'] in known:
+        return 'duplicate image id', 'occurs again'
+    if not is_size(image['width'], image['height']):
         text = f'has width {shown(image["width"])}, height {shown(image["height"])}'
-        faults.append(('malformed value', text))
-    return faults
-
-
-def _is_absolute(name: object) -> bool:
-    """Whether it is a good path from the root, which mmdet joins with a folder as it is."""
-    return isinstance(name, str) and os.path.isabs(name) and not path_fault(name.lstrip('/'))
+        return 'malformed value', text
+    if 'file_name' not in image:
+        has_url = isinstance(image.get('coco_url'), str)
+        return ('', '') if has_url else ('missing key', "has no 'file_name'")
+    # mmdet joins a path from the root with a folder as it is.
+    fault = path_fault(name.lstrip('/') if isinstance(name, str) else name)
+    if fault is None:
+        return '', ''
+    return 'unusable file name', f'has file_name {shown(name)}, which {fault}'
 
 
 def is_size(width: object, height: object) -> bool:
     """Whether an image can have these sides."""
-    return _is_side(width) and _is_side(height)
-
-
-def _is_side(value: object) -> bool:
-    return is_number(value) and 0 < value <= LARGEST_PIXEL
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return all(is_number(x) and 0 < x <= LARGEST_PIXEL for x in (width, height))

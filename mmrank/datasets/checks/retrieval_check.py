@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,7 @@ _FIXES = {
 
 
 @dataclass
-class RetrievalReport(DataReport):
+class _RetrievalReport(DataReport):
     """Contents and problems of one split: images of every class, by label, and their paths."""
 
     where: str  # its place in the config
@@ -59,14 +59,14 @@ class RetrievalReport(DataReport):
 
 def inspect_config(
     cfg: Mapping, splits: Sequence[str] = _SPLITS, read_images: bool = False
-) -> list[RetrievalReport]:
+) -> list[_RetrievalReport]:
     """Report on each retrieval data set of a config, and on what it shares with training.
 
     Goes through data set wrappers. Other data sets are passed over, and a config without any needs
     no mmpretrain. ``read_images`` decodes the images as well.
     """
-    reports: list[RetrievalReport] = []
-    trained: list[RetrievalReport] = []
+    reports: list[_RetrievalReport] = []
+    trained: list[_RetrievalReport] = []
     for split in splits:
         loader = cfg.get(f'{split}_dataloader') or {}
         for place, settings in config_datasets(
@@ -82,7 +82,7 @@ def inspect_config(
             except (TypeError, ValueError) as error:
                 raise UserError(f'{place}: {error}') from error
             found = Findings(_FIXES)
-            report = RetrievalReport(place)
+            report = _RetrievalReport(place)
             _inspect(dataset, report, found)
             for path in track(report.paths, 'Images', transient=True) if read_images else ():
                 fault = image_fault(path) if os.path.isfile(path) else None
@@ -97,18 +97,17 @@ def inspect_config(
     return reports
 
 
-def check_config(cfg: Mapping, splits: Sequence[str] = _SPLITS) -> list[RetrievalReport]:
-    """Check the retrieval data sets of a config before anything is built.
+def check_config(cfg: Mapping, splits: Sequence[str] = _SPLITS) -> list[_RetrievalReport]:
+    """Warn of problems of the retrieval data sets of a config, and refuse errors.
 
-    Warnings go to the current logger. Where training is checked too, errors of the test split are
-    warnings: only testing needs it. Returns one report per data set.
+    Where training is checked too, errors of the test split are warnings: only testing needs it.
     """
     bad = []
     reports = inspect_config(cfg, splits)
     for report in reports:
         is_spare = report.where.startswith('test') and 'train' in splits
         errors = [] if is_spare else report.errors
-        rest = report.problems if is_spare else report.warnings
+        rest = [x for x in report.problems if x not in errors]
         if rest:
             print_log(report.describe(rest), logger='current', level=30)
         if errors:
@@ -118,7 +117,7 @@ def check_config(cfg: Mapping, splits: Sequence[str] = _SPLITS) -> list[Retrieva
     return reports
 
 
-def _inspect(dataset: 'RetrievalDataset', report: RetrievalReport, found: Findings) -> None:
+def _inspect(dataset: 'RetrievalDataset', report: _RetrievalReport, found: Findings) -> None:
     """Check the list and the files of one split, a data set built with ``lazy_init=True``."""
     try:
         listed = dataset.read_list(test=dataset.split == 'test')
@@ -145,26 +144,12 @@ def _inspect(dataset: 'RetrievalDataset', report: RetrievalReport, found: Findin
             found.add('image of several classes', f'{path} is of {classes}')
         elif len(own) > 1:
             found.add('image listed twice', f'{path}, {len(own)} times')
-    for path in _missing(report.paths):
-        found.add('image file missing', path)
+    for path in report.paths:
+        if not os.path.isfile(path):
+            found.add('image file missing', path)
 
 
-def _missing(paths: Sequence[str]) -> Iterable[str]:
-    # One listing a folder instead of one look-up an image: ten times faster on network disks.
-    listings: dict[str, set[str]] = {}
-    for path in paths:
-        folder, name = os.path.split(path)
-        if folder not in listings:
-            entries = os.scandir(folder or '.') if os.path.isdir(folder or '.') else ()
-            # A look-up costs; only a link needs one.
-            listings[folder] = {
-                x.name for x in entries if x.is_file(follow_symlinks=False) or os.path.isfile(x)
-            }
-        if name not in listings[folder]:
-            yield path
-
-
-def _compare(train: RetrievalReport, other: RetrievalReport, found: Findings) -> None:
+def _compare(train: _RetrievalReport, other: _RetrievalReport, found: Findings) -> None:
     """Report what a split has in common with the training split.
 
     Shared images are an error in the test split. Shared classes are a warning: retrieval is

@@ -49,13 +49,13 @@ def read_csv(
     unknown = 0
     for user, item in _kept_pairs(path, min_rating, separator):
         if vocabulary is None:
-            users.setdefault(user, len(users))
-            items.setdefault(item, len(items))
-        elif user not in users or item not in items:
+            rows.append(users.setdefault(user, len(users)))
+            cols.append(items.setdefault(item, len(items)))
+        elif user in users and item in items:
+            rows.append(users[user])
+            cols.append(items[item])
+        else:
             unknown += 1
-            continue
-        rows.append(users[user])
-        cols.append(items[item])
     if not rows:
         raise UserError(
             f'{path} has no interaction of known entities to keep, with min_rating={min_rating}. '
@@ -93,10 +93,13 @@ def _kept_pairs(
     item = columns.index('item')
     rated = columns.index('rating') if 'rating' in columns else None
     first_rating = None
+    kept: dict[str, bool] = {}
     for place, fields in rows:
         rating = '' if rated is None else fields[rated]
         if min_rating is not None:
-            if not is_kept(rating, min_rating, place):
+            if rating not in kept:
+                kept[rating] = is_kept(rating, min_rating, place)
+            if not kept[rating]:
                 continue
         elif first_rating is None:
             first_rating = rating

@@ -30,7 +30,7 @@ def read_cifar(
     if (root / host.base_folder).is_dir():
         return _read_published(root, split, host)
     if (root / f'{split}.npz').is_file():
-        return read_arrays(root / f'{split}.npz', host.METAINFO['classes'])
+        return _read_arrays(root / f'{split}.npz', host.METAINFO['classes'])
     raise UserError(
         f'{root} holds no {host.__name__}: neither {host.base_folder}/, the published files, nor '
         f'{split}.npz. Fix: check data_root, unpack {host.filename} there, or write arrays with '
@@ -38,7 +38,7 @@ def read_cifar(
     )
 
 
-def read_arrays(path: Path, names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _read_arrays(path: Path, names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Read ``images`` (N, H, W, 3) uint8 in RGB and ``labels`` (N,) of an ``.npz`` file."""
     fix = 'Fix: write it again with tools/dataset_converters/cifar10.py'
     try:

@@ -20,7 +20,7 @@ _LONGEST_PATH = 4096
 
 
 @register_backend(ATOMIC_BACKEND, force=True)
-class AtomicLocalBackend(LocalBackend):
+class _AtomicLocalBackend(LocalBackend):
     """mmengine's local file backend with writes that are all or nothing.
 
     mmengine removes a checkpoint before its successor is written: here that is only noted.

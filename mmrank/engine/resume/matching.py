@@ -52,18 +52,17 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
         for name, module in model.named_modules()
         if isinstance(module, SampleState) and not module.load_state
     )
-    expected = {k: shape for k, shape in _shapes(model.state_dict()) if not k.startswith(fresh)}
-    saved = {k.removeprefix('module.'): shape for k, shape in _shapes(state)}
+    expected = dict(_shapes(model.state_dict()))
+    saved = {key.removeprefix('module.'): shape for key, shape in _shapes(state)}
     found = []
-    for key, shape in expected.items():
-        if key not in saved:
-            if not key.endswith('num_batches_tracked'):
-                found.append(Difference(key, 'missing', '', str(shape)))
-        elif saved[key] != shape:
-            found.append(Difference(key, 'mismatched', str(saved[key]), str(shape)))
-    for key, shape in saved.items():
-        if key not in expected and not key.startswith(fresh):
-            found.append(Difference(key, 'unexpected', str(shape), ''))
+    for key in {**expected, **saved}:
+        here = expected.get(key)
+        there = saved.get(key)
+        is_optional = there is None and key.endswith('num_batches_tracked')
+        if here == there or is_optional or key.startswith(fresh):
+            continue
+        kind = 'mismatched' if here and there else 'missing' if here else 'unexpected'
+        found.append(Difference(key, kind, str(there or ''), str(here or '')))
     return found
 
 

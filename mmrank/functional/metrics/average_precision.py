@@ -7,7 +7,13 @@ from torch.nn.functional import pad
 from mmrank.autograd import violated
 from mmrank.checks import check_within
 from mmrank.errors import UserError
-from mmrank.tensors import at_least_float32, check_floats, check_tensors, zeros_and_ones
+from mmrank.tensors import (
+    at_least_float32,
+    check_floats,
+    check_tensors,
+    refuse_swapped,
+    zeros_and_ones,
+)
 
 
 def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
@@ -22,6 +28,7 @@ def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
 
 def _check_list(scores: Tensor, is_positive: Tensor) -> None:
     """Check that both are 1-D of one length, and that the scores are floats."""
+    refuse_swapped('scores', scores, is_positive)
     check_floats(scores=scores)
     check_tensors(is_positive=is_positive)
     if scores.dim() != 1 or scores.shape != is_positive.shape:

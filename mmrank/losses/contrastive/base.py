@@ -12,7 +12,13 @@ from mmrank.errors import UserError
 from mmrank.losses.options import ScopedLoss
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.state.sample_state import check_sample_ids
-from mmrank.tensors import at_least_float32, check_floats, is_first_batch, warn_of_one_sample
+from mmrank.tensors import (
+    at_least_float32,
+    check_floats,
+    check_tensors,
+    is_first_batch,
+    warn_of_one_sample,
+)
 
 from .terms import NegativeTerms, negative_terms
 
@@ -170,12 +176,14 @@ class ContrastiveLoss(ScopedLoss):
         return terms
 
     def _check(self, view1, view2, sample_idx) -> None:
-        check_floats(view1=view1, view2=view2)
+        check_tensors(view1=view1, view2=view2)
         if view1.dim() != 2 or view1.shape != view2.shape:
-            raise ValueError(
+            raise UserError(
                 'view1 and view2 must be embeddings (samples, length) of the same samples, got '
-                f'shapes {tuple(view1.shape)} and {tuple(view2.shape)}'
+                f'shapes {tuple(view1.shape)} and {tuple(view2.shape)}. Fix: loss(view1, view2); '
+                'with classes mmrank.EmbeddingLoss(mmrank.SmoothAPLoss())(embeddings, classes)'
             )
+        check_floats(view1=view1, view2=view2)
         if sample_idx is not None:
             check_sample_ids(sample_idx, len(view1))
             if is_first_batch(self, sample_idx):

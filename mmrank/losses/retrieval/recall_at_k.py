@@ -51,7 +51,7 @@ def recall_at_k_loss(
 
 
 def _check(ks: Sequence[int]) -> None:
-    if isinstance(ks, str) or not ks or any(k < 1 for k in ks):
+    if not isinstance(ks, Sequence) or isinstance(ks, str) or not ks or any(k < 1 for k in ks):
         raise UserError(f'ks must be numbers of at least 1, got {ks!r}. Fix: ks=(1, 2, 4, 8, 16)')
 
 

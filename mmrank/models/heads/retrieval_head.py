@@ -120,17 +120,18 @@ class RetrievalHead(BaseModule):
         """``loss``, and mean scores of pairs of one class (``pos_score``) and two (``neg_score``).
 
         The features are (copies * B, D): the original batch first, which alone goes into the
-        memory, then features that :func:`mmrank.models.backbones.DeepFeatureMixup` mixed. The B
+        memory, then features that :func:`mmrank.models.DeepFeatureMixup` mixed. The B
         data samples have ``gt_label``, of which a loss such as ``mmrank.HAPLoss`` reads several
         levels, from coarse to fine, and, for a memory, ``sample_idx``.
         """
         self.training_set.check_classes(self.num_classes, 'RetrievalHead')
         self.training_set.check_batch(len(data_samples))
-        embeddings = self(feats)
-        if embeddings.size(0) != copies * len(data_samples):
+        features = feature_rows(feats)
+        if features.size(0) != copies * len(data_samples):
             raise ValueError(
-                f'{embeddings.size(0)} features for {len(data_samples)} data samples x {copies}'
+                f'{features.size(0)} features for {len(data_samples)} data samples x {copies}'
             )
+        embeddings = unit_rows(features)
         device = embeddings.device
         labels = labels_of(data_samples, self.num_classes, device, levels=True)
         ids = torch.zeros(len(labels), dtype=torch.long, device=device)
@@ -152,6 +153,8 @@ class RetrievalHead(BaseModule):
         queries, offset = (rows, offset) if together else (own, 0)
         split = together and group is not None
         batch = self._batch(queries, own, offset, group if split else None)
+        # The gradients of a sum are balanced here, before the length is taken away.
+        batch.rows = features
         loss = self.loss_module.embedding_loss(batch)
         if self.memory is not None:
             fresh = rows.originals(counts, copies)
@@ -178,9 +181,7 @@ class RetrievalHead(BaseModule):
             is_itself = torch.cat([is_itself, same_image | ~entries.usable], dim=1)
             gallery = torch.cat([gallery, entries.embeddings.to(gallery)])
             labels = torch.cat([labels, entries.labels])
-        return EmbeddingBatch(
-            queries.embeddings, queries.labels, gallery, labels, is_itself, own.embeddings
-        )
+        return EmbeddingBatch(queries.embeddings, queries.labels, gallery, labels, is_itself)
 
 
 @torch.no_grad()

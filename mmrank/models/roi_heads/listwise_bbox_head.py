@@ -21,7 +21,7 @@ _AVERAGES = ('rois', 'positives')
 class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
     """Mixin for box heads: passes the loss the boxes it ranks.
 
-    :func:`mmrank.models.roi_heads.FederatedRoIHead` sets ``image_metas``; None where each image is
+    :func:`mmrank.models.FederatedRoIHead` sets ``image_metas``; None where each image is
     annotated for all classes.
     """
 
@@ -154,7 +154,7 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
         **kwargs: Arguments of the head, and
 
             - ``balance_boxes``, ``balance_gradients``: as in
-              :func:`mmrank.models.dense_heads.ListwiseHead`.
+              :func:`mmrank.models.ListwiseHead`.
             - ``box_average`` (str): what the box loss is an average over: ``rois`` as in the host,
               where the weight of a positive falls with the number of proposals, or ``positives``.
     """

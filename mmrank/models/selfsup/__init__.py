@@ -1,5 +1,1 @@
 """Self-supervised algorithms of mmpretrain's kind."""
-
-from .two_view_preprocessor import TwoViewPreprocessor
-
-__all__ = ['TwoViewPreprocessor']

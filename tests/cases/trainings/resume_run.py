@@ -68,7 +68,6 @@ class NoisyModel(BaseModel):
         self.loss = None if loss is None else MODELS.build(loss)
 
     def forward(self, inputs, data_samples=None, mode='tensor'):
-        """Give the loss, or the mean distance to the labels."""
         scores = self.net(torch.stack(list(inputs))).squeeze(1)
         labels = torch.stack(list(data_samples))
         if mode == 'predict':
@@ -84,11 +83,9 @@ class Distance(BaseMetric):
     """Mean distance of the scores to the labels."""
 
     def process(self, data_batch, data_samples) -> None:
-        """Collect distances."""
         self.results += [abs(float(item)) for item in data_samples]
 
     def compute_metrics(self, results) -> dict:
-        """Average them."""
         return {'distance': float(np.mean(results))}
 
 
@@ -112,11 +109,9 @@ class KillHook(Hook):
                 os.kill(os.getpid(), self.number)
 
     def after_train_iter(self, runner, **kwargs) -> None:
-        """Count an iteration."""
         self._count('iteration')
 
     def after_val_iter(self, runner, **kwargs) -> None:
-        """Count an iteration of the validation."""
         self._count('validation')
 
 
@@ -129,23 +124,18 @@ class PhaseHook(Hook):
         (Path(runner.work_dir) / name).write_text(phase)
 
     def before_train_epoch(self, runner) -> None:
-        """An epoch of iterations starts."""
         self._note(runner, 'iteration')
 
     def before_save_checkpoint(self, runner, checkpoint) -> None:
-        """A checkpoint is about to be written."""
         self._note(runner, 'saving')
 
     def before_val_epoch(self, runner) -> None:
-        """A validation starts."""
         self._note(runner, 'validation')
 
     def after_train_epoch(self, runner) -> None:
-        """A checkpoint follows."""
         self._note(runner, 'saving')
 
     def after_train(self, runner) -> None:
-        """Nothing is left to do."""
         self._note(runner, 'end')
 
 
@@ -154,7 +144,6 @@ class LossLogHook(Hook):
     """Append each loss, exactly, to ``losses_<rank>.txt``."""
 
     def after_train_iter(self, runner, batch_idx, data_batch, outputs) -> None:
-        """Write one line."""
         name = f'losses_{runner.rank}.txt'
         with open(Path(runner.work_dir) / name, 'a') as file:
             file.write(f'{runner.iter} {outputs["loss"].item().hex()}\n')
@@ -180,15 +169,12 @@ class StateHook(Hook):
         torch.save(content, path)
 
     def before_train(self, runner) -> None:
-        """What the checkpoint gave."""
         self._save(runner, 'first')
 
     def after_train_epoch(self, runner) -> None:
-        """What goes into the checkpoint."""
         self._save(runner, f'saved{runner.epoch + 1}')
 
     def after_train(self, runner) -> None:
-        """What the training ends with."""
         self._save(runner, 'last')
 
 

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from mmrank.apis.seeds.runs import (
     SCRIPT,
+    _parse_progress,
+    _read_result,
     build_command,
     count_cores,
-    parse_progress,
-    read_result,
     work_off,
 )
 from mmrank.apis.seeds.train_and_test import _read_curve
@@ -108,7 +108,7 @@ def test_an_interrupt_ends_the_commands(make_work, monkeypatch):
             raise KeyboardInterrupt
         return ''
 
-    monkeypatch.setattr('mmrank.apis.seeds.runs.parse_progress', interrupt)
+    monkeypatch.setattr('mmrank.apis.seeds.runs._parse_progress', interrupt)
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         work()
@@ -138,7 +138,7 @@ def test_a_damaged_result_is_named(make_work, text, message):
     run.folder.mkdir(parents=True)
     run.result_file.write_text(text, errors='surrogateescape')
     with pytest.raises(UserError, match=message):
-        read_result(run, ['acc'])
+        _read_result(run, ['acc'])
     (outcome,), _ = work()
     assert outcome.metrics is None
     assert 'Fix: ' in outcome.error
@@ -148,18 +148,18 @@ def test_figures_that_are_not_asked_for_may_be_anything(make_work):
     _, (run,) = make_work()
     run.folder.mkdir(parents=True)
     run.result_file.write_text('{"metrics": {"acc": NaN, "loss": 1, "name": "x"}}')
-    assert read_result(run, ['loss']) == {'loss': 1.0}
+    assert _read_result(run, ['loss']) == {'loss': 1.0}
 
 
 def test_progress_is_read_from_the_log():
-    assert parse_progress('loading') == 'starting'
+    assert _parse_progress('loading') == 'starting'
     log = (
         'mmengine - INFO - Epoch(train)   [3][ 10/52]  lr: 1.0e-04  eta: 0:04:10  time: 0.5\n'
         'mmengine - INFO - Epoch(train)   [3][ 20/52]  lr: 1.0e-04  eta: 1 day, 0:03:58  time: 1\n'
     )
-    assert parse_progress(log) == 'epoch 3 iteration 20/52 eta 1 day, 0:03:58'
+    assert _parse_progress(log) == 'epoch 3 iteration 20/52 eta 1 day, 0:03:58'
     log = 'Iter(train) [ 100/2000]  lr: 1.0e-04  eta: 0:10:00  loss: 1'
-    assert parse_progress(log) == 'iteration 100/2000 eta 0:10:00'
+    assert _parse_progress(log) == 'iteration 100/2000 eta 0:10:00'
 
 
 def test_a_log_that_is_a_link_is_refused(make_work, tmp_path):

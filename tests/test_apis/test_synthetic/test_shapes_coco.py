@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
-from mmrank.apis.synthetic.shapes_coco import ShapesSpec, render_image, write_shapes_coco
+from mmrank.apis.synthetic.shapes_coco import ShapesSpec, _render_image, write_shapes_coco
 from mmrank.datasets.checks.coco_inspect import check_coco_file
 
 SPEC = ShapesSpec(num_train=12, num_val=3, num_test=0, seed=5)
@@ -35,11 +35,11 @@ def test_same_seed_same_bytes(tmp_path):
 
 def test_an_image_does_not_depend_on_the_number_of_images():
     large = dataclasses.replace(SPEC, num_train=500)
-    image, objects = render_image(SPEC, 'train', 7)
-    same, same_objects = render_image(large, 'train', 7)
+    image, objects = _render_image(SPEC, 'train', 7)
+    same, same_objects = _render_image(large, 'train', 7)
     assert (image == same).all()
     assert objects == same_objects
-    other, _ = render_image(SPEC, 'val', 7)
+    other, _ = _render_image(SPEC, 'val', 7)
     assert (image != other).any()
 
 
@@ -65,7 +65,7 @@ def test_files_are_valid_coco(tmp_path):
 
 def test_tail_sizes_and_empty_images():
     spec = dataclasses.replace(SPEC, width=128, height=96, max_size=64)
-    objects = [render_image(spec, 'train', i)[1] for i in range(150)]
+    objects = [_render_image(spec, 'train', i)[1] for i in range(150)]
     labels = [item['category_id'] - 1 for image in objects for item in image]
     counts = np.bincount(labels, minlength=6)
     assert (counts > 0).all()
@@ -80,7 +80,7 @@ def test_balanced_and_single_class():
     assert spec.class_probabilities == pytest.approx(np.full(6, 1 / 6))
     spec = dataclasses.replace(SPEC, num_classes=1)
     assert spec.class_probabilities == pytest.approx([1.0])
-    _, objects = render_image(spec, 'train', 0)
+    _, objects = _render_image(spec, 'train', 0)
     assert {item['category_id'] for item in objects} == {1}
 
 

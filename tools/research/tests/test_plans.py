@@ -110,11 +110,6 @@ def test_a_choice_without_a_trial_is_refused(tmp_path, read_plan):
         next(plan.missing('plan', Record(tmp_path / 'x.csv', COLUMNS), 'mAP'))
 
 
-def test_a_plan_of_a_folder_has_one_set(read_plan):
-    plan = read_plan('{seeds: [0], data: data/x, methods: [{name: a}]}')
-    assert plan.data == {'plan': {'folder': 'data/x'}}
-
-
 @pytest.mark.parametrize(
     ('text', 'message'),
     [

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from mmrank.functional import average_precision
 from mmrank.state import ScoreVector
 from theory.soprc import (
     AVERAGE_PRECISION,
@@ -19,7 +18,6 @@ from theory.soprc import (
     SOPRC_WITHOUT_V,
     BiasSetting,
     bias_rows,
-    expected_order_statistics,
     interpolation_errors,
     moving_score_vector,
     population_auprc,
@@ -42,17 +40,6 @@ def test_auprc_of_the_offset_uniform_in_closed_form(prior):
     assert population_auprc(OFFSET_UNIFORM, prior) == pytest.approx(closed, abs=1e-8)
 
 
-@pytest.mark.parametrize('distribution', BY_NAME)
-def test_auprc_is_the_average_precision_of_many_scores(distribution):
-    """Scores at evenly spaced quantiles: no noise, an error of about 1/n."""
-    x = (np.arange(20_000) + 0.5) / 20_000
-    pos = torch.from_numpy(distribution.positive.ppf(x))
-    neg = torch.from_numpy(distribution.negative.ppf(x))
-    labels = torch.arange(40_000) < 20_000
-    ap = average_precision(torch.cat([pos, neg]), labels).item()
-    assert population_auprc(distribution, 0.5) == pytest.approx(ap, abs=2e-4)
-
-
 @pytest.mark.parametrize('distribution', CURVED)
 def test_proposition_3(distribution):
     """In every interval the error is within |p''|/(8 n^2) of it."""
@@ -63,23 +50,6 @@ def test_proposition_3(distribution):
     # Four times fewer errors with twice the scores, in the limit.
     assert 3.5 < rows[-2].error / rows[-1].error < 4.1
     assert rows[-1].error / rows[-1].bound > 0.85
-
-
-def test_proposition_3_without_curvature():
-    row = interpolation_errors(OFFSET_UNIFORM, 40, 2, 0)
-    assert (row.error, row.bound, row.local_ratio) == (0, 0, 0)
-
-
-def test_expected_order_statistics_in_closed_form():
-    """Of the uniform distribution they are i/(n + 1)."""
-    i = np.arange(1, 41)
-    np.testing.assert_allclose(
-        expected_order_statistics(OFFSET_UNIFORM, 40), 0.5 + i / 41, atol=1e-6
-    )
-    # Blom (1958): E u_n of five normal scores is 1.16296.
-    got = expected_order_statistics(BINORMAL, 5) - 1
-    assert got[-1] == pytest.approx(1.16296, abs=1e-3)
-    np.testing.assert_allclose(got, -got[::-1], atol=1e-9)
 
 
 @pytest.mark.parametrize('momentum', [0.5, 0.1])

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from mmrank.functional import stable_ap_loss
-from mmrank.losses.ranking.stable_ap import practical_weight
 from theory.stable_ap import (
     DifferenceSetting,
     bound_row,
@@ -15,7 +14,6 @@ from theory.stable_ap import (
     mean_score_tracking,
     random_scores,
     theorem1_sides,
-    theorem1_weight,
     weight_sum_row,
 )
 
@@ -118,16 +116,6 @@ def test_lemma_1(rho):
     assert max(row.worst / row.limit for row in rows) > 0.15
 
 
-def test_replaced_negative_of_the_exact_risk():
-    """From below all positives to the top: mean 1/(i + 1) of n+ terms."""
-    rows = [row for n in (8, 64) for row in difference_rows(n, 5, 0, DifferenceSetting())]
-    for row in rows:
-        if row.replaced == 'negative':
-            n = row.count
-            expected = sum(1 / (i + 1) for i in range(1, n + 1)) / n
-            assert row.ap_worst == pytest.approx(expected, rel=1e-9)
-
-
 def test_exact_mode_tracks_the_drift_and_plain_ema_lags():
     """Errors settle at 0 and -lag, both with the noise of an EMA."""
     run = mean_score_tracking(900, 60, 0)
@@ -142,11 +130,3 @@ def test_exact_mode_tracks_the_drift_and_plain_ema_lags():
     # Frozen weights: 300 steps later plain EMA has caught up.
     left = run.error['plain'][-1].mean() / -run.lag
     assert left.item() == pytest.approx(0.99**300, abs=0.03)
-
-
-def test_practical_weights_equal_the_theorem_above_one_half():
-    """With ``a = rho B`` and ``t = 1``."""
-    upper = torch.linspace(0.6, 1, 5, dtype=torch.float64)
-    torch.testing.assert_close(
-        practical_weight(upper, a=210.0, t=1.0), theorem1_weight(upper, 10.0, 21.0)
-    )

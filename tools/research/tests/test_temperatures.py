@@ -1,13 +1,10 @@
 """Do rare classes get smaller temperatures, and which weights has iSogCLR for negatives?"""
 
-import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
 
-from isogclr_weights import optimal_temperature, optimal_weights
 from temperature_orders import order_test
 
 TOOLS = Path(__file__).parents[1]
@@ -35,23 +32,6 @@ def test_slope_is_that_of_a_regression():
     assert found.p_value == pytest.approx(1 / 501)
     # However different the classes are.
     assert found.high < found.slope
-
-
-def test_p_value_is_that_of_all_orders():
-    counts, temperatures = made_up(0.02, runs=2, classes=3, seed=3)
-    found = order_test(counts, temperatures, draws=40_000)
-    x = np.log10(counts)
-    y = np.log(temperatures)
-    slopes = []
-    for dealt in itertools.product(*(itertools.permutations(row) for row in x)):
-        centred = np.array(dealt)
-        centred = centred - centred.mean(1, keepdims=True)
-        centred = centred - centred.mean(0)
-        square = (centred**2).sum()
-        slopes.append((centred * y).sum() / square if square > 1e-9 else 0)
-    exact = np.mean(np.abs(slopes) >= abs(found.slope) - 1e-9)
-    assert 0.05 < exact < 0.95
-    assert found.p_value == pytest.approx(exact, abs=0.01)
 
 
 def write_tables(folder, counts, temperatures):
@@ -95,45 +75,6 @@ def test_bad_tables_are_reported(tmp_path, run_script, text, message):
     status, _, errors = run_script(TOOLS / 'temperature_orders.py', *paths)
     assert status == 2
     assert message in errors
-
-
-def divergence(p):
-    """KL(p, 1/m)."""
-    return (p * np.log(p * len(p))).sum()
-
-
-def primal(h, rho, tau0):
-    """Eq. 6 of iSogCLR by a solver of constrained problems."""
-    m = len(h)
-    found = minimize(
-        lambda p: tau0 * divergence(p) - p @ h,
-        np.full(m, 1 / m),
-        method='trust-constr',
-        bounds=[(1e-9, 1)] * m,
-        constraints=[
-            LinearConstraint(np.ones((1, m)), 1, 1),
-            NonlinearConstraint(divergence, -np.inf, rho),
-        ],
-        options=dict(gtol=1e-9, xtol=1e-10, maxiter=400),
-    )
-    return found.x
-
-
-@pytest.mark.parametrize('rho', [0.05, 0.4, 3.0])
-def test_dual_is_the_constrained_primal(rho):
-    h = np.random.default_rng(0).uniform(-1, 0, 4)
-    weights, tau = optimal_weights(h, rho, 0.05)
-    np.testing.assert_allclose(weights, primal(h, rho, 0.05), atol=2e-4)
-    # Either the bound or the smallest temperature is reached.
-    far = divergence(weights)
-    assert far == pytest.approx(rho, abs=1e-6) or (far < rho and tau == 0.05)
-
-
-def test_an_anchor_with_many_similar_images_is_hot():
-    alone = np.concatenate([np.full(2, 0.0), np.full(98, -1.0)])
-    many = np.concatenate([np.full(40, 0.0), np.full(60, -1.0)])
-    cold, hot = (optimal_temperature(h, 0.3, 1e-3) for h in (alone, many))
-    assert hot > 1.5 * cold
 
 
 def test_tool_of_weights(tmp_path, run_script):

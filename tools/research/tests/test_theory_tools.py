@@ -51,17 +51,3 @@ def test_tool_writes_figures_and_tables(tool, tmp_path, start):
 def test_bounds_tool_fails_where_a_bound_does_not_hold(tmp_path, monkeypatch, start):
     monkeypatch.setattr(stable_ap_bounds, 'bounded_difference', lambda _: (tmp_path, 1.01))
     assert start(stable_ap_bounds, '--trials', '2') == 1
-
-
-@pytest.mark.parametrize(
-    ('tool', 'arguments', 'message'),
-    [
-        (soprc_simulation, ['--prior', '1'], '--prior must be in (0, 1)'),
-        (stable_ap_bounds, ['--trials', '0'], '--trials must be at least 2'),
-    ],
-    ids=['prior', 'trials'],
-)
-def test_bad_arguments_are_named(tool, arguments, message, start, capsys):
-    with pytest.raises(SystemExit):
-        start(tool, *arguments)
-    assert message in capsys.readouterr().err

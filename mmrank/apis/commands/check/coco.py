@@ -1,12 +1,11 @@
-"""Check COCO annotation files before they are trained on.
+"""Check COCO annotation files before a training.
 
     mmrank check coco data/x/train.json --images data/x/train
+    mmrank check coco data/x/train.json --fix clean.json
+    mmrank check coco --config CONFIG
 
-shows objects per class and size, and every kind of problem with its count, first places and fix.
---config checks all data sets of a config, and num_classes against them. --fix OUT.json writes a
-copy without bad annotations, ids renumbered, area and iscrowd filled in, names and masks tidied;
-with --images also missing widths and heights. Several files are also compared: other labels are an
-error, images that two of them have a warning. --merge OUT.json writes them as one.
+It shows the objects of each class and size, and each kind of problem with its count, first places
+and fix. Several files are also compared: labels must agree, and no image should be in two files.
 
 exit status: 0 no error, 1 an error in the data, 2 all else.
 """
@@ -28,28 +27,6 @@ from mmrank.datasets.checks.coco_report import CocoReport
 from mmrank.datasets.checks.coco_splits import Split, compare_labels, find_shared_images
 from mmrank.errors import UserError
 from mmrank.files import check_output, write_atomically
-
-
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(__doc__)
-    add = parser.add_argument
-    add('ann_files', nargs='*', help='COCO JSON file; several are compared with each other')
-    add('--config', help='check the data sets of this config instead')
-    images = 'folder of the images; without it no image file is looked for'
-    add('--images', metavar='DIR', help=images)
-    verify = 'also decode every image, which finds those that are cut off, and compare their size'
-    add('--verify-images', action='store_true', help=verify)
-    add('--fix', metavar='OUT.json', help='write a cleaned copy')
-    merge = 'write all files as one, renumbered, with classes of one name as one class'
-    add('--merge', metavar='OUT.json', help=merge)
-    args = parser.parse_args()
-    if bool(args.ann_files) == bool(args.config):
-        parser.error('pass an annotation file or --config CONFIG')
-    if args.fix and len(args.ann_files) != 1:
-        parser.error('--fix takes one annotation file; clean each, then --merge them')
-    if args.merge and len(args.ann_files) < 2:
-        parser.error('--merge takes two annotation files or more')
-    return args
 
 
 def show(report: CocoReport, console: Console) -> None:
@@ -106,7 +83,24 @@ def _write_json(document: dict, path: str, console: Console) -> None:
 
 
 def main() -> int:
-    args = parse_args()
+    parser = tool_parser(__doc__)
+    add = parser.add_argument
+    add('ann_files', nargs='*', help='COCO JSON file; several are compared with each other')
+    add('--config', help='check the data sets of this config instead')
+    images = 'folder of the images; without it no image file is looked for'
+    add('--images', metavar='DIR', help=images)
+    verify = 'also decode every image, which finds those that are cut off, and compare their size'
+    add('--verify-images', action='store_true', help=verify)
+    add('--fix', metavar='OUT.json', help='write a cleaned copy')
+    merge = 'write all files as one, renumbered, with classes of one name as one class'
+    add('--merge', metavar='OUT.json', help=merge)
+    args = parser.parse_args()
+    if bool(args.ann_files) == bool(args.config):
+        parser.error('pass an annotation file or --config CONFIG')
+    if args.fix and len(args.ann_files) != 1:
+        parser.error('--fix takes one annotation file; clean each, then --merge them')
+    if args.merge and len(args.ann_files) < 2:
+        parser.error('--merge takes two annotation files or more')
     console = Console()
     if args.config:
         for report in _check_config(args):

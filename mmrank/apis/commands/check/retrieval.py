@@ -1,10 +1,10 @@
-r"""Check retrieval data sets before training.
+r"""Check retrieval data sets before a training.
 
     mmrank check retrieval CONFIG --read-images
     mmrank check retrieval data/mine --depth 1
 
-Looks for lines that cannot be read, missing, doubled and damaged images, classes with less than two
-images, and classes or images that the training split shares with another.
+It finds lines that cannot be read, missing, doubled and damaged images, classes with fewer than two
+images, and classes or images that the training split shares with another split.
 
 exit status: 0 no error, 1 an error in the data, 2 nothing was checked.
 """

@@ -1,12 +1,10 @@
-"""Draw ground truth and the boxes of one or more detectors side by side.
+r"""Draw the boxes of detectors beside the annotations.
 
-    mmrank draw detections data/x/val.json \
-        data/x/val "stable AP=work_dirs/a/val.bbox.json" \
-        "focal=work_dirs/b/val.bbox.json" --out detections.png
+    mmrank draw detections data/x/val.json data/x/val \
+        "stable AP=work_dirs/a/val.bbox.json" "focal=work_dirs/b/val.bbox.json"
 
-Each model shows the boxes above its own best-F1 score per class, since scores of a ranking loss are
-ordered but not calibrated. Solid boxes match an object of their class at IoU 0.5, dashed ones do
-not.
+Each detector shows the boxes above the score with the best F1 of their class. A solid box matches
+an object of its class at IoU 0.5, a dashed one does not.
 """
 
 from mmrank.apis.coco.detections import draw_detections

@@ -1,13 +1,12 @@
-r"""Draw the test embeddings of one or more models on a plane, by t-SNE.
+r"""Draw the test embeddings of models on a plane, by t-SNE.
 
     mmrank draw embeddings \
-        "stable AP=stable.py,work_dirs/stable/epoch_50.pth" "SmoothAP=features.npz" \
-        --classes 10 --out work_dirs/map.png
+        "stable AP=stable.py,work_dirs/stable/epoch_50.pth" "SmoothAP=features.npz"
 
-NAME=PATH is a config with its checkpoint, which is tested once, or the features that a test has
-written (RetrievalMetric(out_file='features.npz')). All models show the same samples, some of the
-largest classes. Near points of the map were near before; distances between groups mean little.
-Above each panel: how many samples have one of their own class nearest by cosine.
+NAME=PATH is a config with its checkpoint, which is tested once, or features that a test has written
+(RetrievalMetric(out_file='features.npz')). All models show the same samples. Near points of the map
+were near before; distances between groups mean little. Above each panel stands how many samples
+have one of their own class nearest by cosine.
 """
 
 from pathlib import Path

@@ -1,15 +1,11 @@
-"""Plot precision-recall curves of one or more detectors.
+r"""Plot precision-recall curves of detectors, and print the score with the best F1 of each class.
 
     mmrank draw pr-curves data/x/val.json \
-        "stable AP=work_dirs/a/val.bbox.json" \
-        "focal=work_dirs/b/val.bbox.json" --out pr_curves.png
+        "stable AP=work_dirs/a/val.bbox.json" "focal=work_dirs/b/val.bbox.json"
 
-The prediction files are what mmdet's CocoMetric writes when a config sets
-val_evaluator.outfile_prefix (PREFIX writes PREFIX.bbox.json). The figure has
-the mean over classes at IoU 0.5, 0.75 and 0.50:0.95, then a panel a class. The
-table of all figures goes to pr_curves.md and pr_curves.csv beside it. The score
-at which each class has its best F1, a threshold to act on, is printed.
-Annotations of LVIS are recognised; then the package lvis evaluates.
+CocoMetric writes such files where the config sets val_evaluator.outfile_prefix. The figure has the
+mean over classes at IoU 0.5, 0.75 and 0.50:0.95, and a panel for each class. A table of all figures
+goes beside it as .md and .csv. Annotations of LVIS are evaluated by the package lvis.
 """
 
 from pathlib import Path

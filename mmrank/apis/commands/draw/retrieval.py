@@ -1,14 +1,10 @@
-r"""Retrieval report: table, curves and pictures of one or more models.
+r"""Write a retrieval report of models: table, curves, and the best images of some queries.
 
     mmrank draw retrieval \
-        "stable AP=stable.py,work_dirs/stable/epoch_50.pth" "triplet=features.npz" \
-        --out-dir work_dirs/report
+        "stable AP=stable.py,work_dirs/stable/epoch_50.pth" "triplet=features.npz"
 
-NAME=PATH is a config with its checkpoint, which is tested once, or the features that a test has
-written (RetrievalMetric(out_file='features.npz')), on several GPUs, too.
-
-Written to the out dir: retrieval.md and .csv, precision_recall.png, recall_at_k.png, and sheets
-with the best images of some queries: random, worst, and those where models differ most.
+NAME=PATH is a config with its checkpoint, which is tested once, or features that a test has written
+(RetrievalMetric(out_file='features.npz')).
 """
 
 from pathlib import Path

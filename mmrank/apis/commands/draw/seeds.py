@@ -1,13 +1,11 @@
-"""Draw a comparison over seeds from its runs: boxes, or lines over the values of one setting.
+r"""Draw a comparison over seeds: box plots, or lines over the values of one setting.
 
-    mmrank draw seeds work_dirs/bccd_losses/runs.csv \
-        --scale 100 --out boxplot.png
+    mmrank draw seeds work_dirs/bccd_losses/runs.csv --scale 100
     mmrank draw seeds work_dirs/long_tail_rate/runs.csv \
-        --metrics ranking/AP --setting "positives in a batch" --out positive_rate.png
+        --metrics ranking/AP --setting "positives in a batch"
 
-A record is the runs.csv of tools/benchmarks/run_seeds.py, or one of tools/research/records. With
---setting its methods are named <method>-<value>, as in configs/long_tail/positive_rate.yaml, and
-the lines are mean and standard deviation of the first metric.
+With --setting the methods are named METHOD-VALUE, as in configs/long_tail/positive_rate.yaml; the
+lines are the mean and standard deviation of the first metric.
 """
 
 from mmrank.apis.common.command_line import check_outputs, tool_parser

@@ -1,12 +1,10 @@
 r"""Draw losses, rates and metrics of trainings over their steps.
 
-# the losses of a training, with all its resumes; one that was started over is a line of its own
-mmrank draw training work_dirs/NAME
-# two trainings, and what a loss of mmrank says of itself
-mmrank draw training "stable AP=work_dirs/a" "focal=work_dirs/b" \
-      --keys loss risk rho 'coco/bbox_mAP*' --out curves.png
-# which scalars there are
-mmrank draw training work_dirs/NAME --list
+    mmrank draw training work_dirs/NAME
+    mmrank draw training "stable AP=work_dirs/a" "focal=work_dirs/b" --keys loss 'coco/bbox_mAP*'
+    mmrank draw training work_dirs/NAME --list
+
+A training and its resumes are one line.
 """
 
 from mmrank.apis.common.command_line import check_outputs, tool_parser

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.errors import UserError
-from mmrank.tensors import check_floats, check_tensors
+from mmrank.tensors import check_floats, check_tensors, refuse_swapped
 
 # Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
 # the queries, 12, 16, 24, 32, 48 or 64 of the gallery.
@@ -98,6 +98,7 @@ def prepare_sets(
     leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
 ) -> RetrievalSets:
     """Check and normalise; see ``retrieval_metrics`` for the inputs."""
+    refuse_swapped('queries', queries, query_labels)
     _check_embeddings(queries, 'queries')
     own_labels = _check_labels(query_labels, queries, 'query_labels')
     same_set = gallery is None and gallery_labels is None

@@ -65,9 +65,10 @@ def level_metrics(
     check_recall_at(ndcg_at)
     levels = query_labels if gallery_labels is None else gallery_labels
     if query_labels.dim() != 2 or levels.dim() != 2 or levels.size(1) != query_labels.size(1):
-        raise ValueError(
+        raise UserError(
             'labels must be (rows, levels) of one number of levels, got shapes '
-            f'{tuple(query_labels.shape)} and {tuple(levels.shape)}'
+            f'{tuple(query_labels.shape)} and {tuple(levels.shape)}',
+            'labels[:, None] of one level',
         )
     _check_levels(torch.cat([query_labels, levels]))
     finest = None if gallery_labels is None else gallery_labels[:, -1]
@@ -95,6 +96,7 @@ def _check_levels(labels: Tensor) -> None:
             raise UserError(
                 f'level {number} of the labels does not refine level {number - 1}: one class of it '
                 'is in two classes of the level before',
+                'levels from coarse to fine; where classes are numbered inside their parent, '
                 f'labels[:, {number}] = labels[:, : {number + 1}].unique(dim=0, '
                 'return_inverse=True)[1], of queries and gallery together',
             )
