@@ -210,7 +210,7 @@ def _scan_images(images: list, report: CocoReport, found: Findings) -> dict:
 def _image_fault(image: dict, name: object, known: Collection) -> tuple[str, str]:
     """Kind and text of what is wrong with an image; ``known`` are earlier ids."""
     if not is_id(image['id']):
-        return 'malformed value', 'has another id than a number or a text'
+        return 'malformed value', f'id is {shown(image["id"])}'
     if image['id'] in known:
         return 'duplicate image id', 'occurs again'
     if not is_size(image['width'], image['height']):

@@ -32,9 +32,9 @@ def read_coco_json(ann_file: str | os.PathLike) -> dict:
         if not data.lstrip()[:1].startswith((b'{', b'[')):
             raise UserError(
                 f'annotation file {path} is not JSON: its {len(data):,} bytes begin with '
-                f'{data[:30]!r}. Fix: unpack it or fetch it again (`git lfs pull` for a pointer of '
-                'Git LFS), or save it as UTF-8 without a byte order mark; YOLO, VOC and CSV become '
-                'COCO by mmrank convert'
+                f'{data[:30]!r}. Fix: name the JSON file of the annotations, unpack it or fetch it '
+                'again (`git lfs pull`), or save it as UTF-8 without a byte order mark; YOLO, VOC '
+                'and CSV become COCO by mmrank convert'
             ) from error
         raise UserError(
             f'annotation file {path}, {len(data):,} bytes, is cut off or damaged: {error}. Fix: '
