@@ -32,7 +32,6 @@ TYPES: dict[str, tuple[str, str]] = {
     'GradCacheAmpOptimWrapper': ('OPTIM_WRAPPERS', 'grad_cache of mmrank.functional, autocast'),
     'MLPTower': ('MODELS', 'a tower of your own in MODELS, EmbeddingTower and linear layers'),
     'LabelledPairLoss': ('MODELS', _PAIRS),
-    'IndividualCLIPLoss': ('MODELS', 'mmrank.BimodalISogCLRLoss, whose temperatures settle'),
 }
 #: Other names of mmrank's packages.
 NAMES = {

@@ -17,7 +17,7 @@ from mmrank.errors import UserError, UserTypeError
 from mmrank.imports import required_package
 from mmrank.losses import ContrastiveLoss, EmbeddingBatch, HeadLoss, InBatchLoss, TrainsEmbeddings
 from mmrank.losses.contrastive.grad_cache import grad_cache
-from mmrank.losses.unit_rows import unit_rows
+from mmrank.unit_rows import unit_rows
 
 with required_package(
     'transformers', 'The adapter of sentence-transformers', "pip install 'mmrank[adapters]'"

@@ -40,7 +40,7 @@ from mmrank.losses.retrieval.hierarchical import hap_loss as hap_loss
 from mmrank.losses.retrieval.hierarchical import ndcg_loss as ndcg_loss
 from mmrank.losses.retrieval.recall_at_k import recall_at_k_loss as recall_at_k_loss
 from mmrank.losses.two_tower.pointwise import Pointwise as Pointwise
-from mmrank.losses.unit_rows import unit_rows as unit_rows
 from mmrank.state.score_vector import interpolate_scores as interpolate_scores
+from mmrank.unit_rows import unit_rows as unit_rows
 
 __all__: list[str]

@@ -25,10 +25,10 @@ from torch import nn
 from mmrank.losses import EmbeddingBatch
 from mmrank.losses.ranking.sodeep import RankSorter
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
-from mmrank.losses.unit_rows import unit_rows
 from mmrank.registry import MODELS
 from mmrank.testing import Batch, Call, Subject
 from mmrank.testing.calls import _call_in_order
+from mmrank.unit_rows import unit_rows
 
 CLASSES, SAMPLES, WIDTH = 3, 40, 8
 HERE = 'tests/helpers/registered_losses.py'

@@ -153,7 +153,7 @@ def names():
         **dict(mmrank=mmrank, torch=torch, F=functional, MODELS=MODELS, check_loss=check_loss),
         **dict(embed=embed, loss=call, twice=twice, head=head),
         **dict(nan=float('nan'), idx=idx, matrix=matrix, rows=rows, classes=classes),
-        **dict(scores=matrix[:, 0], labels=idx % 2, unit=losses.unit_rows.unit_rows(rows)),
+        **dict(scores=matrix[:, 0], labels=idx % 2, unit=functional.unit_rows(rows)),
         'hot': torch.nn.functional.one_hot(classes),
         'levels': torch.stack([idx // 4, idx // 2], 1),
         'leaf': torch.zeros((), requires_grad=True),

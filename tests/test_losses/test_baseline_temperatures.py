@@ -1,11 +1,12 @@
-"""A rival of iSogCLR that learns temperatures by gradient; its clipping."""
+"""Rivals of iSogCLR that learn temperatures by gradient; its clipping."""
 
 import pytest
 import torch
 from random_batches import assert_same_gradients, two_views
+from torch.nn.functional import cross_entropy, normalize
 
 from mmrank.errors import UserError
-from mmrank.losses import BimodalISogCLRLoss, ISogCLRLoss, TaUSimCLRLoss
+from mmrank.losses import BimodalISogCLRLoss, IndividualCLIPLoss, ISogCLRLoss, TaUSimCLRLoss
 
 
 def simclr_with_temperatures(view1, view2, tau):
@@ -39,6 +40,39 @@ def test_tau_simclr_scales_cosines_as_the_authors_code():
     assert loss.diagnostics['tau_min'] == pytest.approx(0.5)
     with pytest.raises(UserError, match='Fix: out_channels'):
         loss(one[:, :1], two[:, :1])
+
+
+def clip_with_temperatures(images, texts, image_tau, text_tau):
+    images = normalize(images, dim=1)
+    texts = normalize(texts, dim=1)
+    scores = images @ texts.t()
+    own = torch.arange(len(texts))
+    of_images = cross_entropy(scores / image_tau[:, None], own)
+    return (of_images + cross_entropy(scores.t() / text_tau[:, None], own)) / 2
+
+
+def test_individual_clip_and_the_gradient_of_each_temperature():
+    loss = IndividualCLIPLoss(num_samples=9, tau=0.3).double()
+    with torch.no_grad():
+        loss.image_tau += torch.linspace(0, 0.2, 9)
+        loss.text_tau += torch.linspace(0.1, 0, 9)
+    idx = torch.tensor([7, 2, 0, 5])
+    leaves = [x.requires_grad_() for x in two_views(4, dim=3)]
+    leaves += [loss.image_tau, loss.text_tau]
+    got = loss(*leaves[:2], idx)
+    expected = clip_with_temperatures(*leaves[:2], loss.image_tau[idx], loss.text_tau[idx])
+    assert_same_gradients(got, expected, leaves)
+    assert torch.autograd.grad(got, leaves[2])[0].count_nonzero() == 4
+
+
+@pytest.mark.parametrize('ranked_right', [False, True])
+def test_mean_temperature_grows_while_pairs_are_ranked_wrong(ranked_right):
+    """As appendix C.3 reports; with the sign that its equation has."""
+    loss = IndividualCLIPLoss(num_samples=4, tau=0.3)
+    images = torch.eye(4)
+    texts = images if ranked_right else images.roll(1, 1)
+    loss(images, texts, torch.arange(4)).backward()
+    assert ((loss.image_tau.grad > 0) == ranked_right).all()
 
 
 @pytest.mark.parametrize('kind', [ISogCLRLoss, BimodalISogCLRLoss])

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from mmrank.distributed import all_gather_rows, join, mean_over_ranks, rows_and_dtype, world_group
 from mmrank.errors import UserError
 from mmrank.losses.options import ScopedLoss
-from mmrank.losses.unit_rows import unit_rows
 from mmrank.state.sample_state import check_sample_ids
 from mmrank.tensors import (
     at_least_float32,
@@ -19,6 +18,7 @@ from mmrank.tensors import (
     is_first_batch,
     warn_of_one_sample,
 )
+from mmrank.unit_rows import unit_rows
 
 from .terms import NegativeTerms, negative_terms
 

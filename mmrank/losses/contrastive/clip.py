@@ -1,11 +1,12 @@
-"""CLIP's loss."""
+"""CLIP's loss, with one temperature, or with one for each image and text."""
 
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mmrank.checks import check_ascending, check_positive
+from mmrank.checks import check_ascending, check_count, check_positive
+from mmrank.state.sample_state import check_sample_ids
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
@@ -70,3 +71,47 @@ class CLIPLoss(ContrastiveLoss):
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Mean over image and text of each sample."""
         return info_nce_losses(self.terms(batch, self.temperature(), bimodal=True)).mean(0)
+
+
+class IndividualCLIPLoss(ContrastiveLoss):
+    """CLIP's loss with a temperature for each image and each text, learned by its own gradient.
+
+    A baseline of iSogCLR, not a loss to take: the paper reports that the mean temperature grows and
+    training hardly converges. A larger temperature lowers the loss of a pair as long as negatives
+    score above it. (The text says "below", with which the sign of its own equation does not agree.)
+    Source: iSogCLR (ICML 2023), appendix C.3.
+
+    The temperatures are the (num_samples,) parameters ``image_tau`` and ``text_tau``. Spare them
+    the weight decay: ``paramwise_cfg=dict(custom_keys={'_tau': dict(decay_mult=0)})``. They stay
+    above 0.001; there is no upper bound.
+
+    Args:
+        num_samples: Number of pairs in the training set.
+        tau: Temperature at the start, above 0.001.
+        **kwargs: See :class:`ContrastiveLoss`.
+    """
+
+    keeps_samples = True
+    tau_min = 0.001
+
+    def __init__(self, num_samples: int, tau: float = 0.01, **kwargs) -> None:
+        super().__init__(**kwargs)
+        fix = '; set it to the number of pairs in the training set'
+        check_count('num_samples', num_samples, fix=fix)
+        check_ascending(tau_min=self.tau_min, tau=tau)
+        self.num_samples = num_samples
+        start = torch.full((num_samples,), tau, dtype=torch.float32)
+        self.image_tau = nn.Parameter(start)
+        self.text_tau = nn.Parameter(start.clone())
+
+    def row_losses(self, batch: ContrastedBatch) -> Tensor:
+        """Mean over image and text of each sample."""
+        check_sample_ids(batch.ids, len(batch.ids), self.num_samples)
+        taus = []
+        for name in ('image_tau', 'text_tau'):
+            tau = getattr(self, name)
+            with torch.no_grad():
+                tau.clamp_(self.tau_min)
+            taus.append(at_least_float32(tau[batch.ids]))
+            self.diagnostics[f'{name}_mean'] = tau.detach().mean()
+        return info_nce_losses(self.terms(batch, torch.stack(taus), bimodal=True)).mean(0)

@@ -14,11 +14,11 @@ from mmrank.losses.base import HeadLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.registered import build_loss
-from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 from mmrank.training_set import TrainingSet
+from mmrank.unit_rows import unit_rows
 
 from .sample_fields import ids_of, labels_of
 

@@ -26,8 +26,8 @@ from mmrank.apis.common.records import FINAL
 from mmrank.functional import level_metrics, retrieval_metrics
 from mmrank.losses import EmbeddingBatch, PMLLoss
 from mmrank.losses.registered import build_loss
-from mmrank.losses.unit_rows import unit_rows
 from mmrank.state import CrossBatchMemory
+from mmrank.unit_rows import unit_rows
 from training_plan import TrainingPlan
 
 BATCH = (14, 4)

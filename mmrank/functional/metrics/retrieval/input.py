@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 
 from mmrank.errors import UserError
 from mmrank.tensors import check_floats, check_tensors, refuse_swapped
+from mmrank.unit_rows import unit_rows
 
 # Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
 # the queries, 12, 16, 24, 32, 48 or 64 of the gallery.
@@ -81,13 +82,6 @@ def query_blocks(order: Tensor, row_bytes: int, memory_limit: int) -> tuple[Tens
     if rows > _QUERY_TILE:
         rows -= rows % _QUERY_TILE
     return order.split(rows)
-
-
-def unit_rows(x: Tensor) -> Tensor:
-    """Rows of length 1; rows of zeros stay. Neither over- nor underflows."""
-    tiny = torch.finfo(x.dtype).tiny
-    x = x / x.abs().amax(1, keepdim=True).clamp(min=tiny)
-    return x.div_(torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp(1.0))
 
 
 def prepare_sets(
