@@ -18,6 +18,7 @@ from mmrank.functional.metrics.retrieval.metrics import nearest_in_gallery as ne
 from mmrank.functional.metrics.retrieval.metrics import recall_curve as recall_curve
 from mmrank.functional.metrics.retrieval.metrics import retrieval_curves as retrieval_curves
 from mmrank.functional.metrics.retrieval.metrics import retrieval_metrics as retrieval_metrics
+from mmrank.functional.metrics.unit_rows import unit_rows as unit_rows
 from mmrank.losses.auc.auc import auc_loss as auc_loss
 from mmrank.losses.contrastive.grad_cache import grad_cache as grad_cache
 from mmrank.losses.contrastive.sogclr import global_contrastive_loss as global_contrastive_loss
@@ -41,6 +42,5 @@ from mmrank.losses.retrieval.hierarchical import ndcg_loss as ndcg_loss
 from mmrank.losses.retrieval.recall_at_k import recall_at_k_loss as recall_at_k_loss
 from mmrank.losses.two_tower.pointwise import Pointwise as Pointwise
 from mmrank.state.score_vector import interpolate_scores as interpolate_scores
-from mmrank.unit_rows import unit_rows as unit_rows
 
 __all__: list[str]

@@ -8,6 +8,7 @@ from .base import RankingLoss as RankingLoss
 from .base import StatelessRankingLoss as StatelessRankingLoss
 from .contrastive.base import ContrastiveLoss as ContrastiveLoss
 from .contrastive.clip import CLIPLoss as CLIPLoss
+from .contrastive.clip import IndividualCLIPLoss as IndividualCLIPLoss
 from .contrastive.cyclip import CyCLIPLoss as CyCLIPLoss
 from .contrastive.decorrelation import BarlowTwinsLoss as BarlowTwinsLoss
 from .contrastive.decorrelation import VICRegLoss as VICRegLoss

@@ -11,10 +11,10 @@ from torch import Tensor
 from mmrank.autograd import is_compiling, violated
 from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.errors import UserError, UserTypeError
+from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses.options import NamedSettings
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.tensors import at_least_float32, check_floats, check_tensors, refuse_nan, refuse_swapped
-from mmrank.unit_rows import unit_rows
 
 #: Batches without a positive before the warning.
 _WATCHED = 10

@@ -22,13 +22,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses import EmbeddingBatch
 from mmrank.losses.ranking.sodeep import RankSorter
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.registry import MODELS
 from mmrank.testing import Batch, Call, Subject
 from mmrank.testing.calls import _call_in_order
-from mmrank.unit_rows import unit_rows
 
 CLASSES, SAMPLES, WIDTH = 3, 40, 8
 HERE = 'tests/helpers/registered_losses.py'
@@ -75,6 +75,7 @@ SETTINGS = {
         dict(frequency='counts', refined=True),
         dict(frequency='none'),
     ],
+    'IndividualCLIPLoss': [dict(PER_SAMPLE, tau=0.3)],
     'InfoNCELoss': [
         {},
         dict(bimodal=True, loss_weight=0.5, hardness_strength=9.0),

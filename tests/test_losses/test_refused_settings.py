@@ -26,6 +26,7 @@ VALUES = [
     ('InBatchLoss', dict(scope='world'), "scope='world'"),
     ('InBatchSoftmaxLoss', dict(frequency='none', refined=True), "Fix: frequency='counts'"),
     ('InBatchSoftmaxLoss', dict(frequency='exact'), "frequency='exact' is unknown"),
+    ('IndividualCLIPLoss', dict(num_samples=3, tau=1e-4), '0 < tau_min <= tau'),
     ('LDAMLoss', dict(num_classes=1, use_sigmoid=False), 'needs use_sigmoid'),
     (
         'LDAMLoss',

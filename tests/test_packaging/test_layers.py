@@ -22,7 +22,7 @@ FLOORS = (
     ('autograd', 'checks'),
     ('tensors',),
     ('imports', 'mmcv_ops'),
-    ('checkpoint_loading', 'distributed', 'files', 'unit_rows'),
+    ('checkpoint_loading', 'distributed', 'files'),
     ('functional.metrics',),
     ('state',),
     ('registry', 'training_set'),

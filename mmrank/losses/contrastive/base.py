@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mmrank.distributed import all_gather_rows, join, mean_over_ranks, rows_and_dtype, world_group
 from mmrank.errors import UserError
+from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses.options import ScopedLoss
 from mmrank.state.sample_state import check_sample_ids
 from mmrank.tensors import (
@@ -18,7 +19,6 @@ from mmrank.tensors import (
     is_first_batch,
     warn_of_one_sample,
 )
-from mmrank.unit_rows import unit_rows
 
 from .terms import NegativeTerms, negative_terms
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.tensors import at_least_float32
-from mmrank.unit_rows import unit_rows
 
 from .base import ContrastedBatch, ContrastiveLoss
 

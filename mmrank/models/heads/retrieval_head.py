@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mmrank.distributed import all_gather_rows, sizes_and_dtype, world_group
 from mmrank.errors import UserError
+from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.protocols import TrainsEmbeddings
@@ -18,7 +19,6 @@ from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 from mmrank.training_set import TrainingSet
-from mmrank.unit_rows import unit_rows
 
 from .sample_fields import ids_of, labels_of
 

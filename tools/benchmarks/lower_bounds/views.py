@@ -44,6 +44,7 @@ def losses(samples: int) -> dict[str, dict]:
         'CLIP': dict(type='mmrank.CLIPLoss'),
         'SigLIP': dict(type='mmrank.SigLIPLoss'),
         'CyCLIP': dict(type='mmrank.CyCLIPLoss'),
+        'CLIP, individual': dict(type='mmrank.IndividualCLIPLoss', **state),
         'SogCLR, images and texts': dict(type='mmrank.SogCLRLoss', bimodal=True, **state),
         'FastCLIP-v3': dict(type='mmrank.SogCLRLoss', bimodal=True, rho=6.5, **state),
         'FlatCLR': dict(type='mmrank.FlatCLRLoss'),
@@ -88,7 +89,7 @@ def _floor(config: dict, b: int, d: int) -> tuple[str, list]:
     if name == 'SpectralContrastiveLoss':
         shapes = [(b, d, b), (b, b, d), (b, b, d)]
         return '3 products B x D x B', shapes
-    bimodal = name in ('BimodalISogCLRLoss', 'SimCoLoss')
+    bimodal = name in ('BimodalISogCLRLoss', 'IndividualCLIPLoss', 'SimCoLoss')
     if bimodal or 'CLIP' in name or config.get('bimodal'):
         shapes = [(b, d, b)] * 2 + [(b, b, d)] * 2
         return '4 products B x D x B', shapes

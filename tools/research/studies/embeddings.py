@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from mmrank.apis.common.records import FINAL
 from mmrank.functional import level_metrics, retrieval_metrics
+from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses import EmbeddingBatch, PMLLoss
 from mmrank.losses.registered import build_loss
 from mmrank.state import CrossBatchMemory
-from mmrank.unit_rows import unit_rows
 from training_plan import TrainingPlan
 
 BATCH = (14, 4)
