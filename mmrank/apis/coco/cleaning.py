@@ -6,9 +6,10 @@ from contextlib import suppress
 from unicodedata import normalize
 
 from mmrank.apis.coco.merging import renumber_classes
-from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL, is_number_id, is_polygon
+from mmrank.datasets.checks.coco_annotations import is_number_id
 from mmrank.datasets.checks.coco_images import spelling_on_disk
 from mmrank.datasets.checks.coco_inspect import inspect_coco, is_size
+from mmrank.datasets.checks.coco_masks import LARGEST_PIXEL, is_polygon
 from mmrank.datasets.checks.data_report import is_number, shown
 from mmrank.datasets.image_header import image_size
 from mmrank.errors import UserError

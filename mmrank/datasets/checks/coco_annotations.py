@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mmrank.datasets.checks.coco_masks import LARGEST_PIXEL, mask_form
 from mmrank.datasets.checks.coco_report import LARGE_AREA, SMALL_AREA, ClassCount, CocoReport
 from mmrank.datasets.checks.data_report import MAX_EXAMPLES, Findings, is_number, shown
 
-#: Largest coordinate, width and height in pixels; float32 must hold it.
-LARGEST_PIXEL = 1e9
 # A box may end this far beyond the image: labels are rounded.
 _OVERHANG_PIXELS = 2
 #: Share of the annotations from which boxes beyond the image, and odd areas, are reported.
@@ -23,6 +22,8 @@ _AREA_SHARE = 0.1
 _LARGEST_ID = (1 << 63) - 1
 _NUMBERS = frozenset((int, float))
 _IGNORED = (1, '1', 'true', 'True')
+#: Annotations whose values are read at a time, while they are in the cache of the CPU.
+_CHUNK = 4096
 #: By which image, class and box become one number.
 _FACTORS = np.int64(6364136223846793005) ** np.arange(1, 7)
 
@@ -62,7 +63,7 @@ class Columns(NamedTuple):
     crowd: np.ndarray  # (n,) 0 or 1
     is_ignored: np.ndarray  # (n,) whether ``ignore`` is set
     is_turned: np.ndarray  # (n,) whether the box has a rotation in addition, as CVAT exports it
-    mask: np.ndarray  # (n,) 0 without a segmentation, 1 with one, below 0 see _mask_form
+    mask: np.ndarray  # (n,) 0 without a segmentation, 1 with one, below 0 see mask_form
     needs_mask: np.ndarray  # (n,) whether its mask is trained on
 
 
@@ -73,57 +74,59 @@ def _columns(
 
     ``is_wanted`` says of each category id whether it is trained on.
     """
-    entries = [ann if type(ann) is dict else {} for ann in annotations]
-    values = {key: [ann.get(key) for ann in entries] for key in _FORMS}
-    has_form = np.ones(len(entries), dtype=bool)
-    for key, fits in _FORMS.items():
-        has_form &= np.array(fits(values[key]), dtype=bool)
-    if not has_form.all():
-        entries = list(compress(entries, has_form))
-        values = {key: list(compress(column, has_form)) for key, column in values.items()}
-    image = _positions(values['image_id'], sizes)
-    label = _positions(values['category_id'], is_wanted)
+    image_index = {key: i for i, key in enumerate(sizes)}
+    label_index = {key: i for i, key in enumerate(is_wanted)}
     all_sizes = [*sizes.values(), (inf, inf)]
-    masks = [ann.get('segmentation') for ann in entries]
-    columns = Columns(
-        place=np.flatnonzero(has_form),
-        id=np.array(values['id'], dtype=np.int64),
-        image=image,
-        label=label,
-        size=np.array(all_sizes, dtype=float)[image],
-        box=_floats(list(chain.from_iterable(values['bbox']))).reshape(-1, 4),
-        area=_floats(values['area']),
-        crowd=np.array(values['iscrowd'], dtype=np.int64),
-        is_ignored=np.array(
-            ['ignore' in x and x['ignore'] in _IGNORED for x in entries], dtype=bool
-        ),
-        is_turned=np.array(['attributes' in x and _is_turned(x) for x in entries], dtype=bool),
-        mask=np.array(
-            [
-                # The form of polygons is read where they are trained on: it takes a third more.
-                1
-                if not with_masks and x and type(x) is list and type(x[0]) is list
-                else _mask_form(x, all_sizes[i], box)
-                for x, i, box in zip(masks, image.tolist(), values['bbox'])
-            ],
-            dtype=np.int64,
-        ),
-        needs_mask=np.array([*is_wanted.values(), False])[label] & with_masks,
-    )
-    return columns, has_form
+    size_array = np.array(all_sizes, dtype=float)
+    needs_mask = np.array([*is_wanted.values(), False]) & with_masks
+    parts = []
+    for start in range(0, len(annotations) or 1, _CHUNK):
+        entries = [x if type(x) is dict else {} for x in annotations[start : start + _CHUNK]]
+        values = {key: [ann.get(key) for ann in entries] for key in _FORMS}
+        has_form = np.ones(len(entries), dtype=bool)
+        for key, fits in _FORMS.items():
+            has_key = fits(values[key])
+            if not all(has_key):
+                has_form &= np.array(has_key, dtype=bool)
+        if not has_form.all():
+            entries = list(compress(entries, has_form))
+            values = {key: list(compress(column, has_form)) for key, column in values.items()}
+        image = np.fromiter(map(image_index.get, values['image_id'], repeat(-1)), np.int64)
+        label = np.fromiter(map(label_index.get, values['category_id'], repeat(-1)), np.int64)
+        masks = [
+            # The form of polygons is read where they are trained on: it takes a third more.
+            1
+            if not with_masks and x and type(x) is list and type(x[0]) is list
+            else mask_form(x, all_sizes[i], box)
+            for x, i, box in zip(
+                (ann.get('segmentation') for ann in entries), image.tolist(), values['bbox']
+            )
+        ]
+        columns = Columns(
+            place=start + np.flatnonzero(has_form),
+            id=np.array(values['id'], dtype=np.int64),
+            image=image,
+            label=label,
+            size=size_array[image],
+            box=_floats(values['bbox']).reshape(-1, 4),
+            area=_floats([values['area']]),
+            crowd=np.array(values['iscrowd'], dtype=np.int64),
+            is_ignored=np.array([x.get('ignore') in _IGNORED for x in entries], dtype=bool),
+            is_turned=np.array(['attributes' in x and _is_turned(x) for x in entries], dtype=bool),
+            mask=np.array(masks, dtype=np.int64),
+            needs_mask=needs_mask[label],
+        )
+        parts.append((*columns, has_form))
+    *columns, has_form = map(np.concatenate, zip(*parts))
+    return Columns(*columns), has_form
 
 
-def _positions(ids: list, known: dict) -> np.ndarray:
-    """(n,) position among the known ids, -1 for an unknown one."""
-    index = {key: i for i, key in enumerate(known)}
-    return np.fromiter(map(index.get, ids, repeat(-1)), np.int64, len(ids))
-
-
-def _floats(values: list) -> np.ndarray:
-    """(N,) float64 of numbers; integers that it cannot hold become huge ones."""
+def _floats(rows: list[list]) -> np.ndarray:
+    """(N,) float64 of all numbers; integers that it cannot hold become huge ones."""
     try:
-        return np.fromiter(values, float, len(values))
+        return np.fromiter(chain.from_iterable(rows), float)
     except OverflowError:
+        values = chain.from_iterable(rows)
         return np.array([x if type(x) is float else max(-1e300, min(x, 1e300)) for x in values])
 
 
@@ -131,37 +134,6 @@ def _is_turned(ann: dict) -> bool:
     attributes = ann['attributes']
     turn = attributes.get('rotation') if isinstance(attributes, dict) else None
     return is_number(turn) and turn % 360 != 0
-
-
-def _mask_form(mask: object, size: tuple, box: list) -> int:
-    """0: none, 1: polygons or the RLE of an image of this size, -1: other, -2: off the box."""
-    if not mask:
-        return 0
-    if type(mask) is list:
-        if not all(map(is_polygon, mask)):
-            return -1
-        return 1 if all(_meets(mask, box, axis) for axis in (0, 1)) else -2
-    counts = mask.get('counts') if type(mask) is dict else None
-    if not counts or mask.get('size') != [size[1], size[0]]:
-        return -1
-    if type(counts) is list:
-        is_whole = all(type(x) is int and x >= 0 for x in counts)
-        return 1 if is_whole and sum(counts) == size[0] * size[1] else -1
-    return 1
-
-
-def _meets(polygons: list, box: list, axis: int) -> bool:
-    """Whether polygons and box have a place along an axis in common, give or take two pixels."""
-    places = [x for polygon in polygons for x in polygon[axis::2]]
-    start = box[axis] - _OVERHANG_PIXELS
-    return max(places) >= start and min(places) <= box[axis] + box[axis + 2] + _OVERHANG_PIXELS
-
-
-def is_polygon(polygon: object) -> bool:
-    """Whether a value is a list of three points or more, of finite numbers."""
-    if type(polygon) is not list or len(polygon) < 6 or len(polygon) % 2:
-        return False
-    return _NUMBERS.issuperset(map(type, polygon)) and all(abs(x) <= LARGEST_PIXEL for x in polygon)
 
 
 class _Rule(NamedTuple):

@@ -6,13 +6,9 @@ from collections.abc import Collection, Sequence
 from math import inf
 from unicodedata import normalize
 
-from mmrank.datasets.checks.coco_annotations import (
-    ANNOTATION_FIXES,
-    LARGEST_PIXEL,
-    is_number_id,
-    scan_annotations,
-)
+from mmrank.datasets.checks.coco_annotations import ANNOTATION_FIXES, is_number_id, scan_annotations
 from mmrank.datasets.checks.coco_images import find_image_problems
+from mmrank.datasets.checks.coco_masks import LARGEST_PIXEL
 from mmrank.datasets.checks.coco_reading import collector_paused, read_coco_json
 from mmrank.datasets.checks.coco_report import FIXES, CocoReport
 from mmrank.datasets.checks.data_report import Findings, is_id, is_number, shown
@@ -102,6 +98,7 @@ def inspect_coco(
     return report
 
 
+@collector_paused()
 def read_checked(
     ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
 ) -> tuple[dict, CocoReport]:
