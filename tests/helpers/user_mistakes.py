@@ -95,7 +95,7 @@ COMMANDS = [
     *((f'{ANN}{name}.json', f'{ANN}train.json', word) for name, word in [
         ('cut', 'is cut off'),
          ('empty', 'is not JSON: its 0 bytes'),
-         ('predictions', 'with scores is predictions'),
+         ('predictions', 'is predictions, a JSON list'),
         ('crowds', 'iscrowd'),
     ]),
     (f'{ANN}table.csv', '', 'is not JSON', 'mmrank convert'),

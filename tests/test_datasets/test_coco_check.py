@@ -139,7 +139,7 @@ UNREADABLE = {
     'empty': (b'  ', 'not JSON: its 2 bytes'),
     'lfs': (b'version https://git-lfs.github.com', 'git lfs pull'),
     'compressed': (b'\x1f\x8b123', 'unpack it'),
-    'predictions': (b'[{"score": 1}]', 'with scores is predictions'),
+    'predictions': (b'[{"score": 1}]', 'is predictions, a JSON list'),
 }
 
 

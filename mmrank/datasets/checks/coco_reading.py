@@ -42,10 +42,11 @@ def read_coco_json(ann_file: str | os.PathLike) -> dict:
         ) from error
     if not isinstance(document, dict):
         first = document[0] if isinstance(document, list) and document else document
+        what = 'predictions, ' if isinstance(first, dict) and 'score' in first else ''
         raise UserError(
-            f'annotation file {path} is a JSON {type(document).__name__}, which begins with '
+            f'annotation file {path} is {what}a JSON {type(document).__name__} which begins with '
             f"{first!r:.80}, not an object with 'images', 'annotations' and 'categories'. Fix: "
-            "name the annotations in COCO's form; a list with scores is predictions"
+            "name the annotations in COCO's form, or export them so"
         )
     return document
 
