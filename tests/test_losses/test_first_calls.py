@@ -214,6 +214,8 @@ def test_minus_one_is_left_out_by_the_mask_alone(name):
     found = function(scores, labels, mask=labels >= 0)
     assert torch.equal(found, function(scores[:3], labels[:3]))
     assert found > 0
+    with pytest.raises(UserError, match=r'targets must be in \[0, 1\]'):
+        function(scores, 3 * scores)
 
 
 @pytest.mark.parametrize('function', [F.smooth_ap_loss, F.ap_loss])
@@ -232,6 +234,7 @@ def test_a_relevance_below_zero_is_refused(function, worst):
         (torch.float16, 1e3),
         (torch.float16, 1e-6),
         (torch.bfloat16, 1e20),
+        (torch.bfloat16, 1e-6),
         (torch.float32, 1e20),
         (torch.float32, 1e-30),
     ],
