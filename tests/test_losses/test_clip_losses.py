@@ -7,7 +7,7 @@ import torch
 from random_batches import assert_same_gradients, two_views
 from torch.nn.functional import cross_entropy, normalize
 
-from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, InfoNCELoss, SigLIPLoss, SogCLRLoss
+from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, SigLIPLoss, SogCLRLoss
 from mmrank.losses.contrastive.cyclip import _cyclic_consistency
 from mmrank.registry import MODELS
 
@@ -56,12 +56,6 @@ def test_clip_and_the_gradient_of_its_temperature():
         torch.autograd.grad(got, [*views, loss.log_tau]),
         torch.autograd.grad(expected, [*views, log_tau]),
     )
-
-
-def test_fixed_temperature_is_info_nce_of_two_modalities():
-    views = two_views(5)
-    expected = InfoNCELoss(tau=0.3, bimodal=True)(*views)
-    torch.testing.assert_close(build('fixed')(*views), expected)
 
 
 def test_temperature_is_learned_within_its_bounds():

@@ -1,7 +1,5 @@
 """Softmax with the logQ correction against its definition."""
 
-import itertools
-
 import pytest
 import torch
 from random_batches import assert_same_gradients, two_views
@@ -66,34 +64,6 @@ def test_refined_has_the_gradient_of_the_paper(more):
         rtol=1e-12,
         atol=1e-12,
     )
-
-
-@pytest.mark.parametrize('refined', [True, False])
-def test_each_entity_once_is_the_softmax_over_all(refined):
-    left, right = (x.requires_grad_() for x in two_views(7))
-    got = _in_batch_softmax_losses(
-        left, right, torch.arange(7), -torch.full((7,), 7.0).double().log(), refined=refined
-    )
-    full = torch.nn.functional.cross_entropy(left @ right.t(), torch.arange(7), reduction='none')
-    torch.testing.assert_close(got, full, rtol=1e-12, atol=1e-12)
-
-
-def test_refined_odds_have_no_bias():
-    """Over all draws of two negatives, the odds against the positive are those of the softmax."""
-    left, right = two_views(5)
-    share = torch.tensor([0.4, 0.1, 0.25, 0.05, 0.2]).double()
-    mean = weight = 0.0
-    for drawn in itertools.product(range(5), repeat=2):
-        cols = torch.tensor([0, *drawn])
-        if (cols[1:] == 0).all():
-            continue
-        loss = _in_batch_softmax_losses(
-            left[:1], right[cols], cols, share[cols].log(), refined=True
-        )
-        chance = share[cols[1:]].prod()
-        mean, weight = mean + chance * loss.expm1(), weight + chance
-    scores = left[0] @ right.t()
-    torch.testing.assert_close((mean / weight)[0], (scores[1:] - scores[0]).exp().sum())
 
 
 def test_counts_of_the_training_pairs():

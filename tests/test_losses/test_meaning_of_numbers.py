@@ -107,21 +107,6 @@ def test_functions_take_labels_by_value(name, settings):
         function(scores, labels, mask=scores, **settings)
 
 
-@pytest.mark.parametrize('name', ['ap_loss', 'dr_loss', 'rank_sort_loss'])
-def test_targets_below_zero_are_left_out_by_the_mask(name):
-    function, scores = getattr(functional, name), made_up(9)
-    targets = (torch.arange(9) % 3 == 0).float()
-    targets[7:] = -1
-    got = function(scores, targets, mask=targets >= 0)
-    expected = function(scores[:7], targets[:7])
-    for x, y in zip(
-        torch.stack([*torch.atleast_1d(got)]), torch.stack([*torch.atleast_1d(expected)])
-    ):
-        torch.testing.assert_close(x, y)
-    with pytest.raises(ValueError, match=r'targets must be in \[0, 1\]'):
-        function(targets, 3 * scores.abs())
-
-
 def test_embeddings_without_a_class():
     x, labels = made_up(6, 4), torch.tensor([0, 0, 1, 1, -1, -1])
     loss = EmbeddingLoss(SmoothAPLoss())

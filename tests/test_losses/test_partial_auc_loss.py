@@ -4,13 +4,12 @@ import math
 
 import pytest
 import torch
-from gloo_processes import run_on_ranks
 from hypothesis import given
 from hypothesis import strategies as st
 from random_batches import with_gradient
 from score_lists import one_sided_huber
 
-from mmrank.losses import AUCLoss, PartialAUCLoss
+from mmrank.losses import PartialAUCLoss
 from mmrank.losses.auc import partial_auc
 
 scores = st.lists(st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-3, 3)), max_size=12)
@@ -72,45 +71,3 @@ def test_a_sample_unlike_the_rest_finds_the_same(monkeypatch):
     got = with_gradient(lambda x: PartialAUCLoss(0.3)(x, labels), values)
     expected = with_gradient(lambda x: reference(x, labels, 0.3, 1.0, 'flatten'), values)
     torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
-def test_all_negatives_are_the_auc(mode):
-    values, labels = batch(ties=True)
-    whole = AUCLoss('one_sided_huber', 0.7, mode=mode)
-    got = with_gradient(lambda x: PartialAUCLoss(1.0, 0.7, mode=mode)(x, labels), values)
-    expected = with_gradient(lambda x: whole(x, labels), values)
-    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
-
-
-def test_it_is_the_least_of_sopa():
-    """Minimised over the threshold of each positive (Zhu et al., 2022, eq. 5)."""
-    g = torch.Generator().manual_seed(2)
-    pos, neg = torch.randn(6, generator=g).double(), torch.randn(40, generator=g).double()
-    losses = one_sided_huber(pos[:, None] - neg, 0.7)
-    # It is piecewise linear in the threshold, so the least is at one of the losses.
-    thresholds = losses.sort(1).values[..., None]
-    above = (losses[:, None] - thresholds).clamp(min=0).mean(2) / 0.25
-    least = (thresholds[..., 0] + above).amin(1).mean()
-    labels = torch.tensor([1] * 6 + [0] * 40)
-    got = PartialAUCLoss(0.25, 0.7)(torch.cat([pos, neg]), labels)
-    torch.testing.assert_close(got, least)
-
-
-def on_rank(rank, mode):
-    values, labels = batch(ties=True)
-    part = torch.arange(25) if rank == 0 else torch.arange(25, 40)
-    loss = PartialAUCLoss(0.2, 0.7, mode=mode)
-    return part, with_gradient(lambda x: loss(x, labels[part]), values[part])
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
-def test_the_negatives_of_all_ranks_compete(mode):
-    values, labels = batch(ties=True)
-    loss = PartialAUCLoss(0.2, 0.7, mode=mode)
-    value, gradient = with_gradient(lambda x: loss(x, labels), values)
-    for part, (got, own) in run_on_ranks(on_rank, 2, mode):
-        torch.testing.assert_close(got, value, rtol=1e-12, atol=1e-12)
-        # DistributedDataParallel averages the gradients of the ranks.
-        torch.testing.assert_close(own / 2, gradient[part], rtol=1e-12, atol=1e-12)

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.nn.functional import one_hot
 
 from mmrank.losses import IABCELoss, MALLoss, QualityFocalLoss, VarifocalLoss
 
@@ -91,23 +90,3 @@ def test_scores_far_away(cls, settings, positive, negative):
     assert value > 1e3
     assert gradient.isfinite().all()
     assert not gradient[0, :2].any()
-
-
-@pytest.mark.parametrize('settings', [{}, FOCAL], ids=['quality', 'plain'])
-def test_focal_losses_are_those_of_mmdet(settings):
-    losses = pytest.importorskip('mmdet.models.losses')
-    logits, target, quality = batch()
-    if settings:
-        labels = one_hot(target, CLASSES + 1)[:, :CLASSES].double()
-        from mmdet.models.losses.focal_loss import py_sigmoid_focal_loss
-
-        expected = py_sigmoid_focal_loss(logits, labels, reduction='sum') / len(quality)
-    else:
-        qualities = torch.zeros(len(target), dtype=torch.float64)
-        qualities[target < CLASSES] = quality
-        stock = losses.QualityFocalLoss(use_sigmoid=True)
-        expected = stock(logits, (target, qualities), avg_factor=len(quality))
-    loss = QualityFocalLoss(**settings)
-    got = loss(logits, target, **given(loss, quality))
-    expected, got = with_gradient(expected, logits), with_gradient(got, logits)
-    torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-9)

@@ -17,17 +17,6 @@ def _batch(n, seed, dtype=torch.float64):
     return x, torch.randint(0, CLASSES, (n,), generator=g)
 
 
-def test_pairs_of_a_batch():
-    x, labels = _batch(9, 0)
-    batch = EmbeddingBatch.of_one_batch(x, labels)
-    for i in range(9):
-        for j in range(9):
-            same = bool(labels[i] == labels[j])
-            assert batch.is_positive()[i, j] == (same and i != j)
-            assert batch.is_negative()[i, j] == (not same)
-            torch.testing.assert_close(batch.scores()[i, j], x[i] @ x[j])
-
-
 @pytest.mark.parametrize('mean_scope', ['global', 'per_class'])
 @pytest.mark.parametrize('mean_mode', ['plain', 'off'])
 def test_means_of_the_queries(mean_scope, mean_mode):

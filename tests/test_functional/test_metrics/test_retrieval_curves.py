@@ -78,20 +78,6 @@ def test_figures_are_those_of_the_metrics(dtype):
             assert torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
-def test_curve_falls_and_bounds_ap():
-    x, labels = make_set(dtype=torch.float64)
-    got = retrieval_curves(x, labels, points=2001)
-    assert got.recall[0] == 0
-    assert got.recall[-1] == 1
-    assert (got.precision.diff(dim=1) <= 0).all()
-    # AP averages the points, which lie on the curve or below it.
-    area = got.precision[:, 1:].mean(1)
-    assert (area >= got.figures.average_precision - 1e-3).all()
-    ends = got.precision[:, -1]
-    prior = got.figures.num_positives.double() / 299
-    assert (ends >= prior - 1e-12).all()
-
-
 def test_small_blocks_change_nothing():
     x, labels = make_set()
     whole, small = (

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from hypothesis import strategies as st
 from score_lists import one_sided_huber, one_sided_sigmoid, summed_by, surrogate_mean
 from torch import nn
 
@@ -93,11 +92,6 @@ def test_half_precision_scores_are_summed_exactly(dtype):
     assert value < 1e-12
     # The gradient is rounded to the dtype of the scores, no more.
     assert max(grad_pos, grad_neg) < 2 * torch.finfo(dtype).eps
-
-
-values = st.one_of(
-    st.sampled_from([0.0, 1.0, -1.0, 0.5, 1e-30, 1e4, -1e4]), st.floats(-5, 5, width=32)
-)
 
 
 def _lists_of_many_lengths(lists, positives, negatives):

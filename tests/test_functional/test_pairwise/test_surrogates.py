@@ -52,7 +52,3 @@ def test_one_sided_sigmoid(tau):
     assert OneSidedSigmoid(tau)(x).tolist() == pytest.approx(expected)
     x = torch.linspace(-1, 1, 201, dtype=torch.float64)
     assert (OneSidedSigmoid(tau)(x) <= (x <= 0).double()).all()
-
-
-def test_cosine_bound_is_the_papers():
-    assert OneSidedHuber(0.1).bound(-1, 1) == pytest.approx(1 + 4 / 0.1)
