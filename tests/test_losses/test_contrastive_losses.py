@@ -7,7 +7,7 @@ import torch
 from random_batches import assert_same_gradients, two_views
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
-from mmrank.losses import ISogCLRLoss, SogCLRLoss
+from mmrank.losses import BimodalISogCLRLoss, FlatCLRLoss, ISogCLRLoss, SogCLRLoss
 from mmrank.registry import MODELS
 
 SAMPLES = 12
@@ -127,6 +127,17 @@ def test_sogclr_is_isogclr_that_does_not_learn():
         assert_same_gradients(got, expected, views, rtol=1e-6, atol=1e-7)
 
 
+def test_gradient_is_tau_times_info_nce():
+    views = [x.requires_grad_() for x in two_views(6)]
+    ids = torch.arange(6)
+    loss = SogCLRLoss(SAMPLES, tau=0.2, beta0=1.0)
+    for seed in range(2):  # the state of an earlier batch has no effect
+        loss(*two_views(6, 7 + seed), ids)
+    got = torch.autograd.grad(loss(*views, ids), views)
+    info_nce = FlatCLRLoss(tau=0.2)(*views)
+    torch.testing.assert_close(got, torch.autograd.grad(0.2 * info_nce, views))
+
+
 @pytest.mark.parametrize('strength', [0.0, 9.0])
 def test_info_nce_is_cross_entropy(strength):
     views = [x.requires_grad_() for x in two_views(6)]
@@ -180,3 +191,12 @@ def test_head_samples_get_larger_temperatures():
     tau = loss.temperature.tau
     assert tau[:24].mean() > 1.5 * tau[24:].mean()
     assert tau[:24].min() > tau[24:].max()
+
+
+def test_defaults_are_those_of_the_paper():
+    loss = BimodalISogCLRLoss(10)
+    assert (loss.rho, loss.tau0) == (6.0, 0.005)
+    assert loss.image_temperature.tau[0] == pytest.approx(0.01)
+    loss = ISogCLRLoss(10)
+    assert loss.temperature.tau[0] == pytest.approx(0.7)
+    assert loss.tau0 == 0.05

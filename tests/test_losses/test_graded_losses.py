@@ -75,6 +75,22 @@ def test_is_the_mean_over_thresholds(ten, num_pos, weights):
         torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-13)
 
 
+def test_two_grades_by_hand():
+    """Relevance 1 at score 0 and u = 1/2 at score 1/2, below a background of 1."""
+    scores = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64, requires_grad=True)
+    relevance = torch.tensor([1.0, 0.5, 0.0])
+    setting = dict(tau=1.0, bound=21.0, t=0.0, rho=1.0)
+    loss = stable_ap_loss(scores, relevance > 0, 0.0, **setting, relevance=relevance)
+    # l(-1) = 3, l(-1/2) = 2: 1 * 3 + 1/2 * 2 over the background, 1/2 * 2 over the other positive.
+    x = (3 + 1 + 1) / (1 + 0.5 + 0.5)
+    assert loss.item() == pytest.approx((0.01 + x / (1 + x)) ** 0.5, rel=1e-14)
+    (slope,) = torch.autograd.grad(loss, scores)
+    outer = 0.5 / loss.item() / (1 + x) ** 2 / 2
+    # By l' = -2: the first is below both, the second is pushed down by it and up by the background.
+    by_hand = torch.tensor([-2 * 1 - 2 * 0.5, 2 * 0.5 - 2 * 0.5, 2 * 1 + 2 * 0.5]).double()
+    torch.testing.assert_close(slope, outer * by_hand)
+
+
 @pytest.mark.parametrize('loss', [stable_ap_loss, smooth_ap_loss, ap_loss])
 def test_blocks_padding_and_a_constant_change_nothing(loss, monkeypatch):
     scores, labels, grades = (torch.stack(x) for x in zip(*(_list(seed=i) for i in range(3))))

@@ -105,3 +105,22 @@ def test_bounds_the_average_precision_risk(pos, neg):
     risk = 1 - average_precision(torch.cat([pos, neg]), labels)
     loss = soprc_loss(*joined(pos, neg), pos, prior=None, **SETTING)
     assert loss >= risk - 1e-12
+
+
+def test_proposition_2_prior_makes_it_independent_of_the_sampling_rate():
+    """Binormal scores, as in fig. 1: v stands for all 20,000 positives."""
+    g = torch.Generator().manual_seed(3)
+    pi, setting = 0.1, dict(tau1=1.0, tau2=0.001)
+    pos = torch.randn(20000, generator=g, dtype=torch.float64) + 1
+    neg = torch.randn(180000, generator=g, dtype=torch.float64)
+    v = pos.quantile((torch.arange(1000) + 0.5).double() / 1000)
+    whole = soprc_loss(*joined(pos, neg), v, prior=pi, **setting).item()
+    for n_pos, n_neg, bias in ((800, 79200, 0.06), (2500, 22500, 0.0), (5000, 5000, -0.15)):
+        batch = pos[:n_pos], neg[:n_neg]
+        unbiased = soprc_loss(*joined(*batch), v, prior=pi, **setting).item()
+        biased = soprc_loss(*joined(*batch), v, prior=None, **setting).item()
+        assert unbiased == pytest.approx(whole, abs=0.01)
+        if bias == 0:
+            assert biased == pytest.approx(unbiased, rel=1e-12)
+        else:
+            assert (biased - whole) / bias > 1

@@ -52,3 +52,27 @@ def test_extrapolated_ends_stay_in_the_range():
     assert bound.max() < 0.95 < free.max()
     outside = interpolate_scores(u * 3, 100, -1.0, 1.0)
     assert outside[0] == pytest.approx(-2.7)
+
+
+@pytest.mark.parametrize('n', [4, 10, 25])
+@pytest.mark.parametrize(
+    ('p', 'curvature'), [(lambda x: x**2, 2.0), (lambda x: torch.sin(1.5 * x), 2.25)]
+)
+def test_proposition_3(n, p, curvature):
+    """Either line alone errs by at most max|p''|/(8 n^2), so their mean too.
+
+    With u_i = p(i/n), the left line follows p(x) and the right one
+    p(x + 1/n), in all intervals that need no extrapolated end. A score in the middle of its
+    interval costs the smoothing by the mean as much again.
+    """
+    length = 200 * n
+    x = torch.arange(length, dtype=F64) / length
+    inner = slice(length // n, -length // n)
+    grid = torch.arange(1, n + 1, dtype=F64) / n
+    got = interpolate_scores(p(grid), length, -99.0, 99.0)
+    target = (p(x) + p(x + 1 / n)) / 2
+    error = (got - target)[inner].abs().max().item()
+    limit = curvature / (8 * n**2)
+    assert 0.1 * limit < error <= limit * (1 + 1e-9)
+    got = interpolate_scores(p(grid - 0.5 / n), length, -99.0, 99.0)
+    assert (got - p(x))[inner].abs().max().item() <= 2 * limit * (1 + 1e-9)

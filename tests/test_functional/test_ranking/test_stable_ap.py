@@ -6,8 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from score_lists import joined, summed_by, surrogate_mean
 
-from mmrank.functional import OneSidedHuber, stable_ap_loss
-from mmrank.losses.ranking.stable_ap import _mean_one, _practical_weight, _smoothed_rank
+from mmrank.functional import OneSidedHuber, average_precision, stable_ap_loss
+from mmrank.functional.metrics.average_precision import count_at_or_above
+from mmrank.losses.ranking.stable_ap import (
+    _mean_one,
+    _practical_weight,
+    _smoothed_rank,
+    stable_ap_outer,
+)
+from theory.stable_ap import theorem1_weight
 
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)
 
@@ -87,3 +94,70 @@ def test_weight_passes_no_gradient_and_positives_are_pushed_up():
     x = rho * (weight[0] * means).mean()
     expected = torch.autograd.grad((0.1**2 + x / (1 + x)).sqrt(), pos)[0]
     torch.testing.assert_close(grad, expected)
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_theorem_1(seed):
+    """1 - AP <= mean htilde(rho l_i/r_i) <= q/2 h(rho/n+ sum w_i l_i)."""
+    g = torch.Generator().manual_seed(seed)
+    num_pos = 2 * int(torch.randint(1, 30, (1,), generator=g))
+    num_neg = int(torch.randint(1, 400, (1,), generator=g))
+    pos = torch.rand(num_pos, generator=g, dtype=torch.float64) * 2 - 0.8
+    neg = torch.rand(num_neg, generator=g, dtype=torch.float64) * 2 - 1.2
+    tau, eps, rho = 0.5, 0.01, num_neg / num_pos
+    bound = OneSidedHuber(tau).bound(-1.2, 1.2)
+    scores = torch.cat([pos, neg])
+    labels = torch.arange(scores.numel()) < num_pos
+    risk = 1 - average_precision(scores, labels)
+    means = surrogate_mean(pos, neg, tau)
+    rank = count_at_or_above(pos, pos) / num_pos
+    x = rho * means / rank
+    middle = (x / (1 + x)).mean()
+    q = math.pi / 2 + 2 * (1 + rho * bound) / (1 + 2 * rho * bound)
+    weighted = (theorem1_weight(rank, rho, bound) * means).sum()
+    upper = q / 2 * stable_ap_outer(rho / num_pos * weighted, eps)
+    total = theorem1_weight(rank, rho, bound).sum() / num_pos
+    # Step (b) of the proof: the weights inside h have mean 1.
+    step_b = total * stable_ap_outer(rho / num_pos * weighted / total, eps)
+    assert risk <= middle + 1e-12
+    assert middle <= step_b + 1e-12
+    assert step_b <= upper + 1e-12
+
+
+@pytest.mark.parametrize('weights', ['normalised', 'printed'])
+@pytest.mark.parametrize('seed', range(10))
+def test_lemma_1_bounded_difference(seed, weights):
+    """Replacing one sample moves the loss by no more than the bound.
+
+    Weights of mean 1 obey a tighter one: a negative moves the mean of l by B/n-, a positive by B
+    Bw/(n+ - 1 + Bw), and h is 1/(2 eps)-Lipschitz.
+    """
+    g = torch.Generator().manual_seed(seed)
+
+    def uniform(n):
+        return torch.rand(n, generator=g, dtype=torch.float64) * 2 - 1
+
+    tau, a, t, eps = 0.5, 0.1, 2.0, 0.1
+    bound = OneSidedHuber(tau).bound(-1, 1)
+    pos, neg = uniform(12), uniform(90)
+    rho, largest_weight = 90 / 12, ((1 + a) / a) ** t
+    setting = dict(tau=tau, bound=bound, a=a, t=t, eps=eps, rho=rho)
+    setting['weights'] = weights
+    limit_pos = rho * bound * largest_weight / (eps * 12)
+    limit_neg = rho * bound * largest_weight / (eps * 90)
+    if weights == 'normalised':
+        share = largest_weight / (11 + largest_weight)
+        assert rho * bound * share / (2 * eps) < limit_pos
+        limit_pos = rho * bound * share / (2 * eps)
+        limit_neg = rho * bound / (2 * eps * 90)
+    mu = pos.mean()
+    loss = stable_ap_loss(*joined(pos, neg), mu, **setting)
+    for value in (-1.0, 0.0, 1.0):
+        changed = pos.clone()
+        changed[3] = value
+        step = (stable_ap_loss(*joined(changed, neg), mu, **setting) - loss).abs()
+        assert step <= limit_pos
+        changed = neg.clone()
+        changed[3] = value
+        step = (stable_ap_loss(*joined(pos, changed), mu, **setting) - loss).abs()
+        assert step <= limit_neg
