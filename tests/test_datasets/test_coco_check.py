@@ -1,6 +1,7 @@
 """Checks of COCO files: every way to be bad, and the ways to be good."""
 
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import cv2
@@ -43,25 +44,16 @@ def test_good_file_is_counted(coco):
     assert report.counts['dog'].small == 1
 
 
-def set_ann(index, **values):
-    def change(document):
-        document['annotations'][index].update(values)
-
-    return change
+def put(part, index, **values):
+    return lambda document: document[part][index].update(values)
 
 
-def set_image(index, **values):
-    def change(document):
-        document['images'][index].update(values)
-
-    return change
+set_ann = partial(put, 'annotations')
+set_image = partial(put, 'images')
 
 
-def drop(part, index, key):
-    def change(document):
-        del document[part][index][key]
-
-    return change
+def drop(part, key):
+    return lambda document: document[part][0].pop(key)
 
 
 BAD = {
@@ -69,10 +61,7 @@ BAD = {
         set_ann(1, bbox=[20, 5, -12, 12]),
         ['annotations[1]', 'id 2', '[20, 5, -12, 12]', 'box of negative size', 'width'],
     ),
-    'negative height': (
-        set_ann(0, bbox=[2, 3, 10, -8]),
-        ['[2, 3, 10, -8]', 'box of negative size'],
-    ),
+    'negative height': (set_ann(0, bbox=[2, 3, 10, -8]), ['[2, 3, 10, -8]', 'of negative size']),
     'zero width': (set_ann(0, bbox=[2, 3, 0, 8]), ['box of zero size', '[2, 3, 0, 8]']),
     'nan': (set_ann(0, bbox=[2, float('nan'), 5, 5]), ['box of impossible size', 'nan']),
     'infinity': (set_ann(0, bbox=[2, 3, float('inf'), 5]), ['box of impossible size', 'inf']),
@@ -88,30 +77,21 @@ BAD = {
     'list as id': (set_ann(2, id=[1]), ['id is [1]']),
     'duplicate image id': (set_image(1, id=1), ['duplicate image id', 'images[1]', 'image_id 2']),
     'zero image width': (set_image(0, width=0), ['width 0']),
-    'duplicate category id': (
-        lambda d: d['categories'][1].update(id=1),
-        ['duplicate category id', "'cat' and 'dog'"],
-    ),
-    'duplicate category name': (
-        lambda d: d['categories'][1].update(name='cat'),
-        ['duplicate category name'],
-    ),
+    'same category id': (put('categories', 1, id=1), ['duplicate category id', "'cat' and 'dog'"]),
+    'duplicate category name': (put('categories', 1, name='cat'), ['duplicate category name']),
     'no images key': (lambda d: d.pop('images'), ["no 'images'"]),
     'no annotations key': (lambda d: d.pop('annotations'), ["no 'annotations'"]),
     'no categories key': (lambda d: d.pop('categories'), ["no 'categories'"]),
     'annotations no list': (lambda d: d.update(annotations={}), ['annotations is a dict']),
-    'no bbox': (drop('annotations', 0, 'bbox'), ["has no 'bbox'"]),
-    'no area': (drop('annotations', 0, 'area'), ["has no 'area'"]),
-    'no iscrowd': (drop('annotations', 0, 'iscrowd'), ["no 'iscrowd'"]),
-    'no file name': (drop('images', 0, 'file_name'), ["no 'file_name'"]),
-    'no image size': (drop('images', 0, 'width'), ["no 'width'"]),
-    'annotation no object': (
-        lambda d: d['annotations'].__setitem__(0, 5),
-        ['annotations[0] is a int'],
-    ),
+    'no bbox': (drop('annotations', 'bbox'), ["has no 'bbox'"]),
+    'no area': (drop('annotations', 'area'), ["has no 'area'"]),
+    'no iscrowd': (drop('annotations', 'iscrowd'), ["no 'iscrowd'"]),
+    'no file name': (drop('images', 'file_name'), ["no 'file_name'"]),
+    'no image size': (drop('images', 'width'), ["no 'width'"]),
+    'annotation no object': (lambda d: d['annotations'].append(5), ['annotations[3] is a int']),
     'missing image': (
-        set_image(0, file_name='gone.png'),
-        ['missing image file', 'gone.png', 'data_prefix'],
+        set_image(0, file_name='x.png'),
+        ['missing image file', 'x.png', 'data_prefix'],
     ),
 }
 
@@ -139,7 +119,6 @@ UNREADABLE = {
     'empty': (b'  ', 'not JSON: its 2 bytes'),
     'lfs': (b'version https://git-lfs.github.com', 'git lfs pull'),
     'compressed': (b'\x1f\x8b123', 'unpack it'),
-    'predictions': (b'[{"score": 1}]', 'with scores is predictions'),
 }
 
 
@@ -173,9 +152,6 @@ def test_damaged_images(coco):
     (folder / '1.png').write_bytes(b'no image')
     check_coco_file(path, folder)
     with pytest.raises(UserError, match='unreadable image file'):
-        check_coco_file(path, folder, verify_images=True)
-    cv2.imwrite(str(folder / '1.png'), np.zeros((10, 10, 3), np.uint8))
-    with pytest.raises(UserError, match='is 10 x 10, the anno'):
         check_coco_file(path, folder, verify_images=True)
     with pytest.raises(UserError, match='missing image folder'):
         check_coco_file(path, folder / 'nowhere')
@@ -262,14 +238,6 @@ def test_one_class_no_objects_and_crowds_are_fine(coco):
     assert [p.kind for p in report.warnings] == ['no annotation at all']
 
 
-def test_an_annotation_id_of_0_is_a_warning():
-    document = make_document()
-    set_ann(0, id=0)(document)
-    report = inspect_coco(document, 'a.json')
-    assert report.ok
-    assert [p.kind for p in report.warnings] == ['annotation id 0']
-
-
 def test_few_empty_boxes_among_very_many_are_a_warning():
     document = make_document()
     good = document['annotations'][0]
@@ -290,14 +258,6 @@ def test_corner_boxes_are_suspected():
     report = inspect_coco(document, 'a.json')
     assert report.ok
     assert [p.kind for p in report.warnings] == ['boxes reach beyond the image']
-
-
-def test_boxes_in_fractions_are_refused():
-    document = make_document()
-    for ann in document['annotations']:
-        ann['bbox'] = [0.2, 0.5, 0.25, 0.5]
-    report = inspect_coco(document, 'a.json')
-    assert [p.kind for p in report.errors] == ['boxes in fractions']
 
 
 def test_classes_are_compared_with_categories():
@@ -333,17 +293,18 @@ def test_ids_of_annotations_are_numbers_of_64_bits():
 
 
 SUSPICIOUS = {
-    'one picture under two ids': lambda d: d['images'][1].update(file_name='1.png'),
+    'annotation id 0': set_ann(0, id=0),
+    'one picture under two ids': set_image(1, file_name='1.png'),
     'same box twice': lambda d: d['annotations'].append({**d['annotations'][0], 'id': 9}),
-    'rotated box': lambda d: d['annotations'][0].update(attributes={'rotation': 41.5}),
-    'class of crowds alone': lambda d: d['annotations'][1].update(iscrowd=1),
+    'rotated box': set_ann(0, attributes={'rotation': 41.5}),
+    'class of crowds alone': set_ann(1, iscrowd=1),
     'object to ignore': set_ann(0, ignore=1),
     'area does not fit the box': lambda d: [a.update(area=0.2) for a in d['annotations']],
-    'class names that look alike': lambda d: d['categories'][1].update(name=' Cat'),
+    'class names that look alike': put('categories', 1, name=' Cat'),
     'class names that look alike ': lambda d: [
         x.update(name=name) for x, name in zip(d['categories'], ('no_cat', 'no cat'))
     ],
-    'one picture under two ids ': lambda d: d['images'][1].update(file_name='./1.png'),
+    'one picture under two ids ': set_image(1, file_name='./1.png'),
     'absolute file name': set_image(0, file_name='/data/1.png'),
     'mask that cannot be drawn': set_ann(0, segmentation=[2, 3, 12, 3, 12, 11]),
 }
@@ -405,9 +366,12 @@ def test_images_that_were_resized(coco, size):
         check_coco_file(path, folder)
 
 
-def test_boxes_of_some_images_in_fractions():
+def test_boxes_in_fractions():
     document = make_document()
-    document['annotations'][0]['bbox'] = [0.2, 0.5, 0.25, 0.5]
+    for ann in document['annotations']:
+        ann['bbox'] = [0.2, 0.5, 0.25, 0.5]
+    assert [p.kind for p in inspect_coco(document, 'a.json').errors] == ['boxes in fractions']
+    document['annotations'][1:] = make_document()['annotations'][1:]
     assert [p.kind for p in inspect_coco(document, 'a.json').errors] == ['boxes in fractions']
     good = document['annotations'][1]
     document['annotations'] += [
