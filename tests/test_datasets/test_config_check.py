@@ -133,12 +133,9 @@ def test_forgotten_metainfo_is_explained(data_root):
     refused(config(dataset, num_classes=80), '80 of 80 names')
 
 
-def test_one_class_needs_its_comma(data_root):
+def test_classes_of_one_name_and_of_a_file(data_root):
     refused(config(coco(data_root, classes='cell'), 1), "classes=\\('cell',\\)")
     assert check_config(config(coco(data_root, classes=('cell',)), 1))
-
-
-def test_classes_from_a_file(data_root):
     names = data_root / 'names.txt'
     names.write_text('cell\ndot\n')
     assert check_config(config(coco(data_root, classes=str(names))))
