@@ -1,6 +1,7 @@
 """Stored feature maps: written whole, read by path, same as the network."""
 
 import pickle
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -32,8 +33,7 @@ def test_fixed_view(cache):
         item = load({'img_path': paths[row]})
         assert item['img'].dtype == np.float32
         assert item['img_shape'] == item['ori_shape'] == (1, 3)
-        expected = maps[row, 0].transpose(1, 2, 0)
-        np.testing.assert_array_equal(item['img'], expected)
+        np.testing.assert_array_equal(item['img'], maps[row, 0].transpose(1, 2, 0))
 
 
 def test_random_views_are_those_behind_the_fixed_one(cache):
@@ -43,8 +43,7 @@ def test_random_views_are_those_behind_the_fixed_one(cache):
     seen = set()
     for _ in range(50):
         image = load({'img_path': paths[1]})['img'].transpose(2, 0, 1)
-        matches = [v for v in range(3) if (image == maps[1, v]).all()]
-        seen.update(matches)
+        seen.update(v for v in range(3) if (image == maps[1, v]).all())
     assert seen == {1, 2}
     np.random.seed(7)
     first = [load({'img_path': paths[0]})['img'] for _ in range(5)]
@@ -68,8 +67,7 @@ def test_images_and_cache_move_together(cache, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     load = LoadCachedFeatures('elsewhere/cache/maps')
     item = load({'img_path': 'elsewhere/images/b/c.jpg'})
-    expected = maps[1, 0].transpose(1, 2, 0)
-    np.testing.assert_array_equal(item['img'], expected)
+    np.testing.assert_array_equal(item['img'], maps[1, 0].transpose(1, 2, 0))
 
 
 @pytest.mark.parametrize('name', ['maps.json', 'maps.npy'])
@@ -132,14 +130,10 @@ def test_what_float16_cannot_hold_is_refused(tmp_path, value):
 CONFIG = """
 default_scope = 'mmpretrain'
 dataset = dict(type='mmrank.ClassFolder', data_root={root!r})
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='CenterCrop', crop_size=32),
-    dict(type='PackInputs')]
-train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='RandomCrop', crop_size=32),
-    dict(type='PackInputs')]
+load = dict(type='LoadImageFromFile')
+pack = dict(type='PackInputs')
+test_pipeline = [load, dict(type='CenterCrop', crop_size=32), pack]
+train_pipeline = [load, dict(type='RandomCrop', crop_size=32), pack]
 train_dataloader = dict(dataset=dict(dataset, pipeline=train_pipeline))
 test_dataloader = dict(dataset=dict(dataset, pipeline=test_pipeline))
 model = dict(
@@ -181,18 +175,15 @@ def images(tmp_path):
     return config, stages
 
 
-TOOL = 'tools/dataset_converters/cache_features.py'
+TOOL = Path(__file__).parents[2] / 'tools/dataset_converters/cache_features.py'
 
 
 @pytest.mark.parametrize('pool', [False, True])
 def test_tool_stores_what_the_network_gives(images, run_script, tmp_path, pool):
-    from pathlib import Path
-
     config, stages = images
     frozen = 8 if pool else 6
     words = ['--views', '1', '--batch-size', '2'] + ['--pool'] * pool
-    root = Path(__file__).parents[2]
-    status, out, error = run_script(root / TOOL, config(frozen), tmp_path / 'maps', *words)
+    status, out, error = run_script(TOOL, config(frozen), tmp_path / 'maps', *words)
     assert status == 0, error
     assert '3 images x 2 views' in out
     cache = FeatureCache(tmp_path / 'maps')
@@ -211,10 +202,7 @@ def test_tool_stores_what_the_network_gives(images, run_script, tmp_path, pool):
 
 
 def test_tool_refuses_a_config_without_frozen_stages(images, run_script, tmp_path):
-    from pathlib import Path
-
     config, _ = images
-    root = Path(__file__).parents[2]
-    status, _, error = run_script(root / TOOL, config(0), tmp_path / 'maps')
+    status, _, error = run_script(TOOL, config(0), tmp_path / 'maps')
     assert status == 2
     assert 'frozen_stages' in error

@@ -81,11 +81,7 @@ def test_an_image_of_two_classes_is_refused(tmp_path):
 
 def coco(tmp_path, **changes):
     document = dict(
-        images=[
-            dict(id=7, file_name='7.jpg'),
-            dict(id=3, file_name='3.jpg'),
-            dict(id=9, file_name='9.jpg'),
-        ],
+        images=[dict(id=i, file_name=f'{i}.jpg') for i in (7, 3, 9)],
         annotations=[
             dict(id=1, image_id=3, caption='a dog'),
             dict(id=2, image_id=7, caption='a cat\n'),
@@ -116,14 +112,14 @@ def test_bad_coco_is_refused(tmp_path, changes, message):
 
 
 def karpathy(tmp_path, **first):
-    image = dict(
-        filename='1.jpg', split='train', sentences=[dict(raw='a dog'), dict(raw='the dog .')]
-    )
-    other = dict(
-        filename='2.jpg', filepath='val2014', split='restval', sentences=[dict(raw='a cat')]
-    )
-    test = dict(filename='3.jpg', split='test', sentences=[dict(raw='me')])
-    images = [{**image, **first}, other, test]
+    def image(name, split, *texts, **more):
+        return dict(filename=name, split=split, sentences=[dict(raw=x) for x in texts], **more)
+
+    images = [
+        {**image('1.jpg', 'train', 'a dog', 'the dog .'), **first},
+        image('2.jpg', 'restval', 'a cat', filepath='val2014'),
+        image('3.jpg', 'test', 'me'),
+    ]
     return write(tmp_path / 'dataset_coco.json', dict(images=images))
 
 

@@ -105,56 +105,30 @@ def test_images_in_one_folder(damaged):
     ],
 )
 def test_bad_settings_are_named(tree, settings, message):
-    settings = dict(dict(split='train'), **settings)
     with pytest.raises(ValueError, match=message):
-        build(tree[0], **settings)
+        build(tree[0], split='train', **settings)
 
 
-def edit(path, old, new):
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
+TABLE = 'Data_Entry_2017.csv'
+LIST = 'train_val_list.txt'
 
 
 @pytest.mark.parametrize(
     ('name', 'old', 'new', 'message'),
     [
-        ('Data_Entry_2017.csv', 'Finding Labels', 'Labels', "has no column 'Finding Labels', only"),
-        (
-            'Data_Entry_2017.csv',
-            '00000001_000.png,Cardiomegaly|',
-            '00000001_000.png,Flu|',
-            r"Data_Entry_2017.csv:5: 'Finding Labels' is 'Flu\|Inf",
-        ),
-        ('Data_Entry_2017.csv', 'No Finding', 'No Finding|Mass', 'alone. Fix: correct this line'),
-        (
-            'Data_Entry_2017.csv',
-            '00000000_001.png',
-            '00000000_000.png',
-            'Data_Entry_2017.csv:3 lists 00000000_000.png a second time',
-        ),
-        (
-            'Data_Entry_2017.csv',
-            '00000000_001.png',
-            '00000000_001.png\n',
-            r'Data_Entry_2017.csv:3: expected 12 fields',
-        ),
-        (
-            'train_val_list.txt',
-            '00000002_000.png',
-            '99999999_000.png',
-            'of which 1 are named twice or are not .* 99999999',
-        ),
-        (
-            'train_val_list.txt',
-            '00000002_000.png',
-            '00000002_001.png',
-            'of which 1 are .*, like 00000002_001',
-        ),
+        (TABLE, 'Finding Labels', 'Labels', "has no column 'Finding Labels', only"),
+        (TABLE, '1_000.png,Cardiomegaly', '1_000.png,Flu', r":5: 'Finding Labels' is 'Flu\|Inf"),
+        (TABLE, 'No Finding', 'No Finding|Mass', 'alone. Fix: correct this line'),
+        (TABLE, '0_001.png', '0_000.png', f'{TABLE}:3 lists 00000000_000.png a second time'),
+        (TABLE, '0_001.png', '0_001.png\n', f'{TABLE}:3: expected 12 fields'),
+        (LIST, '00000002_0', '99999999_0', 'of which 1 are named twice or are not .* 99999999'),
+        (LIST, '2_000.png', '2_001.png', 'of which 1 are .*, like 00000002_001'),
     ],
 )
 def test_damaged_files_are_named(damaged, name, old, new, message):
-    edit(damaged / name, old, new)
+    text = (damaged / name).read_text()
+    assert old in text
+    (damaged / name).write_text(text.replace(old, new, 1))
     with pytest.raises(UserError, match=message):
         build(damaged)
 

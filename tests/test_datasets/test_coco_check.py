@@ -1,6 +1,7 @@
 """Checks of COCO files: every way to be bad, and the ways to be good."""
 
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import cv2
@@ -43,25 +44,26 @@ def test_good_file_is_counted(coco):
     assert report.counts['dog'].small == 1
 
 
-def set_ann(index, **values):
-    def change(document):
-        document['annotations'][index].update(values)
-
-    return change
-
-
-def set_image(index, **values):
-    def change(document):
-        document['images'][index].update(values)
-
-    return change
+def warnings_of(document, **options):
+    report = inspect_coco(document, 'a.json', **options)
+    assert report.ok
+    return [problem.kind for problem in report.warnings]
 
 
-def drop(part, index, key):
-    def change(document):
-        del document[part][index][key]
+def errors_of(document, **options):
+    return [problem.kind for problem in inspect_coco(document, 'a.json', **options).errors]
 
-    return change
+
+def put(part, index, **values):
+    return lambda document: document[part][index].update(values)
+
+
+set_ann = partial(put, 'annotations')
+set_image = partial(put, 'images')
+
+
+def drop(part, key):
+    return lambda document: document[part][0].pop(key)
 
 
 BAD = {
@@ -69,10 +71,7 @@ BAD = {
         set_ann(1, bbox=[20, 5, -12, 12]),
         ['annotations[1]', 'id 2', '[20, 5, -12, 12]', 'box of negative size', 'width'],
     ),
-    'negative height': (
-        set_ann(0, bbox=[2, 3, 10, -8]),
-        ['[2, 3, 10, -8]', 'box of negative size'],
-    ),
+    'negative height': (set_ann(0, bbox=[2, 3, 10, -8]), ['[2, 3, 10, -8]', 'of negative size']),
     'zero width': (set_ann(0, bbox=[2, 3, 0, 8]), ['box of zero size', '[2, 3, 0, 8]']),
     'nan': (set_ann(0, bbox=[2, float('nan'), 5, 5]), ['box of impossible size', 'nan']),
     'infinity': (set_ann(0, bbox=[2, 3, float('inf'), 5]), ['box of impossible size', 'inf']),
@@ -88,30 +87,21 @@ BAD = {
     'list as id': (set_ann(2, id=[1]), ['id is [1]']),
     'duplicate image id': (set_image(1, id=1), ['duplicate image id', 'images[1]', 'image_id 2']),
     'zero image width': (set_image(0, width=0), ['width 0']),
-    'duplicate category id': (
-        lambda d: d['categories'][1].update(id=1),
-        ['duplicate category id', "'cat' and 'dog'"],
-    ),
-    'duplicate category name': (
-        lambda d: d['categories'][1].update(name='cat'),
-        ['duplicate category name'],
-    ),
+    'same category id': (put('categories', 1, id=1), ['duplicate category id', "'cat' and 'dog'"]),
+    'duplicate category name': (put('categories', 1, name='cat'), ['duplicate category name']),
     'no images key': (lambda d: d.pop('images'), ["no 'images'"]),
     'no annotations key': (lambda d: d.pop('annotations'), ["no 'annotations'"]),
     'no categories key': (lambda d: d.pop('categories'), ["no 'categories'"]),
     'annotations no list': (lambda d: d.update(annotations={}), ['annotations is a dict']),
-    'no bbox': (drop('annotations', 0, 'bbox'), ["has no 'bbox'"]),
-    'no area': (drop('annotations', 0, 'area'), ["has no 'area'"]),
-    'no iscrowd': (drop('annotations', 0, 'iscrowd'), ["no 'iscrowd'"]),
-    'no file name': (drop('images', 0, 'file_name'), ["no 'file_name'"]),
-    'no image size': (drop('images', 0, 'width'), ["no 'width'"]),
-    'annotation no object': (
-        lambda d: d['annotations'].__setitem__(0, 5),
-        ['annotations[0] is a int'],
-    ),
+    'no bbox': (drop('annotations', 'bbox'), ["has no 'bbox'"]),
+    'no area': (drop('annotations', 'area'), ["has no 'area'"]),
+    'no iscrowd': (drop('annotations', 'iscrowd'), ["no 'iscrowd'"]),
+    'no file name': (drop('images', 'file_name'), ["no 'file_name'"]),
+    'no image size': (drop('images', 'width'), ["no 'width'"]),
+    'annotation no object': (lambda d: d['annotations'].append(5), ['annotations[3] is a int']),
     'missing image': (
-        set_image(0, file_name='gone.png'),
-        ['missing image file', 'gone.png', 'data_prefix'],
+        set_image(0, file_name='x.png'),
+        ['missing image file', 'x.png', 'data_prefix'],
     ),
 }
 
@@ -139,7 +129,6 @@ UNREADABLE = {
     'empty': (b'  ', 'not JSON: its 2 bytes'),
     'lfs': (b'version https://git-lfs.github.com', 'git lfs pull'),
     'compressed': (b'\x1f\x8b123', 'unpack it'),
-    'predictions': (b'[{"score": 1}]', 'is predictions, a JSON list'),
 }
 
 
@@ -173,9 +162,6 @@ def test_damaged_images(coco):
     (folder / '1.png').write_bytes(b'no image')
     check_coco_file(path, folder)
     with pytest.raises(UserError, match='unreadable image file'):
-        check_coco_file(path, folder, verify_images=True)
-    cv2.imwrite(str(folder / '1.png'), np.zeros((10, 10, 3), np.uint8))
-    with pytest.raises(UserError, match='is 10 x 10, the anno'):
         check_coco_file(path, folder, verify_images=True)
     with pytest.raises(UserError, match='missing image folder'):
         check_coco_file(path, folder / 'nowhere')
@@ -258,16 +244,7 @@ def test_one_class_no_objects_and_crowds_are_fine(coco):
     report = check_coco_file(write(document), folder)
     assert report.counts['cat'].crowd == 1
     document['annotations'] = []
-    report = check_coco_file(write(document), folder)
-    assert [p.kind for p in report.warnings] == ['no annotation at all']
-
-
-def test_an_annotation_id_of_0_is_a_warning():
-    document = make_document()
-    set_ann(0, id=0)(document)
-    report = inspect_coco(document, 'a.json')
-    assert report.ok
-    assert [p.kind for p in report.warnings] == ['annotation id 0']
+    assert warnings_of(document) == ['no annotation at all']
 
 
 def test_few_empty_boxes_among_very_many_are_a_warning():
@@ -275,29 +252,16 @@ def test_few_empty_boxes_among_very_many_are_a_warning():
     good = document['annotations'][0]
     document['annotations'] = [{**good, 'id': i + 1} for i in range(20_000)]
     document['annotations'][7]['bbox'] = [2, 3, 10, 0]
-    report = inspect_coco(document, 'big.json')
-    assert report.ok
-    assert [p.kind for p in report.warnings] == ['box of zero size', 'same box twice']
+    assert warnings_of(document) == ['box of zero size', 'same box twice']
 
 
 def test_corner_boxes_are_suspected():
     document = make_document()
     for ann in document['annotations']:
         ann.update(bbox=[20, 15, 38, 28], area=1000)
-    report = inspect_coco(document, 'a.json')
-    assert [p.kind for p in report.errors] == ['boxes are corners']
+    assert errors_of(document) == ['boxes are corners']
     document['annotations'][0].update(bbox=[20, 15, 3, 2], area=6)
-    report = inspect_coco(document, 'a.json')
-    assert report.ok
-    assert [p.kind for p in report.warnings] == ['boxes reach beyond the image']
-
-
-def test_boxes_in_fractions_are_refused():
-    document = make_document()
-    for ann in document['annotations']:
-        ann['bbox'] = [0.2, 0.5, 0.25, 0.5]
-    report = inspect_coco(document, 'a.json')
-    assert [p.kind for p in report.errors] == ['boxes in fractions']
+    assert warnings_of(document) == ['boxes reach beyond the image']
 
 
 def test_classes_are_compared_with_categories():
@@ -305,8 +269,7 @@ def test_classes_are_compared_with_categories():
     report = inspect_coco(document, 'a.json', classes=['cat', 'cow'])
     assert "'cow'" in str(report.errors[0])
     assert inspect_coco(document, 'a.json', classes=['dog']).ok
-    swapped = inspect_coco(document, 'a.json', classes=['dog', 'cat'])
-    assert [p.kind for p in swapped.warnings] == ['order of classes differs']
+    assert warnings_of(document, classes=['dog', 'cat']) == ['order of classes differs']
 
 
 @pytest.mark.parametrize('ids', [[1, 2, '3'], [3, 2, '3'], [1, 2, 2**63], ['a', 2, 1]])
@@ -316,7 +279,7 @@ def test_ids_that_evaluators_do_not_hold(ids):
         image['id'] = new
     for ann in document['annotations']:
         ann['image_id'] = ids[ann['image_id'] - 1]
-    assert [p.kind for p in inspect_coco(document, 'a.json').errors] == ['ids of several kinds']
+    assert errors_of(document) == ['ids of several kinds']
     cleaned, _ = clean_coco(document)
     assert inspect_coco(cleaned, 'a.json').ok
     names = {image['id']: image['file_name'] for image in cleaned['images']}
@@ -333,17 +296,18 @@ def test_ids_of_annotations_are_numbers_of_64_bits():
 
 
 SUSPICIOUS = {
-    'one picture under two ids': lambda d: d['images'][1].update(file_name='1.png'),
+    'annotation id 0': set_ann(0, id=0),
+    'one picture under two ids': set_image(1, file_name='1.png'),
     'same box twice': lambda d: d['annotations'].append({**d['annotations'][0], 'id': 9}),
-    'rotated box': lambda d: d['annotations'][0].update(attributes={'rotation': 41.5}),
-    'class of crowds alone': lambda d: d['annotations'][1].update(iscrowd=1),
+    'rotated box': set_ann(0, attributes={'rotation': 41.5}),
+    'class of crowds alone': set_ann(1, iscrowd=1),
     'object to ignore': set_ann(0, ignore=1),
     'area does not fit the box': lambda d: [a.update(area=0.2) for a in d['annotations']],
-    'class names that look alike': lambda d: d['categories'][1].update(name=' Cat'),
+    'class names that look alike': put('categories', 1, name=' Cat'),
     'class names that look alike ': lambda d: [
         x.update(name=name) for x, name in zip(d['categories'], ('no_cat', 'no cat'))
     ],
-    'one picture under two ids ': lambda d: d['images'][1].update(file_name='./1.png'),
+    'one picture under two ids ': set_image(1, file_name='./1.png'),
     'absolute file name': set_image(0, file_name='/data/1.png'),
     'mask that cannot be drawn': set_ann(0, segmentation=[2, 3, 12, 3, 12, 11]),
 }
@@ -353,9 +317,7 @@ SUSPICIOUS = {
 def test_suspicious_objects_are_reported(kind):
     document = make_document()
     SUSPICIOUS[kind](document)
-    report = inspect_coco(document, 'a.json')
-    assert report.ok
-    assert [p.kind for p in report.warnings] == [kind.strip()]
+    assert warnings_of(document) == [kind.strip()]
 
 
 @pytest.mark.parametrize(
@@ -380,8 +342,7 @@ def test_masks_that_are_trained_on_can_be_drawn(mask, is_good):
     for ann in document['annotations']:
         ann.update(bbox=[2, 3, 10, 8], segmentation=[[2, 3, 12, 3, 12, 11]])
     document['annotations'][0]['segmentation'] = mask
-    errors = inspect_coco(document, 'a.json', require_masks=True).errors
-    assert [p.kind for p in errors] == ['mask that cannot be drawn'] * (not is_good)
+    assert errors_of(document, require_masks=True) == ['mask that cannot be drawn'] * (not is_good)
 
 
 def test_masks_lie_where_their_boxes_are():
@@ -392,8 +353,7 @@ def test_masks_lie_where_their_boxes_are():
     assert not inspect_coco(document, 'a.json', require_masks=True).problems
     for far in ([0.1, 0.1, 0.3, 0.1, 0.3, 0.3], [35, 25, 39, 25, 39, 29]):
         document['annotations'][1]['segmentation'] = [far]
-        errors = inspect_coco(document, 'a.json', require_masks=True).errors
-        assert [p.kind for p in errors] == ['mask elsewhere than the box']
+        assert errors_of(document, require_masks=True) == ['mask elsewhere than the box']
 
 
 @pytest.mark.parametrize('size', [(20, 15), (30, 40), (80, 60), (41, 30)])
@@ -405,14 +365,15 @@ def test_images_that_were_resized(coco, size):
         check_coco_file(path, folder)
 
 
-def test_boxes_of_some_images_in_fractions():
+def test_boxes_in_fractions():
     document = make_document()
-    document['annotations'][0]['bbox'] = [0.2, 0.5, 0.25, 0.5]
-    assert [p.kind for p in inspect_coco(document, 'a.json').errors] == ['boxes in fractions']
+    for ann in document['annotations']:
+        ann['bbox'] = [0.2, 0.5, 0.25, 0.5]
+    assert errors_of(document) == ['boxes in fractions']
+    document['annotations'][1:] = make_document()['annotations'][1:]
+    assert errors_of(document) == ['boxes in fractions']
     good = document['annotations'][1]
     document['annotations'] += [
         {**good, 'id': i, 'area': 81, 'bbox': [i / 9, 2, 9, 9]} for i in range(4, 30)
     ]
-    report = inspect_coco(document, 'a.json')
-    assert report.ok
-    assert [p.kind for p in report.warnings] == ['boxes in fractions']
+    assert warnings_of(document) == ['boxes in fractions']

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from chest_xray_tree import write_chest_xrays
-from cifar_trees import CIFAR10_NAMES, write_arrays
+from cifar_trees import write_arrays
 from mmengine.config import Config
 from mmengine.registry import METRICS, MODELS, TRANSFORMS, init_default_scope
 from mmengine.runner import Runner
@@ -30,15 +30,13 @@ def write_benchmark(name, root):
     elif name == 'vehicleid':
         write_vehicles(root)
         lines = [f'{i:07d} {i // 3}' for i in range(60)]
-        path = root / 'train_test_split/train_list.txt'
-        path.write_text('\n'.join(lines))
+        (root / 'train_test_split/train_list.txt').write_text('\n'.join(lines))
         paths = [f'image/{i:07d}.jpg' for i in (*range(60), *range(1000, 1018))]
     elif name == 'inaturalist2018_retrieval':
         write_inaturalist(root)
         paths = [f'train_val2018/Aves/{c}/{i}.jpg' for c in range(24) for i in range(3)]
-        lists = root / 'Inat_dataset_splits'
         for split, own in (('train', paths[:60]), ('test', paths[60:])):
-            path = lists / f'Inaturalist_{split}_set1.txt'
+            path = root / f'Inat_dataset_splits/Inaturalist_{split}_set1.txt'
             path.write_text('\n'.join(own))
     else:
         paths = [f'class{c}/{i}.jpg' for c in range(40) for i in range(3)]
@@ -46,7 +44,7 @@ def write_benchmark(name, root):
         write_images(root, paths[index::3], shape)
 
 
-def read(name, root, batch_size=None):
+def read(name, root):
     init_default_scope('mmpretrain')
     cfg = Config.fromfile(FOLDER / f'{name}.py')
     for split in (x for x in ('train', 'val', 'test') if f'{x}_dataloader' in cfg):
@@ -56,49 +54,48 @@ def read(name, root, batch_size=None):
         loader.persistent_workers = False
         if 'num_val_classes' in loader.dataset:
             loader.dataset.num_val_classes = 2
-        if batch_size is not None:
-            loader.batch_size = batch_size
-    if batch_size is not None:
-        cfg.train_dataloader.sampler.batch_size = batch_size
     return cfg
 
 
-@pytest.mark.parametrize('batch', ['56x4', '28x4'])
+def first_batch(cfg, split):
+    """Eight items of a split, and its data set."""
+    settings = cfg[f'{split}_dataloader']
+    settings.batch_size = 8
+    if split == 'train':
+        settings.sampler.batch_size = 8
+    loader = Runner.build_dataloader(settings, seed=0)
+    return next(iter(loader)), loader.dataset
+
+
+@pytest.mark.parametrize(('batch', 'size'), [('56x4', 224), ('28x4', 112)])
 @pytest.mark.parametrize('benchmark_name', BENCHMARKS)
-def test_benchmark_configs_load_batches(tmp_path, benchmark_name, batch):
+def test_benchmark_configs_load_batches(tmp_path, benchmark_name, batch, size):
     write_benchmark(benchmark_name, tmp_path)
-    cfg = read(f'{benchmark_name}_{batch}', tmp_path, batch_size=8)
+    cfg = read(f'{benchmark_name}_{batch}', tmp_path)
+    assert cfg.train_dataloader.batch_size == size
+    assert cfg.train_dataloader.sampler == dict(
+        type='mmrank.PKSampler', batch_size=size, num_per_class=4, infinite=True
+    )
+    steps = [t.type for t in cfg.train_dataloader.dataset.pipeline]
+    assert ('Rotate' in steps) == (batch == '28x4')
+    assert {'RandomCrop', 'RandomFlip'} <= set(steps)
+    steps = [t.type for t in cfg.test_dataloader.dataset.pipeline]
+    assert not {'Rotate', 'RandomCrop', 'RandomFlip'} & set(steps)
     classes = {}
     for split in ('train', 'val', 'test'):
-        loader = Runner.build_dataloader(cfg[f'{split}_dataloader'], seed=0)
-        data = next(iter(loader))
+        data, dataset = first_batch(cfg, split)
         assert data['inputs'].shape[1:] == (3, 224, 224)
         assert data['inputs'].dtype == torch.uint8
         labels = [int(s.gt_label) for s in data['data_samples']]
         if split == 'train':
             assert len(labels) == 8
             assert len(set(labels)) == 2
-        classes[split] = set(loader.dataset.metainfo['classes'])
+        classes[split] = set(dataset.metainfo['classes'])
         if split != 'train':
             METRICS.build(cfg[f'{split}_evaluator'])
     assert not classes['train'] & classes['val']
     if benchmark_name != 'vehicleid':  # its lists share no numbering here
         assert not classes['train'] & classes['test']
-
-
-@pytest.mark.parametrize('benchmark_name', BENCHMARKS)
-def test_batches_of_the_papers(tmp_path, benchmark_name):
-    for batch, size in (('56x4', 224), ('28x4', 112)):
-        cfg = read(f'{benchmark_name}_{batch}', tmp_path)
-        assert cfg.train_dataloader.batch_size == size
-        assert cfg.train_dataloader.sampler == dict(
-            type='mmrank.PKSampler', batch_size=size, num_per_class=4, infinite=True
-        )
-        steps = [t.type for t in cfg.train_dataloader.dataset.pipeline]
-        assert ('Rotate' in steps) == (batch == '28x4')
-        assert {'RandomCrop', 'RandomFlip'} <= set(steps)
-        steps = [t.type for t in cfg.test_dataloader.dataset.pipeline]
-        assert not {'Rotate', 'RandomCrop', 'RandomFlip'} & set(steps)
 
 
 @pytest.mark.parametrize('name', ['sop_28x4', 'omniglot_28_pk'])
@@ -116,10 +113,9 @@ def test_angles_are_uniform_up_to_fifteen_degrees(tmp_path, name):
 
 def test_small_drawings(tmp_path):
     write_glyphs(tmp_path, GlyphsSpec(num_classes=12, per_class=5))
-    cfg = read('class_folder_glyphs', tmp_path, batch_size=8)
+    cfg = read('class_folder_glyphs', tmp_path)
     for split in ('train', 'val', 'test'):
-        loader = Runner.build_dataloader(cfg[f'{split}_dataloader'], seed=0)
-        inputs = next(iter(loader))['inputs']
+        inputs = first_batch(cfg, split)[0]['inputs']
         assert inputs.shape[1:] == (1, 28, 28)
         assert inputs.max() > 150
         assert inputs.float().mean() < 90
@@ -138,31 +134,20 @@ def test_preprocessor_makes_ink_one(tmp_path):
     assert result.flatten().tolist() == [0, 1]
 
 
-CIFAR = (
-    'cifar10_binary_lt_16',
-    'cifar10_binary_lt_32',
-    'cifar10_lt_simclr_224',
-    'cifar10_simclr_224',
-    'cifar100_binary_lt_32',
-    'cifar100_lt_simclr_224',
-    'cifar100_simclr_224',
-)
+CIFAR = [
+    path.stem for pattern in ('*lt*', '*simclr*') for path in FOLDER.glob(f'cifar{pattern}.py')
+]
 
 
-def write_set(name, root, size):
-    """An array file of the classes that the config expects."""
+@pytest.mark.parametrize('name', sorted({*CIFAR}))
+def test_cifar_configs_load_batches(tmp_path, name):
     from mmpretrain.datasets import CIFAR100
 
-    if name.startswith('cifar100'):
-        classes = CIFAR100.METAINFO['classes']
-        return write_arrays(root, {'train': 9, 'test': 1}, classes, size)
-    return write_arrays(root, names=CIFAR10_NAMES, size=size)
-
-
-@pytest.mark.parametrize('name', CIFAR)
-def test_cifar_configs_load_batches(tmp_path, name):
     own_size = 16 if name.endswith('16') else 32
-    write_set(name, tmp_path, own_size)
+    if name.startswith('cifar100'):
+        write_arrays(tmp_path, {'train': 9, 'test': 1}, CIFAR100.METAINFO['classes'], size=own_size)
+    else:
+        write_arrays(tmp_path, size=own_size)
     cfg = read(name, tmp_path)
     preprocessor = MODELS.build(cfg.data_preprocessor)
     splits = [s for s in ('train', 'val', 'test') if f'{s}_dataloader' in cfg]

@@ -40,56 +40,47 @@ class BatchLogHook(Hook):
         self.seen.append((runner.iter, order, outputs['loss'].item()))
 
 
-def train(work_dir, model, loader, hooks, by_epoch, length, resume, **other):
+def train(root, work_dir, loop, workers, resume=None):
     """Train; return what the hook saw and the weights at the end."""
     BatchLogHook.seen = []
-    last = dict(max_epochs=length) if by_epoch else dict(max_iters=length)
-    checkpoint = dict(type='mmrank.AtomicCheckpointHook', by_epoch=by_epoch)
-    cfg = dict(
-        work_dir=str(work_dir),
-        model=dict(type=model),
-        train_dataloader=dict(batch_size=6, persistent_workers=False, **loader),
-        train_cfg=dict(by_epoch=by_epoch, **last),
-        optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.01)),
-        default_hooks=dict(checkpoint=dict(checkpoint, interval=1 if by_epoch else 5)),
-        custom_hooks=[*hooks, dict(type='mmrank.RNGStateHook'), dict(type='BatchLogHook')],
-        default_scope='mmpretrain',
-        log_level='ERROR',
-        load_from=None if resume is None else str(resume),
-        resume=resume is not None,
-        **other,
-    )
-    runner = Runner.from_cfg(Config(cfg))
-    runner.train()
-    return list(BatchLogHook.seen), runner.model.state_dict()
-
-
-def assert_resumed(whole, weights, resumed, weights_again, done):
-    assert resumed == whole[done:]
-    assert weights.keys() == weights_again.keys()
-    for key, value in weights.items():
-        assert torch.equal(value, weights_again[key])
-
-
-def train_on_drawings(root, work_dir, loop, workers, resume=None):
-    rotate = dict(magnitude_range=(0, 15), magnitude_std='inf', prob=1.0, pad_val=0)
+    by_epoch = loop == 'epochs'
     pipeline = [
         dict(type='LoadImageFromFile', color_type='grayscale'),
-        dict(type='Rotate', **rotate),
+        dict(type='Rotate', magnitude_range=(0, 15), magnitude_std='inf', prob=1.0, pad_val=0),
         dict(type='RandomCrop', crop_size=12, padding=1),
         dict(type='PackInputs'),
     ]
     sampler = dict(type='mmrank.PKSampler', batch_size=6, num_per_class=3)
-    loader = dict(
-        num_workers=workers,
-        collate_fn=dict(type='default_collate'),
-        sampler=dict(sampler, infinite=loop == 'infinite'),
-        dataset=dict(type='mmrank.ClassFolder', data_root=str(root), pipeline=pipeline),
+    cfg = dict(
+        work_dir=str(work_dir),
+        model=dict(type='DrawingModel'),
+        train_dataloader=dict(
+            batch_size=6,
+            num_workers=workers,
+            persistent_workers=False,
+            collate_fn=dict(type='default_collate'),
+            sampler=dict(sampler, infinite=loop == 'infinite'),
+            dataset=dict(type='mmrank.ClassFolder', data_root=str(root), pipeline=pipeline),
+        ),
+        train_cfg=dict(
+            by_epoch=by_epoch, **(dict(max_epochs=3) if by_epoch else dict(max_iters=9))
+        ),
+        optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.01)),
+        default_hooks=dict(
+            checkpoint=dict(
+                type='mmrank.AtomicCheckpointHook', by_epoch=by_epoch, interval=1 if by_epoch else 5
+            )
+        ),
+        custom_hooks=[dict(type='mmrank.RNGStateHook'), dict(type='BatchLogHook')],
+        default_scope='mmpretrain',
+        log_level='ERROR',
+        load_from=resume,
+        resume=resume is not None,
+        randomness=dict(seed=3),
     )
-    by_epoch = loop == 'epochs'
-    length = 3 if by_epoch else 9
-    seed = dict(randomness=dict(seed=3))
-    return train(work_dir, 'DrawingModel', loader, [], by_epoch, length, resume, **seed)
+    runner = Runner.from_cfg(Config(cfg))
+    runner.train()
+    return BatchLogHook.seen, runner.model.state_dict()
 
 
 @pytest.mark.parametrize(
@@ -106,9 +97,12 @@ def test_drawings_and_pk_batches(tmp_path, monkeypatch, loop, workers, checkpoin
     monkeypatch.setattr('mmengine.runner.loops.time.sleep', lambda _: None)
     root = tmp_path / 'data'
     write_glyphs(root, GlyphsSpec(6, 3, size=12))
-    whole, weights = train_on_drawings(root, tmp_path / 'a', loop, workers)
+    whole, weights = train(root, tmp_path / 'a', loop, workers)
     assert len(whole) == 9
     assert len({tuple(order) for _, order, _ in whole}) == 9
-    saved = tmp_path / 'a' / f'{checkpoint}.pth'
-    again = train_on_drawings(root, tmp_path / 'b', loop, workers, saved)
-    assert_resumed(whole, weights, *again, done)
+    saved = str(tmp_path / 'a' / f'{checkpoint}.pth')
+    resumed, weights_again = train(root, tmp_path / 'b', loop, workers, saved)
+    assert resumed == whole[done:]
+    assert weights.keys() == weights_again.keys()
+    for key, value in weights.items():
+        assert torch.equal(value, weights_again[key])

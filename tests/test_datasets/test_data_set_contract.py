@@ -63,26 +63,26 @@ def coco_captions():
     return dict(images=images, annotations=annotations)
 
 
+def captions(name, content):
+    content = content if isinstance(content, str) else json.dumps(content)
+    return Case(text(name, content), dict(ann_file=name), 18, (name,), dict(unit='image'))
+
+
 TSV = 'image\tcaption\n' + ''.join(f'{path}\t{word} {path}\n' for path in IMAGES for word in 'xy')
 CSV = 'image,p,q\n' + ''.join(f'{path},{i % 2},{i % 3 % 2}\n' for i, path in enumerate(IMAGES))
 TABLE = 'Data_Entry_2017.csv'
+SMALL = ('train_test_split/test_list_800.txt',)
+SPECIES = ('Inat_dataset_splits/Inaturalist_train_set1.txt',)
+ARRAYS = ('train.npz', 'test.npz')
 CASES = {
     'StanfordOnlineProducts': Case(
         write_sop, dict(split='val'), 6, ('Ebay_train.txt',), dict(split_seed=3)
     ),
     'VehicleID': Case(
-        write_vehicles,
-        dict(split='test', test_size='small'),
-        6,
-        ('train_test_split/test_list_800.txt',),
-        dict(test_size='medium'),
+        write_vehicles, dict(split='test', test_size='small'), 6, SMALL, dict(test_size='medium')
     ),
     'INaturalistRetrieval': Case(
-        write_inaturalist,
-        dict(split='trainval'),
-        6,
-        ('Inat_dataset_splits/Inaturalist_train_set1.txt',),
-        dict(split='test'),
+        write_inaturalist, dict(split='trainval'), 6, SPECIES, dict(split='test')
     ),
     'Omniglot': Case(
         lambda root: write_images(root, [f'Latin/{path}' for path in IMAGES]),
@@ -100,18 +100,10 @@ CASES = {
     'CIFAR10LT': Case(write_arrays, dict(imbalance_ratio=4), 216, ('train.npz',), dict(seed=1)),
     'CIFAR100LT': Case(cifar100, dict(imbalance_ratio=1), 900, ('train.npz',), dict(split='test')),
     'CIFAR10BinaryLT': Case(
-        write_arrays,
-        dict(positive='cat', imbalance_ratio=4),
-        217,
-        ('train.npz', 'test.npz'),
-        dict(seed=1),
+        write_arrays, dict(positive='cat', imbalance_ratio=4), 217, ARRAYS, dict(seed=1)
     ),
     'CIFAR100BinaryLT': Case(
-        cifar100,
-        dict(positive=['apple', 'bus'], imbalance_ratio=1),
-        800,
-        ('train.npz', 'test.npz'),
-        dict(seed=1),
+        cifar100, dict(positive=['apple', 'bus'], imbalance_ratio=1), 800, ARRAYS, dict(seed=1)
     ),
     'ChestXray14': Case(
         write_chest_xrays,
@@ -123,23 +115,9 @@ CASES = {
     'MultiLabelCSV': Case(
         text('train.csv', CSV), dict(ann_file='train.csv', data_prefix='.'), 9, ('train.csv',)
     ),
-    'CaptionTable': Case(
-        text('train.tsv', TSV), dict(ann_file='train.tsv'), 18, ('train.tsv',), dict(unit='image')
-    ),
-    'COCOCaptions': Case(
-        text('captions.json', json.dumps(coco_captions())),
-        dict(ann_file='captions.json'),
-        18,
-        ('captions.json',),
-        dict(unit='image'),
-    ),
-    'KarpathyCaptions': Case(
-        text('karpathy.json', json.dumps(karpathy())),
-        dict(ann_file='karpathy.json'),
-        18,
-        ('karpathy.json',),
-        dict(unit='image'),
-    ),
+    'CaptionTable': captions('train.tsv', TSV),
+    'COCOCaptions': captions('captions.json', coco_captions()),
+    'KarpathyCaptions': captions('karpathy.json', karpathy()),
     'InteractionDataset': Case(pairs, dict(ann_file='train.csv'), 19, ('train.csv',)),
     'TopKDataset': Case(
         pairs, dict(ann_file='test.csv', train_ann_file='train.csv'), 1, ('train.csv', 'test.csv')
@@ -148,6 +126,8 @@ CASES = {
 #: mmdet's with a check of their own, and a wrapper.
 ELSEWHERE = {'CheckedCocoDataset', 'LVISDataset', 'IndexedConcatDataset', 'StoredSamples'}
 OF_MMPRETRAIN = [name for name in CASES if name not in ('InteractionDataset', 'TopKDataset')]
+#: Their images are looked for when they are loaded.
+LISTS = ('StanfordOnlineProducts', 'VehicleID', 'INaturalistRetrieval', 'ClassFolder')
 every_data_set = pytest.mark.parametrize('name', CASES)
 
 
@@ -223,11 +203,7 @@ def test_damaged_files_are_named(written, name, tmp_path, content):
         path.write_bytes(whole)
 
 
-@pytest.mark.parametrize('name', [name for name in OF_MMPRETRAIN if 'CIFAR' not in name])
+@pytest.mark.parametrize('name', [x for x in OF_MMPRETRAIN if 'CIFAR' not in x and x not in LISTS])
 def test_a_folder_without_images_is_named(written, name, tmp_path):
-    if name in ('StanfordOnlineProducts', 'VehicleID', 'INaturalistRetrieval'):
-        pytest.skip('images of benchmarks are looked for when they are loaded')
-    if name == 'ClassFolder':
-        pytest.skip('images of a list are looked for when they are loaded')
     with pytest.raises(UserError, match=f'{tmp_path}.* Fix: '):
         written(name, data_prefix='elsewhere')

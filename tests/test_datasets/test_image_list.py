@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 from forked_processes import run_script
 
-ROOT = Path(__file__).parents[2]
-
-
-run = partial(run_script, ROOT / 'tools/dataset_converters/image_list.py')
+TOOL = Path(__file__).parents[2] / 'tools/dataset_converters/image_list.py'
+run = partial(run_script, TOOL)
 
 
 @pytest.fixture

@@ -112,9 +112,7 @@ def test_memory_is_a_few_bytes_a_pair(tmp_path):
 
 def test_xmc(tmp_path):
     pairs = read_xmc(write(tmp_path, XMC, 'train.txt'))
-    assert named(pairs) == {
-        ('2', '0'), ('2', '2'), ('4', '2'), ('5', '1'), ('5', '0'),
-    }  # fmt: skip
+    assert named(pairs) == {('2', '0'), ('2', '2'), ('4', '2'), ('5', '1'), ('5', '0')}
     features = pairs.row_features
     assert features.shape[1] == 6
     assert features.indptr.tolist() == [0, 2, 3, 3]

@@ -10,12 +10,6 @@ from image_files import encoded, write_files
 TOOL = Path(__file__).resolve().parents[2] / 'tools/dataset_converters/omniglot.py'
 
 
-@pytest.fixture
-def convert(run_script):
-    """Runs the tool: status and error output."""
-    return lambda *arguments: run_script(TOOL, *arguments)[::2]
-
-
 def drawing():
     """Paper is 255, the left upper quarter ink."""
     image = np.full((105, 105), 255, np.uint8)
@@ -23,7 +17,7 @@ def drawing():
     return encoded(image)
 
 
-def test_drawings_are_inverted_and_shrunk(tmp_path, convert):
+def test_drawings_are_inverted_and_shrunk(tmp_path, run_script):
     sources = [
         write_files(
             tmp_path / f'{part}',
@@ -35,7 +29,7 @@ def test_drawings_are_inverted_and_shrunk(tmp_path, convert):
         for part, alphabet in enumerate(('Greek', 'Latin'))
     ]
     out = tmp_path / 'out'
-    assert convert(*sources, out, '--size', 21)[0] == 0
+    assert run_script(TOOL, *sources, out, '--size', 21)[0] == 0
     files = sorted(p.relative_to(out).as_posix() for p in out.rglob('*.*'))
     assert files == ['Greek/character01/0001_01.png', 'Latin/character01/0001_01.png']
     image = cv2.imread(str(out / files[0]), cv2.IMREAD_UNCHANGED)
@@ -43,6 +37,8 @@ def test_drawings_are_inverted_and_shrunk(tmp_path, convert):
     assert (image[:10, :10] == 255).all()
     assert (image[12:] == 0).all()
     assert (image[:, 12:] == 0).all()
+    assert run_script(TOOL, *sources, out)[0] == 0
+    assert cv2.imread(str(out / files[0]), cv2.IMREAD_UNCHANGED).shape == (28, 28)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +50,14 @@ def test_drawings_are_inverted_and_shrunk(tmp_path, convert):
         ([], 'bad holds no drawing. Fix: unpack'),
     ],
 )
-def test_bad_folders_are_named(tmp_path, convert, files, message):
-    status, errors = convert(write_files(tmp_path / 'bad', files), tmp_path / 'out')
+def test_bad_folders_are_named(tmp_path, run_script, files, message):
+    status, _, errors = run_script(TOOL, write_files(tmp_path / 'bad', files), tmp_path / 'out')
     assert status == 2
     assert message in errors
     assert not (tmp_path / 'out').exists()
 
 
-def test_other_sizes_are_refused(convert):
-    status, errors = convert('a', 'out', '--size', 200)
+def test_other_sizes_are_refused(run_script):
+    status, _, errors = run_script(TOOL, 'a', 'out', '--size', 200)
     assert status == 2
     assert '--size must be in 1 to 105' in errors

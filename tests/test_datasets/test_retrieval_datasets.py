@@ -1,13 +1,8 @@
 """Retrieval data sets: the benchmarks' lists, Omniglot and a user's own class folders."""
 
-import shutil
 from collections import Counter
-from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
-from forked_processes import run_script
 from retrieval_trees import (
     build,
     check_items,
@@ -21,8 +16,6 @@ from mmrank.datasets.retrieval.retrieval_dataset import split_classes
 from mmrank.errors import UserError
 
 pytest.importorskip('mmpretrain')
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_stanford_online_products(tmp_path):
@@ -139,7 +132,6 @@ def test_class_folder(alphabets):
     assert Counter(chosen.get_gt_labels().tolist()) == {0: 6, 1: 6}
     with pytest.raises(UserError, match='Elvish'):
         build('ClassFolder', root, classes=('Latin', 'Elvish'))
-    assert len(build('ClassFolder', root, indices=4)) == 4
 
 
 def test_class_folder_splits_do_not_overlap(alphabets):
@@ -207,7 +199,7 @@ def test_split_of_classes():
     assert len(split_classes(dict.fromkeys('abc', ''), 0.01, 0)[1]) == 1
     # The published split of a run must not move: a change here breaks it.
     names = dict.fromkeys('abcdefgh', '')
-    assert split_classes(names, 0.25, seed=0)[1] == GOLDEN_ASIDE
+    assert split_classes(names, 0.25, seed=0)[1] == ['f', 'h']
     sizes = dict(zip(map(str, range(10)), 'aaaaaabbbc'))
     aside = split_classes(sizes, 0.1, seed=0, count=4)[1]
     # 2.4, 1.2 and 0.4 classes: the largest remainders get the last one.
@@ -218,27 +210,3 @@ def test_split_of_classes():
         split_classes(groups, 1.0, seed=0)
     with pytest.raises(ValueError, match='leaves none'):
         split_classes({'a': ''}, 0.5, seed=0)
-
-
-GOLDEN_ASIDE = ['f', 'h']
-
-
-@pytest.mark.slow
-def test_real_omniglot(tmp_path):
-    archive = ROOT.parent / 'shared/data/omniglot/images_background_small1.zip'
-    if not archive.is_file():
-        pytest.skip('needs ../shared/data/omniglot')
-    tool = ROOT / 'tools/dataset_converters/omniglot.py'
-    shutil.unpack_archive(archive, tmp_path / 'source')
-    done = run_script(tool, tmp_path / 'source', tmp_path)
-    assert done.returncode == 0, done.stderr
-    dataset = build('Omniglot', tmp_path, alphabets=('Korean', 'Latin'))
-    assert len(dataset.metainfo['classes']) == 66
-    assert set(np.bincount(dataset.get_gt_labels())) == {20}
-    path = dataset.get_data_info(0)['img_path']
-    image = cv2.imread(path, cv2.IMREAD_UNCHANGED)
-    assert image.shape == (28, 28)
-    # Ink is white, and little of the paper is inked.
-    assert image.max() > 150
-    assert image.mean() < 60
-    assert np.median(image) == 0

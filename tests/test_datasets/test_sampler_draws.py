@@ -17,7 +17,6 @@ from mmrank.datasets.samplers import (
     PKSampler,
     PositiveRateSampler,
 )
-from mmrank.registry import DATA_SAMPLERS
 
 
 def classes_of(sizes):
@@ -115,15 +114,7 @@ def test_all_images_come_in_turn():
 
 def test_rate_is_a_share_of_the_batch():
     for rate, expected in ((0.5, 6), (0.05, 1), (0.13, 2)):
-        sampler = DATA_SAMPLERS.build(
-            dict(
-                type='mmrank.PositiveRateSampler',
-                dataset=binary(20, 20),
-                batch_size=12,
-                positive_rate=rate,
-            )
-        )
-        assert sampler.num_positives == expected
+        assert PositiveRateSampler(binary(20, 20), 12, rate).num_positives == expected
 
 
 def test_which_class_is_positive():
@@ -194,11 +185,3 @@ def test_uniform_candidates_follow_the_pairs(data):
         assert len(set(drawn)) == 2
         seen.update(drawn)
     assert all(abs(seen[j] - 250) < 5 * 11.2 for j in range(4))
-
-
-def test_ranks_take_turns_in_the_positives():
-    dataset = binary(13, 50)
-    batch = PositiveRateSampler(dataset, 12, 5 / 12, seed=3).global_batch(0)
-    shares = [sum(dataset[i] for i in batch[rank::4]) for rank in range(4)]
-    assert sum(shares) == 5
-    assert max(shares) - min(shares) <= 1

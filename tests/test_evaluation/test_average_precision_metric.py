@@ -20,14 +20,15 @@ def data(classes=3, ties=False):
     return scores, target
 
 
-def as_samples(scores, target):
-    return [dict(pred_score=s, gt_score=t.float()) for s, t in zip(scores, target)]
+ENTRIES = st.lists(
+    st.tuples(st.sampled_from([0.0, 0.5, -1.0, 2.0, 3.0]), st.booleans()), min_size=2, max_size=12
+)
 
 
 def evaluate(scores, target, classes=None, **kwargs):
     metric = AveragePrecisionMetric(**kwargs)
     metric.dataset_meta = dict(classes=classes)
-    made = as_samples(scores, target)
+    made = [dict(pred_score=s, gt_score=t.float()) for s, t in zip(scores, target)]
     for begin in range(0, len(made), 32):
         metric.process(None, made[begin : begin + 32])
     return metric.evaluate(len(made))
@@ -66,11 +67,7 @@ def test_binary():
     }
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([0.0, 0.5, -1.0, 2.0]), st.booleans()), min_size=2, max_size=12
-    )
-)
+@given(ENTRIES)
 def test_auroc_of_any_list(entries):
     scores, labels = map(np.array, zip(*entries))
     got = auroc(torch.tensor(scores), torch.tensor(labels))
@@ -80,15 +77,7 @@ def test_auroc_of_any_list(entries):
         assert got.item() == pytest.approx(roc_auc_score(labels, scores))
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([0.0, 0.5, -1.0, 2.0, 3.0]), st.booleans()),
-        min_size=2,
-        max_size=12,
-    ),
-    st.sampled_from([0.1, 0.3, 0.5, 1.0]),
-    st.sampled_from([0.0, 0.25, 0.9]),
-)
+@given(ENTRIES, st.sampled_from([0.1, 0.3, 0.5, 1.0]), st.sampled_from([0.0, 0.25, 0.9]))
 def test_partial_auroc_of_any_list(entries, max_fpr, min_tpr):
     scores, labels = map(np.array, zip(*entries))
     lists = torch.tensor(scores), torch.tensor(labels)

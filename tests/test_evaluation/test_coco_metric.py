@@ -59,12 +59,18 @@ def test_figures_are_those_of_pycocotools(tmp_path, seed):
     assert found == pytest.approx(expected, abs=1e-9, nan_ok=True)
 
 
-@pytest.mark.parametrize('first', [0, -3, 2**60, 'a'])
-def test_ids_of_annotations_may_be_anything(tmp_path, first):
-    document, boxes = made_up(1)
+@pytest.mark.parametrize('first', [0, -3, 2**60, 'a', None])
+def test_ids_of_annotations_may_be_anything_and_those_of_images_texts(tmp_path, first):
+    document, boxes = made_up(3)
     expected = figures_of(metric_of(write_json(tmp_path / 'a.json', document)), document, boxes)
-    for number, ann in enumerate(document['annotations']):
-        ann['id'] = f'a{number}' if first == 'a' else first + number
+    if first is None:
+        for entry in document['images']:
+            entry['id'] = f'00{entry["id"]}'
+        for entry in (*document['annotations'], *boxes):
+            entry['image_id'] = f'00{entry["image_id"]}'
+    else:
+        for number, ann in enumerate(document['annotations']):
+            ann['id'] = f'a{number}' if first == 'a' else first + number
     path = write_json(tmp_path / 'b.json', document)
     assert figures_of(metric_of(path), document, boxes) == expected
 
@@ -73,17 +79,6 @@ def perfect(document):
     keys = ('image_id', 'category_id', 'bbox')
     objects = enumerate(document['annotations'])
     return [{key: x[key] for key in keys} | dict(score=1 - n / 1000) for n, x in objects]
-
-
-def test_text_ids_of_images(tmp_path):
-    document, boxes = made_up(3)
-    expected = figures_of(metric_of(write_json(tmp_path / 'a.json', document)), document, boxes)
-    for entry in document['images']:
-        entry['id'] = f'00{entry["id"]}'
-    for entry in (*document['annotations'], *boxes):
-        entry['image_id'] = f'00{entry["image_id"]}'
-    path = write_json(tmp_path / 'b.json', document)
-    assert figures_of(metric_of(path), document, boxes) == expected
 
 
 def test_more_objects_than_detections_that_count(tmp_path):

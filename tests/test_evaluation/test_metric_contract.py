@@ -203,11 +203,9 @@ def test_wrong_settings_are_refused(name, options, error, message):
         build(name, **options)
 
 
-def changed(name, change):
-    """Samples with one change in the first."""
-    samples = [(batch, dict(sample)) for batch, sample in samples_of(name)]
-    change(samples[0][1])
-    return samples
+NAN = torch.tensor([0, np.nan, 1, 2, 3, 4])
+INDICES = torch.arange(3)
+ROW = torch.arange(3.0)
 
 
 @pytest.mark.parametrize(
@@ -215,48 +213,30 @@ def changed(name, change):
     [
         (
             'AveragePrecisionMetric',
-            dict(pred_score=torch.tensor([0, np.nan, 1])),
+            dict(pred_score=NAN[:3]),
             ValueError,
             "sample 0 for class '1' is NaN",
         ),
-        (
-            'AveragePrecisionMetric',
-            dict(gt_score=torch.arange(3.0)),
-            ValueError,
-            'must be 0 or 1, got 2.0',
-        ),
+        ('AveragePrecisionMetric', dict(gt_score=ROW), ValueError, 'must be 0 or 1, got 2.0'),
         ('AveragePrecisionMetric', 'pred_score', KeyError, 'no pred_score'),
         ('ImageTextRetrievalMetric', 'image_feature', KeyError, 'no image_feature'),
-        (
-            'ImageTextRetrievalMetric',
-            dict(image_feature=torch.full((6,), np.nan)),
-            ValueError,
-            'NaN or infinity',
-        ),
+        ('ImageTextRetrievalMetric', dict(image_feature=NAN), ValueError, 'NaN or infinity'),
         ('KNNMetric', 'dataset_idx', KeyError, 'IndexedConcatDataset'),
         ('KNNMetric', 'feature', KeyError, "'feature' .feature_key of KNNMetric"),
-        ('KNNMetric', dict(feature=torch.full((6,), np.nan)), ValueError, 'not finite'),
+        ('KNNMetric', dict(feature=NAN), ValueError, 'not finite'),
         ('RetrievalMetric', 'gt_label', KeyError, "'gt_label' .label_key.*'feature'"),
-        (
-            'RetrievalMetric',
-            dict(gt_label=torch.tensor([1, 2])),
-            ValueError,
-            r'one class index, got \[1, 2\]',
-        ),
-        (
-            'RetrievalMetric',
-            dict(feature=torch.full((6,), np.nan)),
-            ValueError,
-            r'queries\[0\] holds NaN',
-        ),
+        ('RetrievalMetric', dict(gt_label=INDICES), ValueError, r'class index, got \[0, 1, 2\]'),
+        ('RetrievalMetric', dict(feature=NAN), ValueError, r'queries\[0\] holds NaN'),
         ('RetrievalMetric', dict(gt_label=torch.tensor([-1])), UserError, r'>= 0, got \[-1\]'),
         ('KNNMetric', dict(gt_label=torch.tensor([-1])), UserError, r'>= 0, got \[-1\]'),
         ('TopKMetric', dict(top_k=torch.arange(3)), ValueError, 'set top_k=25'),
     ],
 )
 def test_wrong_samples_are_named(name, change, error, message):
-    def edit(sample):
-        sample.pop(change) if isinstance(change, str) else sample.update(change)
-
+    samples = [(batch, dict(sample)) for batch, sample in samples_of(name)]
+    if isinstance(change, str):
+        del samples[0][1][change]
+    else:
+        samples[0][1].update(change)
     with pytest.raises(error, match=message):
-        evaluate(name, changed(name, edit))
+        evaluate(name, samples)
