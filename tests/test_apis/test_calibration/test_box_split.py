@@ -131,8 +131,3 @@ def test_federated_annotations_are_refused(data):
     document['images'][3]['neg_category_ids'] = [3]
     with pytest.raises(UserError, match='annotations are of LVIS'):
         BoxSplit.read('boxes.json', truth_of(document))
-
-
-def test_no_annotations():
-    with pytest.raises(UserError, match="file 'none.json' does not exist"):
-        BoxSplit.read('boxes.json', 'none.json')
