@@ -53,35 +53,31 @@ def run_script(monkeypatch, capsys):
         for kind in (Visualizer, *Visualizer.__subclasses__()):
             kind._instance_dict.clear()
         monkeypatch.setattr(sys, 'argv', [str(path), *map(str, arguments)])
+        code = 0
         try:
-            with own_loading(), pytest.raises(SystemExit) as caught:
+            with own_loading():
                 runpy.run_path(str(path), run_name='__main__')
+        except SystemExit as stop:
+            code = stop.code or 0
         finally:
             interruption.restore_signals()
-        return caught.value.code, *capsys.readouterr()
+        return code, *capsys.readouterr()
 
     return run
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs a tool in this process; words are split."""
+def run(run_script, monkeypatch):
+    """Runs a tool in this process, of which its status is known; words are split."""
     monkeypatch.setenv('COLUMNS', '160')
     threads = torch.get_num_threads()
 
     def call(tool, *arguments, status=0):
         path = TOOLS / f'{tool}.py'
         monkeypatch.syspath_prepend(path.parent)
-        monkeypatch.setattr(sys, 'argv', [str(path), *' '.join(map(str, arguments)).split()])
-        try:
-            code = runpy.run_path(str(path), run_name='__main__') and 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        finally:
-            interruption.restore_signals()
-        texts = capsys.readouterr()
-        assert code == status, texts.err
-        return texts.out + texts.err
+        code, output, errors = run_script(path, *' '.join(map(str, arguments)).split())
+        assert code == status, errors
+        return output + errors
 
     yield call
     torch.set_num_threads(threads)

@@ -172,6 +172,7 @@ def test_configs_differ_in_the_loss_only(name):
     own, other = name.format('stable-ap'), name.format('ce' if 'rcnn' in name else 'focal')
     one, two = (load(FOLDERS / f'stable_ap/{x}.py') for x in (own, other))
     assert _without_loss(one) == _without_loss(two)
+    assert {k for k in {*one, *two} if one.get(k) != two.get(k)} <= {'custom_hooks'}
 
 
 def test_two_stage_configs_keep_every_box():

@@ -31,19 +31,14 @@ def data(tmp_path_factory):
     for name in ('train', 'test'):
         lines = (root / f'{name}.csv').read_text().splitlines()[1:]
         pairs = [tuple(map(int, x.split(','))) for x in lines]
-        (root / f'{name}.dat').write_text(
-            ''.join(f'{i}::{j}::5::0\n' for i, j in pairs)
-            # Not a positive.
-            + '0::999::3::0\n'
-        )
+        lines = [f'{i}::{j}::5::0' for i, j in pairs]
+        lines.append('0::999::3::0')  # not a positive
+        (root / f'{name}.dat').write_text('\n'.join(lines) + '\n')
         texts = {}
         for i, j in pairs:
             texts.setdefault(i, []).append(str(j))
-        (root / f'{name}.txt').write_text(
-            ''.join(
-                f'{",".join(labels)} {i + 1}:1 {M + i % 3 + 1}:0.5\n' for i, labels in texts.items()
-            )
-        )
+        lines = [f'{",".join(x)} {i + 1}:1 {M + i % 3 + 1}:0.5\n' for i, x in texts.items()]
+        (root / f'{name}.txt').write_text(''.join(lines))
     return root
 
 

@@ -19,18 +19,11 @@ PARTS = (
 def test_parts_of_a_training_step(kind, run, monkeypatch):
     monkeypatch.chdir(ROOT)
     pytest.importorskip('mmdet' if kind == 'detector' else 'mmpretrain')
-    configs, size = [], '64'
+    words = '--batch-size 8 --repeats 3 --threads 1 --image-size 64 64'
     if kind == 'retriever':
-        size = '28'
-        configs = [
-            'configs/smooth_ap/conv4_smooth-ap_omniglot.py',
-            'configs/stable_ap/conv4_stable-ap_omniglot.py',
-        ]
-    out = run(
-        'benchmarks/training_step',
-        *(*configs, '--batch-size', '8', '--repeats', '3'),
-        *('--image-size', size, size, '--threads', '1'),
-    )
+        configs = (f'configs/{x}_ap/conv4_{x}-ap_omniglot.py' for x in ('smooth', 'stable'))
+        words = ' '.join([*configs, words.replace('64', '28')])
+    out = run('benchmarks/training_step', words)
     rows = [[float(x) for x in row] for row in re.findall(PARTS, out)]
     assert len(rows) == 2
     for network, loss, backward, optimiser, total, share, _ in rows:

@@ -231,33 +231,12 @@ def test_makefile_works_in_any_path(tmp_path):
     python.write_text('#!/bin/sh\nfor part in "$@"; do echo "<$part>"; done\n')
     python.chmod(0o755)
     shutil.copytree(place, f'{place}-adapters')
-    done = subprocess.run(
-        [
-            'make',
-            '-C',
-            ROOT,
-            'try',
-            'demo',
-            'test',
-            'test-slow',
-            'lint',
-            f'VENV={place}',
-            f'TRY_VENV={place}',
-            f'PYTHON={python}',
-        ],
-        capture_output=True,
-        text=True,
-    )
+    recipes = ('try', 'demo', 'test', 'test-slow', 'lint')
+    command = ['make', '-C', ROOT, *recipes, f'VENV={place}', f'TRY_VENV={place}']
+    done = subprocess.run([*command, f'PYTHON={python}'], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert f'<--venv>\n<{place}>' in done.stdout
     assert f'<{place}-adapters>\n<--lock>' in done.stdout
-    for part in (
-        '<--torch-alone>',
-        '<tools/first_result.py>',
-        '<tests/test_adapters>',
-        '<tools/demo.py>',
-        '<pytest>',
-        '<slow or hypothesis>',
-        '<ruff>',
-    ):
-        assert part in done.stdout
+    words = ('--torch-alone', 'tools/first_result.py', 'tests/test_adapters', 'tools/demo.py')
+    for part in (*words, 'pytest', 'slow or hypothesis', 'ruff'):
+        assert f'<{part}>' in done.stdout

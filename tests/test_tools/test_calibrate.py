@@ -61,14 +61,9 @@ def write_checkpoint(path, classes):
 def test_detector(boxes, tmp_path, run_script):
     classes = ('class 1', 'class 2', 'class 3')
     digest = write_checkpoint(tmp_path / 'model.pth', classes)
-    status, out, err = run_script(
-        TOOL,
-        *(boxes / 'val.bbox.json', boxes / 'val.json'),
-        *('--test', boxes / 'test.bbox.json', boxes / 'test.json'),
-        *('--checkpoint', tmp_path / 'model.pth'),
-        *('--out-dir', tmp_path / 'out'),
-        *('--min-each', 3),
-    )
+    val, test = ((boxes / f'{x}.bbox.json', boxes / f'{x}.json') for x in ('val', 'test'))
+    words = ('--checkpoint', tmp_path / 'model.pth', '--out-dir', tmp_path / 'out', '--min-each', 3)
+    status, out, err = run_script(TOOL, *val, '--test', *test, *words)
     assert (status, err) == (0, '')
     assert out.count('AP of every class is the same to the last bit.') == 2
     assert 'Without --checkpoint' not in out
@@ -95,19 +90,15 @@ def test_detector(boxes, tmp_path, run_script):
 def test_classifier(number, tmp_path, run_script):
     write_samples(tmp_path / 'val.pkl', 0, number)
     write_samples(tmp_path / 'test.pkl', 1, number)
-    status, out, err = run_script(
-        TOOL,
-        tmp_path / 'val.pkl',
-        *('--test', tmp_path / 'test.pkl'),
-        *('--out-dir', tmp_path / 'out'),
-    )
+    words = (tmp_path / 'val.pkl', '--test', tmp_path / 'test.pkl', '--out-dir', tmp_path / 'out')
+    status, out, err = run_script(TOOL, *words)
     assert (status, err) == (0, '')
     assert out.count('AP of every class is the same to the last bit.') == 2
     assert 'Without --checkpoint the maps do not know their weights' in out
     made = read_calibration(tmp_path / 'out' / 'calibration.json')
     assert len(made.maps) == number
     table = (tmp_path / 'out' / 'test.csv').read_text().splitlines()
-    assert table[0] == 'class,samples,right,ECE before,ECE after,' + ('AP before,AP after')
+    assert table[0] == 'class,samples,right,ECE before,ECE after,AP before,AP after'
     before, after = map(float, table[-1].split(',')[3:5])
     assert after < 0.7 * before
 
@@ -146,6 +137,7 @@ def test_bad_input_is_one_message(boxes, tmp_path, run_script):
         ((tmp_path / 'none.pkl',), "none.pkl' does not exist"),
         ((tmp_path / 'samples.pkl', *other), 'have 3 classes, the model 2'),
         ((tmp_path / 'empty.json', val[1]), 'the predictions have no box'),
+        ((val[0], tmp_path / 'none.json'), "none.json' does not exist"),
         ((val[0],), 'which annotations are needed to judge'),
         ((*val, val[1]), 'a split is one prediction file and one'),
         ((*val, *other), 'the model has the classes cat, dog, the anno'),
@@ -182,17 +174,14 @@ def test_from_test_to_probabilities(tmp_path, monkeypatch, run_script):
     cfg.dump(tmp_path / 'raw.py')
     names = [f'{x}' for x in cfg.test_dataloader.dataset.metainfo.classes]
     checkpoint = tmp_path / 'model.pth'
-    torch.save(
-        dict(meta=dict(dataset_meta=dict(classes=names)), state_dict=model.state_dict()), checkpoint
-    )
+    meta = dict(dataset_meta=dict(classes=names))
+    torch.save(dict(meta=meta, state_dict=model.state_dict()), checkpoint)
     test = (ROOT / 'tools' / 'test.py', tmp_path / 'raw.py', checkpoint)
     assert run_script(*test)[0] == 0
     truth = tmp_path / 'shapes' / 'annotations' / 'val.json'
-    status, _, err = run_script(
-        TOOL,
-        *(tmp_path / 'raw.bbox.json', truth, '--checkpoint', checkpoint),
-        *('--iou', 0.1, '--min-each', 1, '--out-dir', tmp_path / 'maps'),
-    )
+    words = (tmp_path / 'raw.bbox.json', truth, '--checkpoint', checkpoint)
+    words += ('--iou', 0.1, '--min-each', 1, '--out-dir', tmp_path / 'maps')
+    status, _, err = run_script(TOOL, *words)
     assert (status, err) == (0, '')
     maps = tmp_path / 'maps' / 'calibration.json'
 
@@ -216,9 +205,8 @@ test_evaluator = dict(outfile_prefix={str(tmp_path / 'probable')!r})
     label = {x['id']: i for i, x in enumerate(json.loads(truth.read_text())['categories'])}
     for one, two in zip(raw, probable, strict=True):
         assert one['bbox'] == two['bbox']
-        (value,) = made.probabilities(
-            torch.tensor([one['score']]), torch.tensor([label[one['category_id']]])
-        )
+        place = torch.tensor([label[one['category_id']]])
+        (value,) = made.probabilities(torch.tensor([one['score']]), place)
         assert two['score'] == value.item()
     status, _, err = run_script(*words, '--tta')
     assert status == 2

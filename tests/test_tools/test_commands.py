@@ -85,17 +85,13 @@ def test_a_group_lists_its_commands(mmrank, group):
 
 #: A command with files that are not there, or values of another type.
 WRONG = """
-train absent.py
 test absent.py absent.pth
 test absent.py absent.pth --local_rank one
-new-config --coco absent --out a.py
 new-config --coco absent --out a.py --epochs two
 compare absent.py
 compare absent.py --budget 20
 compare absent.py --images many
-check coco absent.json
 check retrieval absent.py
-convert absent --from yolo --images . --out a.json
 draw detections absent.json . absent.json
 draw pr-curves absent.json a=absent.json
 draw retrieval absent.py,absent.pth

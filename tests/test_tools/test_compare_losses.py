@@ -1,6 +1,6 @@
 """tools/compare_losses.py: the user's head with several losses, on stored features."""
 
-import shlex
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -248,16 +248,12 @@ def test_the_usual_loss_of_a_model(model, usual):
 
 
 @pytest.mark.slow
-def test_a_detector_is_compared_and_goes_on(tmp_path, run_script):
-    import subprocess
-
+def test_a_detector_is_compared_and_goes_on(tmp_path, run):
     data = tmp_path / 'shapes'
-    converter = ROOT / 'tools/dataset_converters/make_shapes_coco.py'
     words = '--num-train 16 --num-val 6 --num-test 0 --image-size 96 96 --object-size 20 60'
-    subprocess.run([sys.executable, converter, '--out', data, *shlex.split(words)], check=True)
+    run('dataset_converters/make_shapes_coco', '--out', data, words)
     config = tmp_path / 'mine.py'
-    words = ('--coco', data, '--out', config, '--small', '--model', 'atss-r18')
-    run_script(ROOT / 'tools/new_config.py', *words)
+    run('new_config', '--coco', data, '--out', config, '--small --model atss-r18')
     command = [sys.executable, ROOT / 'tools/compare_losses.py', config, '--losses', 'own']
     command += ['GradedAPLoss', '--budget', '10m', '--views', '1', '--out', tmp_path / 'out']
     tables = []

@@ -44,9 +44,8 @@ def convolved(weights, name, x, stride=1):
 
 
 def normalised(weights, name, x):
-    state = [
-        weights[f'{name}.{part}'] for part in ('running_mean', 'running_var', 'weight', 'bias')
-    ]
+    parts = ('running_mean', 'running_var', 'weight', 'bias')
+    state = [weights[f'{name}.{part}'] for part in parts]
     return batch_norm(x, *state, eps=1e-3)
 
 
@@ -101,9 +100,7 @@ def test_backbone_of_the_retriever_loads_it(features_only, checkpoint, package):
         model.eval()
         with torch.no_grad():
             shapes = [tuple(y.shape[1:]) for y in model(x)]
-        assert shapes == [
-            (16, 32, 32), (24, 16, 16), (40, 8, 8), (112, 4, 4), (320, 2, 2)
-        ]  # fmt: skip
+        assert shapes == [(16, 32, 32), (24, 16, 16), (40, 8, 8), (112, 4, 4), (320, 2, 2)]
         kernel = model.timm_model.conv_stem.weight
         assert torch.equal(kernel, package['_conv_stem.weight'])
         return

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import slurm_stand_in
+from gloo_processes import free_port
 from tiny_tool_run import environment, write_config
 from training_ends import assert_same, contents, read_losses
 
@@ -60,26 +60,12 @@ def launch(script, log, *arguments, **variables):
         )
 
 
-def free_port():
-    """A port for the processes to meet at."""
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return str(probe.getsockname()[1])
-
-
 def start_machines(config, work_dir, *options):
     """Two machines with one process each, both this one."""
-    port = free_port()
+    words = (config, 1, '--work-dir', work_dir, *options)
+    place = dict(NNODES='2', MASTER_ADDR='127.0.0.1', PORT=str(free_port()))
     return [
-        launch(
-            'dist_train.sh',
-            f'{work_dir}_{rank}.log',
-            *(config, 1, '--work-dir', work_dir, *options),
-            NNODES='2',
-            NODE_RANK=str(rank),
-            MASTER_ADDR='127.0.0.1',
-            PORT=port,
-        )
+        launch('dist_train.sh', f'{work_dir}_{rank}.log', *words, **place, NODE_RANK=str(rank))
         for rank in range(2)
     ]
 
@@ -119,9 +105,8 @@ def logs(work_dir):
 def one_machine(config, tmp_path_factory):
     """Work folder of two processes on one machine."""
     work_dir = tmp_path_factory.mktemp('one') / 'work'
-    process = launch(
-        'dist_train.sh', f'{work_dir}.log', *(config, 2, '--work-dir', work_dir), PORT=free_port()
-    )
+    words = (config, 2, '--work-dir', work_dir)
+    process = launch('dist_train.sh', f'{work_dir}.log', *words, PORT=str(free_port()))
     assert process.wait() == 0, logs(work_dir)
     return work_dir
 
@@ -186,16 +171,9 @@ def slurm(tmp_path):
     path = slurm_stand_in.install(tmp_path / 'bin')
 
     def start(script, log, *arguments):
-        return launch(
-            script,
-            log,
-            *('cpu', 'tiny', *arguments),
-            PATH=path,
-            GPUS='2',
-            GPUS_PER_NODE='1',
-            SRUN_ARGS='--gres=none',
-            MASTER_PORT=free_port(),
-        )
+        size = dict(GPUS='2', GPUS_PER_NODE='1', SRUN_ARGS='--gres=none')
+        port = str(free_port())
+        return launch(script, log, 'cpu', 'tiny', *arguments, PATH=path, MASTER_PORT=port, **size)
 
     return start
 

@@ -24,7 +24,8 @@ from mmrank.registry import MODELS
 from publish_model import publish_model
 
 ROOT = Path(__file__).resolve().parents[2]
-ANALYSIS = ROOT / 'tools' / 'analysis_tools'
+DEMO = ROOT / 'configs' / 'stable_ap'
+PUBLISH = 'model_converters/publish_model'
 
 
 def two_tower(users, items):
@@ -63,22 +64,19 @@ def shop(tmp_path):
     return config, tmp_path / 'shop.pth'
 
 
-def test_recommendations_of_a_user(shop, run_script, tmp_path):
+def test_recommendations_of_a_user(shop, run, tmp_path):
     config, weights = shop
     arguments = [config, weights, 'ann', '--trust-checkpoint', '--top-k', 3]
-    tool = ANALYSIS / 'recommend.py'
+    tool = 'analysis_tools/recommend'
     out = tmp_path / 'found.csv'
-    status, printed, _ = run_script(tool, *arguments, '--out', out)
-    assert status == 0
-    assert 'tea' in printed
+    assert 'tea' in run(tool, *arguments, '--out', out)
     assert out.read_text().split() == ['user,rank,item,score', 'ann,1,tea,3.0', 'ann,2,fig,-1.0']
     picture = tmp_path / 'found.png'
     pairs = config.with_name('pairs.csv')
-    run_script(tool, *arguments, '--held-out', pairs, '--picture', picture)
+    run(tool, *arguments, '--held-out', pairs, '--picture', picture)
     assert Image.open(picture).width == 1600
     arguments[2] = 'anne'
-    status, _, errors = run_script(tool, *arguments)
-    assert status == 2
+    errors = run(tool, *arguments, status=2)
     assert "user 'anne' is not among the 2 users" in errors
     assert "'ann'" in errors
 
@@ -89,14 +87,10 @@ def test_recommendations_need_towers(shop):
         recommend(torch.nn.Linear(1, 1), pairs.interactions, ['ann'])
 
 
-def test_published_weights_are_data(shop, run_script, tmp_path):
+def test_published_weights_are_data(shop, run, tmp_path):
     out = tmp_path / 'out' / 'shop.pth'
-    tool = ROOT / 'tools' / 'model_converters' / 'publish_model.py'
-    status, _, errors = run_script(tool, shop[1], out)
-    assert status == 2
-    assert 'checkpoint may hold data only' in errors
-    status, printed, _ = run_script(tool, shop[1], out, '--trust-checkpoint')
-    assert status == 0
+    assert 'checkpoint may hold data only' in run(PUBLISH, shop[1], out, status=2)
+    printed = run(PUBLISH, shop[1], out, '--trust-checkpoint')
     (path,) = out.parent.iterdir()
     assert path.name in printed
     content = torch.load(path, weights_only=True)
@@ -132,14 +126,12 @@ work_dir = './out'
     content = dict(meta=dict(cfg=text), state_dict={'weight': torch.ones(1)})
     torch.save(content, tmp_path / 'a.pth')
     published = torch.load(publish_model(str(tmp_path / 'a.pth'), tmp_path / 'b.pth')[0])
-    assert (
-        published['meta']['cfg']
-        == """\
+    expected = """\
 model = dict(init_cfg=dict(checkpoint='r50.pth', prefix='a/b'))
 train = [dict(data_root='', ann_file="train.json")]
 url = 'https://host/r50.pth'
 """
-    )
+    assert published['meta']['cfg'] == expected
 
 
 def test_published_name_needs_its_ending(shop):
@@ -147,7 +139,7 @@ def test_published_name_needs_its_ending(shop):
         publish_model(str(shop[1]), 'weights', trust=True)
 
 
-def test_nearest_images_of_a_picture(run_script, tmp_path):
+def test_nearest_images_of_a_picture(run, tmp_path):
     pytest.importorskip('mmpretrain')
     from mmengine.registry import DefaultScope
 
@@ -158,26 +150,19 @@ def test_nearest_images_of_a_picture(run_script, tmp_path):
     torch.save(dict(state_dict=model.state_dict()), tmp_path / 'weights.pth')
     shop = tmp_path / 'shop' / 'inner'
     shop.mkdir(parents=True)
-    for name, colour, size in (
-        ('red', (250, 0, 0), 20),
-        ('nearly', (230, 20, 10), 30),
-        ('blue', (0, 0, 250), 20),
-    ):
+    pictures = ('red', (250, 0, 0), 20), ('nearly', (230, 20, 10), 30), ('blue', (0, 0, 250), 20)
+    for name, colour, size in pictures:
         Image.new('RGB', (size, size), colour).save(shop / f'{name}.png')
     out = tmp_path / 'nearest.png'
     arguments = [config, tmp_path / 'weights.pth', shop / 'red.png']
     arguments += ['--gallery', tmp_path / 'shop', '--out', out]
-    tool = ANALYSIS / 'nearest_images.py'
-    status, printed, errors = run_script(tool, *arguments)
-    assert status == 0, errors
-    table = ''.join(printed.split('Wrote')[0].split())
+    tool = 'analysis_tools/nearest_images'
+    table = ''.join(run(tool, *arguments).split('Wrote')[0].split())
     assert table.index('nearly.png') < table.index('blue.png')
     assert 'red.png' not in table  # the picture itself
     assert Image.open(out).size[0] > 400
     (shop / 'blue.png').write_bytes(b'no image')
-    status, _, errors = run_script(tool, *arguments)
-    assert status == 2
-    assert 'blue.png' in errors
+    assert 'blue.png' in run(tool, *arguments, status=2)
 
 
 @pytest.fixture
@@ -217,19 +202,15 @@ def test_a_training_that_was_started_over_is_another_line(work_dir):
     assert (second.name, second.curves['loss']) == ('a', {1: 9.0})
 
 
-def test_training_curves(work_dir, run_script, tmp_path):
-    tool, out = ANALYSIS / 'training_curves.py', tmp_path / 'curves.png'
-    status, _, _ = run_script(tool, work_dir, f'b={work_dir}', '--out', out)
-    assert status == 0
+def test_training_curves(work_dir, run, tmp_path):
+    tool = 'analysis_tools/training_curves'
+    out = tmp_path / 'curves.png'
+    run(tool, work_dir, f'b={work_dir}', '--out', out)
     assert Image.open(out).size[0] > 300
-    status, printed, _ = run_script(tool, work_dir, '--list')
-    assert printed == 'run: loss, lr, coco/bbox_mAP\n'
-    status, _, errors = run_script(tool, work_dir, '--keys', 'acc')
-    assert status == 2
+    assert run(tool, work_dir, '--list') == 'run: loss, lr, coco/bbox_mAP\n'
+    errors = run(tool, work_dir, '--keys', 'acc', status=2)
     assert "no scalar is named 'acc'. Fix: take one of loss, lr" in errors
-    status, _, errors = run_script(tool, tmp_path / 'nowhere')
-    assert status == 2
-    assert 'has no scalars.json' in errors
+    assert 'has no scalars.json' in run(tool, tmp_path / 'nowhere', status=2)
 
 
 def test_the_missing_centre_of_a_stock_head_is_reported():
@@ -266,31 +247,24 @@ def detector(tmp_path):
     with DefaultScope.overwrite_default_scope('mmdet'):
         model = MODELS.build(cfg.model)
     model.bbox_head.loss_cls.loss.mean_positive.mean.fill_(-3.25)
-    torch.save(
-        dict(meta=dict(epoch=1, cfg=cfg.pretty_text), state_dict=model.state_dict()),
-        tmp_path / 'epoch_1.pth',
-    )
+    content = dict(meta=dict(epoch=1, cfg=cfg.pretty_text), state_dict=model.state_dict())
+    torch.save(content, tmp_path / 'epoch_1.pth')
     return tmp_path / 'epoch_1.pth', cfg
 
 
 def boxes_of(model):
     image = torch.linspace(-2, 2, 3 * 64 * 64).view(1, 3, 64, 64)
+    meta = dict(img_shape=(64, 64), ori_shape=(64, 64), scale_factor=(1, 1))
     with torch.no_grad():
-        outs = model(image)
-        shape = dict(img_shape=(64, 64), ori_shape=(64, 64))
-        return model.bbox_head.predict_by_feat(
-            *outs, batch_img_metas=[dict(shape, scale_factor=(1, 1))]
-        )[0]
+        return model.bbox_head.predict_by_feat(*model(image), batch_img_metas=[meta])[0]
 
 
-def test_a_published_detector_shows_the_same(detector, run_script):
+def test_a_published_detector_shows_the_same(detector, run):
     checkpoint, cfg = detector
     expected = boxes_of(trained_model(cfg, str(checkpoint)))
     assert len(expected) == 100
-    tool = ROOT / 'tools' / 'model_converters' / 'publish_model.py'
     out = checkpoint.with_name('out.pth')
-    status, _, errors = run_script(tool, checkpoint, out)
-    assert status == 0, errors
+    run(PUBLISH, checkpoint, out)
     (path,) = checkpoint.parent.glob('out-????????.pth')
     content = torch.load(path, weights_only=True)
     assert 'max_epochs = ' in content['meta']['cfg']
@@ -332,39 +306,26 @@ def test_a_whole_detector_is_saved_for_another_process(tmp_path):
     torch.testing.assert_close(torch.load(tmp_path / 'found.pth'), expected)
 
 
-@pytest.fixture(scope='module')
-def shapes(tmp_path_factory):
-    """Two images, options that use them, and weights of the demo's model."""
+@pytest.mark.slow
+def test_test_time_augmentation(tmp_path):
     pytest.importorskip('mmdet')
     from mmengine.registry import DefaultScope
 
     from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
-    folder = tmp_path_factory.mktemp('shapes')
-    write_shapes_coco(folder / 'data', ShapesSpec(1, 1, 2))
+    write_shapes_coco(tmp_path / 'data', ShapesSpec(1, 1, 2))
     cfg = Config.fromfile(DEMO / 'retinanet_r18_fpn_stable-ap_demo.py')
     with DefaultScope.overwrite_default_scope('mmdet'):
         model = MODELS.build(cfg.model)
-    loss = model.bbox_head.loss_cls.loss
-    loss.mean_positive.mean.fill_(-4.5)
-    torch.save(dict(state_dict=model.state_dict()), folder / 'weights.pth')
+    model.bbox_head.loss_cls.loss.mean_positive.mean.fill_(-4.5)
+    weights = tmp_path / 'weights.pth'
+    torch.save(dict(state_dict=model.state_dict()), weights)
     options = [
-        '--work-dir',
-        folder / 'work',
-        '--cfg-options',
-        f'test_dataloader.dataset.data_root={folder / "data"}',
-        f'test_evaluator.ann_file={folder}/data/annotations/test.json',
+        f'test_dataloader.dataset.data_root={tmp_path / "data"}',
+        f'test_evaluator.ann_file={tmp_path}/data/annotations/test.json',
         'test_dataloader.num_workers=0',
     ]
-    return folder / 'weights.pth', options
-
-
-DEMO = ROOT / 'configs' / 'stable_ap'
-
-
-@pytest.mark.slow
-def test_test_time_augmentation(shapes):
-    weights, options = shapes
+    options = ['--work-dir', tmp_path / 'work', '--cfg-options', *options]
     config = DEMO / 'retinanet_r18_fpn_stable-ap_demo.py'
     out = weights.with_name('found.pkl')
     done = forked(ROOT / 'tools/test.py', config, weights, '--tta', '--out', out, *options)

@@ -69,6 +69,12 @@ def test_report_of_features(call, tmp_path, images):
         'sheet_differing.png',
     }
     assert 'recall@5' in (tmp_path / 'out' / 'retrieval.csv').read_text()
+    # What is there stays, and one model differs from none.
+    (tmp_path / 'out/sheet_old.png').touch()
+    (tmp_path / 'out/sheet_differing.png').unlink()
+    call(b, *words)
+    sheets = {p.name.split('_')[1] for p in (tmp_path / 'out').glob('sheet_*')}
+    assert sheets == {'random', 'worst', 'old.png'}
 
 
 def test_report_without_sheets(call, tmp_path, images):

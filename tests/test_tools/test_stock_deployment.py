@@ -18,7 +18,6 @@ from tiny_tool_run import ROOT
 
 from mmrank.registry import MODELS
 
-TOOL = ROOT / 'tools' / 'model_converters' / 'to_stock.py'
 CONFIG = ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_demo.py'
 #: Run with the config, the weights, an image and the file to write.
 INFER = """
@@ -58,19 +57,13 @@ def detector():
 
 
 @pytest.fixture
-def stock_files(detector, run_script, tmp_path):
+def stock_files(detector, run, tmp_path):
     meta = dict(dataset_meta=dict(classes=('a', 'b', 'c', 'd', 'e', 'f')))
     weights = tmp_path / 'training.pth'
     torch.save(dict(state_dict=detector.state_dict(), meta=meta), weights)
-    status, printed, errors = run_script(
-        TOOL,
-        CONFIG,
-        weights,
-        tmp_path / 'stock/detector',
-        '--cfg-options',
-        'model.bbox_head.loss_cls.mode=per_class',
-    )
-    assert status == 0, errors
+    option = '--cfg-options model.bbox_head.loss_cls.mode=per_class'
+    out = tmp_path / 'stock/detector'
+    printed = run('model_converters/to_stock', CONFIG, weights, out, option)
     assert 'model.bbox_head: mmdet.RetinaHead' in printed
     assert 'bbox_head: the centre of the scores, -4.00, -3.70' in printed
     files = [tmp_path / f'stock/detector.{end}' for end in ('py', 'pth')]

@@ -1,7 +1,6 @@
 """The temperatures tool on checkpoints and a config made here."""
 
 import csv
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +10,13 @@ from cifar_trees import CIFAR10_NAMES, write_arrays
 
 pytest.importorskip('mmpretrain')
 
-TOOL = Path(__file__).resolve().parents[2] / 'tools/analysis_tools/temperatures.py'
+TOOL = 'analysis_tools/temperatures'
 CONFIG = """
 default_scope = 'mmpretrain'
 train_dataloader = dict(
     dataset=dict(type='mmrank.CIFAR10LT', data_root={root!r},
                  imbalance_ratio=5))
 """
-
-
-@pytest.fixture
-def run(run_script):
-    """Runs the tool: status, output and errors."""
-    return partial(run_script, TOOL)
 
 
 @pytest.fixture
@@ -46,7 +39,7 @@ def sizes():
     return [int(10 * 5 ** (-c / 9) + 1e-6) for c in range(10)]
 
 
-def test_tables_and_pictures(tmp_path, config, run):
+def test_tables_and_pictures(tmp_path, config, run_script):
     labels = torch.arange(10).repeat_interleave(torch.tensor(sizes()))
     noise = torch.linspace(0, 0.01, len(labels))
     checkpoints = [
@@ -54,19 +47,14 @@ def test_tables_and_pictures(tmp_path, config, run):
         for i in (9, 10)
     ]
     out = tmp_path / 'out'
-    status, text, errors = run(config, *checkpoints, '--out-dir', out)
+    path = Path(__file__).parents[2] / 'tools' / f'{TOOL}.py'
+    status, text, errors = run_script(path, config, *checkpoints, '--out-dir', out)
     assert (status, errors) == (0, '')
     assert f'{len(labels)} of {len(labels)} samples visited' in text
     # The labels of the subset stand in the order of the images.
     assert 'Spearman +0.9' in text
-    names = {p.name for p in out.iterdir()}
-    assert names == {
-        'history_temperature.csv',
-        'history_temperature.png',
-        'samples_temperature.csv',
-        'classes_temperature.csv',
-        'sheet_temperature.png',
-    }
+    names = ('history.csv', 'history.png', 'samples.csv', 'classes.csv', 'sheet.png')
+    assert {p.name for p in out.iterdir()} == {x.replace('.', '_temperature.') for x in names}
     with (out / 'history_temperature.csv').open() as file:
         assert [r['step'] for r in csv.DictReader(file)] == ['9', '10']
     with (out / 'classes_temperature.csv').open() as file:
@@ -86,7 +74,5 @@ def test_wrong_input_is_named(tmp_path, config, run):
         ((config, tmp_path / 'none.pth'), 'none.pth does not exist'),
         ((tmp_path / 'none.py', good), 'none.py'),
     ):
-        status, _, errors = run(*arguments, '--out-dir', tmp_path / 'out')
-        assert status == 2
-        assert message in errors
-    assert run(config, good, '--images', -1)[0] == 2
+        assert message in run(TOOL, *arguments, '--out-dir', tmp_path / 'out', status=2)
+    run(TOOL, config, good, '--images', -1, status=2)

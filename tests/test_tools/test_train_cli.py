@@ -51,12 +51,7 @@ def test_a_runner_whose_checkpoints_tear_is_refused(tmp_path, kind):
 def test_absent_package_is_named(monkeypatch):
     cfg = Config(dict(model=dict(type='mmdet.RetinaNet', layers=[])))
     entry_point.check_packages(cfg)
-    find_spec = entry_point.importlib.util.find_spec
-    monkeypatch.setattr(
-        entry_point.importlib.util,
-        'find_spec',
-        lambda name: None if name == 'mmdet' else find_spec(name),
-    )
+    monkeypatch.setitem(sys.modules, 'mmdet', None)
     with pytest.raises(UserError, match='onedl-mmdetection'):
         entry_point.check_packages(cfg)
     # A retrieval user has no mmdet and needs none.
@@ -95,14 +90,9 @@ def test_work_dir_priority():
 
 
 def test_mmpretrain_loaders_stack_their_batches():
-    cfg = Config(
-        dict(
-            default_scope='mmpretrain',
-            train_dataloader=dict(batch_size=2),
-            val_dataloader=dict(collate_fn=dict(type='pseudo_collate')),
-            test_dataloader=None,
-        )
-    )
+    cfg = Config(dict(default_scope='mmpretrain', test_dataloader=None))
+    cfg.train_dataloader = dict(batch_size=2)
+    cfg.val_dataloader = dict(collate_fn=dict(type='pseudo_collate'))
     entry_point._set_collate(cfg)
     assert cfg.train_dataloader.collate_fn.type == 'default_collate'
     assert cfg.val_dataloader.collate_fn.type == 'pseudo_collate'
@@ -154,12 +144,9 @@ def test_check_env_is_happy_here_and_not_with_a_broken_core(tmp_path, run_script
     assert status == 0, output
     assert 'StableAPLoss builds' in output.replace('\n', ' ')
     (tmp_path / 'mmengine.py').write_text('raise ImportError("torn")\n')
-    done = subprocess.run(
-        [sys.executable, str(TOOLS / 'check_env.py')],
-        capture_output=True,
-        text=True,
-        env={**os.environ, 'PYTHONPATH': f'{tmp_path}:{ROOT}'},
-    )
+    command = [sys.executable, str(TOOLS / 'check_env.py')]
+    env = {**os.environ, 'PYTHONPATH': f'{tmp_path}:{ROOT}'}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 1, done.stderr
     assert 'The core is broken: mmengine' in done.stdout
     assert 'torn' in done.stdout

@@ -88,15 +88,3 @@ def test_tables(evaluations, tmp_path):
     assert rich_table(header, rows, 'Title').row_count == len(rows)
     rows = [['APl', 'n/a', 'n/a']]
     assert rich_table(header, rows, 'Title').row_count == 1
-
-
-def test_a_bar_in_the_name_of_a_class_keeps_its_row_whole(tmp_path):
-    header, rows = ['metric (%)', 'a|b'], [['mAP dog|wolf', '12.3']]
-    markdown, table = write_tables(header, rows, tmp_path / 'results', 'Title')
-    assert markdown.read_text().splitlines()[2:] == [
-        r'| metric (%) | a\|b |',
-        '|---|---:|',
-        r'| mAP dog\|wolf | 12.3 |',
-    ]
-    # CSV has no need of it.
-    assert table.read_text() == 'metric (%),a|b\nmAP dog|wolf,12.3\n'

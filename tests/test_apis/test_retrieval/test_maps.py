@@ -1,7 +1,6 @@
 """Maps of embeddings."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import torch
 from mmrank.apis.retrieval.maps import _neighbour_purity, choose_samples
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
 
-TOOL = Path(__file__).resolve().parents[3] / 'tools/analysis_tools/embedding_map.py'
+TOOL = 'analysis_tools/embedding_map'
 
 
 def test_chosen_samples_are_those_of_the_largest_classes():
@@ -39,25 +38,16 @@ def test_purity_against_a_loop():
 def write(path, noise, samples=120):
     g = torch.Generator().manual_seed(0)
     labels = torch.arange(samples) % 3
-    centres = torch.eye(3)[labels].repeat(1, 2)
-    save_features(
-        RetrievalFeatures(
-            features=centres + noise * torch.randn(samples, 6, generator=g),
-            labels=labels,
-            classes=('ant', 'bee', 'cow'),
-        ),
-        path,
-    )
-    return path
+    features = torch.eye(3)[labels].repeat(1, 2) + noise * torch.randn(samples, 6, generator=g)
+    return save_features(RetrievalFeatures(features, labels, classes=('ant', 'bee', 'cow')), path)
 
 
-def test_tool(tmp_path, run_script):
+def test_tool(tmp_path, run):
     pytest.importorskip('sklearn')
     good = write(tmp_path / 'good.npz', 0.05)
     noise = write(tmp_path / 'noise.npz', 5.0)
     out = tmp_path / 'map.png'
-    status, text, _ = run_script(TOOL, f'stable AP={good}', f'SmoothAP={noise}', '--out', out)
-    assert status == 0
+    text = run(TOOL, f'AP={good}', f'SmoothAP={noise}', '--out', out)
     assert out.stat().st_size > 5_000
     found = re.findall(r'(\w+): of 120 .* ([\d.]+) % have .* ([\d.]+) %', text)
     purity = {name: (float(a), float(b)) for name, a, b in found}
@@ -65,7 +55,6 @@ def test_tool(tmp_path, run_script):
     assert purity['AP'][1] > 95
     assert purity['SmoothAP'][0] < 70
     few = write(tmp_path / 'few.npz', 0.05, samples=60)
-    status, _, error = run_script(TOOL, few, '--out', out)
-    assert status == 2
+    error = run(TOOL, few, '--out', out, status=2)
     assert '60 samples are too few' in error
     assert 'Fix:' in error

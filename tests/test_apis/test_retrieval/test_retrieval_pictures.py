@@ -13,13 +13,7 @@ from mmrank.apis.retrieval.report import (
     rich_retrieval,
     write_retrieval_table,
 )
-from mmrank.apis.retrieval.sheets import (
-    CHOICES,
-    _find_neighbours,
-    _select_queries,
-    _sheet_figure,
-    draw_sheets,
-)
+from mmrank.apis.retrieval.sheets import CHOICES, _find_neighbours, _select_queries, _sheet_figure
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import retrieval_metrics
@@ -178,25 +172,6 @@ def test_sheets_cannot_be_drawn_without_images(models, tmp_path):
     bare = RetrievalFeatures(features.features, features.labels)
     with pytest.raises(UserError, match="'m' have no image paths"):
         _find_neighbours(bare, result, [0])
-
-
-@pytest.mark.slow
-def test_pages_of_several_models_and_of_one(images, models, tmp_path):
-    results = results_of(models)
-    (tmp_path / 'sheet_old.png').touch()
-    options = dict(num_queries=3, top_k=4, root=images)
-    paths = draw_sheets(models, results, tmp_path, **options)
-    assert {p.name for p in paths} == {
-        'sheet_random_sharp___A.png',
-        'sheet_random_blurred.png',
-        'sheet_worst_sharp___A.png',
-        'sheet_worst_blurred.png',
-        'sheet_differing.png',
-    }
-    assert {*paths, tmp_path / 'sheet_old.png'} == set(tmp_path.glob('sheet_*'))
-    one = {'blurred': models['blurred']}
-    paths = draw_sheets(one, results[1:], tmp_path, **options)
-    assert {p.name for p in paths} == {'sheet_random_blurred.png', 'sheet_worst_blurred.png'}
 
 
 def test_curves_are_drawn(models, tmp_path):

@@ -3,7 +3,6 @@
 import math
 
 import pytest
-import yaml
 
 from mmrank.apis.seeds.plan import parse_plan, read_plan
 from mmrank.apis.seeds.runs import Outcome
@@ -78,11 +77,6 @@ def test_a_changed_config_or_option_changes_the_folder(content, config):
 
     os.utime(config, (1, 1))  # a clock tick may be too coarse
     assert parse_plan(content).final_runs()[0].folder not in (folder, changed)
-
-
-def test_a_plan_is_read(content, tmp_path):
-    (tmp_path / 'plan.yaml').write_text(yaml.safe_dump(content))
-    assert read_plan(tmp_path / 'plan.yaml') == parse_plan(content)
 
 
 def refused(content):

@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from mmrank.apis.seeds.runs import Outcome
 from mmrank.apis.seeds.statistics import collect_values, compare_paired, summarise
 from mmrank.errors import UserError
 
-TOOL = Path(__file__).resolve().parents[3] / 'tools/analysis_tools/plot_seeds.py'
+TOOL = 'analysis_tools/plot_seeds'
 A = {0: 0.30, 1: 0.32, 2: 0.31, 3: 0.35}
 B = {0: 0.38, 1: 0.37, 2: 0.36, 3: 0.41}
 
@@ -107,17 +106,8 @@ def test_markdown(plan):
     outcomes = make_outcomes(plan, failed=[('c', 2)])
     cells = summarise(plan, collect_values(plan, outcomes))
     failures = [outcome for outcome in outcomes if outcome.error]
-    tuning = [
-        {
-            'method': 'b',
-            'fold': None,
-            'choice': {'optim.lr': '1e-4'},
-            'n': 2,
-            'mean': 0.5,
-            'chosen': True,
-            'at_edge': True,
-        }
-    ]
+    choice = dict(method='b', fold=None, choice={'optim.lr': '1e-4'}, n=2, mean=0.5)
+    tuning = [choice | dict(chosen=True, at_edge=True)]
     text = _write_markdown(plan, cells, tuning=tuning, failures=failures)
     assert '| a | acc | 4 | 0.3200 ± 0.0216 | baseline |  |' in text
     assert '| b | acc | 4 | **0.3800 ± 0.0216** | +0.0600 [+0.0375, +0.0825] | 0.003 |' in text
@@ -125,15 +115,6 @@ def test_markdown(plan):
     assert '| b | lr=1e-4 | 2 | 0.5000 | chosen, at the edge' in text
     assert 'last line' in text
     assert 'Some seeds are missing' in text
-
-
-@pytest.mark.parametrize('failed', [(), [('c', s) for s in range(4)]])
-def test_box_plot(plan, tmp_path, failed):
-    values = collect_values(plan, make_outcomes(plan, failed))
-    path = draw_box_plot(values, plan.metrics, tmp_path / 'plot.png')
-    with Image.open(path) as picture:
-        assert picture.width == 1600
-        assert np.asarray(picture.convert('L')).std() > 5  # not blank
 
 
 @pytest.mark.parametrize(('methods', 'metrics'), [(3, 1), (12, 4), (2, 7)])
@@ -145,6 +126,7 @@ def test_box_plot_is_as_wide_as_a_page(tmp_path, methods, metrics):
     with Image.open(path) as picture:
         assert picture.width == 1600
         assert picture.height > 50 * methods * math.ceil(metrics / 3)
+        assert np.asarray(picture.convert('L')).std() > 5  # not blank
 
 
 def test_boxes_are_sorted_by_the_median(tmp_path, monkeypatch):
@@ -162,7 +144,7 @@ def test_boxes_are_sorted_by_the_median(tmp_path, monkeypatch):
     assert shown == ['high', 'low', 'none']
 
 
-def test_box_plot_of_a_file(plan, run_script, tmp_path):
+def test_box_plot_of_a_file(plan, run, tmp_path):
     outcomes = make_outcomes(plan, failed=[('c', 3)])
     facts = {'step': 90, 'commit': 'abc', 'seconds': 1.5}
     for outcome in outcomes:
@@ -175,11 +157,9 @@ def test_box_plot_of_a_file(plan, run_script, tmp_path):
     values = read_values(runs, ['acc'], scale=100)
     assert values['b'] == {'acc': pytest.approx({s: 100 * x for s, x in B.items()})}
     out = tmp_path / 'boxplot.png'
-    status, printed, _ = run_script(TOOL, runs, '--out', out)
-    assert (status, printed) == (0, f'Wrote {out}\n')
+    assert run(TOOL, runs, '--out', out) == f'Wrote {out}\n'
     assert out.is_file()
-    status, _, errors = run_script(TOOL, runs, '--metrics', 'AP')
-    assert status == 2
+    errors = run(TOOL, runs, '--metrics', 'AP', status=2)
     assert 'no final run with AP. Fix: pass some of: acc, time' in errors
 
 
@@ -212,21 +192,15 @@ def test_runs_by_method_and_setting(setting_runs):
 
 def test_the_lines_are_drawn(setting_runs, tmp_path):
     found = by_setting(read_values(setting_runs, ['AP']), 'AP')
-    drawn = [
-        np.asarray(
-            Image.open(plot_setting(some, tmp_path / 'x.png', setting='rate', metric='AP')).convert(
-                'L'
-            )
-        )
-        for some in (found, {'soprc': found['soprc']})
-    ]
+    drawn = []
+    for some in (found, {'soprc': found['soprc']}):
+        path = plot_setting(some, tmp_path / 'x.png', setting='rate', metric='AP')
+        drawn.append(np.asarray(Image.open(path).convert('L')))
     assert (drawn[0] != drawn[1]).any()
     assert all(x.std() > 5 for x in drawn)
 
 
-def test_command_of_a_setting(setting_runs, tmp_path, run_script):
+def test_command_of_a_setting(setting_runs, tmp_path, run):
     out = tmp_path / 'y.png'
-    words = ('--metrics', 'AP', '--setting', 'rate', '--mark', 0.14, '--out', out)
-    status, _, errors = run_script(TOOL, setting_runs, *words)
-    assert status == 0, errors
+    run(TOOL, setting_runs, '--metrics AP --setting rate --mark 0.14 --out', out)
     assert out.is_file()

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 
 import numpy as np
 import pytest
@@ -100,10 +99,3 @@ def test_balanced_and_single_class():
 def test_impossible_values_are_refused(field, value):
     with pytest.raises(ValueError, match=f'{field}.*{value!r}'):
         dataclasses.replace(SPEC, **{field: value})
-
-
-def test_no_partial_file(tmp_path):
-    write_shapes_coco(tmp_path, SPEC)
-    assert not list(tmp_path.rglob('*.part'))
-    text = (tmp_path / 'annotations' / 'val.json').read_text()
-    assert json.loads(text)['info']['description'].endswith('seed 5')

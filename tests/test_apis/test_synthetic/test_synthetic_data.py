@@ -1,14 +1,10 @@
 """Made-up glyphs and interactions: reproducible, and what is promised of them."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from make_glyphs import GlyphsSpec, draw_glyph
 from make_interactions import InteractionsSpec, make_interactions
-
-TOOL = Path(__file__).resolve().parents[3] / 'tools/dataset_converters'
 
 
 def drawings(spec):
@@ -61,17 +57,13 @@ def test_bad_numbers_are_named(options, message):
         GlyphsSpec(**options)
 
 
-def test_tool_writes_class_folders(tmp_path, run_script):
-    command = TOOL / 'make_glyphs.py', tmp_path
-    sizes = '--classes', 11, '--per-class', 2, '--size', 16
-    status, _, errors = run_script(*command, *sizes)
-    assert not status, errors
+def test_tool_writes_class_folders(tmp_path, run):
+    tool = 'dataset_converters/make_glyphs'
+    run(tool, tmp_path, '--classes 11 --per-class 2 --size 16')
     names = sorted(p.name for p in tmp_path.iterdir())
     assert names == [f'glyph_{i:02d}' for i in range(11)]
     assert len(list(tmp_path.rglob('*.png'))) == 22
-    status, _, errors = run_script(*command, '--classes', 0)
-    assert status == 2
-    assert 'num_classes must be at least 1' in errors
+    assert 'num_classes must be at least 1' in run(tool, tmp_path, '--classes', 0, status=2)
 
 
 @pytest.mark.parametrize('seed', [0, 1])
