@@ -223,7 +223,7 @@ def _stamps(path: Path, out: Path) -> list[tuple]:
     return sorted((name, x.st_size, x.st_mtime_ns) for name, x in stats)
 
 
-def features_folder(cfg: Config, args: argparse.Namespace) -> Path:
+def _features_folder(cfg: Config, args: argparse.Namespace) -> Path:
     """The folder of the features of a config, its weights and data, and of the options."""
     sets = cfg.train_dataloader.dataset, cfg.val_dataloader.dataset
     stamps = [_stamps(path, args.out) for dataset in sets for path in _data_files(dataset)]
@@ -257,7 +257,7 @@ def compare(args: argparse.Namespace, console: Console) -> int:
             '--checkpoint FILE, such as one of your own training',
             style='yellow',
         )
-    folder = features_folder(cfg, args)
+    folder = _features_folder(cfg, args)
     store_features(cfg, args, folder, parts)
     note = folder / 'trial.json'
     known = _read_trial(note, args.losses)
