@@ -270,6 +270,7 @@ def make_config(work_dir: str, **options) -> Config:
         default_scope='mmengine',
         log_level='WARNING',
     )
+    config.update(get('engine', {}))
     config['optim_wrapper'].update(get('optim_wrapper', {}))
     config['default_hooks']['checkpoint'].update(get('checkpoint', {}))
     return Config(config)
