@@ -1,5 +1,7 @@
 """Average localisation-recall-precision (aLRP) loss."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,15 @@ from .error_driven import ErrorDrivenLoss, RankCounts, target_lists
 _EPS = 1e-5
 
 
+class ALRP(NamedTuple):
+    """The two parts of aLRP; their sum is the loss."""
+
+    #: Mean ``N_FP(i) / rank(i)``; it has the gradient of the scores.
+    classification: Tensor
+    #: Mean ranking-weighted box error; it has the gradient of the box errors.
+    localisation: Tensor
+
+
 def alrp_loss(
     logits: Tensor,
     targets: Tensor,
@@ -20,8 +31,8 @@ def alrp_loss(
     *,
     mask: Tensor | None = None,
     delta: float = 1.0,
-) -> tuple[Tensor, Tensor]:
-    """The two parts of aLRP of each list; their sum is the loss.
+) -> ALRP:
+    """ALRP of each list.
 
     ``mean_i (N_FP(i) + E_i + sum_{k != i} E_k H(s_k - s_i)) / rank(i)``. Source: Oksuz et al., A
     Ranking-based, Balanced Loss Function Unifying Classification and Localisation in Object
@@ -32,19 +43,18 @@ def alrp_loss(
     0.5``, or half the GIoU loss.
 
     Returns:
-        The mean ``N_FP(i) / rank(i)`` and the mean ranking-weighted box error, scalars or (L,), at
-        least float32; 0, still attached to the graph, for a list without positives. The first has
-        the gradient of the scores, the paper's update for the error of both parts together; the
-        second that of the box errors, whose weights are constants.
+        Both parts, scalars or (L,), at least float32; 0, still attached to the graph, for a list
+        without positives. The gradient of the scores is the paper's update for the error of both
+        parts together; the weights of the box errors are constants.
 
     Example:
         >>> alrp_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]),
         ...           torch.tensor([0.0, 0.4, 0.0]))
-        (tensor(0.5000), tensor(0.2000))
+        ALRP(classification=tensor(0.5000), localisation=tensor(0.2000))
     """
     check_positive(delta=delta)
     scores, boxes = _alrp(target_lists(logits, targets, mask, box_errors), delta)
-    return like_scores(scores, logits), like_scores(boxes, logits)
+    return ALRP(like_scores(scores, logits), like_scores(boxes, logits))
 
 
 def _alrp(lists: RankedLists, delta: float) -> tuple[Tensor, Tensor]:

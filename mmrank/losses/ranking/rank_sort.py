@@ -1,6 +1,7 @@
 """Rank & Sort loss: positives above negatives, sorted by their quality."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -18,10 +19,20 @@ from .error_driven import ErrorDrivenLoss, RankCounts, positive_pairs, target_li
 _TINY = torch.finfo(torch.float64).tiny
 
 
+class RankSort(NamedTuple):
+    """The two parts of Rank & Sort; their sum is the loss."""
+
+    #: Mean ``N_FP(i) / rank(i)``.
+    ranking: Tensor
+    #: Mean excess of ``1 - quality`` above a positive over what is there when the positives are
+    #: sorted by quality.
+    sorting: Tensor
+
+
 def rank_sort_loss(
     logits: Tensor, targets: Tensor, *, mask: Tensor | None = None, delta: float = 0.5
-) -> tuple[Tensor, Tensor]:
-    """The two parts of Rank & Sort of each list; their sum is the loss.
+) -> RankSort:
+    """Rank & Sort of each list.
 
     Source: Oksuz et al., Rank & Sort Loss for Object Detection and Instance Segmentation, ICCV
     2021, eqs. 7 to 10, with the step H smoothed as there, so that a positive counts itself as
@@ -30,18 +41,16 @@ def rank_sort_loss(
     See :func:`ap_loss` for the lists and ``delta``. The target of a positive is its quality (IoU).
 
     Returns:
-        The ranking part, mean ``N_FP(i) / rank(i)``, and the sorting part, the mean excess of ``1 -
-        quality`` above a positive over what is there when the positives are sorted by quality.
-        Scalars or (L,), at least float32; 0, still attached to the graph, for a list without
-        positives. Each has the gradient of its own update.
+        Both parts, scalars or (L,), at least float32; 0, still attached to the graph, for a list
+        without positives. Each has the gradient of its own update.
 
     Example:
         >>> rank_sort_loss(torch.tensor([2.0, 0.0, 1.0]), torch.tensor([0.6, 0.9, 0.0]))
-        (tensor(0.2000), tensor(0.1000))
+        RankSort(ranking=tensor(0.2000), sorting=tensor(0.1000))
     """
     check_positive(delta=delta)
     ranking, sorting = _rank_sort(target_lists(logits, targets, mask, targets), delta)
-    return like_scores(ranking, logits), like_scores(sorting, logits)
+    return RankSort(like_scores(ranking, logits), like_scores(sorting, logits))
 
 
 def _rank_sort(lists: RankedLists, delta: float) -> tuple[Tensor, Tensor]:
