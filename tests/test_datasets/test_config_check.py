@@ -2,6 +2,8 @@
 
 import copy
 import json
+import subprocess
+import sys
 
 import cv2
 import numpy as np
@@ -348,3 +350,21 @@ def test_checked_data_set_builds_through_the_registry(data_root):
     cfg = config({**checked, 'ann_file': 'ann.json'})
     assert check_config(cfg)
     refused(cfg, 'unreadable image file', verify_images=True)
+
+
+@pytest.mark.parametrize(
+    'config',
+    [
+        dict(train_dataloader=dict(dataset=dict(type='CIFAR10'))),
+        dict(
+            default_scope='mmpretrain',
+            train_dataloader=dict(dataset=dict(type='CustomDataset', ann_file='train.txt')),
+        ),
+    ],
+)
+def test_a_classifier_does_not_wait_for_mmdet(config):
+    code = (
+        'import sys; from mmrank.datasets.checks.coco_check import check_config; '
+        f"check_config({config!r}); sys.exit('mmdet.datasets' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, '-c', code]).returncode == 0

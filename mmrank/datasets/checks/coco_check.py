@@ -66,19 +66,20 @@ def check_config(
 
 def _coco_datasets(cfg: Mapping, split: str) -> Iterator[tuple[str, 'CocoDataset', dict]]:
     """Place, data set and options of :func:`inspect_coco` of each COCO data set of a split."""
-    if not find_spec('mmdet'):
+    loader = cfg.get(f'{split}_dataloader') or {}
+    places = [*config_datasets(loader.get('dataset'), f'{split}_dataloader.dataset')]
+    scope = cfg.get('default_scope') or 'mmdet'
+    # mmdet takes seconds to import, which a classifier need not wait for.
+    types = [str(x.get('type')) for _, x in places if 'ann_file' in x]
+    may_be_coco = any(scope != 'mmpretrain' or name.startswith('mmdet.') for name in types)
+    if not may_be_coco or not find_spec('mmdet'):
         return
     from mmrank.datasets.checked_coco_dataset import coco_class, inspect_options
 
-    places = [
-        *config_datasets(
-            (cfg.get(f'{split}_dataloader') or {}).get('dataset'), f'{split}_dataloader.dataset'
-        )
-    ]
     # Results are only formatted, as for COCO's test-dev.
     is_formatted = any(x.get('format_only') for x in _configs(cfg.get(f'{split}_evaluator')))
     is_first = True
-    with DATASETS.switch_scope_and_registry(cfg.get('default_scope') or 'mmdet') as registry:
+    with DATASETS.switch_scope_and_registry(scope) as registry:
         for where, settings in places:
             if coco_class(settings.get('type'), registry) is None:
                 continue
