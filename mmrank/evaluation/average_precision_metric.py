@@ -21,7 +21,7 @@ _HEADER = ('class', 'positives', 'negatives', 'AP', 'AUROC')
 def class_figures(scores: Tensor, is_positive: Tensor, names: list[str]) -> tuple[Tensor, Tensor]:
     """AP and AUROC in [0, 1] of the named classes, (C,) each, of (n, C) scores and bools.
 
-    NaN where there is no positive or no negative.
+    NaN for a class without a positive or without a negative.
     """
     if scores.isnan().any():
         row, column = scores.isnan().nonzero()[0].tolist()

@@ -64,7 +64,7 @@ def write_history(
         values = levels[:, _PERCENTILES.index(level)]
         own = HOT if level >= 50 else COLD
         over_time.plot(steps, values, style, color=own, marker=marker, label=f'{level} % below')
-    over_time.set(xlabel=unit, ylabel=r'temperature $\tau$')
+    over_time.set(xlabel=unit, ylabel='temperature τ')
     over_time.legend(fontsize=7)
     edges = np.histogram_bin_edges(np.concatenate(readings), 60)
     for place, own in {0: '#999999', len(steps) - 1: HOT}.items():
@@ -72,7 +72,7 @@ def write_history(
         shares = np.full(len(tau), 100 / len(tau))
         label = f'{unit} {steps[place]:,}'
         final.hist(tau, edges, weights=shares, color=own, alpha=0.7, label=label)
-    final.set(xlabel=r'temperature $\tau$', ylabel='% of samples')
+    final.set(xlabel='temperature τ', ylabel='% of samples')
     final.legend(fontsize=8, frameon=False)
     figure.suptitle(name, fontsize=10)
     return [table, save(figure, path.with_suffix('.png'))]

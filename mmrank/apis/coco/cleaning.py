@@ -126,7 +126,7 @@ def _tidy_annotation(ann: dict) -> None:
 
 
 def _whole(value: object) -> object:
-    """The integer that a float or a text is; a text as it is; None for what is no id."""
+    """The integer that a float or a text is; a text as it is; None for any other value."""
     if type(value) is float and value.is_integer():
         return int(value)
     if type(value) is str and value.isascii() and value.isdigit() and len(value) < 19:

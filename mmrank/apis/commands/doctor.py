@@ -63,7 +63,7 @@ def _run_ops() -> tuple[str, str]:
         kept = nms(boxes.to(device), scores.to(device), iou_threshold=0.5)[1].tolist()
         if kept != [0, 2]:
             raise RuntimeError(f'nms on {device} kept {kept}')
-    whose = 'compiled' if compiled_extension() else 'those of mmrank, on torchvision'
+    whose = 'compiled' if compiled_extension() else "mmrank's own, on torchvision"
     return '+'.join(devices), f'{whose}; nms returns the right boxes'
 
 

@@ -13,7 +13,7 @@ from ..common.records import CURVE, FACTS, FINAL, write_rows
 from ..common.tables import markdown_table
 from .plan import SeedPlan, choice_label
 from .plots import draw_box_plot
-from .runs import Outcome, is_finite, read_facts
+from .runs import Outcome, is_finite, read_facts, say
 from .statistics import Summary, collect_values, summarise
 
 
@@ -35,9 +35,9 @@ def report(
     write_atomically(text.encode(), folder / 'report.md')
     unit = 'fold' if plan.folds else 'seed'
     draw_box_plot(values, plan.metrics, folder / 'boxplot.png', unit)
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    say(console, text)
     for name in ('report.md', 'runs.csv', 'boxplot.png'):
-        console.print(f'wrote {folder / name}')
+        say(console, f'wrote {folder / name}')
 
 
 def _write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: Path) -> Path:

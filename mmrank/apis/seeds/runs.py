@@ -128,7 +128,7 @@ def work_off(
     def finish(run: Run, fault: str, seconds: float) -> None:
         outcome = _read_outcome(plan, run, fault, seconds)
         outcomes[run.folder] = outcome
-        _say(console, _describe(plan, outcome))
+        say(console, _describe(plan, outcome))
 
     waiting = []
     for run in runs:
@@ -146,7 +146,7 @@ def work_off(
                     run = waiting.pop(0)
                     attempts[run.folder] += 1
                     begins.setdefault(run.folder, time.monotonic())
-                    _say(console, f'started {run.label}: {run.folder}')
+                    say(console, f'started {run.label}: {run.folder}')
                     active.append((run, _start(run, jobs)))
                 time.sleep(POLL_SECONDS)
                 states = [f'{x.label}: {_parse_progress(_read_tail(x.log))}' for x, _ in active]
@@ -158,7 +158,7 @@ def work_off(
                     if run.result_file.is_file():
                         fault = ''
                     elif attempts[run.folder] <= retries:
-                        _say(console, f'{run.label} died ({fault}); it is started once more')
+                        say(console, f'{run.label} died ({fault}); it is started once more')
                         waiting.append(run)
                         continue
                     elif attempts[run.folder] > 1:
@@ -202,5 +202,6 @@ def _describe(plan: SeedPlan, outcome: Outcome) -> str:
     return f'done{took} {label}: {", ".join(values)}'
 
 
-def _say(console: Console, text: str) -> None:
+def say(console: Console, text: str) -> None:
+    """Print a text as it is: no markup, no line break."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -10,17 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mmrank.datasets.checks.coco_masks import LARGEST_PIXEL, mask_form
+from mmrank.datasets.checks.coco_masks import LARGEST_PIXEL, NUMBERS, OVERHANG_PIXELS, mask_form
 from mmrank.datasets.checks.coco_report import LARGE_AREA, SMALL_AREA, ClassCount, CocoReport
 from mmrank.datasets.checks.data_report import MAX_EXAMPLES, Findings, is_number, shown
 
-# A box may end this far beyond the image: labels are rounded.
-_OVERHANG_PIXELS = 2
 #: Share of the annotations from which boxes beyond the image, and odd areas, are reported.
 _OVERHANG_SHARE = 0.2
 _AREA_SHARE = 0.1
 _LARGEST_ID = (1 << 63) - 1
-_NUMBERS = frozenset((int, float))
 _IGNORED = (1, '1', 'true', 'True')
 #: Annotations whose values are read at a time, while they are in the cache of the CPU.
 _CHUNK = 4096
@@ -43,9 +40,9 @@ _FORMS: dict[str, Callable[[list], list[bool]]] = {
     'image_id': _are_references,
     'category_id': _are_references,
     'bbox': lambda values: [
-        type(x) is list and len(x) == 4 and _NUMBERS.issuperset(map(type, x)) for x in values
+        type(x) is list and len(x) == 4 and NUMBERS.issuperset(map(type, x)) for x in values
     ],
-    'area': lambda values: [type(x) in _NUMBERS for x in values],
+    'area': lambda values: [type(x) in NUMBERS for x in values],
     'iscrowd': lambda values: [type(x) in (int, bool, float) and x in (0, 1) for x in values],
 }
 
@@ -217,7 +214,7 @@ _ERRORS = (
 
 def _overhangs(columns: Columns) -> np.ndarray:
     ends = columns.box[:, :2] + columns.box[:, 2:]
-    found = (ends > columns.size + _OVERHANG_PIXELS).any(1)
+    found = (ends > columns.size + OVERHANG_PIXELS).any(1)
     return found & (found.mean() > _OVERHANG_SHARE)
 
 
@@ -225,7 +222,7 @@ def _are_corners(columns: Columns) -> np.ndarray:
     """Boxes beyond the image, where all would fit as corners."""
     start = columns.box[:, :2]
     end = columns.box[:, 2:]
-    fits = (end > start) & (end <= columns.size + _OVERHANG_PIXELS)
+    fits = (end > start) & (end <= columns.size + OVERHANG_PIXELS)
     return _overhangs(columns) & fits.all()
 
 

@@ -2,9 +2,9 @@
 
 #: Largest coordinate, width and height in pixels; float32 must hold it.
 LARGEST_PIXEL = 1e9
-_NUMBERS = frozenset((int, float))
-#: Pixels by which a mask may miss its box.
-_TOLERANCE = 2
+NUMBERS = frozenset((int, float))
+#: Pixels by which a box may end beyond its image, or a mask miss its box.
+OVERHANG_PIXELS = 2
 
 
 def mask_form(mask: object, size: tuple, box: list) -> int:
@@ -27,12 +27,12 @@ def mask_form(mask: object, size: tuple, box: list) -> int:
 def _meets(polygons: list, box: list, axis: int) -> bool:
     """Whether polygons and box have a place along an axis in common, give or take two pixels."""
     places = [x for polygon in polygons for x in polygon[axis::2]]
-    start = box[axis] - _TOLERANCE
-    return max(places) >= start and min(places) <= box[axis] + box[axis + 2] + _TOLERANCE
+    start = box[axis] - OVERHANG_PIXELS
+    return max(places) >= start and min(places) <= box[axis] + box[axis + 2] + OVERHANG_PIXELS
 
 
 def is_polygon(polygon: object) -> bool:
     """Whether a value is a list of three points or more, of finite numbers."""
     if type(polygon) is not list or len(polygon) < 6 or len(polygon) % 2:
         return False
-    return _NUMBERS.issuperset(map(type, polygon)) and all(abs(x) <= LARGEST_PIXEL for x in polygon)
+    return NUMBERS.issuperset(map(type, polygon)) and all(abs(x) <= LARGEST_PIXEL for x in polygon)

@@ -26,7 +26,7 @@ def add_predictions(parser: argparse.ArgumentParser, **more: str) -> None:
 def read_evaluations(
     args: argparse.Namespace, with_lvis: bool = False
 ) -> tuple[COCO, dict[str, Any]]:
-    """The annotations, and evaluations by the name of the model, ``with_lvis`` those of LVIS."""
+    """The annotations, and evaluations by the name of the model, ``with_lvis`` of LVIS, too."""
     truth = load_ground_truth(args.ann_file)
     evaluate = evaluate_lvis if with_lvis and is_lvis(truth.dataset) else evaluate_boxes
     evaluations = {}
