@@ -31,12 +31,12 @@ FAST := tests/test_functional tests/test_state tests/test_losses
 
 .DEFAULT_GOAL := help
 .PHONY: help try env env-adapters env-upstream demo test test-fast test-slow test-adapters \
-  test-upstream lint notebooks docs clean
+  test-upstream lint notebooks docs release clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-try:  ## a first result with torch alone: AP and cross-entropy on rare classes (3 minutes)
+try:  ## a first result with torch alone: AP and cross-entropy on rare classes
 	@"$(PYTHON)" tools/bootstrap.py --venv "$(TRY_VENV)" --torch-alone
 	@"$(TRY_VENV)/bin/python" tools/first_result.py
 
@@ -49,7 +49,7 @@ env-adapters:  ## that of tests/test_adapters in .venv-adapters: transformers 5,
 env-upstream:  ## mmengine, mmcv-lite, mmdet, mmpretrain of the package index in .venv-upstream
 	@"$(PYTHON)" tools/bootstrap.py --venv $(UPSTREAM) --lock requirements/lock_upstream.txt
 
-demo: env  ## train stable AP and the same detector on focal loss on made-up data (5 minutes)
+demo: env  ## train a detector on graded AP-Loss and on focal loss, on made-up data
 	@$(RUN) tools/demo.py
 
 test: env  ## all tests but the slow ones (5 minutes on 2 cores)
@@ -87,6 +87,10 @@ notebooks: env  ## execute docs/notebooks/*.py for the site (6 minutes)
 docs: env  ## the documentation site, in site/
 	@NO_MKDOCS_2_WARNING=1 "$(VENV)/bin/mkdocs" build -q --strict \
 	  -f docs/mkdocs.yml && echo "Open site/index.html."
+
+release: env  ## a wheel and its sources in dist/; PROJECT_URL=https://... for their links
+	@"$(VENV)/bin/uv" build -q --clear --no-build-isolation --python $(RUN) --out-dir dist
+	@echo pip install dist/*.whl
 
 clean:  ## remove what builds and test runs left (keeps .venv and work_dirs)
 	@rm -rf build dist site docs/notebooks/executed *.egg-info .pytest_cache .ruff_cache .hypothesis

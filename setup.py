@@ -99,19 +99,26 @@ def chosen(names: tuple, file: str = 'optional') -> list:
     return [x for x in read_requirements(file) if x.startswith(names)]
 
 
-OPENMMLAB = read_requirements('mminstall')
+def project_urls() -> dict:
+    """Return the links of the metadata, from the address that a release is made with."""
+    url = os.environ.get('PROJECT_URL', '').rstrip('/')
+    pages = {'Source': '', 'Issues': '/issues', 'Changelog': '/blob/main/CHANGELOG.md'}
+    return {name: url + page for name, page in pages.items()} if url else {}
+
+
+# Only the first names a package of OpenMMLab.
 EXTRAS = {
-    'mim': OPENMMLAB,
+    'openmmlab': read_requirements('openmmlab'),
     'optional': read_requirements('optional'),
-    'detection': OPENMMLAB + chosen(('onedl-mmdetection', 'pycocotools', 'faster-coco-eval')),
-    'classification': OPENMMLAB + chosen(('onedl-mmpretrain',)),
+    'detection': chosen(('pycocotools', 'faster-coco-eval')),
     'metric-learning': chosen(('pytorch-metric-learning',)),
     'text': read_requirements('text'),
     'adapters': read_requirements('adapters'),
     'pretrained': read_requirements('pretrained'),
     'tests': read_requirements('tests'),
 }
-EXTRAS['all'] = sorted({line for lines in EXTRAS.values() for line in lines})
+_, *beside = EXTRAS.values()
+EXTRAS['all'] = sorted({line for lines in beside for line in lines})
 EXTRAS['docs'] = read_requirements('docs')
 
 setup(
@@ -121,6 +128,7 @@ setup(
     long_description=read_readme(),
     long_description_content_type='text/markdown',
     author='mmrank contributors',
+    project_urls=project_urls(),
     license='Apache-2.0',
     license_files=['LICENSE'],
     keywords='average precision, ranking loss, object detection, '

@@ -14,6 +14,8 @@ except ModuleNotFoundError as error:
 
 #: Of the hub of messages: mmengine's runner notes the first, samplers of mmrank the second.
 _METAINFO, _BATCH = 'dataset_meta', 'mmrank_batch'
+#: Noted by mmengine's runner, too.
+_ITERATIONS = 'max_iters'
 
 
 class DrawnBatch(NamedTuple):
@@ -51,6 +53,7 @@ class TrainingSet:
     def __init__(self) -> None:
         self._metainfo = _noted(_METAINFO)
         self._batch = _noted(_BATCH)
+        self._earlier = _hub() if _noted(_ITERATIONS) else None
 
     def __reduce__(self) -> tuple:
         # A copy of the model may train on other data.
@@ -69,6 +72,10 @@ class TrainingSet:
         noted = _noted(_METAINFO)
         is_new = noted is not None and noted is not self._metainfo
         return is_new and len(_class_names(noted) or ()) > 1
+
+    def iterations(self) -> int:
+        """Iterations of mmengine's runner from the first to the last; 0 in another loop."""
+        return 0 if _hub() is self._earlier else _noted(_ITERATIONS) or 0
 
     def check_classes(self, num_classes: int | None, where: str, *, binary: bool = False) -> None:
         """Refuse, by a UserError, another number of classes than the training set has.

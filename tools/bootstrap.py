@@ -79,6 +79,8 @@ def pins(folder, wanted, lock=None, name='mmrank-pins.txt'):
 def uv_settings(pip_config):
     """Return the variables that tell uv what ``pip config list`` printed."""
     found = {'UV_INDEX_STRATEGY': 'unsafe-best-match', 'UV_SYSTEM_CERTS': '1'}
+    # A container may forbid to write byte code later: each import of torch would compile it.
+    found['UV_COMPILE_BYTECODE'] = '1'
     sections = 'global.', 'install.', ':env:.'  # the last one counts
     for line in (x for s in sections for x in pip_config.splitlines() if x.startswith(s)):
         key, _, value = line.partition('.')[2].partition('=')
@@ -142,6 +144,7 @@ def make(args):
             run(*uv, *FLAGS, *pins(args.venv, LATER.__contains__, lock))
             install_mmcv(args, python, uv)
     run(*uv, *FLAGS, '-e', ROOT)
+    run(python, '-m', 'compileall', '-q', ROOT / 'mmrank')
     if openmmlab:
         # Whatever imports mmcv first, mmrank's operators or compiled ones are there.
         run(python, '-m', 'mmrank.mmcv_ops')

@@ -1,4 +1,4 @@
-"""A small RetinaNet of torchvision, from scratch: stable AP, or with --focal its own."""
+"""A small RetinaNet of torchvision, from scratch: graded AP-Loss, or with --focal its own."""
 import sys
 
 import torch

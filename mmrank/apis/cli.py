@@ -27,7 +27,7 @@ COMMANDS = {
     'draw embeddings': ('draw.embeddings', 'test embeddings on a plane, by t-SNE'),
     'draw seeds': ('draw.seeds', 'box plots of a comparison over seeds'),
     'draw training': ('draw.training', 'losses and metrics of trainings over their steps'),
-    'demo': ('demo', 'train AP and focal loss on made-up images (5 minutes)'),
+    'demo': ('demo', 'train AP and focal loss on made-up images'),
     'doctor': ('doctor', 'say what is installed and what works'),
 }
 #: What the commands that handle signals from the start say when one ends them.

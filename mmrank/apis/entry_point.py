@@ -23,6 +23,7 @@ from mmengine.utils import import_modules_from_strings
 
 import mmrank.registry  # noqa: F401  with mmcv's operators, before mmdet asks for them
 from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.openmmlab import DISTRIBUTIONS, check_owner
 from mmrank.apis.config_names import check_file_names, check_option_names
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.errors import UserError
@@ -35,13 +36,8 @@ if TYPE_CHECKING:
 
 #: How files begin that torch.save writes: a zip archive, or a pickle.
 _CHECKPOINTS = (b'PK\x03\x04', b'\x80')
-#: Import name, and the distribution to install, of each optional package.
-PACKAGES = {
-    'mmcv': 'onedl-mmcv',
-    'mmdet': 'onedl-mmdetection',
-    'mmpretrain': 'onedl-mmpretrain',
-    'mmrank': 'mmrank',
-}
+#: Packages that a config may name.
+PACKAGES = ('mmcv', 'mmdet', 'mmpretrain', 'mmrank')
 
 
 def train_or_test_parser(doc: str | None = None, **options) -> argparse.ArgumentParser:
@@ -122,10 +118,10 @@ def add_trust_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _missing_package(name: str) -> UserError:
+    fork, *_ = DISTRIBUTIONS.get(name, (name,))
     return UserError(
-        f'this config requires {name}, which is not installed.\n  Fix: pip install '
-        f'{PACKAGES[name]} (or the upstream distribution of {name}, if the rest of your OpenMMLab '
-        'is upstream)'
+        f'this config requires {name}, which is not installed.\n  Fix: pip install {fork} (or the '
+        f'upstream distribution of {name}, if the rest of your OpenMMLab is upstream)'
     )
 
 
@@ -176,7 +172,7 @@ def read_config(path: str) -> Config:
 
 
 def check_packages(cfg: Config) -> None:
-    """Check that the packages of types and scope, and a fitting transformers, are installed."""
+    """Check that the packages of types and scope, and a fitting transformers, are there, once."""
     scopes = {*re.findall(r"'type': '(\w+)\.", str(cfg.to_dict()))}
     scope = cfg.get('default_scope') or 'mmengine'
     if not {scope} & {'mmengine', *PACKAGES, *MODELS.children}:
@@ -184,6 +180,8 @@ def check_packages(cfg: Config) -> None:
             f'default_scope={scope!r} is not a registry.\n  Fix: one of mmdet, mmpretrain, mmengine'
         )
     scopes.add(scope)
+    for name in DISTRIBUTIONS:
+        check_owner(name)
     for name in sorted(scopes & set(PACKAGES)):
         if importlib.util.find_spec(name) is None:
             raise _missing_package(name)

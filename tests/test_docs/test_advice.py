@@ -15,7 +15,6 @@ CLAIMS = sorted((ROOT / 'tools/research/records').glob('dense_claim_*.csv'))
 #: What a reader of a detector's page, config or docstring copies first.
 DETECTORS = [
     'README.md',
-    'docs/pages/index.md',
     'docs/pages/users/detector.md',
     'docs/pages/users/other_detectors.md',
     'docs/notebooks/detector_by_ap.py',

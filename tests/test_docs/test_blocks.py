@@ -71,11 +71,6 @@ def test_python_block(text, folder):
         values_of(text)
 
 
-def test_first_blocks_are_the_same():
-    mark = "_base_ = 'mmdet::atss"
-    assert block(PAGES / 'index.md', mark) == block(ROOT / 'README.md', mark)
-
-
 def test_blocks_of_a_plain_loop_have_gradients():
     values = values_of(block(ROOT / 'README.md', 'StableAPLoss(num_classes=5'))
     assert values['scores'].grad.abs().sum() > 0

@@ -98,6 +98,14 @@ def test_commands_name_files_tools_and_options_that_are_there(path):
         assert f"'{extra}':" in (ROOT / 'setup.py').read_text('utf-8')
 
 
+def test_the_times_of_the_first_results_stand_in_one_place():
+    unit = r'\b(\d+|one|two|three|four|five|six|eleven) (CPU )?(s|seconds|minutes)\b'
+    timed = re.compile(rf"(make (try|demo)|mmrank demo|^(try|demo):|'demo':).*{unit}", re.MULTILINE)
+    files = [*documents(ROOT), *NOTEBOOKS, ROOT / 'Makefile', ROOT / 'mmrank/apis/cli.py']
+    found = {path.relative_to(ROOT).as_posix() for path in files if timed.search(path.read_text())}
+    assert found == {'README.md'}
+
+
 @functools.cache
 def registered():
     """Names that a config may write after ``mmrank.``."""

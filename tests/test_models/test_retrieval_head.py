@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from mmengine.logging import MessageHub
 from score_lists import joined
 from small_retriever import CLASSES, DIM, SOPRC, STABLE_AP, build_head, samples
 from torch.nn.functional import normalize
@@ -91,6 +92,23 @@ def test_searches_the_memory_of_earlier_batches(copies):
         torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-7)
         # Only originals are kept, in float32.
         kept += [(y.float().double(), c, k) for y, c, k in rows[: len(ids)]]
+
+
+@pytest.mark.parametrize(
+    ('setting', 'earlier', 'first'), [({}, False, 1), ({'start_iter': 3}, False, 2), ({}, True, 0)]
+)
+def test_the_memory_waits_for_a_fifth_of_the_training(setting, earlier, first):
+    hub = MessageHub.get_current_instance()
+    if earlier:  # a training of this process that is over
+        hub.update_info('max_iters', 10)
+    head = build_head(OFF, memory=dict(size=8, dim=DIM, **setting))
+    hub.update_info('max_iters', 10)
+    usable = []
+    for i in range(4):
+        head.loss(_features(2), samples([0, 1], [2 * i, 2 * i + 1]))
+        usable.append(bool(head.memory.entries().usable.any()))
+    hub.pop_info('max_iters')
+    assert usable.index(True) == first
 
 
 def test_equal_indices_of_other_classes_are_other_images():

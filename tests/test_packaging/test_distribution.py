@@ -16,7 +16,9 @@ def checkout(tmp_path_factory):
 @pytest.fixture(scope='module')
 def wheel(checkout, tmp_path_factory):
     out = tmp_path_factory.mktemp('built') / 'wheel'
-    return zipfile.ZipFile(build(checkout, 'build_wheel', out))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('PROJECT_URL', 'https://example.org/mmrank/')
+        return zipfile.ZipFile(build(checkout, 'build_wheel', out))
 
 
 def test_wheel_holds_what_mim_reads(wheel):
@@ -53,15 +55,18 @@ def test_wheel_metadata(wheel):
     assert 'Name: mmrank\n' in text
     assert 'License-Expression: Apache-2.0' in text or 'Apache-2.0' in text
     extras = set(re.findall(r'^Provides-Extra: (\S+)', text, re.M))
-    assert {'mim', 'tests', 'optional', 'all', 'detection'} <= extras
+    assert {'openmmlab', 'tests', 'optional', 'all', 'detection'} <= extras
     forced = [
         line.split(': ')[1]
         for line in text.splitlines()
         if line.startswith('Requires-Dist') and 'extra ==' not in line
     ]
     assert any(line.startswith('torch') for line in forced)
-    # Either family of OpenMMLab distributions will do: none is forced.
-    assert not [x for x in forced if re.match(r'(onedl|mm|openm)', x)]
+    # Either family of OpenMMLab distributions will do: one extra alone names one.
+    named = re.findall(r'^Requires-Dist: (?:onedl|mm|openm)[^;\n]*; extra == .(.*).$', text, re.M)
+    assert named == ['openmmlab'] * 4
+    for page in ('Source, ', 'Issues, ', 'Changelog, '):
+        assert f'Project-URL: {page}https://example.org/mmrank' in text
 
 
 def test_long_description_has_no_link_into_the_checkout(wheel):

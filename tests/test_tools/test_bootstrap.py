@@ -111,7 +111,11 @@ def test_settings_of_pip_reach_uv(bootstrap, monkeypatch, tmp_path):
     # Who sets uv's own variable means it.
     monkeypatch.setenv('UV_DEFAULT_INDEX', 'https://mine.example')
     assert 'UV_DEFAULT_INDEX' not in bootstrap.uv_settings(config)
-    assert set(bootstrap.uv_settings('')) <= {'UV_INDEX_STRATEGY', 'UV_SYSTEM_CERTS'}
+    without = {'UV_COMPILE_BYTECODE', 'UV_INDEX_STRATEGY', 'UV_SYSTEM_CERTS'}
+    assert set(bootstrap.uv_settings('')) <= without
+    # Packages are compiled when they are installed.
+    monkeypatch.delenv('UV_COMPILE_BYTECODE', raising=False)
+    assert bootstrap.uv_settings('')['UV_COMPILE_BYTECODE'] == '1'
 
 
 @pytest.mark.parametrize('alone', [False, True])
@@ -133,6 +137,7 @@ def test_only_a_whole_run_leaves_a_stamp_and_a_second_one_does_nothing(
         monkeypatch.setattr(bootstrap, 'run', commands)
         bootstrap.make(args)
     assert first.count('install')
+    assert first.count('compileall') == 1
     assert first.count('import mmengine, mmcv.ops, mmdet') == (not alone)
     assert first.count('-m mmrank.mmcv_ops') == (not alone)
     assert not second.done

@@ -15,6 +15,15 @@ README = """
 ```bash
 make try
 ```
+`make try` takes 7 CPU seconds. `make demo` takes about six CPU minutes.
+"""
+MAKEFILE = """env:
+	false
+try:
+	$(PYTHON) tools/bootstrap.py
+	$(TRY_VENV)/bin/python -c "[i for i in range(10 ** 5)]"
+demo: env
+	$(VENV)/bin/python -c "[i for i in range(10 ** 5)]"
 """
 PAGE = """
 ```bash
@@ -54,6 +63,7 @@ def repository(tmp_path):
     pages = tmp_path / 'docs' / 'pages'
     pages.mkdir(parents=True)
     (tmp_path / 'README.md').write_text(README)
+    (tmp_path / 'Makefile').write_text(MAKEFILE)
     (pages / 'runs.md').write_text(PAGE)
     (pages / 'users').mkdir()
     (pages / 'users' / 'fails.md').write_text(FAILS)
@@ -93,6 +103,20 @@ def test_a_block_that_fails_ends_with_status_1_and_its_output(repository):
     assert 'FAILED  rc 1' in said
     assert 'before' in said
     assert 'after' not in said
+
+
+@pytest.mark.processes
+def test_the_run_writes_the_times_of_the_first_results(repository):
+    status, said = run(repository, '--times')
+    assert status == 0, said
+    text = (repository / 'README.md').read_text()
+    assert re.search(r'`make try` takes [012] CPU seconds. `make demo` takes [012] CPU s', text)
+
+
+def test_the_times_of_the_readme_are_found():
+    text = (ROOT / 'README.md').read_text('utf-8')
+    for name in ('try', 'demo'):
+        assert re.search(rf'`make {name}` takes [\w ]+ CPU (seconds|minutes)', text)
 
 
 def test_every_rule_of_what_is_left_out_is_needed():

@@ -152,6 +152,34 @@ def test_check_env_is_happy_here_and_not_with_a_broken_core(tmp_path, run_script
     assert 'torn' in done.stdout
 
 
+@pytest.fixture
+def mmcv_twice(tmp_path):
+    """A folder of which pip says that it has mmcv of the fork and of upstream."""
+    for name, version in (('onedl-mmcv', '2.3.6'), ('mmcv-lite', '2.1.0')):
+        folder = tmp_path / f'{name.replace("-", "_")}-{version}.dist-info'
+        folder.mkdir()
+        (folder / 'METADATA').write_text(f'Name: {name}\nVersion: {version}\n')
+    return tmp_path
+
+
+def test_a_package_of_two_distributions_is_refused(mmcv_twice, monkeypatch):
+    cfg = Config(dict(default_scope='mmdet'))
+    entry_point.check_packages(cfg)
+    monkeypatch.syspath_prepend(mmcv_twice)
+    found = r'onedl-mmcv 2.3.6 and mmcv-lite 2.1.0 .* pip uninstall -y onedl-mmcv mmcv-lite, then'
+    with pytest.raises(UserError, match=found):
+        entry_point.check_packages(cfg)
+
+
+def test_check_env_refuses_a_package_of_two_distributions(mmcv_twice):
+    command = [sys.executable, str(TOOLS / 'check_env.py')]
+    env = {**os.environ, 'PYTHONPATH': f'{mmcv_twice}:{ROOT}', 'COLUMNS': '300'}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 1, done.stdout
+    assert 'pip uninstall -y onedl-mmcv mmcv-lite' in done.stdout
+    assert 'The core is broken: mmcv.' in done.stdout
+
+
 def test_closing_lines_name_the_checkpoint_to_go_on_with(tmp_path):
     best = tmp_path / 'best_coco_bbox_mAP_epoch_2.pth'
     best.touch()

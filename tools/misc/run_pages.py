@@ -4,6 +4,7 @@ Every page has a clone of the last commit for itself, in which its blocks run fr
 
     python tools/misc/run_pages.py
     python tools/misc/run_pages.py users/retrieval users/detector
+    python tools/misc/run_pages.py --times  # writes the times of the first results into README.md
 
 A Python block whose first line is ``# NAME.py`` is saved under that name, a block of assignments
 alone is read as a config, any other is run as a script. What ``SKIPPED`` names is listed, with the
@@ -114,12 +115,41 @@ def run(command: list[str], clone: Path, limit: float) -> tuple[int, float, floa
     return status, time.perf_counter() - begin, sum(after[:2]) - sum(before[:2]), said
 
 
+def cloned(root: Path, folder: str) -> Path:
+    """A clone of the last commit in a folder."""
+    clone = Path(folder) / 'mmrank'
+    git = shutil.which('git') or 'git'
+    subprocess.run([git, 'clone', '-q', str(root), str(clone)], check=True)
+    return clone
+
+
+def write_times(root: Path, limit: float) -> int:
+    """Time the first results, in this environment, and write them into README.md."""
+    text = (root / 'README.md').read_text('utf-8')
+    places = [f'{name}={sys.prefix}' for name in ('VENV', 'TRY_VENV')]
+    for name in ('try', 'demo'):
+        with tempfile.TemporaryDirectory() as folder:
+            clone = cloned(root, folder)
+            # Nothing makes an environment.
+            command = ['make', name, '-o', 'env', 'PYTHON=true', *places]
+            status, _, cpu, said = run(command, clone, limit)
+        if status:
+            print(said[-1500:])
+            return status
+        time_taken = f'{cpu:.0f} CPU seconds' if cpu < 100 else f'{cpu / 60:.0f} CPU minutes'
+        print(f'make {name}: {time_taken}', flush=True)
+        old = rf'(`make {name}` takes )[\w ]+ CPU (seconds|minutes)'
+        text = re.sub(old, rf'\g<1>{time_taken}', text)
+    (root / 'README.md').write_text(text, 'utf-8')
+    return 0
+
+
 def run_page(page: Path, root: Path, limit: float, log: Path | None) -> list[str]:
     """Run one page; a line of ``ok``, ``skipped`` or ``FAILED`` for each block."""
     states, start = [], ''
     name = page.relative_to(root).as_posix()
     with tempfile.TemporaryDirectory() as folder:
-        clone = Path(folder) / 'mmrank'
+        clone = None
         for block in blocks(page):
             place = f'{name}:{block.line}'
             reason = reason_to_skip(block, root)
@@ -127,9 +157,7 @@ def run_page(page: Path, root: Path, limit: float, log: Path | None) -> list[str
                 print(f'{place:52} skipped: {reason}', flush=True)
                 states.append('skipped')
                 continue
-            if not clone.exists():
-                git = shutil.which('git') or 'git'
-                subprocess.run([git, 'clone', '-q', str(root), str(clone)], check=True)
+            clone = clone or cloned(root, folder)
             command = command_of(block, start if 'python' in block.opening else '', clone)
             if '.start' in block.opening:
                 start = block.text
@@ -152,7 +180,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument('--limit', type=float, default=1800, help='wall seconds of one block')
     parser.add_argument('--log', type=Path, help='file for what the blocks print')
     parser.add_argument('--root', type=Path, default=ROOT, help='the git repository')
+    parser.add_argument('--times', action='store_true', help='those of the first results alone')
     args = parser.parse_args(arguments)
+    if args.times:
+        return write_times(args.root, args.limit)
     states = []
     for page in documents(args.root):
         if not args.names or any(name in str(page) for name in args.names):

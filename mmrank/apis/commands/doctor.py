@@ -2,7 +2,8 @@
 
     mmrank doctor
 
-exit status: 0, also without OpenMMLab; 1 where torch, mmengine or mmrank is broken.
+exit status: 0, also without OpenMMLab; 1 where torch, mmengine or mmrank is broken, or where two
+distributions wrote the folder of a package.
 """
 
 import importlib
@@ -16,18 +17,25 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.openmmlab import DISTRIBUTIONS, check_owner
+from mmrank.errors import UserError
 
-STYLES = {'ok': 'green', 'absent': 'yellow', 'broken': 'bold red'}
+STYLES = {'ok': 'green', 'absent': 'yellow', 'broken': 'bold red', 'twice': 'bold red'}
 CORE = {'torch', 'mmengine', 'mmrank', 'mmrank.registry'}
-EITHER = 'pip install {}, or the upstream distribution'
+
+
+def _either(name: str) -> str:
+    return f'pip install {DISTRIBUTIONS[name][0]}, or the upstream distribution'
+
+
 #: Use of each package, and what installs it.
 PACKAGES = {
     'torch': ('everything', 'pip install torch'),
-    'mmengine': ('configs, runner, registries', EITHER.format('onedl-mmengine')),
+    'mmengine': ('configs, runner, registries', _either('mmengine')),
     'mmrank': ('this suite', 'pip install -e .'),
-    'mmcv': ('image transforms', EITHER.format('onedl-mmcv')),
-    'mmdet': ('detection', EITHER.format('onedl-mmdetection')),
-    'mmpretrain': ('retrieval and classification', EITHER.format('onedl-mmpretrain')),
+    'mmcv': ('image transforms', _either('mmcv')),
+    'mmdet': ('detection', _either('mmdet')),
+    'mmpretrain': ('retrieval and classification', _either('mmpretrain')),
     'torchvision': ('data sets, backbones', 'pip install torchvision'),
     'numpy': ('arrays', 'pip install numpy'),
     'scipy': ('statistics of the seeds tool', 'pip install scipy'),
@@ -38,7 +46,8 @@ PACKAGES = {
 
 
 def _import(name: str, use: str) -> tuple[str, str]:
-    """Version and use of a package."""
+    """Version and use of a package; a UserError where two distributions wrote its folder."""
+    check_owner(name)
     return str(getattr(importlib.import_module(name), '__version__', '')), use
 
 
@@ -80,6 +89,8 @@ def _row(name: str, check: Callable[[], tuple[str, str]], fix: str) -> tuple[str
     """Name, version, state, and what it is for or what is wrong."""
     try:
         version, note = check()
+    except UserError as error:  # says the fix
+        return name, '', 'twice', str(error)
     except Exception as error:  # a binary that does not fit its neighbours fails in many ways
         is_absent = isinstance(error, ModuleNotFoundError) and error.name in PACKAGES
         lines = str(error).strip().splitlines() or ['']
@@ -102,7 +113,7 @@ def main() -> int:
         table.add_row(name, version, Text(state, STYLES[state]), Text(note))
     Console().print(table)
     works = {name for name, _, state, _ in rows if state == 'ok'}
-    broken = CORE - works
+    broken = (CORE - works) | {name for name, _, state, _ in rows if state == 'twice'}
     if broken:
         print(f'The core is broken: {", ".join(sorted(broken))}.')
         return 1

@@ -84,8 +84,8 @@ class RetrievalHead(BaseModule):
         num_classes: Number of classes C of the training set; labels are checked against it. Needed
             by losses with state per class.
         memory: Config of a :class:`mmrank.state.CrossBatchMemory`: ``size``, ``dim``,
-            ``start_iter``. The batch is added after its loss was computed. None: no
-            memory.
+            ``start_iter``, by default a fifth of the iterations of mmengine's runner, 0 in another
+            loop. The batch is added after its loss was computed. None: no memory.
     """
 
     def __init__(
@@ -109,6 +109,7 @@ class RetrievalHead(BaseModule):
         self.memory = None
         if memory is not None:
             self.memory = CrossBatchMemory(**memory)
+            self.start_follows = 'start_iter' not in memory
 
     def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
         """(n, D) embeddings of length 1, at least float32; of a tuple, the last entry."""
@@ -142,6 +143,8 @@ class RetrievalHead(BaseModule):
                     f'the memory holds one label an image, but gt_label has {labels.size(1)} '
                     'levels. Fix: memory=None, or the finest label as gt_label'
                 )
+            if self.start_follows:
+                self.memory.start_iter = self.training_set.iterations() // 5
         own = _EmbeddingRows(embeddings, torch.cat([labels] * copies), ids.repeat(copies))
         group = world_group()
         rows = own
