@@ -7,6 +7,7 @@ loss.
 
 Data: COCO files of ``train`` and ``val`` and their ``images``, ``size`` (width, height) to which
 images are fitted, ``anchor`` (side over stride), ``epochs`` and ``width`` (channels).
+``classes`` are the names of the classes that are kept (default: all), ``merged`` makes all one.
 ``fastestdet`` is a file of weights that FastestDet learnt on COCO: its backbone then takes the
 place of the EfficientNet. Methods: ``loss`` (a registered loss), optionally ``rate``,
 ``balance_boxes``, ``balance_gradients``, ``last_weight`` (the weight of the class part falls to
@@ -48,13 +49,16 @@ def columns(fields: dict) -> tuple[str, ...]:
 def load(spec: dict, split: str) -> dict:
     """(N, H, W, 3) images, fitted to the size, with boxes and labels of each."""
     document = json.loads(Path(spec[split]).read_text())
-    number = {c: i for i, c in enumerate(sorted(c['id'] for c in document['categories']))}
+    kept = [x for x in document['categories'] if x['name'] in spec.get('classes', [x['name']])]
+    number = {c: i for i, c in enumerate(sorted(x['id'] for x in kept))}
+    if spec.get('merged'):
+        number = dict.fromkeys(number, 0)
     objects = {}
     for item in document['annotations']:
-        if not item.get('iscrowd'):
+        if not item.get('iscrowd') and item['category_id'] in number:
             objects.setdefault(item['image_id'], []).append(item)
     width, height = spec['size']
-    found = dict(images=[], boxes=[], labels=[], classes=len(number))
+    found = dict(images=[], boxes=[], labels=[], classes=max(number.values()) + 1)
     for image in document['images']:
         own = objects.get(image['id'], [])
         if split == 'train' and not own:
