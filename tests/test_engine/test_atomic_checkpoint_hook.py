@@ -97,6 +97,12 @@ def test_missed_validation_gets_into_the_checkpoint(tmp_path, monkeypatch):
     assert infos['mmrank_validated_at'] == 2
 
 
+def test_a_validation_without_a_training_keeps_no_best(tmp_path):
+    runner = make_runner(tmp_path, checkpoint={'save_best': 'distance', 'rule': 'less'})
+    assert 'distance' in runner.val()
+    assert not [*tmp_path.glob('best_*')]
+
+
 def test_full_disk_leaves_the_best_before(tmp_path, monkeypatch):
     save = Runner.save_checkpoint
 

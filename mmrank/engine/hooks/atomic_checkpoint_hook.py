@@ -124,6 +124,8 @@ class AtomicCheckpointHook(CheckpointHook):
         self._remove_outdated()
 
     def _save_best_checkpoint(self, runner, metrics) -> None:
+        if not hasattr(self, 'file_backend'):
+            return  # A validation without a training has no checkpoint to keep.
         super()._save_best_checkpoint(runner, metrics)
         self._remove_outdated()
 
