@@ -141,7 +141,8 @@ def train(config, work_dir, ranks, moment=None, draw=None):
 def assert_same_end(work_dir, whole, ranks):
     """Compare checkpoints, losses and what else is left behind."""
     names = sorted(x.name for x in whole.glob('*.pth'))
-    assert sorted(x.name for x in work_dir.glob('*.pth')) == names
+    # A kill between a checkpoint and the removal of the one before leaves both.
+    assert {x.name for x in work_dir.glob('*.pth')} >= {*names}
     for name in names:
         assert_same(contents(work_dir / name), contents(whole / name), name)
     for rank in range(ranks):
@@ -254,7 +255,7 @@ def test_resumed_on_another_number_of_ranks(whole_run, tmp_path, name, ranks):
             assert any('loss' in key for key in end['state_dict'])
         assert_same(end, without_statistics(read(work_dir, 'last')))
     names = sorted(x.name for x in whole.glob('epoch_*.pth'))
-    assert sorted(x.name for x in work_dir.glob('epoch_*.pth')) == names
+    assert {x.name for x in work_dir.glob('epoch_*.pth')} >= {*names}
     if not is_two_tower:
         assert log.count('random numbers differ; resume with as many processes') == 2
         return
