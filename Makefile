@@ -49,7 +49,7 @@ env-adapters:  ## that of tests/test_adapters in .venv-adapters: transformers 5,
 env-upstream:  ## mmengine, mmcv-lite, mmdet, mmpretrain of the package index in .venv-upstream
 	@"$(PYTHON)" tools/bootstrap.py --venv $(UPSTREAM) --lock requirements/lock_upstream.txt
 
-demo: env  ## train stable AP and the same detector on focal loss on made-up data (5 minutes)
+demo: env  ## train one detector on graded AP-Loss and on focal loss, on made-up data (3 minutes)
 	@$(RUN) tools/demo.py
 
 test: env  ## all tests but the slow ones (5 minutes on 2 cores)
