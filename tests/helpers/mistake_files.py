@@ -64,10 +64,10 @@ _base_ = {base!r}
 model = dict(
     backbone=dict(base_channels=8),
     neck=dict(in_channels=[8, 16, 32, 64], out_channels=8),
-    bbox_head=dict(num_classes=3, in_channels=8, feat_channels=8))
+    bbox_head=dict(in_channels=8, feat_channels=8))
 classes = ('disk', 'square', 'triangle')
 train_dataloader = dict(batch_size=2, num_workers=0, dataset=dict(
-    data_root={root!r}, metainfo=dict(classes=classes)))
+    data_root={root!r}, metainfo=dict(classes=classes), data_prefix=dict(img='train/')))
 test_dataloader = val_dataloader = dict(num_workers=0, dataset=dict(
     data_root={root!r}, metainfo=dict(classes=classes),
     ann_file='annotations/val.json', data_prefix=dict(img='val/')))
@@ -167,7 +167,7 @@ def _write_annotations(folder: Path) -> None:
 
 def _texts(folder: Path) -> dict[str, str]:
     """Text files by their names."""
-    base = str(ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_demo.py')
+    base = str(ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py')
     record = 'method,seed,step,mAP\na,0,10,0.1\n'
     plan = 'methods: [mini.py]\nout_dir: {}\n{}: [0]\nmetrics: [score]\n'
     labels = [

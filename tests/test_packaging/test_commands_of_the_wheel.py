@@ -36,7 +36,7 @@ def mmrank(tmp_path_factory):
 def test_each_command_works(mmrank):
     assert 'can train and test detectors' in mmrank('doctor')
     mmrank('demo --quick')
-    data = 'data/shapes_coco_quick'
+    data = 'data/shapes_demo_quick'
     labels = f'{data}/annotations/val.json'
     mmrank(f'check coco {labels} --images {data}/val')
     mmrank(f'new-config --coco {data} --model atss-r18 --small --epochs 1 --out mine.py')

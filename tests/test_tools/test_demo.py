@@ -9,12 +9,11 @@ from mmengine.config import Config
 from PIL import Image
 from rich.console import Console
 
+from mmrank import imagenet_weights
 from mmrank.apis.commands import demo
-from mmrank.apis.synthetic.shapes_coco import ShapesSpec
 from mmrank.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = ROOT / 'configs' / 'stable_ap'
 
 
 def test_figures_from_prediction_files(run, tmp_path):
@@ -61,12 +60,14 @@ def test_demo_leaves_a_strange_folder_alone(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ['precious.txt']
 
 
-@pytest.mark.parametrize('loss', ['focal', 'stable-ap'])
+@pytest.mark.parametrize('loss', demo.LOSSES)
 def test_configs_fit_the_generated_data(loss):
     pytest.importorskip('mmdet')
-    spec = ShapesSpec()
-    cfg = Config.fromfile(CONFIGS / f'retinanet_r18_fpn_{loss}_demo.py')
-    assert cfg.model.backbone.init_cfg is cfg.load_from is None  # nothing is fetched
+    spec = demo.SPEC
+    cfg = Config.fromfile(ROOT / 'configs' / demo.LOSSES[loss])
+    # Nothing is fetched.
+    assert cfg.model.backbone.init_cfg.checkpoint == imagenet_weights.CHECKPOINT
+    assert cfg.load_from is None
     assert tuple(cfg.metainfo.classes) == spec.classes
     assert cfg.model.bbox_head.num_classes == spec.num_classes
     assert tuple(cfg.image_scale) == (spec.width, spec.height)

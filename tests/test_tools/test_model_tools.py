@@ -24,7 +24,7 @@ from mmrank.registry import MODELS
 from publish_model import publish_model
 
 ROOT = Path(__file__).resolve().parents[2]
-DEMO = ROOT / 'configs' / 'stable_ap'
+DETECTOR = ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
 PUBLISH = 'model_converters/publish_model'
 
 
@@ -239,7 +239,7 @@ def detector(tmp_path):
     pytest.importorskip('mmdet')
     from mmengine.registry import DefaultScope
 
-    cfg = Config.fromfile(DEMO / 'retinanet_r18_fpn_stable-ap_demo.py')
+    cfg = Config.fromfile(DETECTOR)
     cfg.model.backbone.base_channels = 8
     cfg.model.neck.in_channels = [8, 16, 32, 64]
     cfg.work_dir = str(tmp_path)
@@ -285,7 +285,7 @@ def test_a_whole_detector_is_saved_for_another_process(tmp_path):
     pytest.importorskip('mmdet')
     from mmengine.registry import init_default_scope
 
-    cfg = Config.fromfile(ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py')
+    cfg = Config.fromfile(DETECTOR)
     init_default_scope('mmdet')
     model = MODELS.build(cfg.model).eval()
     torch.save(model, tmp_path / 'model.pth')
@@ -313,8 +313,9 @@ def test_test_time_augmentation(tmp_path):
 
     from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
-    write_shapes_coco(tmp_path / 'data', ShapesSpec(1, 1, 2))
-    cfg = Config.fromfile(DEMO / 'retinanet_r18_fpn_stable-ap_demo.py')
+    write_shapes_coco(tmp_path / 'data', ShapesSpec(1, 2, 0))
+    config = ROOT / 'configs/tutorials/detector.py'
+    cfg = Config.fromfile(config)
     with DefaultScope.overwrite_default_scope('mmdet'):
         model = MODELS.build(cfg.model)
     model.bbox_head.loss_cls.loss.mean_positive.mean.fill_(-4.5)
@@ -322,11 +323,10 @@ def test_test_time_augmentation(tmp_path):
     torch.save(dict(state_dict=model.state_dict()), weights)
     options = [
         f'test_dataloader.dataset.data_root={tmp_path / "data"}',
-        f'test_evaluator.ann_file={tmp_path}/data/annotations/test.json',
+        f'test_evaluator.ann_file={tmp_path}/data/annotations/val.json',
         'test_dataloader.num_workers=0',
     ]
     options = ['--work-dir', tmp_path / 'work', '--cfg-options', *options]
-    config = DEMO / 'retinanet_r18_fpn_stable-ap_demo.py'
     out = weights.with_name('found.pkl')
     done = forked(ROOT / 'tools/test.py', config, weights, '--tta', '--out', out, *options)
     assert done.returncode == 0, done.stderr

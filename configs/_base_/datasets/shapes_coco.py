@@ -1,5 +1,5 @@
-# The generated shapes data set (tools/dataset_converters/make_shapes_coco.py,
-# `make demo`): 6 long-tailed classes, 256x192 images, mostly small objects.
+# The generated shapes data set (tools/dataset_converters/make_shapes_coco.py):
+# 6 long-tailed classes, 256x192 images, mostly small objects.
 dataset_type = 'CocoDataset'
 data_root = 'data/shapes_coco/'
 metainfo = dict(

@@ -140,4 +140,6 @@ def _create(model_name: str) -> nn.Module:
             'conv_head. Fix: an EfficientNet; for other models mmpretrain.TIMMBackbone'
         )
     model.reset_classifier(0, '')
+    # mmdet's NumClassCheckHook takes whatever has it for a head.
+    del model.num_classes
     return model

@@ -22,9 +22,9 @@ def detector(folder: Path) -> Config:
 
     size = (96, 96)
     # No image without an object, which the config would leave out.
-    spec = ShapesSpec(24, 4, 0, *size, max_size=64, empty_fraction=0)
+    spec = ShapesSpec(24, 4, 0, *size, num_classes=3, max_size=64, empty_fraction=0)
     write_shapes_coco(folder / 'shapes', spec)
-    cfg = Config.fromfile(CONFIGS / 'stable_ap' / 'retinanet_r18_fpn_stable-ap_demo.py')
+    cfg = Config.fromfile(CONFIGS / 'stable_ap' / 'retinanet_r18_fpn_stable-ap_bccd.py')
     cfg.model.backbone.base_channels = 8
     cfg.model.neck.update(in_channels=[8, 16, 32, 64], out_channels=16)
     cfg.model.bbox_head.update(in_channels=16, feat_channels=16)
@@ -32,6 +32,8 @@ def detector(folder: Path) -> Config:
     for split in ('train', 'val'):
         dataset = cfg[f'{split}_dataloader'].dataset
         dataset.data_root = f'{folder}/shapes/'
+        dataset.data_prefix.img = f'{split}/'
+        dataset.metainfo.classes = spec.classes
         for step in dataset.pipeline:
             if step.type == 'Resize':
                 step.scale = size
