@@ -189,17 +189,21 @@ def method_names(losses: list[str]) -> dict[str, str]:
 def make_plan(
     cfg: Config, args: argparse.Namespace, folder: Path, parts: list[str], steps: int, seeds: int
 ) -> SeedPlan:
-    """A config for each loss, and the plan that trains them."""
+    """A config for each loss, and the plan that trains them; the trial has the last loss alone."""
+    images = 'train'
+    losses = args.losses
+    if steps == TRIAL:
+        images = 'trial'
+        losses = losses[-1:]
     methods = []
-    for name, text in method_names(args.losses).items():
+    for name, text in method_names(losses).items():
         path = args.out / 'configs' / f'{name}_{steps}.py'
         path.parent.mkdir(exist_ok=True)
-        images = 'trial' if steps == TRIAL else 'train'
         made = stored_config(cfg, text, folder, parts, steps, images)
         write_atomically(made.pretty_text.encode(), path)
         methods.append(Method(name, str(path)))
     return SeedPlan(
-        out_dir=args.out / ('trial' if steps == TRIAL else 'trainings'),
+        out_dir=args.out / ('trial' if images == 'trial' else 'trainings'),
         methods=tuple(methods),
         seeds=tuple(range(100, 100 + seeds)),
         metrics=(args.metric,) if args.metric else (),
@@ -225,33 +229,35 @@ def _train(plan: SeedPlan, title: str) -> list[Outcome]:
 
 
 def _try_out(plan: SeedPlan) -> tuple[float, float, list[str]]:
-    """Seconds of all losses together for a start with its evaluation, and a step; the metrics."""
-    fixed = 0.0
-    steps = 0.0
-    for run in plan.final_runs():
-        # A training of a killed comparison may still be at work: it keeps its folder.
-        with lock_folder(run.folder):
-            pass
+    """Seconds of a training for its start and evaluation, and for a step; the metrics."""
+    [run] = plan.final_runs()
+    # A training of a killed comparison may still be at work: it keeps its folder.
+    with lock_folder(run.folder):
+        pass
     remove_path(plan.out_dir)  # an interrupted trial has no seconds
-    outcomes = _train(plan, 'trying each loss')
-    for outcome in outcomes:
-        # A trial that died was started once more.
-        logs = outcome.run.folder.glob('*/vis_data/scalars.json')
-        lines = read_scalars(max(logs, key=lambda x: x.stat().st_mtime))
-        times = [line['time'] for line in lines if 'time' in line][TRIAL // 2 :]
-        one = sum(times) / len(times)
-        fixed += max(outcome.seconds - TRIAL * one, 0.0)
-        steps += one
-    return fixed, steps, [*outcomes[-1].metrics]
+    [outcome] = _train(plan, 'trying a training')
+    # A trial that died was started once more.
+    logs = run.folder.glob('*/vis_data/scalars.json')
+    lines = read_scalars(max(logs, key=lambda x: x.stat().st_mtime))
+    times = [line['time'] for line in lines if 'time' in line][TRIAL // 2 :]
+    step = sum(times) / len(times)
+    return max(outcome.seconds - TRIAL * step, 0.0), step, [*outcome.metrics]
 
 
 def _minutes_for(steps: int, before: float, fixed: float, step: float) -> int:
-    """Minutes that are enough for the fewest seeds."""
+    """Minutes that are enough for the fewest seeds; see :func:`_size_of`."""
     return int((before + FEWEST_SEEDS * (fixed + steps * step)) / 60) + 1
 
 
 def _size_of(budget: float, before: float, fixed: float, step: float) -> tuple[int, int]:
-    """Steps and seeds that the seconds of a budget give, of which ``before`` train nothing."""
+    """Steps and seeds of a budget.
+
+    Args:
+        budget: Seconds of all.
+        before: Of them, before the trainings.
+        fixed: Seconds of the starts and evaluations of a seed, with all losses.
+        step: Seconds of a step of a seed, with all losses.
+    """
     steps = int(((budget - before) / FEWEST_SEEDS - fixed) / step)
     if steps < FEWEST_STEPS:
         raise UserError(
@@ -300,17 +306,15 @@ def _features_folder(cfg: Config, args: argparse.Namespace) -> Path:
     return args.out / 'features' / digest_run(content, args.checkpoint, 'cpu')
 
 
-def _read_trial(file: Path, losses: list[str]) -> tuple[list[float], list[str]] | None:
-    """Seconds of an earlier trial of these losses, and its metrics; None without one."""
+def _read_trial(file: Path) -> tuple[float, float, float, list[str]] | None:
+    """Seconds before the trainings, and what :func:`_try_out` found; None if it has not run."""
     if not os.path.lexists(file):
         return None
     fix = 'remove it'
     try:
         known = json.loads(read_text(file, 'note', fix))
-        if known['losses'] != losses:
-            return None
         before, fixed, step = map(float, known['seconds'])
-        return [before, fixed, step], [str(x) for x in known['metrics']]
+        return before, fixed, step, [str(x) for x in known['metrics']]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f'{file} is damaged', fix) from error
 
@@ -331,14 +335,14 @@ def compare(args: argparse.Namespace, console: Console) -> int:
         loss_changes(cfg.model, text)
     folder = _features_folder(cfg, args)
     note = folder / 'trial.json'
-    known = _read_trial(note, args.losses)
+    known = _read_trial(note)
     if known is None:
         storing = store_features(cfg, args, folder, parts, 'val', 'trial')
         fixed, step, metrics = _try_out(make_plan(cfg, args, folder, parts, TRIAL, 1))
-        known = [time.monotonic() - begin + storing, fixed, step], metrics
-        content = dict(losses=args.losses, seconds=known[0], metrics=metrics)
-        write_atomically(json.dumps(content).encode(), note)
-    seconds, metrics = known
+        known = time.monotonic() - begin + storing, fixed, step, metrics
+        write_atomically(json.dumps(dict(seconds=known[:3], metrics=metrics)).encode(), note)
+    before, fixed, step, metrics = known
+    seconds = before, len(args.losses) * fixed, len(args.losses) * step
     steps, seeds = _size_of(_seconds_of(args.budget), *seconds)
     args.metric = _choose_metric(metrics, args.metric)
     store_features(cfg, args, folder, parts, 'train')
