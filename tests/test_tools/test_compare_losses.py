@@ -15,6 +15,7 @@ from mmrank.apis.commands.compare import TRIAL, _seconds_of, _size_of, _try_out,
 from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.own_data.answer import answer
 from mmrank.apis.own_data.head_losses import (
+    count_classes,
     frozen_parts,
     has_pretrained,
     loss_changes,
@@ -148,6 +149,19 @@ def test_losses_that_count_classes_train_on_stored_features(tmp_path):
 )
 def test_weights_of_the_part_that_is_stored(model, has_weights):
     assert has_pretrained(model) == has_weights
+
+
+@pytest.mark.parametrize(
+    ('model', 'classes'),
+    [
+        (dict(bbox_head=dict(num_classes=3)), 3),
+        (dict(rpn_head=dict(num_classes=1), roi_head=dict(bbox_head=dict(num_classes=2))), 2),
+        (dict(roi_head=dict(bbox_head=[dict(num_classes=1)])), None),
+        (dict(head=dict(num_classes=1)), None),
+    ],
+)
+def test_the_classes_of_a_detector(model, classes):
+    assert count_classes(model) == classes
 
 
 def test_the_budget_gives_steps_and_seeds():

@@ -129,8 +129,8 @@ def _names_weights(settings: object) -> bool:
 
 def count_classes(model: Mapping) -> int | None:
     """Number of classes of a detector; None for other models."""
-    head = model.get('bbox_head') or (model.get('roi_head') or {}).get('bbox_head') or {}
-    return head.get('num_classes')
+    head = model.get('bbox_head') or (model.get('roi_head') or {}).get('bbox_head')
+    return head.get('num_classes') if isinstance(head, Mapping) else None
 
 
 def stored_config(
