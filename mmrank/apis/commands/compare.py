@@ -60,7 +60,8 @@ from mmrank.errors import UserError
 from mmrank.files import read_text, remove_path, write_atomically
 
 # Training images and steps of the trial, of which the last half is timed.
-HANDFUL, TRIAL = 16, 12
+HANDFUL = 16
+TRIAL = 12
 # Steps and seeds of a comparison.
 FEWEST_STEPS, MOST_STEPS = 50, 500
 FEWEST_SEEDS, MOST_SEEDS = 3, 10

@@ -6,7 +6,8 @@ from ..seeds.statistics import Values, compare_paired
 
 #: Detectors report their metrics in steps of it.
 STEP = 0.1
-#: Percent that the mean of one loss reaches at least where something was learnt.
+#: Percent that the mean of one loss reaches at least where something was learnt. On the playing
+#: cards heads have 0.1 after a warm-up of 12 steps, and 18 or more after 52.
 LEAST_MEAN = 1.0
 
 
