@@ -1,5 +1,6 @@
 """tools/compare_losses.py: the user's head with several losses, on stored features."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from mmrank.apis.commands.compare import TRIAL, _seconds_of, _size_of, _try_out,
 from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.own_data.answer import answer
 from mmrank.apis.own_data.head_losses import (
+    count_classes,
     frozen_parts,
     has_pretrained,
     loss_changes,
@@ -134,71 +136,155 @@ def test_losses_that_count_classes_train_on_stored_features(tmp_path):
     assert f'mmrank.{ClassCountsHook.__name__}' in [x.type for x in made.custom_hooks]
 
 
+@pytest.mark.parametrize(
+    ('model', 'has_weights'),
+    [
+        (dict(backbone=dict(init_cfg=None)), False),
+        (dict(backbone=dict(pretrained=False)), False),
+        (dict(backbone=dict(), neck=dict(init_cfg=dict(type='Pretrained'))), False),
+        (dict(backbone=dict(pretrained=True)), True),
+        (dict(backbone=dict(), init_cfg=dict(type='Pretrained')), True),
+        (dict(image_encoder=[dict(backbone=dict(init_cfg=[dict(type='Pretrained')]))]), True),
+    ],
+)
+def test_weights_of_the_part_that_is_stored(model, has_weights):
+    assert has_pretrained(model) == has_weights
+
+
+@pytest.mark.parametrize(
+    ('model', 'classes'),
+    [
+        (dict(bbox_head=dict(num_classes=3)), 3),
+        (dict(rpn_head=dict(num_classes=1), roi_head=dict(bbox_head=dict(num_classes=2))), 2),
+        (dict(roi_head=dict(bbox_head=[dict(num_classes=1)])), None),
+        (dict(head=dict(num_classes=1)), None),
+    ],
+)
+def test_the_classes_of_a_detector(model, classes):
+    assert count_classes(model) == classes
+
+
 def test_the_budget_gives_steps_and_seeds():
     assert [_seconds_of(x) for x in ('90s', '20m', '1.5h')] == [90, 1200, 5400]
     with pytest.raises(UserError, match='is not a time'):
         _seconds_of('20')
-    assert _size_of(1200, fixed=10, step=1) == (390, 3)
-    assert _size_of(1200, fixed=10, step=0.1) == (500, 10)
-    with pytest.raises(UserError, match='too small for 3 seeds.*--budget 4m'):
-        _size_of(60, fixed=10, step=1)
+    assert _size_of(1200, before=0, fixed=10, step=1) == (390, 3)
+    assert _size_of(1200, before=300, fixed=10, step=1) == (290, 3)
+    assert _size_of(1200, before=0, fixed=10, step=0.1) == (500, 10)
+
+
+@pytest.mark.parametrize('seconds', [(0, 10, 1), (100, 10, 1), (241, 17.3, 0.37)])
+def test_the_budget_that_is_named_is_enough(seconds):
+    with pytest.raises(UserError, match='too small for 3 seeds') as error:
+        _size_of(60, *seconds)
+    budget = re.search(r'--budget (\d+m)', str(error.value))[1]
+    steps, seeds = _size_of(_seconds_of(budget), *seconds)
+    before, fixed, step = seconds
+    assert before + seeds * (fixed + steps * step) <= _seconds_of(budget)
 
 
 @pytest.fixture
 def trainings(monkeypatch):
-    """Trainings that ran: each takes 8 s and 0.5 s a step, and finds mAP."""
-    titles = []
+    """Folders of the trainings that ran, each in 8 s and 0.5 s a step, and what they find."""
+    done = SimpleNamespace(folders=[], mAP=0.5)
 
     def work_off(console, plan, runs):
-        titles.append(f'{len(runs)} of {plan.out_dir.name}')
         for run in runs:
+            done.folders.append(plan.out_dir.name)
             folder = run.folder / 'start' / 'vis_data'
             folder.mkdir(parents=True, exist_ok=True)
             (folder / 'scalars.json').write_text('{"time": 0.5, "step": 1}\n' * TRIAL)
-        return [Outcome(run, {'mAP': 0.5 + 0.01 * run.seed}, 8.0 + TRIAL * 0.5) for run in runs]
+        return [Outcome(run, {'mAP': done.mAP}, 8.0 + TRIAL * 0.5) for run in runs]
 
     monkeypatch.setattr(compare_losses, 'work_off', work_off)
-    return titles
+    return done
 
 
 def test_a_trial_measures_a_start_and_a_step(tmp_path, trainings):
     (tmp_path / 'x.py').write_text('x = 1')
-    methods = tuple(Method(name, str(tmp_path / 'x.py')) for name in ('a', 'b'))
-    plan = SeedPlan(tmp_path / 'trial', methods, (100,), (), baseline='a')
+    plan = SeedPlan(tmp_path / 'trial', (Method('a', str(tmp_path / 'x.py')),), (100,), ())
     for _ in range(2):  # the second one removes what the first one left
-        assert _try_out(None, plan) == (2 * 8.0, 1.0, ['mAP'])
-    run = plan.final_runs()[1]
+        assert _try_out(plan) == (8.0, 0.5, ['mAP'])
+    [run] = plan.final_runs()
     (run.folder / 'precious').touch()
     # After a SIGKILL of the comparison its trainings go on.
     with lock_folder(run.folder), pytest.raises(UserError, match='in use by another process'):
-        _try_out(None, plan)
+        _try_out(plan)
     assert (run.folder / 'precious').exists()
 
 
-def test_one_trial_serves_all_budgets(tmp_path, trainings, monkeypatch):
-    config = tmp_path / 'mine.py'
-    base = "_base_ = 'mmdet::atss/atss_r50_fpn_1x_coco.py'\n"
-    data = "data = dict(dataset=dict(data_root='x', ann_file='a.json'))\n"
-    config.write_text(f'{base}{data}train_dataloader = data\nval_dataloader = data\n')
-    for name in ('store_features', 'report'):
-        monkeypatch.setattr(compare_losses, name, lambda *args: None)
+@pytest.fixture
+def compare(tmp_path, monkeypatch):
+    """Compares losses for a detector with stored features that are made up."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'x').mkdir()
+    base = "_base_ = 'mmdet::atss/atss_r50_fpn_1x_coco.py'\n"
+    data = "data = dict(dataset=dict(data_root='x', ann_file='a.json'))\n"
+    text = f'{base}{data}train_dataloader = data\nval_dataloader = data\n'
+    stored = []
 
-    def compare(budget):
-        words = ['compare', str(config), '--losses', 'own', 'GradedAPLoss', '--budget', budget]
-        monkeypatch.setattr(sys, 'argv', words)
+    def store_features(cfg, args, folder, parts, *names):
+        stored.append(names)
+        folder.mkdir(parents=True, exist_ok=True)
+        return 30.0
+
+    def run(budget, model='', losses=('own', 'GradedAPLoss')):
+        (tmp_path / 'mine.py').write_text(f'{text}model = dict({model})\n')
+        words = ['compare', 'mine.py', '--budget', budget]
+        monkeypatch.setattr(sys, 'argv', words + (['--losses', *losses] if losses else []))
         return compare_losses.main()
 
-    with pytest.raises(UserError, match='--budget 4m'):
+    monkeypatch.setattr(compare_losses, 'store_features', store_features)
+    monkeypatch.setattr(compare_losses, 'report', lambda *args: 'a table\n\nits notes')
+    run.stored = stored
+    run.winner = tmp_path / 'work_dirs/compare_mine/winner.py'
+    return run
+
+
+def test_one_trial_serves_all_budgets(tmp_path, trainings, compare):
+    with pytest.raises(UserError, match='--budget') as error:
         compare('1m')
-    assert compare('5m') == compare('20m') == 0
-    assert trainings == ['2 of trial', '6 of trainings', '6 of trainings']
-    winner = tmp_path / 'work_dirs/compare_mine/winner.py'
-    assert Config.fromfile(winner).model.bbox_head.loss_cls.type == 'mmrank.GradedAPLoss'
+    assert compare.stored == [('val', 'trial')]  # not all the images
+    assert trainings.folders == ['trial']
+    assert compare(re.search(r'--budget (\d+m)', str(error.value))[1]) == compare('20m') == 0
+    assert trainings.folders == ['trial'] + ['trainings'] * 12
+    assert Config.fromfile(compare.winner).model.bbox_head.loss_cls.type == 'mmrank.GradedAPLoss'
     (tmp_path / 'x/a.json').touch()  # other data: the features are stored anew
     compare('5m')
-    assert trainings[3:] == ['2 of trial', '6 of trainings']
+    assert trainings.folders[13:] == ['trial'] + ['trainings'] * 6
+
+
+def test_random_weights_are_refused_before_anything_is_stored(trainings, compare):
+    with pytest.raises(UserError, match='random weights.*--checkpoint.*new-config --small'):
+        compare('5m', model='backbone=dict(init_cfg=None)')
+    assert not compare.stored
+    assert not trainings.folders
+
+
+def test_where_nothing_was_learnt_there_is_no_answer(trainings, compare, capsys):
+    trainings.mAP = 0.0099
+    assert compare('6m') == 1
+    assert not compare.winner.exists()
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert re.search('No loss has learnt anything.*0.99.*--budget .*500 steps.*--checkpoint', last)
+    trainings.mAP = 0.01
+    assert compare('6m') == 0
+    assert compare.winner.exists()
+
+
+@pytest.mark.parametrize('head', ['', "type='mmrank.ListwiseHead', head_type='mmdet.ATSSHead', "])
+def test_the_answer_is_the_last_line_and_knows_one_class(trainings, compare, capsys, head):
+    if head:
+        head += "loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss'), "
+    for classes in (1, 2):
+        assert compare('20m', f'bbox_head=dict({head}num_classes={classes})', losses=()) == 0
+        table, following, last = capsys.readouterr().out.splitlines()
+        # A config that has the recommended loss is compared with another one.
+        level = 'QualityFocalLoss' if head else 'own'
+        assert f'GradedAPLoss is recommended: level with {level}, RankSortLoss.' in last
+        assert ('With one class no lead of a ranking loss' in last) == (classes == 1)
+        assert table == 'a table'
+        assert following.startswith('Next: mmrank train')
 
 
 OWN = {1: 20.0, 2: 21.0, 3: 20.5}
@@ -211,14 +297,15 @@ STEP = {seed: value + 0.1 for seed, value in OWN.items()}
 @pytest.mark.parametrize(
     ('runs', 'usual', 'best', 'words'),
     [
-        (dict(own=OWN, best=AHEAD), None, 'best', 'best is ahead of all others. best is ahead of'),
-        (dict(own=OWN, best=AHEAD), None, 'best', 'ahead of own by 2.20'),
-        (dict(own=OWN, near=NEAR), None, 'near', 'near is recommended. Level: near, own. 3 seeds'),
-        (dict(own={1: 1.0}, other={1: 3.0}), None, 'other', 'Level: other, own. One seed cannot'),
-        (dict(own=OWN, step=STEP), None, 'step', 'Level: step, own.'),
+        (dict(own=OWN, best=AHEAD), None, 'best', 'best is recommended: ahead of all others. own'),
+        (dict(own=OWN, best=AHEAD), None, 'best', 'own is behind best by 2.20 [1.95, 2.45].'),
+        (dict(own=OWN, near=NEAR), None, 'near', 'near is recommended: level with own. 3 seeds'),
+        (dict(own={1: 1.0}, other={1: 3.0}), None, 'other', 'level with own. One seed cannot'),
+        (dict(own=OWN, step=STEP), None, 'step', 'level with own.'),
         # The usual loss is recommended only where it is level.
-        (dict(own=OWN, near=NEAR), 'own', 'own', 'own is recommended. Level: near, own.'),
-        (dict(own=OWN, best=AHEAD), 'own', 'best', 'best is ahead of all others.'),
+        (dict(own=OWN, near=NEAR), 'own', 'own', 'own is recommended: level with near.'),
+        (dict(own=OWN, best=AHEAD), 'own', 'best', 'ahead of all others.'),
+        (dict(own={1: 0.9}, other={1: 0.8}), 'own', None, 'the highest mean of m is 0.90, below'),
     ],
 )
 def test_the_answer_says_what_is_level(runs, usual, best, words):
@@ -253,13 +340,24 @@ def test_a_detector_is_compared_and_goes_on(tmp_path, run):
     words = '--num-train 16 --num-val 6 --num-test 0 --image-size 96 96 --object-size 20 60'
     run('dataset_converters/make_shapes_coco', '--out', data, words)
     config = tmp_path / 'mine.py'
-    run('new_config', '--coco', data, '--out', config, '--small --model atss-r18')
+    run('new_config', '--coco', data, '--out', config, '--small')
     command = [sys.executable, ROOT / 'tools/compare_losses.py', config, '--losses', 'own']
-    command += ['GradedAPLoss', '--budget', '10m', '--views', '1', '--out', tmp_path / 'out']
+    command += ['RankSortLoss', '--views', '1', '--out', tmp_path / 'out', '--budget']
+
+    def compare(budget):
+        return subprocess.run([*command, budget], capture_output=True, text=True, check=False)
+
+    refused = compare('1s')
+    assert refused.returncode == 2, refused.stderr[-3000:]
+    assert not [*tmp_path.glob('out/features/*/train.index')]
+    budget = re.search(r'--budget (\d+m)', refused.stderr)[1]
     tables = []
     for _ in range(2):
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        ended = compare(budget)
         assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+        # A table of two losses and two more lines: no log.
+        assert len(ended.stdout.splitlines()) == 6, ended.stdout
+        assert not ended.stderr
         tables.append((tmp_path / 'out/trainings/runs.csv').read_text())
     assert tables[0] == tables[1]
     assert Config.fromfile(tmp_path / 'out/winner.py').model.bbox_head

@@ -7,18 +7,29 @@ It stores the features of your images once: the outputs of the backbone and, wit
 the neck. Then it trains the head of your config on them with each loss and several seeds, and
 compares the losses on the validation data. The same command goes on after an interruption.
 
+--budget is the time of all that. A trial on a few images says early whether it is enough. The
+backbone needs trained weights: --checkpoint, or a config with ImageNet weights, such as new-config
+--small writes.
+
 A loss is own, which is the loss of the config, or a name of docs/pages/losses.md. --out gets
 winner.py, a config that trains the whole network on the recommended loss, and
 trainings/report.md.
+
+exit status: 0 answered, 1 no loss has learnt anything, 2 an error.
 """
 
 import argparse
+import contextlib
 import copy
+import io
 import json
 import os
 import re
 import signal
-from collections.abc import Iterator, Mapping
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from mmengine.config import Config
@@ -32,6 +43,7 @@ from mmrank.apis.entry_point import add_trust_option, load, train_or_test_parser
 from mmrank.apis.own_data.answer import answer
 from mmrank.apis.own_data.head_losses import (
     OWN,
+    count_classes,
     frozen_parts,
     has_pretrained,
     loss_changes,
@@ -42,15 +54,25 @@ from mmrank.apis.own_data.head_losses import (
 )
 from mmrank.apis.seeds.plan import Method, SeedPlan
 from mmrank.apis.seeds.report import report
-from mmrank.apis.seeds.runs import work_off
+from mmrank.apis.seeds.runs import Outcome, say, work_off
 from mmrank.apis.seeds.statistics import collect_values
 from mmrank.errors import UserError
 from mmrank.files import read_text, remove_path, write_atomically
 
-# Steps of the trial, of which the last ones are timed; of a comparison; and seeds.
+# Training images and steps of the trial, of which the last half is timed.
+HANDFUL = 16
 TRIAL = 12
+# Steps and seeds of a comparison.
 FEWEST_STEPS, MOST_STEPS = 50, 500
 FEWEST_SEEDS, MOST_SEEDS = 3, 10
+#: What is compared by default.
+LOSSES = [OWN, 'GradedAPLoss', 'RankSortLoss']
+#: Weights that are good enough.
+CHECKPOINT = '--checkpoint FILE, a detector of your own or of COCO'
+#: What the studies of this library found.
+ONE_CLASS = (
+    'With one class no lead of a ranking loss over quality focal was seen (docs/pages/losses.md).'
+)
 
 
 def _seconds_of(text: str) -> float:
@@ -61,35 +83,62 @@ def _seconds_of(text: str) -> float:
     return float(found[1]) * {'s': 1, 'm': 60, 'h': 3600}[found[2]]
 
 
+@contextlib.contextmanager
+def _hush() -> Iterator[None]:
+    """Leave out what the stock libraries print and warn about while they build."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        yield
+
+
+def _bar(items: Iterable, title: str, total: int) -> Iterable:
+    """Items behind a bar, which only a terminal shows."""
+    return track(items, title, total, transient=True, disable=not sys.stdout.isatty())
+
+
 def _read_user_config(args: argparse.Namespace) -> Config:
     """The user's config, as mmrank train reads it."""
     words = [args.config, '--work-dir', str(args.out)]
     if args.trust_checkpoint:
         words.append('--trust-checkpoint')
-    cfg = load(train_or_test_parser().parse_args(words))
+    with _hush():
+        cfg = load(train_or_test_parser().parse_args(words))
     for name in ('train_dataloader', 'val_dataloader', 'val_evaluator'):
         if cfg.get(name) is None:
             raise UserError(f'{args.config} has no {name}. Fix: training and validation data')
     return cfg
 
 
-def store_features(cfg: Config, args: argparse.Namespace, folder: Path, parts: list[str]) -> None:
-    """Store the outputs of the frozen parts for both splits; what is stored already stays."""
+def store_features(
+    cfg: Config, args: argparse.Namespace, folder: Path, parts: list[str], *names: str
+) -> float:
+    """Store the outputs of the frozen parts for ``val``, ``train`` or a ``trial`` of its images.
+
+    What is stored already stays, but for the trial.
+
+    Returns:
+        Seconds that all training images take, by the last of the names.
+    """
     import torch
+    from mmengine.logging import MMLogger
     from mmengine.registry import DATASETS, MODELS, init_default_scope
     from mmengine.runner import Runner, load_checkpoint, set_random_seed
 
     from mmrank.apis.own_data.stored_features import write_samples
 
+    names = [x for x in names if x == 'trial' or not (folder / f'{x}.index').is_file()]
+    if not names:
+        return 0.0
     folder.mkdir(parents=True, exist_ok=True)
-    missing = [x for x in ('train', 'val') if not (folder / f'{x}.index').is_file()]
-    if not missing:
-        return
-    init_default_scope(cfg.get('default_scope', 'mmengine'))
+    # mmengine logs each tensor to the newest logger; only what a checkpoint lacks matters.
+    logger = MMLogger.get_instance(str(folder))
+    logger.addFilter(lambda x: re.search('missing keys|size mismatch', x.getMessage()) is not None)
     set_random_seed(0)
-    # A detector writes into its config, on which the folders of the trainings depend.
-    model = MODELS.build(copy.deepcopy(cfg.model))
-    model.init_weights()
+    with _hush():
+        init_default_scope(cfg.get('default_scope', 'mmengine'))
+        # A detector writes into its config, on which the folders of the trainings depend.
+        model = MODELS.build(copy.deepcopy(cfg.model))
+        model.init_weights()
     if args.checkpoint:
         load_checkpoint(model, args.checkpoint, map_location='cpu', revise_keys=[])
     model.eval()
@@ -97,6 +146,7 @@ def store_features(cfg: Config, args: argparse.Namespace, folder: Path, parts: l
 
     @torch.no_grad()
     def frozen(batch: dict):
+        starts.append(time.monotonic())
         data = model.data_preprocessor(batch, False)
         maps = data['inputs']
         for part in parts:
@@ -104,13 +154,15 @@ def store_features(cfg: Config, args: argparse.Namespace, folder: Path, parts: l
         maps = (maps,) if isinstance(maps, torch.Tensor) else tuple(maps)
         return maps, data['data_samples'][0].cpu()
 
-    for split in missing:
-        loader = cfg[f'{split}_dataloader']
-        dataset = DATASETS.build(loader.dataset)
-        passes = args.views if split == 'train' else 1
-        if split == 'train' and args.images is not None and args.images < len(dataset):
-            chosen = torch.randperm(len(dataset)).tolist()[: args.images]
-            dataset = dataset.get_subset(chosen)
+    for name in names:
+        loader = cfg[f'{"val" if name == "val" else "train"}_dataloader']
+        with _hush():
+            dataset = DATASETS.build(loader.dataset)
+        passes = args.views if name == 'train' else 1
+        everything = args.views * min(args.images or len(dataset), len(dataset))
+        limit = dict(val=None, trial=HANDFUL, train=args.images)[name] or len(dataset)
+        if limit < len(dataset):
+            dataset = dataset.get_subset(torch.randperm(len(dataset)).tolist()[:limit])
         found = Runner.build_dataloader(
             dict(
                 batch_size=1,
@@ -122,9 +174,12 @@ def store_features(cfg: Config, args: argparse.Namespace, folder: Path, parts: l
             seed=0,
         )
         batches = (batch for _ in range(passes) for batch in found)
-        title = f'storing {split} features'
-        batches = track(batches, title, total=passes * len(found), transient=True)
-        write_samples(folder / split, batches, frozen, dataset.metainfo, args.disk)
+        total = passes * len(found)
+        batches = _bar(batches, f'storing {name} features', total)
+        starts = []
+        write_samples(folder / name, batches, frozen, dataset.metainfo, args.disk)
+    half = total // 2  # the first ones wait for the workers of the loader
+    return everything * (time.monotonic() - starts[half]) / (total - half)
 
 
 def method_names(losses: list[str]) -> dict[str, str]:
@@ -135,16 +190,21 @@ def method_names(losses: list[str]) -> dict[str, str]:
 def make_plan(
     cfg: Config, args: argparse.Namespace, folder: Path, parts: list[str], steps: int, seeds: int
 ) -> SeedPlan:
-    """A config for each loss, and the plan that trains them."""
+    """A config for each loss, and the plan that trains them; the trial has the last loss alone."""
+    images = 'train'
+    losses = args.losses
+    if steps == TRIAL:
+        images = 'trial'
+        losses = losses[-1:]
     methods = []
-    for name, text in method_names(args.losses).items():
+    for name, text in method_names(losses).items():
         path = args.out / 'configs' / f'{name}_{steps}.py'
         path.parent.mkdir(exist_ok=True)
-        made = stored_config(cfg, text, folder, parts, steps)
+        made = stored_config(cfg, text, folder, parts, steps, images)
         write_atomically(made.pretty_text.encode(), path)
         methods.append(Method(name, str(path)))
     return SeedPlan(
-        out_dir=args.out / ('trial' if steps == TRIAL else 'trainings'),
+        out_dir=args.out / ('trial' if images == 'trial' else 'trainings'),
         methods=tuple(methods),
         seeds=tuple(range(100, 100 + seeds)),
         metrics=(args.metric,) if args.metric else (),
@@ -154,43 +214,59 @@ def make_plan(
     )
 
 
-def _try_out(console: Console, plan: SeedPlan) -> tuple[float, float, list[str]]:
-    """Seconds of all losses together for a start with its evaluation, and a step; the metrics."""
-    fixed = 0.0
-    steps = 0.0
-    for run in plan.final_runs():
-        # A training of a killed comparison may still be at work: it keeps its folder.
-        with lock_folder(run.folder):
-            pass
-    remove_path(plan.out_dir)  # an interrupted trial has no seconds
-    outcomes = work_off(console, plan, plan.final_runs())
-    for outcome in outcomes:
+def _train(plan: SeedPlan, title: str) -> list[Outcome]:
+    """Do all trainings, behind a bar; a UserError at the first one that fails."""
+    outcomes = []
+    runs = plan.final_runs()
+    for run in _bar(runs, title, len(runs)):
+        [outcome] = work_off(Console(quiet=True), plan, [run])
         if outcome.error:
             raise UserError(
-                f'{outcome.run.method} does not train:\n{outcome.error}\nFix: what the log of '
-                f'{outcome.run.folder} says, or leave that loss out'
+                f'{run.method} does not train:\n{outcome.error}\nFix: what the log of '
+                f'{run.folder} says, or leave that loss out'
             )
-        # A trial that died was started once more.
-        logs = outcome.run.folder.glob('*/vis_data/scalars.json')
-        lines = read_scalars(max(logs, key=lambda x: x.stat().st_mtime))
-        times = [line['time'] for line in lines if 'time' in line][TRIAL // 2 :]
-        one = sum(times) / len(times)
-        fixed += max(outcome.seconds - TRIAL * one, 0.0)
-        steps += one
-    return fixed, steps, [*outcomes[-1].metrics]
+        outcomes.append(outcome)
+    return outcomes
 
 
-def _size_of(budget: float, fixed: float, step: float) -> tuple[int, int]:
-    """Steps and seeds that the seconds of a budget give."""
-    steps = int((budget / FEWEST_SEEDS - fixed) / step)
+def _try_out(plan: SeedPlan) -> tuple[float, float, list[str]]:
+    """Seconds of a training for its start and evaluation, and for a step; the metrics."""
+    [run] = plan.final_runs()
+    # A training of a killed comparison may still be at work: it keeps its folder.
+    with lock_folder(run.folder):
+        pass
+    remove_path(plan.out_dir)  # an interrupted trial has no seconds
+    [outcome] = _train(plan, 'trying a training')
+    # A trial that died was started once more.
+    logs = run.folder.glob('*/vis_data/scalars.json')
+    lines = read_scalars(max(logs, key=lambda x: x.stat().st_mtime))
+    times = [line['time'] for line in lines if 'time' in line][TRIAL // 2 :]
+    step = sum(times) / len(times)
+    return max(outcome.seconds - TRIAL * step, 0.0), step, [*outcome.metrics]
+
+
+def _minutes_for(steps: int, before: float, fixed: float, step: float) -> int:
+    """Minutes that are enough for the fewest seeds; see :func:`_size_of`."""
+    return int((before + FEWEST_SEEDS * (fixed + steps * step)) / 60) + 1
+
+
+def _size_of(budget: float, before: float, fixed: float, step: float) -> tuple[int, int]:
+    """Steps and seeds of a budget.
+
+    Args:
+        budget: Seconds of all.
+        before: Of them, before the trainings.
+        fixed: Seconds of the starts and evaluations of a seed, with all losses.
+        step: Seconds of a step of a seed, with all losses.
+    """
+    steps = int(((budget - before) / FEWEST_SEEDS - fixed) / step)
     if steps < FEWEST_STEPS:
-        least = FEWEST_SEEDS * (fixed + FEWEST_STEPS * step) / 60
         raise UserError(
             f'--budget is too small for {FEWEST_SEEDS} seeds of {FEWEST_STEPS} steps. Fix: '
-            f'--budget {least + 1:.0f}m, or fewer --losses'
+            f'--budget {_minutes_for(FEWEST_STEPS, before, fixed, step)}m, or fewer --losses'
         )
     steps = min(steps, MOST_STEPS)
-    seeds = int(budget / (fixed + steps * step))
+    seeds = int((budget - before) / (fixed + steps * step))
     return steps, max(min(seeds, MOST_SEEDS), FEWEST_SEEDS)
 
 
@@ -231,72 +307,76 @@ def _features_folder(cfg: Config, args: argparse.Namespace) -> Path:
     return args.out / 'features' / digest_run(content, args.checkpoint, 'cpu')
 
 
-def _read_trial(file: Path, losses: list[str]) -> tuple[float, float, list[str]] | None:
-    """What an earlier trial of these losses has measured; None without one."""
+def _read_trial(file: Path) -> tuple[float, float, float, list[str]] | None:
+    """Seconds before the trainings, and what :func:`_try_out` found; None if it has not run."""
     if not os.path.lexists(file):
         return None
     fix = 'remove it'
     try:
         known = json.loads(read_text(file, 'note', fix))
-        if known['losses'] != losses:
-            return None
-        return float(known['fixed']), float(known['step']), [str(x) for x in known['metrics']]
+        before, fixed, step = map(float, known['seconds'])
+        return before, fixed, step, [str(x) for x in known['metrics']]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f'{file} is damaged', fix) from error
 
 
 def compare(args: argparse.Namespace, console: Console) -> int:
-    """Store, try, train and answer; return the exit status."""
+    """Try, store, train and answer; return the exit status."""
+    begin = time.monotonic()
     cfg = _read_user_config(args)
+    if not args.checkpoint and not has_pretrained(cfg.model):
+        raise UserError(
+            f'{args.config} starts from random weights, whose features tell nothing about a loss. '
+            f'Fix: {CHECKPOINT}; or ImageNet weights, as in the config of mmrank new-config --small'
+        )
     parts = frozen_parts(cfg.model, keeps_neck=bool(args.checkpoint))
+    if args.losses == LOSSES and f'mmrank.{LOSSES[1]}' in str(cfg.model):
+        args.losses = ['QualityFocalLoss', *LOSSES[1:]]  # the config's own is the second
     for text in args.losses:
         loss_changes(cfg.model, text)
-    if not args.checkpoint and not has_pretrained(cfg.model):
-        console.print(
-            'warning: the backbone has random weights, so its features tell little. Fix: '
-            '--checkpoint FILE, such as one of your own training',
-            style='yellow',
-        )
     folder = _features_folder(cfg, args)
-    store_features(cfg, args, folder, parts)
     note = folder / 'trial.json'
-    known = _read_trial(note, args.losses)
+    known = _read_trial(note)
     if known is None:
-        known = _try_out(console, make_plan(cfg, args, folder, parts, TRIAL, 1))
-        written = dict(zip(('fixed', 'step', 'metrics'), known), losses=args.losses)
-        write_atomically(json.dumps(written).encode(), note)
-    fixed, step, metrics = known
-    steps, seeds = _size_of(_seconds_of(args.budget), fixed, step)
-    minutes = seeds * (fixed + steps * step) / 60
-    console.print(
-        f'{" and ".join(parts)} stored; {len(args.losses)} losses x {seeds} seeds x {steps} steps, '
-        f'about {minutes:.0f} minutes.'
-    )
+        storing = store_features(cfg, args, folder, parts, 'val', 'trial')
+        fixed, step, metrics = _try_out(make_plan(cfg, args, folder, parts, TRIAL, 1))
+        known = time.monotonic() - begin + storing, fixed, step, metrics
+        write_atomically(json.dumps(dict(seconds=known[:3], metrics=metrics)).encode(), note)
+    before, fixed, step, metrics = known
+    seconds = before, len(args.losses) * fixed, len(args.losses) * step
+    steps, seeds = _size_of(_seconds_of(args.budget), *seconds)
     args.metric = _choose_metric(metrics, args.metric)
+    store_features(cfg, args, folder, parts, 'train')
     plan = make_plan(cfg, args, folder, parts, steps, seeds)
-    outcomes = work_off(console, plan, plan.final_runs())
-    report(console, plan, outcomes, [], [])
-    if any(outcome.error for outcome in outcomes):
-        return 1
+    title = f'training {len(args.losses)} losses x {seeds} seeds x {steps} steps'
+    outcomes = _train(plan, title)
+    text = report(Console(quiet=True), plan, outcomes, [], [])
+    say(console, text.split('\n\n')[0])
     texts = method_names(args.losses)
-    usual = usual_name(cfg.model, texts)
-    best, sentence = answer(collect_values(plan, outcomes), args.metric, usual)
-    console.print(sentence, style='bold', markup=False, highlight=False)
-    text = texts[best]
-    changes = loss_changes(cfg.model, text)
-    winner = args.out / 'winner.py'
-    base = Path(args.config).resolve()
-    write_atomically(winner_text(base, changes, text, sentence).encode(), winner)
-    print(f'Next: mmrank train {winner}')
-    return 0
+    best, sentence = answer(
+        collect_values(plan, outcomes), args.metric, usual_name(cfg.model, texts)
+    )
+    if best is None:
+        longer = f'--budget {_minutes_for(MOST_STEPS, *seconds)}m, for {MOST_STEPS} steps; or '
+        sentence += f' Fix: {longer if steps < MOST_STEPS else ""}{CHECKPOINT}'
+    else:
+        if count_classes(cfg.model) == 1:
+            sentence += f' {ONE_CLASS}'
+        winner = args.out / 'winner.py'
+        base = Path(args.config).resolve()
+        changes = loss_changes(cfg.model, texts[best])
+        write_atomically(winner_text(base, changes, texts[best], sentence).encode(), winner)
+        say(console, f'Next: mmrank train {winner}')
+    console.print(sentence, style='bold', markup=False, highlight=False, soft_wrap=True)
+    return int(best is None)
 
 
 def main() -> int:
     parser = tool_parser(
         __doc__,
-        losses=[OWN, 'GradedAPLoss', 'RankSortLoss'],
+        losses=LOSSES,
         checkpoint=(None, 'weights of backbone and neck, such as a detector trained on COCO'),
-        budget=('20m', 'time of the trainings: 90s, 20m or 2h'),
+        budget=('20m', 'time of all, storing and the trial too: 90s, 20m or 2h'),
         out=(None, 'folder (default: work_dirs/compare_<name of the config>)'),
         views=(2, 'random views of each image'),
         disk=(8.0, 'GB that stored features may take'),

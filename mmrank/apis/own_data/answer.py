@@ -6,23 +6,29 @@ from ..seeds.statistics import Values, compare_paired
 
 #: Detectors report their metrics in steps of it.
 STEP = 0.1
+#: Percent that the mean of one loss reaches at least where something was learnt. On the playing
+#: cards heads have 0.1 after a warm-up of 12 steps, and 18 or more after 52.
+LEAST_MEAN = 1.0
 
 
-def answer(values: Values, metric: str, usual: str | None = None) -> tuple[str, str]:
-    """The recommended loss, and a sentence about all of them.
+def answer(values: Values, metric: str, usual: str | None = None) -> tuple[str | None, str]:
+    """The recommended loss, and a sentence about all of them; None where nothing was learnt.
 
     A loss is level with the best mean where the 95 % interval of their paired difference holds 0,
     where all pairs differ by one :data:`STEP`, or where there are fewer than two pairs.
 
     Args:
-        values: Figures of the runs, by method, metric and seed.
+        values: Figures of the runs in percent, by method, metric and seed.
         metric: The metric that is compared; more is better.
         usual: The loss that is recommended if it is level with the best mean. None: the best mean.
     """
     runs = {name: found[metric] for name, found in values.items() if found[metric]}
     means = {name: sum(x.values()) / len(x) for name, x in runs.items()}
     best = max(means, key=means.__getitem__)
-    level = [best]
+    if means[best] < LEAST_MEAN:
+        highest = f'the highest mean of {metric} is {means[best]:.2f}, below {LEAST_MEAN}'
+        return None, f'No loss has learnt anything, so there is no answer: {highest}.'
+    level = []
     behind = []
     widths = []
     for name in runs:
@@ -37,17 +43,13 @@ def answer(values: Values, metric: str, usual: str | None = None) -> tuple[str, 
         if is_rounding or low <= 0 <= high:
             level.append(name)
         else:
-            difference = f'{abs(found["difference"]):.2f} [{low:+.2f}, {high:+.2f}]'
-            behind.append(f'{best} is ahead of {name} by {difference}.')
+            difference = f'{abs(found["difference"]):.2f} [{low:.2f}, {high:.2f}]'
+            behind.append(f'{name} is behind {best} by {difference}.')
     recommended = usual if usual in level else best
-    sentences = [f'{best} is ahead of all others.']
-    if len(level) > 1:
-        sentences = [f'{recommended} is recommended.', f'Level: {", ".join(level)}.']
-    sentences += behind
+    others = [name for name in (best, *level) if name != recommended]
+    reason = f'level with {", ".join(others)}' if others else 'ahead of all others'
     finite = [x for x in widths if math.isfinite(x)]
+    power = 'One seed cannot tell a difference from chance: raise --budget.'
     if finite:
-        seeds = len(runs[best])
-        sentences.append(f'{seeds} seeds can tell differences of about {max(finite):.2f}.')
-    else:
-        sentences.append('One seed cannot tell a difference from chance: raise --budget.')
-    return recommended, ' '.join(sentences)
+        power = f'{len(runs[best])} seeds tell differences of about {max(finite):.2f} or more.'
+    return recommended, ' '.join([f'{recommended} is recommended: {reason}.', *behind, power])

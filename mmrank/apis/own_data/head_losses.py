@@ -112,13 +112,40 @@ def frozen_parts(model: Mapping, keeps_neck: bool) -> list[str]:
 
 
 def has_pretrained(model: Mapping) -> bool:
-    """Whether the config names pretrained weights for the part that is stored."""
-    first = model['image_encoder'][0] if 'image_encoder' in model else model.get('backbone', {})
-    return 'pretrained' in str(first).lower()
+    """Whether the config names trained weights for the part that is stored."""
+    first = model['image_encoder'][0] if 'image_encoder' in model else model.get('backbone')
+    whole = {key: model.get(key) for key in ('init_cfg', 'pretrained')}
+    return _names_weights([first, whole])
 
 
-def stored_config(cfg: Config, text: str, folder: Path, parts: list[str], steps: int) -> Config:
-    """The config that trains the head of ``cfg`` with a loss on stored features."""
+def _names_weights(settings: object) -> bool:
+    if isinstance(settings, list | tuple):
+        return any(map(_names_weights, settings))
+    if not isinstance(settings, Mapping):
+        return False
+    is_named = settings.get('type') == 'Pretrained' or bool(settings.get('pretrained'))
+    return is_named or _names_weights([*settings.values()])
+
+
+def count_classes(model: Mapping) -> int | None:
+    """Number of classes of a detector; None for other models."""
+    head = model.get('bbox_head') or (model.get('roi_head') or {}).get('bbox_head')
+    return head.get('num_classes') if isinstance(head, Mapping) else None
+
+
+def stored_config(
+    cfg: Config, text: str, folder: Path, parts: list[str], steps: int, images: str = 'train'
+) -> Config:
+    """The config that trains the head of ``cfg`` with a loss on stored features.
+
+    Args:
+        cfg: Config of the whole network.
+        text: The loss, as :func:`parse_loss` reads it.
+        folder: Where the features are.
+        parts: Names of the parts that are stored.
+        steps: Steps of the training.
+        images: Name of the features in the folder that are trained on.
+    """
     made = copy.deepcopy(cfg)
     made.merge_from_dict(dict(model=loss_changes(cfg.model, text)))
     stored = dict(type='mmrank.StoredMaps')
@@ -133,7 +160,8 @@ def stored_config(cfg: Config, text: str, folder: Path, parts: list[str], steps:
     made.data_preprocessor = None
     imports = list((cfg.get('custom_imports') or {}).get('imports', []))
     made.custom_imports = dict(imports=[*imports, MODULE], allow_failed_imports=False)
-    for split, batch_size in (('train', cfg.train_dataloader.batch_size), ('test', 1)):
+    own = cfg.train_dataloader.batch_size
+    for split, batch_size, name in (('train', own, images), ('test', 1, 'val')):
         is_training = split == 'train'
         made[f'{split}_dataloader'] = dict(
             batch_size=batch_size,
@@ -142,9 +170,7 @@ def stored_config(cfg: Config, text: str, folder: Path, parts: list[str], steps:
             sampler=dict(
                 type='InfiniteSampler' if is_training else 'DefaultSampler', shuffle=is_training
             ),
-            dataset=dict(
-                type='mmrank.StoredSamples', path=str(folder / ('train' if is_training else 'val'))
-            ),
+            dataset=dict(type='mmrank.StoredSamples', path=str(folder / name)),
         )
     made.train_cfg = dict(by_epoch=False, max_iters=steps)
     made.test_cfg = dict()

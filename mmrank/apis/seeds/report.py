@@ -23,8 +23,8 @@ def report(
     outcomes: Sequence[Outcome],
     tuning_outcomes: Sequence[Outcome],
     tuning: Sequence[Mapping],
-) -> None:
-    """Write the files of the report to the plan's folder and show its table."""
+) -> str:
+    """Write the files of the report to the plan's folder, show its text and return it."""
     values = collect_values(plan, outcomes)
     cells = summarise(plan, values)
     every = [*tuning_outcomes, *outcomes]
@@ -38,6 +38,7 @@ def report(
     say(console, text)
     for name in ('report.md', 'runs.csv', 'boxplot.png'):
         say(console, f'wrote {folder / name}')
+    return text
 
 
 def _write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: Path) -> Path:
