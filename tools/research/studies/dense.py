@@ -16,7 +16,7 @@ it), ``added_loss`` and ``warm_up_loss`` (of the first third).
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.ops import box_iou, generalized_box_iou_loss, nms
 
+from fastestdet import FastestDetBackbone
 from features import efficientnet
 from mmrank.adapters.detectors import aligned_iou
 from mmrank.losses.ranking.rank_sort import box_balance
@@ -37,8 +38,6 @@ BATCH, RATE, WARMUP, BOX_WEIGHT = 8, 3e-3, 20, 2.0
 # Places of a level that are positive for an object at most, and detections of an image.
 CANDIDATES, SHOWN = 9, 100
 FIGURES = ('mAP', 'AP50', 'AP75')
-#: What FastestDet calls the layers of torchvision.
-FASTESTDET = {'first_conv': 'conv1', 'branch_main': 'branch2', 'branch_proj': 'branch1'}
 
 
 def columns(fields: dict) -> tuple[str, ...]:
@@ -88,38 +87,16 @@ def add_flipped(data: dict, width: int) -> None:
     data['boxes'], data['labels'] = data['boxes'] + flipped, data['labels'] * 2
 
 
-def fastestdet(file: str) -> Callable[[Tensor], list[Tensor]]:
-    """Backbone of FastestDet, trained on COCO: RGB images to maps of strides 8, 16 and 32."""
-    from torchvision.models import shufflenet_v2_x0_5
-
-    net = shufflenet_v2_x0_5()
-    del net.conv5, net.fc
-    learnt = {}
-    for key, value in torch.load(file, map_location='cpu', weights_only=True).items():
-        for theirs, ours in FASTESTDET.items():
-            key = key.replace(theirs, ours)
-        learnt[key.removeprefix('backbone.')] = value
-    net.load_state_dict({key: learnt[key] for key in net.state_dict()})
-    net.eval()
-
-    def maps(images: Tensor) -> list[Tensor]:
-        x = net.maxpool(net.conv1(images.flip(1) / 255))  # it takes BGR
-        found = []
-        for stage in (net.stage2, net.stage3, net.stage4):
-            # It splits even from odd channels where torchvision shuffles.
-            x = torch.cat([stage[0].branch1(x), stage[0].branch2(x)], 1)
-            for block in stage[1:]:
-                x = torch.cat([x[:, 0::2], block.branch2(x[:, 1::2])], 1)
-            found.append(x)
-        return found
-
-    return maps
-
-
 @torch.no_grad()
 def features(images: Tensor, spec: dict) -> list[Tensor]:
     """Maps of strides 8, 16 and 32."""
-    maps = fastestdet(spec['fastestdet']) if 'fastestdet' in spec else efficientnet()
+    maps = efficientnet()
+    if 'fastestdet' in spec:
+        backbone = FastestDetBackbone(spec['fastestdet'])
+
+        def maps(rgb: Tensor) -> tuple[Tensor, ...]:
+            return backbone(rgb.flip(1) / 255)
+
     found = [maps(part.permute(0, 3, 1, 2).float()) for part in images.split(8)]
     return [torch.cat(level) for level in zip(*found)]
 
