@@ -140,7 +140,7 @@ def store_features(
         model = MODELS.build(copy.deepcopy(cfg.model))
         model.init_weights()
     if args.checkpoint:
-        load_checkpoint(model, args.checkpoint, map_location='cpu', revise_keys=[])
+        load_checkpoint(model, args.checkpoint, 'cpu', logger='current', revise_keys=[])
     model.eval()
     model.to('cuda' if torch.cuda.is_available() else 'cpu')
 
