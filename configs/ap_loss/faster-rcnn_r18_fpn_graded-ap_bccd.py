@@ -2,7 +2,7 @@
 # as in the cross-entropy config. Nothing is sampled away.
 _base_ = '../stable_ap/faster-rcnn_r18_fpn_ce_bccd.py'
 
-loss_cls = dict(_delete_=True, type='mmrank.GradedAPLoss')
+loss_cls = dict(_delete_=True, type='mmrank.GradedAPLoss', loss_weight=1.0)
 model = dict(
     rpn_head=dict(
         type='mmrank.ListwiseHead',

@@ -212,7 +212,7 @@ def test_graded_ap_loss_is_the_setting_that_it_names():
     iou = torch.rand(int((target < 3).sum()), generator=g)
     values = []
     slopes = []
-    for loss in (GradedAPLoss(), APLoss(quality=0.9, delta=0.5, interpolate=False)):
+    for loss in (GradedAPLoss(loss_weight=1.0), APLoss(quality=0.9, delta=0.5, interpolate=False)):
         value = loss(scores, target, quality=iou)
         values.append(value)
         slopes += torch.autograd.grad(value, scores)

@@ -132,13 +132,13 @@ def test_contract(subject, check):
 @every_loss
 def test_value_and_gradient(case):
     batch = case.batch()
-    value, gradients = batch.gradients(case.build())
+    loss = case.build()
+    value, gradients = batch.gradients(loss)
     assert value.dim() == 0
     assert_finite(value, gradients)
     assert all(x.any() for x in gradients)
     # The weight of the loss scales both.
-    settings = dict(case.settings)
-    settings['loss_weight'] = 2 * settings.get('loss_weight', 1.0)
+    settings = dict(case.settings, loss_weight=2 * loss.loss_weight)
     twice = batch.gradients(build(case.name, settings))
     assert_same(twice, (2 * value, [2 * x for x in gradients]))
 

@@ -45,6 +45,8 @@ custom_hooks = [dict(type='mmrank.RankingMonitorHook'), dict(type='mmrank.RNGSta
 visualizer = dict(vis_backends=[{loggers}])
 """
 _LOSS = "loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss')"
+#: The default weight was chosen for one-stage heads.
+_LOSS_OF_STAGES = "loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss', loss_weight=1.0)"
 _ONE_STAGE = """\
     bbox_head=dict(type='mmrank.ListwiseHead', head_type='mmdet.{head}',
         num_classes={num_classes}, {narrow_head}
@@ -54,10 +56,10 @@ _ONE_STAGE = """\
 _TWO_STAGES = """\
     rpn_head=dict(type='mmrank.ListwiseHead', head_type='mmdet.RPNHead', {narrow_rpn}
         anchor_generator=dict(scales=[{anchor_scale}]{shown_ratios}),
-        {loss}),
+        {loss_of_stages}),
     roi_head=dict({narrow_roi}bbox_head=dict(type='mmrank.ListwiseBBoxHead',
         head_type='mmdet.Shared2FCBBoxHead', num_classes={num_classes}, {narrow_box}
-        {loss})),
+        {loss_of_stages})),
     train_cfg=dict(rpn=dict(sampler=dict(_delete_=True, type='PseudoSampler')),
         rcnn=dict(sampler=dict(num=1000000, pos_fraction=1.0)){few_proposals}),
     test_cfg=dict(rcnn=dict(score_thr=0.0)))  # AP ranks all detections"""
@@ -125,6 +127,7 @@ def config_text(chosen: Choices, splits: dict[str, Split], folder: str, work_dir
         head=HEADS.get(chosen.detector),
         shown_ratios=f', ratios={[*chosen.ratios]}' if chosen.ratios == MORE_RATIOS else '',
         loss=_LOSS,
+        loss_of_stages=_LOSS_OF_STAGES,
         loaders='\n'.join(_loaders(chosen, splits, folder, work_dir)),
         optimizer=optimizer,
         loggers=', '.join(f"dict(type='{name}')" for name in backends),

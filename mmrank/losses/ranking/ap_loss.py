@@ -114,10 +114,13 @@ class GradedAPLoss(APLoss):
     al., AP-Loss, CVPR 2019.
 
     Args:
+        loss_weight: Weight of the class part. 0.6 was level with 1 or better on the five sets on
+            which it was chosen, for one-stage heads; less raises AP75 and costs AP50 where classes
+            are easily confused.
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
 
     Example:
-        >>> loss = GradedAPLoss()
+        >>> loss = GradedAPLoss(loss_weight=1.0)
         >>> scores, classes = torch.tensor([[2.0], [1.0], [0.0]]), torch.tensor([0, 0, 1])
         >>> loss(scores, classes, quality=torch.tensor([0.5, 0.9]), avg_factor=2)
         tensor(0.1233)
@@ -125,5 +128,7 @@ class GradedAPLoss(APLoss):
 
     fixed_settings = ('delta', 'interpolate', 'quality')
 
-    def __init__(self, **kwargs) -> None:
-        super().__init__(delta=0.5, interpolate=False, quality=GRADED, **kwargs)
+    def __init__(self, loss_weight: float = 0.6, **kwargs) -> None:
+        super().__init__(
+            delta=0.5, interpolate=False, quality=GRADED, loss_weight=loss_weight, **kwargs
+        )
