@@ -282,7 +282,7 @@ def test_the_answer_is_the_last_line_and_knows_one_class(trainings, compare, cap
         # A config that has the recommended loss is compared with another one.
         level = 'QualityFocalLoss' if head else 'own'
         assert f'GradedAPLoss is recommended: level with {level}, RankSortLoss.' in last
-        assert ('With one class no lead of a ranking loss' in last) == (classes == 1)
+        assert ('With one class the lead of a ranking loss' in last) == (classes == 1)
         assert table == 'a table'
         assert following.startswith('Next: mmrank train')
 

@@ -231,6 +231,7 @@ def test_a_file_alone_is_split(layout, run, tmp_path):
     assert '--val-fraction 0.2' in run(TOOL, '--coco', folder, '--out', out, status=2)
     printed = run(TOOL, '--coco', folder, '--out', out, '--val-fraction', 0.34, '--small')
     assert 'remembers' not in printed
+    assert 'with one class the lead of GradedAPLoss' in ' '.join(printed.split())
     parts = [json.loads((tmp_path / f'a_{x}.json').read_text()) for x in ('train', 'val')]
     assert [len(x['images']) for x in parts] == [len(x['annotations']) for x in parts] == [4, 2]
     both = ('--train', folder / 'train.json', '--val', folder / 'train.json')

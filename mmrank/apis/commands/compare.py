@@ -71,7 +71,8 @@ LOSSES = [OWN, 'GradedAPLoss', 'RankSortLoss']
 CHECKPOINT = '--checkpoint FILE, a detector of your own or of COCO'
 #: What the studies of this library found.
 ONE_CLASS = (
-    'With one class no lead of a ranking loss over quality focal was seen (docs/pages/losses.md).'
+    'With one class the lead of a ranking loss over quality focal is small or none '
+    '(docs/pages/losses.md).'
 )
 
 

@@ -246,6 +246,11 @@ def _warn(chosen: Choices, splits: dict[str, Split], missed: np.ndarray, boxes: 
             f'without a box in the training split, so left out: {", ".join(empty)}. Fix: none, if '
             'they are not wanted'
         )
+    if len(chosen.classes) == 1:
+        chosen.warnings.append(
+            'with one class the lead of GradedAPLoss over quality focal is small or none. Fix: '
+            'mmrank compare, or train mmrank.QualityFocalLoss, too'
+        )
     if train.per_image > 100:
         chosen.warnings.append(
             f'an image has {train.per_image} objects, and COCO counts the best 100 detections. '
