@@ -131,7 +131,7 @@ class _RTDetrLosses(_DetectorLosses):
             proposals = dict(logits=enc_topk_logits, pred_boxes=inside(enc_topk_bboxes))
             *first, last = _layers(*layers)
             # The last layer has losses of D-FINE's distributions, too, as its authors have it.
-            # transformers trains it by boxes alone, which leaves the distributions wrong for long.
+            # transformers trains it by boxes alone: the distributions run into one bin.
             outputs = {**last, **outputs}
             auxiliary = outputs['auxiliary_outputs'] = [*first, proposals]
         losses = criterion.to(device)(outputs, labels)
