@@ -129,7 +129,11 @@ class _RTDetrLosses(_DetectorLosses):
                 outputs['dn_auxiliary_outputs'] = _layers(*denoising)
                 outputs['denoising_meta_values'] = denoising_meta_values
             proposals = dict(logits=enc_topk_logits, pred_boxes=inside(enc_topk_bboxes))
-            auxiliary = outputs['auxiliary_outputs'] = [*_layers(*layers)[:-1], proposals]
+            *first, last = _layers(*layers)
+            # The last layer has losses of D-FINE's distributions, too, as its authors have it.
+            # transformers trains it by boxes alone: the distributions run into one bin.
+            outputs = {**last, **outputs}
+            auxiliary = outputs['auxiliary_outputs'] = [*first, proposals]
         losses = criterion.to(device)(outputs, labels)
         return sum(losses.values()), losses, auxiliary
 

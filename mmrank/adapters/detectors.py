@@ -58,7 +58,8 @@ def use_ranking_loss(
       of transformers, ``RFDETRModelModule`` of rfdetr: each decoder layer, and the denoising
       queries of each layer, have a ranking of their own, by a copy of the loss with its own state.
       The encoder's proposals keep their point-wise loss. See
-      :class:`.query_criterion.QueryCriterion`.
+      :class:`.query_criterion.QueryCriterion`. The last layer of D-FINE and DEIMv2 gets the loss of
+      its distributions of edges, ``loss_fgl``, which transformers has for the layers before it.
 
     Choose checkpoints by the AP of the validation split, not by the ``eval_loss`` of a trainer: the
     value of a ranking loss says little.
