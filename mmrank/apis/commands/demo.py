@@ -27,7 +27,6 @@ from mmrank.apis.seeds.plan import SeedPlan, parse_plan
 from mmrank.apis.seeds.runs import count_cores, work_off
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import UserError
-from mmrank.imagenet_weights import check_package
 from mmrank.imports import required_package
 
 LOSSES = {
@@ -115,6 +114,8 @@ def main() -> int:
     start = time.monotonic()
     with required_package('mmdet', 'the demo', 'make demo, which installs the reference stack'):
         import mmdet  # noqa: F401
+    from mmrank.models.backbones.imagenet_weights import check_package
+
     check_package()
     suffix = '_quick' if args.quick else ''
     data = Path(f'data/shapes_demo{suffix}')

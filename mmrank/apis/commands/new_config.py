@@ -27,7 +27,6 @@ from mmrank.apis.own_data.config_text import BASES, config_text
 from mmrank.apis.own_data.folder import Split, find_file, find_splits, split_file
 from mmrank.errors import UserError
 from mmrank.files import check_output, write_atomically
-from mmrank.imagenet_weights import check_package
 
 MODELS = [f'{name}-{backbone}' for name in BASES for backbone in ('lite0', 'r18', 'r50')]
 
@@ -72,6 +71,8 @@ def main() -> None:
     args = parse_at_least(parser, batch_size=1, epochs=1)
     args.model = args.model or ('atss-lite0' if args.small else 'atss-r50')
     if args.model.endswith('-lite0'):
+        from mmrank.models.backbones.imagenet_weights import check_package  # which takes seconds
+
         check_package()
     if args.val_fraction is not None and args.val:
         parser.error('--val-fraction makes a validation file, so --val cannot be given')

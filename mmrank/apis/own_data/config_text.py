@@ -4,8 +4,6 @@ import importlib.util
 import pprint
 from pathlib import Path
 
-from mmrank import imagenet_weights
-
 from .choices import MORE_RATIOS, Choices
 from .folder import Split
 
@@ -142,6 +140,8 @@ def config_text(chosen: Choices, splits: dict[str, Split], folder: str, work_dir
 
 def _layers(chosen: Choices) -> str:
     """Backbone and neck."""
+    from mmrank.models.backbones import imagenet_weights  # which takes seconds
+
     if chosen.backbone != 'lite0':
         return _BACKBONES[chosen.backbone, chosen.small]
     stages = [*_LITE0_CHANNELS]
