@@ -12,7 +12,7 @@ LONGEST_SIDE = {False: 1024, True: 320}
 #: An image is not shrunk below the size at which a tenth of its boxes are smaller, in pixels.
 SMALLEST_BOX = 12.0
 #: Steps of a whole training, and its fewest epochs, by ``small``; and the most epochs.
-STEPS = {False: 2000, True: 480}
+STEPS = {False: 2000, True: 320}
 FEWEST_EPOCHS = {False: 6, True: 2}
 MOST_EPOCHS = 72
 #: Overlap from which an assigner takes an anchor for an object.
@@ -31,8 +31,8 @@ ANCHOR_SCALES = {
 #: Height over width of the anchors: mmdet's own, and more of them for long boxes.
 STOCK_RATIOS = (0.5, 1.0, 2.0)
 MORE_RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)
-#: Rates of AdamW for 4 images a step, the best of three on validation images: with ImageNet weights
-#: and from scratch.
+#: Rates of AdamW for 4 images a step, with ImageNet weights and from scratch. Of 2.5e-4, 5e-4 and
+#: 1e-3 the first is 2 mAP ahead of 1e-3 on blood cells and 2 behind it on playing cards.
 ADAMW_RATE = {True: 5e-4, False: 2e-3}
 #: Rates of mmdet's configs, for SGD and 16 images a step.
 SGD_RATE = {'atss': 0.01, 'retinanet': 0.01, 'faster-rcnn': 0.02}
