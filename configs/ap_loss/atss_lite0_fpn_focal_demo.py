@@ -3,6 +3,7 @@
 _base_ = [
     'mmdet::_base_/default_runtime.py',
     '../_base_/datasets/shapes_coco.py',
+    '../_base_/schedules/schedule_bccd.py',
 ]
 data_root = 'data/shapes_demo/'
 image_scale = (192, 128)
@@ -82,27 +83,9 @@ test_dataloader = dict(
 test_evaluator = val_evaluator
 
 max_epochs = 7
-train_cfg = dict(
-    type='EpochBasedTrainLoop', max_epochs=max_epochs, val_interval=max_epochs)
-val_cfg = dict(type='ValLoop')
-test_cfg = dict(type='TestLoop')
-
-optim_wrapper = dict(
-    type='OptimWrapper',
-    optimizer=dict(type='AdamW', lr=2e-3, weight_decay=0.05),
-    clip_grad=dict(max_norm=10.0))
-param_scheduler = [
-    dict(
-        type='LinearLR', start_factor=0.05, by_epoch=False, begin=0, end=20),
-    dict(
-        type='CosineAnnealingLR',
-        T_max=max_epochs,
-        eta_min_ratio=0.02,
-        by_epoch=True,
-        begin=0,
-        end=max_epochs,
-        convert_to_iter_based=True)
-]
+train_cfg = dict(max_epochs=max_epochs, val_interval=max_epochs)
+param_scheduler = _base_.param_scheduler
+param_scheduler[1].T_max = param_scheduler[1].end = max_epochs
 # Deterministic algorithms are for the CPU: on CUDA, cumsum has none.
 randomness = dict(seed=0, deterministic=False)
 

@@ -180,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument('--limit', type=float, default=1800, help='wall seconds of one block')
     parser.add_argument('--log', type=Path, help='file for what the blocks print')
     parser.add_argument('--root', type=Path, default=ROOT, help='the git repository')
-    parser.add_argument('--times', action='store_true', help='those of the first results alone')
+    parser.add_argument('--times', action='store_true', help='only measure the first results')
     args = parser.parse_args(arguments)
     if args.times:
         return write_times(args.root, args.limit)

@@ -16,7 +16,7 @@ it), ``added_loss`` and ``warm_up_loss`` (of the first third).
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import cv2
@@ -87,16 +87,16 @@ def add_flipped(data: dict, width: int) -> None:
     data['boxes'], data['labels'] = data['boxes'] + flipped, data['labels'] * 2
 
 
+def bgr_maps(file: str) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    """FastestDet, which takes BGR, for RGB images."""
+    backbone = FastestDetBackbone(file)
+    return lambda images: backbone(images.flip(1) / 255)
+
+
 @torch.no_grad()
 def features(images: Tensor, spec: dict) -> list[Tensor]:
     """Maps of strides 8, 16 and 32."""
-    maps = efficientnet()
-    if 'fastestdet' in spec:
-        backbone = FastestDetBackbone(spec['fastestdet'])
-
-        def maps(rgb: Tensor) -> tuple[Tensor, ...]:
-            return backbone(rgb.flip(1) / 255)
-
+    maps = bgr_maps(spec['fastestdet']) if 'fastestdet' in spec else efficientnet()
     found = [maps(part.permute(0, 3, 1, 2).float()) for part in images.split(8)]
     return [torch.cat(level) for level in zip(*found)]
 
