@@ -138,6 +138,26 @@ def shares(name: str, values: Tensor, fix: str) -> Tensor:
     return values
 
 
+def checked_weight(name: str, weight: Tensor, *shapes: tuple[int, ...]) -> Tensor:
+    """Weights of one of the ``shapes``, as they are, if they are finite and >= 0; else an error.
+
+    An entry of weight w counts as w entries, one of weight 0 as absent.
+    """
+    check_tensors(**{name: weight})
+    if tuple(weight.shape) not in shapes:
+        raise UserError(
+            f'{name} must have shape {" or ".join(map(str, shapes))}, got {tuple(weight.shape)}. '
+            f'Fix: one {name} for each entry'
+        )
+    if weight.dtype == torch.bool or not weight.numel():
+        return weight
+    fix = f'{name} must be finite and >= 0. Fix: 0 for what does not count, 1 for what counts once'
+    if violated(((weight >= 0) & weight.isfinite()).all(), fix):
+        refuse_nan(name, weight, 'give 0 to what should not count')
+        raise UserError(f'{fix}; got {weight.min().item()} to {weight.max().item()}')
+    return weight
+
+
 def check_index(
     name: str, index: Tensor, size: int, fix: str, shape: tuple[int, ...] | None = None
 ) -> None:
