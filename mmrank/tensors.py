@@ -141,7 +141,8 @@ def shares(name: str, values: Tensor, fix: str) -> Tensor:
 def checked_weight(name: str, weight: Tensor, *shapes: tuple[int, ...]) -> Tensor:
     """Weights of one of the ``shapes``, as they are, if they are finite and >= 0; else an error.
 
-    An entry of weight w counts as w entries, one of weight 0 as absent.
+    Floats, or bool or integers that are 0 and 1. An entry of weight w counts as w entries, one of
+    weight 0 as absent.
     """
     check_tensors(**{name: weight})
     if tuple(weight.shape) not in shapes:
@@ -150,6 +151,11 @@ def checked_weight(name: str, weight: Tensor, *shapes: tuple[int, ...]) -> Tenso
             f'Fix: one {name} for each entry'
         )
     if weight.dtype == torch.bool or not weight.numel():
+        return weight
+    if not weight.is_floating_point():
+        # Places in the training set, passed in order, would weigh the last samples most.
+        fix = f'{name}.float() if they are weights; sample_idx= and quality= by name'
+        zeros_and_ones(name, weight, fix)
         return weight
     fix = f'{name} must be finite and >= 0. Fix: 0 for what does not count, 1 for what counts once'
     if violated(((weight >= 0) & weight.isfinite()).all(), fix):

@@ -78,8 +78,8 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
             target: (n,) of 0 and 1 for (n,) scores. For (n, C): (n,) class indices, C =
                 background, or (n, C) of 0 and 1. Class indices for C = 1, where 0 is the class,
                 need ``weight`` or ``avg_factor``, as heads give them.
-            weight: (n,) or (n, C) bool, or 0 and 1 of any dtype: entries of 0 are left out,
-                whatever their labels. Ranks have no other weights: ValueError.
+            weight: (n,) or (n, C) bool, or finite numbers >= 0: an entry of weight w counts as w
+                entries. Those of 0 are left out, whatever their labels.
             avg_factor: Passed by heads, and not used: a ranking loss has its own normalisation.
                 With it (n, C) targets may be soft, in [0, 1]: those above 0 are positives.
             reduction_override: Only None is supported.
@@ -110,15 +110,16 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
         cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
         if not by_head and is_first_batch(self, cls_score):
             warn_of_first_batch(self, cls_score, target)
-        is_positive, is_negative = labelled_entries(
+        is_positive, is_negative, weight = labelled_entries(
             cls_score, target, weight, self.num_columns, soft=by_head
         )
         values = self.row_values(cls_score, target, quality, box_loss, sample_idx)
         entries = self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
+        weight = None if weight is None else self.lists_of(weight)
         if group is None:
-            losses = self.loss_of_lists(*entries, values)
+            losses = self.loss_of_lists(*entries, values, weight=weight)
         else:
-            losses = self.loss_of_groups(entries, group, values)
+            losses = self.loss_of_groups(entries, group, values, weight)
         if isinstance(losses, dict):
             return {name: self.loss_weight * loss for name, loss in losses.items()}
         return self.loss_weight * losses
@@ -158,6 +159,8 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
         is_negative: Tensor,
         values: Tensor | None = None,
         list_classes: Tensor | None = None,
+        weight: Tensor | None = None,
+        list_weight: Tensor | None = None,
     ) -> Tensor | dict[str, Tensor]:
         """Loss of L lists without ``loss_weight``.
 
@@ -167,15 +170,21 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
             is_negative: (L, N) bool, True at the negatives.
             values: (L, M) floats of the boxes of a list, each of which has N / M scores in a row.
             list_classes: (L,) integers where the lists are queries.
+            weight: (L, N) floats >= 0, how often each score counts; None: once.
+            list_weight: (L,) floats >= 0, how often each list counts in the mean; None: once.
         """
         raise NotImplementedError
 
     def loss_of_groups(
-        self, entries: tuple[Tensor, Tensor, Tensor], group: Tensor, row_values: Tensor | None
+        self,
+        entries: tuple[Tensor, Tensor, Tensor],
+        group: Tensor,
+        row_values: Tensor | None,
+        weight: Tensor | None = None,
     ) -> Tensor | dict[str, Tensor]:
         """Loss of (1, n) scores, positives and negatives, a list for each value of (n,) ``group``.
 
-        ``row_values`` are (1, n).
+        ``row_values`` and ``weight`` are (1, n).
         """
         raise NotImplementedError
 
@@ -255,9 +264,9 @@ class RankingLoss(HeadLoss):
     def loss_of_lists(self, *entries, **options) -> Tensor | dict[str, Tensor]:
         return self._loss([ranked_lists(self, *entries, **options)])
 
-    def loss_of_groups(self, entries, group, row_values) -> Tensor | dict[str, Tensor]:
+    def loss_of_groups(self, entries, group, row_values, weight=None):
         takes_parts = type(self).part_losses is not RankingLoss.part_losses
-        grouped = entries_of_groups(entries, group, row_values, takes_parts)
+        grouped = entries_of_groups(entries, group, row_values, weight, takes_parts)
         return self._loss([ranked_lists(self, *one) for one in grouped])
 
     def _loss(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
@@ -283,8 +292,11 @@ class RankingLoss(HeadLoss):
         raise NotImplementedError
 
     def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
-        """Mean of (L,) losses over the (L,) bool lists that count."""
-        return losses.sum() / counted.sum().clamp(min=1)
+        """Mean of (L,) losses, 0 for lists that do not count, by bool or (L,) float weights."""
+        if counted.dtype == torch.bool:
+            return losses.sum() / counted.sum().clamp(min=1)
+        total = counted.sum()
+        return (losses * counted).sum() / torch.where(total > 0, total, 1)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
@@ -342,8 +354,8 @@ class StatelessRankingLoss(RankingLoss):
         return {}
 
     def counted(self, lists: RankedLists) -> Tensor:
-        """(L,) bool, the lists that the mean divides by."""
-        return lists.has_positive
+        """(L,) bool of the lists that the mean divides by, or their float weights."""
+        return lists.counted
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ function of the public API has lists already, see :func:`split_lists`.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -21,6 +21,7 @@ from mmrank.tensors import (
     at_least_float32,
     check_floats,
     check_tensors,
+    checked_weight,
     refuse_nan,
     refuse_swapped,
     shares,
@@ -55,20 +56,51 @@ class RankedLists:
     list_classes: Tensor | None = None
     #: Of the labels, of which ``values`` holds those that a positive shares with the query.
     num_levels: int = 1
+    #: (L, P) and (L, N) float weights >= 0 of ``pos`` and ``scores``: one of weight w counts as w
+    #: scores. None: each is one.
+    pos_weight: Tensor | None = None
+    weight: Tensor | None = None
+    #: (L,) float weights of the lists in their mean, or None.
+    list_weight: Tensor | None = None
 
     @property
     def has_positive(self) -> Tensor:
         """(L,) bool."""
         return self.pos_mask.any(1)
 
+    @property
+    def counted(self) -> Tensor:
+        """(L,) bool of the lists with a positive, or their float weights in the mean."""
+        if self.list_weight is None:
+            return self.has_positive
+        return torch.where(self.has_positive, self.list_weight, 0)
+
+    @property
+    def positives(self) -> Tensor:
+        """(L, P) how often each of ``pos`` counts: a bool mask, or float weights; 0 is padding."""
+        return self.pos_mask if self.pos_weight is None else self.pos_weight
+
+    @property
+    def negatives(self) -> Tensor:
+        """(L, N) how often each of ``scores`` counts as a negative: bool, or float weights."""
+        if self.weight is None:
+            return self.is_negative
+        return torch.where(self.is_negative, self.weight, 0)
+
+    def num_positives(self) -> Tensor:
+        """(L,) float64 number of positives, or the sum of their weights."""
+        return self.positives.sum(1).double()
+
     def required_values(self) -> Tensor:
         """The values; a loss that has a ``box_input`` gets them."""
         return cast(Tensor, self.values)
 
     def num_negatives(self) -> Tensor:
-        """(L,) float64 number of negatives, the same on all ranks of the group."""
-        mask = self.is_negative
-        if can_sync(mask):
+        """(L,) float64 number of negatives, or the sum of their weights, on all ranks the same."""
+        mask = self.negatives
+        if mask.is_floating_point():
+            number = mask.sum(1, dtype=torch.float64)
+        elif can_sync(mask):
             # A sum of bool makes a copy in int64 on a CPU.
             number = torch.tensor([np.count_nonzero(row) for row in mask.numpy()]).double()
         else:
@@ -193,7 +225,7 @@ def check_classified(
                 f'got {tuple(values.shape)}; give one {name} for each row of the scores'
             )
     if weight is not None:
-        refuse_nan('weight', weight, 'give 0 to a row that should not count')
+        checked_weight('weight', weight, *of_weight)
 
 
 def without_left_out(target: Tensor, weight: Tensor) -> Tensor:
@@ -212,23 +244,38 @@ def labelled_entries(
     weight: Tensor | None = None,
     num_classes: int | None = None,
     soft: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """(n, C) bool of the positives and of the negatives of (n, C) scores.
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(n, C) bool of the positives and of the negatives of (n, C) scores, and their weights.
 
     ValueError or TypeError where labels or weights do not fit. With ``soft``, of a head, labels in
-    [0, 1] are positive above 0 and every weight above 0 counts.
+    [0, 1] are positive above 0. The (n, C) weights are None where each entry counts once, or not.
     """
     check_classified(cls_score, target, weight, num_classes)
     target = target if weight is None else without_left_out(target, weight)
     is_positive = one_vs_all(target, cls_score.size(1), soft)
     is_negative = ~is_positive
     if weight is None:
-        return is_positive, is_negative
-    fix = 'weight=weight > 0 leaves rows out: a rank has no weight; sample_idx=, quality= by name'
-    # Some heads weigh their rows; in a ranking these count or not.
-    counted = weight > 0 if soft else zeros_and_ones('weight', weight, fix)
-    counted = counted.unsqueeze(1) if counted.dim() == 1 else counted
-    return is_positive & counted, is_negative & counted
+        return is_positive, is_negative, None
+    weight = weight.unsqueeze(1) if weight.dim() == 1 else weight
+    counted = weight > 0
+    is_positive = is_positive & counted
+    is_negative = is_negative & counted
+    weight = _weights(weight, counted)
+    return is_positive, is_negative, None if weight is None else weight.expand(is_positive.shape)
+
+
+def _weights(weight: Tensor, counted: Tensor) -> Tensor | None:
+    """The weights, at least float32, or None where they are 0 and 1, which a mask says faster.
+
+    Not where the host would wait for the answer, nor in distributed training, where the ranks might
+    not agree.
+    """
+    if weight.dtype == torch.bool:
+        return None
+    is_distributed = dist.is_available() and dist.is_initialized()
+    if can_sync(weight) and not is_distributed and (weight == counted).all():
+        return None
+    return at_least_float32(weight) if weight.is_floating_point() else weight.double()
 
 
 def values_at(values: Tensor, index: Tensor, columns: int) -> Tensor:
@@ -286,10 +333,13 @@ def ranked_lists(
     is_negative: Tensor,
     values: Tensor | None = None,
     list_classes: Tensor | None = None,
+    weight: Tensor | None = None,
+    list_weight: Tensor | None = None,
 ) -> RankedLists:
     """Activate (L, N) raw scores and gather their positives, with ``scope='global'`` of all ranks.
 
-    ``values`` are (L, M) floats of boxes, see :func:`values_at`; ``loss`` has the settings.
+    ``values`` are (L, M) floats of boxes, see :func:`values_at`; ``weight`` and ``list_weight`` are
+    (L, N) and (L,) floats. ``loss`` has the settings.
     """
     world = world_group() if dist.is_available() and dist.is_initialized() else None
     group = world if loss.scope == 'global' else None
@@ -305,8 +355,11 @@ def ranked_lists(
     pos = scores.gather(1, index)
     if values is not None:
         values = torch.where(pos_mask, values_at(values, index, scores.size(1)), 0)
+    pos_weight = None
+    if weight is not None:
+        pos_weight = torch.where(pos_mask, weight.gather(1, index), 0)
     if group is not None:
-        pos, values, pos_mask = _of_all_ranks(pos, values, pos_mask, group)
+        pos, values, pos_weight, pos_mask = _of_all_ranks(pos, values, pos_weight, pos_mask, group)
         # Another rank may have wider scores.
         scores = scores.to(torch.promote_types(pos.dtype, scores.dtype))
     if loss.zero_without_positives:
@@ -316,30 +369,48 @@ def ranked_lists(
             scores = torch.where(has_positive, scores, 0)
         pos = torch.where(pos_mask, pos, 0)
     state_group = world if group is None else None
-    entries = (pos, pos_mask, scores, is_positive, is_negative, values)
-    return RankedLists(*entries, group, state_group, list_classes)
+    return RankedLists(
+        pos,
+        pos_mask,
+        scores,
+        is_positive,
+        is_negative,
+        values,
+        group,
+        state_group,
+        list_classes,
+        pos_weight=None if pos_weight is None else pos_weight.double(),
+        weight=weight,
+        list_weight=list_weight,
+    )
 
 
 def _of_all_ranks(
-    pos: Tensor, values: Tensor | None, pos_mask: Tensor, group
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """(L, P) positives, values and mask of this rank, joined with the ones of all ranks."""
+    pos: Tensor, values: Tensor | None, weight: Tensor | None, pos_mask: Tensor, group
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
+    """(L, P) positives, values, weights and mask of this rank, joined with those of all ranks."""
     parts = [pos]
     if values is not None:
         parts.append(scale_gradient(values, dist.get_world_size(group)))
-    # Scores and values travel together: one wait for the width.
+    if weight is not None:
+        parts.append(weight)
+    # They travel together: one wait for the width.
     joined, masks = all_gather_lists(join(parts), pos_mask.repeat(len(parts), 1), group)
     pos, *rest = joined.chunk(len(parts))
-    return pos, rest[0] if rest else None, masks[: pos.size(0)]
+    weight = None if weight is None else rest.pop()
+    return pos, rest[0] if rest else None, weight, masks[: pos.size(0)]
 
 
 def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:
-    """(1, n) positives of all lists, padding included, and their mask; of one part (L, P) as is."""
+    """(1, n) positives of all lists, padding included, and how often each counts.
+
+    Of one part (L, P) as they are. See :attr:`RankedLists.positives`.
+    """
     if len(parts) == 1:
-        return parts[0].pos, parts[0].pos_mask
+        return parts[0].pos, parts[0].positives
     pos = torch.cat([lists.pos.flatten().double() for lists in parts])
-    mask = torch.cat([lists.pos_mask.flatten() for lists in parts])
-    return pos.unsqueeze(0), mask.unsqueeze(0)
+    counts = torch.cat([lists.positives.flatten() for lists in parts])
+    return pos.unsqueeze(0), counts.unsqueeze(0)
 
 
 def split_lists(
@@ -350,8 +421,8 @@ def split_lists(
     Args:
         scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
         is_positive: Same shape; bool, or 0 and 1 at the positives.
-        mask: Same shape, False or 0 at entries to ignore, such as the query itself. None: all
-            count.
+        mask: Same shape; bool, False at entries to ignore, such as the query itself, or weights >=
+            0: an entry of weight w counts as w entries. None: all count once.
         values: Same shape; numbers that are read at the positives, such as the IoU of a box.
     """
     check_floats(scores=scores)
@@ -371,20 +442,27 @@ def split_lists(
     fix = 'is_positive > 0 if these are positives, and mask=... to leave scores out'
     is_positive = zeros_and_ones('is_positive', is_positive, fix)
     is_negative = ~is_positive
+    weight = None
     if mask is not None:
-        mask = zeros_and_ones('mask', mask, 'True where a score counts, False where it does not')
-        is_positive = is_positive & mask
-        is_negative = is_negative & mask
+        counted = checked_weight('mask', mask, scores.shape) > 0
+        is_positive = is_positive & counted
+        is_negative = is_negative & counted
+        weight = _weights(mask, counted)
     if scores.dim() == 1:
         scores = scores[None]
         is_positive = is_positive[None]
         is_negative = is_negative[None]
         values = None if values is None else values[None]
+        weight = None if weight is None else weight[None]
     index, pos_mask = positive_index(is_positive)
+    pos_weight = None
+    if weight is not None:
+        pos_weight = torch.where(pos_mask, weight.gather(1, index).double(), 0)
     if values is not None:
         values = torch.where(pos_mask, values.gather(1, index), 0)
     pos = scores.gather(1, index)
-    return RankedLists(pos, pos_mask, scores, is_positive, is_negative, values)
+    lists = RankedLists(pos, pos_mask, scores, is_positive, is_negative, values)
+    return replace(lists, pos_weight=pos_weight, weight=weight)
 
 
 def like_scores(values: Tensor, scores: Tensor) -> Tensor:

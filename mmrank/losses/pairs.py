@@ -105,17 +105,26 @@ def moments(intervals: _Intervals, neg: Tensor, neg_mask: Tensor | None) -> tupl
         t = clamp_infinite(scores.double())
         place = torch.empty_like(t, dtype=torch.int32) if is_short else places[rows, part]
         find(rows, scores, t, place)
+        weight = None
         if neg_mask is not None:
-            place *= neg_mask[rows, part]
+            counted = neg_mask[rows, part]
+            place *= counted > 0
+            weight = counted.double() if counted.is_floating_point() else None
         if is_short:
             places[rows, part] = place
         u = t.sub_(intervals.centre[rows])
         if has_anchors:
             u = u.div_(intervals.tau).sub_(look_up(anchors[rows], place))
         place = place.long()
-        found[0, rows].scatter_add_(1, place, u.new_ones(1, 1).expand_as(u))
-        found[1, rows].scatter_add_(1, place, u)
-        found[2, rows].scatter_add_(1, place, u.square_())
+        if weight is None:
+            found[0, rows].scatter_add_(1, place, u.new_ones(1, 1).expand_as(u))
+            found[1, rows].scatter_add_(1, place, u)
+            found[2, rows].scatter_add_(1, place, u.square_())
+        else:
+            found[0, rows].scatter_add_(1, place, weight)
+            first = weight * u
+            found[1, rows].scatter_add_(1, place, first)
+            found[2, rows].scatter_add_(1, place, first.mul_(u))
     if not has_anchors:
         found[1] /= intervals.tau
         found[2] /= intervals.tau**2
@@ -175,7 +184,7 @@ def _interval_gradient(
     _: Surrogate,
     grad: Tensor,
     neg: Tensor,
-    _neg_mask: Tensor | None,
+    neg_mask: Tensor | None,
     places: Tensor,
     nan: Tensor,
     *saved: Tensor,
@@ -192,6 +201,8 @@ def _interval_gradient(
         slope -= intervals.centre[rows]
         slope *= look_up(by_y[rows], place)
         slope += look_up(constant[rows], place)
+        if neg_mask is not None and neg_mask.is_floating_point():
+            slope *= neg_mask[rows, part]
         out[rows, part] = slope
     return out
 
@@ -270,7 +281,8 @@ def pairwise_surrogate_sum(
         neg: (L, N) float scores, any strides.
         surrogate: The pair surrogate l.
         pos_mask: (L, P) bool, False for padding. None: no padding.
-        neg_mask: (L, N) bool, True at the negatives. None: all scores are.
+        neg_mask: (L, N) bool, True at the negatives, or float weights >= 0: a negative of weight w
+            counts as w. None: all scores are, and count once.
         group: Process group over which the negatives are spread: every rank passes the same ``pos``
             and its own ``neg``, and receives the sums over all and the gradient of its own.
 
@@ -307,9 +319,10 @@ def pairwise_surrogate_sum(
 def count_above(
     pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, delta: float, group=None
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """(L, P) float64 ``sum_j H(t_j - s_i)``, 0 at padding, and a function that spreads weights.
+    """(L, P) float64 ``sum_j c_j H(t_j - s_i)``, 0 at padding, and a function that spreads weights.
 
-    It gives (L, N) ``sum_i w_i H(t_j - s_i)``, at least float32, of (L, P) weights w, 0 at padding.
+    c are 1, or the weights of the negatives, see :func:`pairwise_surrogate_sum`. The function gives
+    (L, N) ``c_j sum_i w_i H(t_j - s_i)``, at least float32, of (L, P) weights w, 0 at padding.
     The step ``H(x) = clamp(x/(2 delta) + 1/2, 0, 1)`` is, up to a factor and a shift, the slope of
     the one-sided Huber of margin ``2 delta``: ``H(t - s) = -delta l'(s + delta - t)``.
     """

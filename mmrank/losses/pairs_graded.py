@@ -33,44 +33,53 @@ def relevances(lists: RankedLists) -> Tensor | None:
 
 
 @torch.no_grad()
-def graded_mass(grade: Tensor, mask: Tensor) -> Tensor:
-    """(L, P) float64 ``sum_k (u_i - u_k)_+`` of (L, P) relevances u, 0 at padding."""
+def graded_mass(grade: Tensor, counts: Tensor) -> Tensor:
+    """(L, P) float64 ``sum_k c_k (u_i - u_k)_+`` of (L, P) relevances u, 0 at padding.
+
+    ``counts`` c are how often each counts, see :attr:`RankedLists.positives`.
+    """
+    mask = counts > 0
     ordered, order = torch.where(mask, grade.double(), torch.inf).sort(1)
-    number = torch.arange(ordered.size(1), device=grade.device)
+    # How many are below each.
+    number = counts.double().gather(1, order).cumsum(1).roll(1, 1)
+    number[:, :1] = 0
     # Summed over the gaps, so that equal relevances have exactly 0; inf - inf is padding's.
     mass = ordered.diff(dim=1, prepend=ordered[:, :1]).mul_(number).cumsum(1)
     return torch.where(mask, torch.empty_like(mass).scatter_(1, order, mass), 0)
 
 
 def graded_pairs(
-    pos: Tensor, mask: Tensor, grade: Tensor
+    pos: Tensor, counts: Tensor, grade: Tensor
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield rows i, and (L, rows, P) float64 ``(u_i - u_k)_+`` and ``s_i - s_k``, by blocks.
+    """Yield rows i, and (L, rows, P) float64 ``c_k (u_i - u_k)_+`` and ``s_i - s_k``, by blocks.
 
     Both may be overwritten. Arguments: see :func:`graded_pair_sum`.
     """
+    mask = counts > 0
     scores = clamp_infinite(torch.where(mask, pos, 0).double())
     better = torch.where(mask, grade.double(), 0)
     worse = torch.where(mask, grade.double(), torch.inf)
     size = _CACHED_PAIRS if can_sync(pos) else _PAIRS_PER_BLOCK
     for rows in column_blocks(pos.size(1), max(size // max(pos.numel(), 1), 1)):
         gaps = (better[:, rows, None] - worse[:, None]).clamp_(min=0)
+        if counts.is_floating_point():
+            gaps *= counts[:, None]
         yield rows, gaps, scores[:, rows, None] - scores[:, None]
 
 
 def graded_pair_sum(
-    pos: Tensor, mask: Tensor, grade: Tensor, weight: Tensor, surrogate: Surrogate
+    pos: Tensor, counts: Tensor, grade: Tensor, weight: Tensor, surrogate: Surrogate
 ) -> tuple[Tensor, Tensor]:
-    """``sum_i w_i E_i`` and ``E_i = sum_k (u_i - u_k)_+ l(s_i - s_k)`` over the positives of lists.
+    """``sum_i w_i E_i`` and ``E_i = sum_k c_k (u_i - u_k)_+ l(s_i - s_k)`` of lists of positives.
 
     Both float64: the (L,) sum is differentiable once, in the (L, P) scores ``pos`` alone, the (L,
     P) E have no gradient. ``grade`` and ``weight`` are (L, P) relevances u and weights w, float64,
-    ``mask`` is False for padding, where the weight is 0.
+    ``counts`` are c, how often each counts; both are 0 for padding.
     """
     with torch.no_grad():
         sums = torch.zeros_like(weight)
         slope = torch.zeros_like(weight)
-        for rows, gaps, x in graded_pairs(pos, mask, grade):
+        for rows, gaps, x in graded_pairs(pos, counts, grade):
             change = torch.empty_like(x)
             sums[:, rows] = cast(Tensor, surrogate.terms(x, True, change)).mul_(gaps).sum(2)
             change *= gaps

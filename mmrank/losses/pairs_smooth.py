@@ -187,6 +187,18 @@ def _blocks(
             yield rows, part, pos[rows].unsqueeze(2) - neg[rows, part].unsqueeze(1)
 
 
+def _counted_and_weight(
+    neg_mask: Tensor | None, lists: slice | Tensor, dtype: torch.dtype
+) -> tuple[Tensor | None, Tensor | None]:
+    """(G, N) bool of the negatives of some lists, and their weights, or None for each."""
+    if neg_mask is None:
+        return None, None
+    own = neg_mask[lists]
+    if own.dtype == torch.bool:
+        return own, None
+    return own > 0, own.to(dtype)
+
+
 def matrix_sums(
     surrogate: Surrogate,
     pos: Tensor,
@@ -211,7 +223,7 @@ def matrix_sums(
         sums = total.new_zeros(2, *own.shape)
         if keeps:
             kept.append(own.new_empty(*own.shape, neg.size(1)))
-        counted = None if neg_mask is None else neg_mask[lists]
+        counted, weight = _counted_and_weight(neg_mask, lists, dtype)
         for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted):
             change = None
             if keeps:
@@ -219,6 +231,10 @@ def matrix_sums(
             elif slopes:
                 change = torch.empty_like(x)
             value = surrogate.terms(x, values, change)
+            if weight is not None and value is not None:
+                value = value * weight[rows, None, part]
+            if weight is not None and change is not None:
+                change *= weight[rows, None, part]
             if value is not None:
                 sums[0, rows] += value.sum(2)
             if change is not None:
@@ -251,7 +267,7 @@ def matrix_gradient(
             continue
         own = torch.where(keep, pos[lists].gather(1, columns), 0).to(dtype)
         slopes = own.new_empty(len(own), neg.size(1))
-        counted = None if neg_mask is None else neg_mask[lists]
+        counted, weight = _counted_and_weight(neg_mask, lists, dtype)
         for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted):
             change = torch.empty_like(x)
             surrogate.terms(x, False, change)
@@ -260,5 +276,5 @@ def matrix_gradient(
                 slopes[rows, part] = (up[rows].mT * change).sum(1)
             else:
                 slopes[rows, part] = torch.bmm(up[rows], change)[:, 0]
-        out[lists] = slopes.to(out.dtype)
+        out[lists] = (slopes if weight is None else slopes * weight).to(out.dtype)
     return out

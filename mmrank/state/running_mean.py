@@ -79,6 +79,7 @@ class RunningMean(SavedState):
     ) -> Tensor:
         """Take in (L, P) values of a batch and return (1,) or (L,) float32 means for its lists.
 
+        ``mask`` is (L, P) bool, or float weights >= 0: a value of weight w counts as w values.
         Nothing changes where the state does not move, see :class:`TrainingState`. The ranks of
         ``group`` hold different values. ``rows`` are (L,) integers, the mean that each list belongs
         to, such as the class of a query; lists of one row are pooled. None: with ``size`` 1 all
@@ -99,8 +100,10 @@ class RunningMean(SavedState):
                 f'the state holds {size} means but the scores have {values.size(0)} lists; set '
                 f'num_classes={values.size(0)}, or pass the class of each list'
             )
-        sums = torch.where(mask, values.detach().double(), 0).sum(1)
-        totals = torch.stack([sums, mask.sum(1).double()])
+        counted = torch.where(mask > 0, values.detach().double(), 0)
+        if mask.is_floating_point():
+            counted = counted * mask
+        totals = torch.stack([counted.sum(1), mask.sum(1).double()])
         if size == 1:
             totals = totals.sum(1, keepdim=True)
         elif rows is not None:
@@ -113,7 +116,7 @@ class RunningMean(SavedState):
             totals[:, rows.long()] = pooled
         if group is not None:
             totals = all_reduce_sum(totals, group)
-        batch_mean = totals[0] / totals[1].clamp(min=1)
+        batch_mean = totals[0] / torch.where(totals[1] > 0, totals[1], 1)
         return batch_mean, (totals[1] > 0) & batch_mean.float().isfinite()
 
     def of_lists(self, values: Tensor, rows: Tensor | None) -> Tensor:
@@ -286,21 +289,24 @@ class ScoreSpread(RunningMean):
     RANGE = (0.01, 100.0)
 
     @torch.no_grad()
-    def log_spreads(self, scores: Tensor, is_negative: Tensor, group=None) -> Tensor:
+    def log_spreads(self, scores: Tensor, negatives: Tensor, group=None) -> Tensor:
         """(L,) float64 logarithms of the spread in each of (L, N) scores, within :attr:`RANGE`.
+
+        ``negatives`` are (L, N) bool, or float weights >= 0.
 
         NaN where fewer than two negatives have none. The ranks of ``group`` hold parts of the same
         lists.
         """
-        counted = is_negative & scores.isfinite()
-        x = torch.where(counted, scores, 0).double()
-        totals = torch.stack([counted.sum(1).double(), x.sum(1)])
+        is_finite = scores.isfinite()
+        counted = torch.where(is_finite, negatives, 0).double()
+        x = torch.where(counted > 0, scores, 0).double()
+        totals = torch.stack([counted.sum(1), (counted * x).sum(1)])
         number, total = all_reduce_sum(totals, group)
-        centre = total / number.clamp(min=1)
+        number = torch.where(number > 0, number, 1)
         # Around the mean: squares of scores far from 0 would cancel.
-        x = torch.where(counted, x - centre[:, None], 0)
-        squares = all_reduce_sum(x.square().sum(1), group)
-        log_spread = (squares / number.clamp(min=1)).sqrt().clamp(*self.RANGE).log()
+        x = torch.where(counted > 0, x - (total / number)[:, None], 0)
+        squares = all_reduce_sum((counted * x.square()).sum(1), group)
+        log_spread = (squares / number).sqrt().clamp(*self.RANGE).log()
         return torch.where(number > 1, log_spread, torch.nan)
 
     def average(
@@ -308,11 +314,11 @@ class ScoreSpread(RunningMean):
     ) -> Tensor:
         """Take in (L,) :meth:`log_spreads` of a batch; returns (1,) or (L,) float64 spreads > 0.
 
-        ``counted`` are the (L,) bool lists that have a say. The ranks of ``group`` hold other
-        lists. Where no batch was seen yet, it is the value of the batch itself, and ``default`` if
-        that has none.
+        ``counted`` are (L,) bool, or weights, of the lists that have a say. The ranks of ``group``
+        hold other lists. Where no batch was seen yet, it is the value of the batch itself, and
+        ``default`` if that has none.
         """
-        mask = (counted & ~log_spreads.isnan())[:, None]
+        mask = (counted * ~log_spreads.isnan())[:, None]
         batch_mean, usable = self.mean_of_batch(log_spreads[:, None], mask, group)
         if self.moves:
             self.step(batch_mean, usable)

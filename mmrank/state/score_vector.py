@@ -26,8 +26,9 @@ def interpolate_scores(
     2022), algorithm 2, whose "descending" and ``2u_{n-1}`` are misprints.
 
     Of (n,) float scores in any order, n >= 1, (V,), float64 for float64 scores, else float32; of
-    (L, P), padded where ``mask`` is False, (L, V) float64, 0 for a list without scores. Ascending,
-    without gradient. A list that holds NaN or inf gives NaN.
+    (L, P), padded where ``mask`` is False, (L, V) float64, 0 for a list without scores. ``mask``
+    may be float weights >= 0: a score of weight w counts as w scores. Ascending, without gradient.
+    A list that holds NaN or inf gives NaN.
 
     Example:
         >>> interpolate_scores(torch.tensor([0.4, 0.2]), 4, -1.0, 1.0)
@@ -39,36 +40,40 @@ def interpolate_scores(
             'scores must be (n,) with at least one score, or (lists, scores), '
             f'got shape {tuple(scores.shape)}'
         )
-    if mask is None:
-        mask = torch.ones_like(scores, dtype=torch.bool)
+    counts = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
     if scores.dim() == 1:
-        points = interpolate_scores(scores[None], length, low, high, mask[None])[0]
+        points = interpolate_scores(scores[None], length, low, high, counts[None])[0]
         return points.to(torch.promote_types(scores.dtype, torch.float32))
     if scores.size(1) == 0:
         return scores.new_zeros(scores.size(0), length, dtype=torch.float64)
-    number = mask.sum(1, keepdim=True)
+    mask = counts > 0
     # Padding sorts behind every score; a list with inf or NaN is marked at the end, so what it does
     # to the order is of no account.
-    ascending = torch.where(mask, scores.double(), torch.inf).sort(dim=1).values
-    last = (number - 1).clamp(min=0)
-    first_u = ascending[:, :1]
-    last_u = ascending.gather(1, last)
+    ascending, order = torch.where(mask, scores.double(), torch.inf).sort(dim=1)
+    ends = counts.double().gather(1, order).cumsum(1)
+    number = ends[:, -1:]
+
+    def score(place: Tensor) -> Tensor:
+        """Return u of (L, n) places, 0 for the lowest: a score of weight 2 has two places."""
+        index = torch.searchsorted(ends, place.contiguous(), right=True)
+        return ascending.gather(1, index.clamp(max=ends.size(1) - 1))
+
+    first = torch.zeros_like(number)
+    last = (number.ceil() - 1).clamp(min=0)
     # A list of one score is constant: its neighbours are itself.
-    second_u = ascending.gather(1, last.clamp(max=1))
-    before_last_u = ascending.gather(1, (last - 1).clamp(min=0))
+    second_u = score(last.clamp(max=1))
+    before_last_u = score((last - 1).clamp(min=0))
     # A score outside the declared range stays the end of its list.
-    below = (2 * first_u - second_u).clamp(min=low).minimum(first_u)
-    above = (2 * last_u - before_last_u).clamp(max=high).maximum(last_u)
-    knots = torch.cat([below, ascending, ascending[:, -1:]], dim=1)
-    knots = knots.scatter(1, number + 1, above)
+    below = (2 * score(first) - second_u).clamp(min=low).minimum(score(first))
+    above = (2 * score(last) - before_last_u).clamp(max=high).maximum(score(last))
 
     point = torch.arange(length, device=scores.device) * number
-    # Integers decide the interval: no rounding at its borders.
+    # Whole numbers decide the interval: no rounding at its borders.
     interval = point.div(length, rounding_mode='floor')
-    share = (point - interval * length).double() / length
-    left = knots.gather(1, interval)
-    here = knots.gather(1, interval + 1)
-    right = knots.gather(1, interval + 2)
+    share = (point - interval * length) / length
+    left = torch.where(interval > 0, score(interval - 1), below)
+    here = score(interval)
+    right = torch.where(interval + 1 < number, score(interval + 1), above)
     points = (left.lerp(here, share) + here.lerp(right, share)) / 2
     is_finite = (scores.isfinite() | ~mask).all(1, keepdim=True)
     points = torch.where(is_finite, points, torch.nan)
@@ -145,7 +150,7 @@ class ScoreVector(SavedState):
     ) -> Tensor:
         """:meth:`update` from the positives and masks of lists of unlike lengths, in parts."""
         if group is not None and rows is None:
-            parts = [all_gather_lists(*part, group) for part in parts]
+            parts = [_of_all_ranks(*part, group) for part in parts]
         found = [self._points(*part) for part in parts]
         points = torch.cat([x for x, _ in found])
         usable = torch.cat([x for _, x in found])
@@ -163,9 +168,9 @@ class ScoreVector(SavedState):
     def _points(self, pos: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """(L, length) phi of (L, P) finite positives, and (L,) bool whether a list is usable."""
         pos = pos.detach()
-        infinite = mask & pos.isinf()
-        points = interpolate_scores(pos, self.vector.size(1), *self.score_range, mask & ~infinite)
-        return points, mask.any(1) & ~infinite.any(1) & points.float().isfinite().all(1)
+        infinite = (mask > 0) & pos.isinf()
+        points = interpolate_scores(pos, self.vector.size(1), *self.score_range, mask * ~infinite)
+        return points, (mask > 0).any(1) & ~infinite.any(1) & points.float().isfinite().all(1)
 
     def _index(self, rows: Tensor | None, points: Tensor) -> Tensor:
         """(L,) int64 row of each list."""
@@ -204,6 +209,16 @@ class ScoreVector(SavedState):
         first = (rows[:, None] == rows).byte().argmax(1)
         self.vector[rows] = new.float()[first]
         self.num_updates[rows] = self.num_updates[rows] + (number[:, 0] > 0)
+
+
+def _of_all_ranks(pos: Tensor, mask: Tensor, group) -> tuple[Tensor, Tensor]:
+    """Join (L, P) positives and their mask, or weights, of all ranks."""
+    if not mask.is_floating_point():
+        return all_gather_lists(pos, mask, group)
+    rows = torch.cat([pos.double(), mask])
+    joined, found = all_gather_lists(rows, (mask > 0).repeat(2, 1), group)
+    pos, mask = torch.where(found, joined, 0).chunk(2)
+    return pos, mask
 
 
 def _lists_of_all_ranks(

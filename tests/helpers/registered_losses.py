@@ -7,6 +7,7 @@ is called with:
 kind       ``forward`` or method takes     one entry of the batch
 ========== =============================== ==============================
 rows       ``cls_score, target``           a row of scores and its class
+weighted   the same, and ``weight``        the same, and how often it counts
 queries    ``embedding_loss(batch)``       an embedding and its class
 views      ``view1, view2, sample_idx``    two embeddings of a sample
 pairs      ``left, right, rows, cols``     a positive pair and its numbers
@@ -15,7 +16,7 @@ pairs      ``left, right, rows, cols``     a positive pair and its numbers
 
 import inspect
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -23,7 +24,7 @@ import torch
 from torch import nn
 
 from mmrank.functional.metrics.unit_rows import unit_rows
-from mmrank.losses import EmbeddingBatch
+from mmrank.losses import EmbeddingBatch, HeadLoss
 from mmrank.losses.ranking.sodeep import RankSorter
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.registry import MODELS
@@ -162,7 +163,31 @@ def _of_queries(loss, embeddings, labels):
     return loss.embedding_loss(EmbeddingBatch.of_one_batch(unit_rows(embeddings), labels))
 
 
-CALLS = {'rows': _of_rows, 'queries': _of_queries, 'views': _call_in_order, 'pairs': _call_in_order}
+class Weighted(nn.Module):
+    """A loss with a weight for each score."""
+
+    def __init__(self, loss, weight):
+        super().__init__()
+        self.loss, self.weight = loss, weight
+        self.box_input = loss.box_input
+        self.keeps_samples = getattr(loss, 'keeps_samples', False)
+
+    def forward(self, scores, target, **more):
+        return self.loss(scores, target, self.weight, **more)
+
+
+def _of_weighted_rows(loss, scores, *rest):
+    *rest, weight = rest
+    return _of_rows(Weighted(loss, weight), scores, *rest)
+
+
+CALLS = {
+    'rows': _of_rows,
+    'weighted': _of_weighted_rows,
+    'queries': _of_queries,
+    'views': _call_in_order,
+    'pairs': _call_in_order,
+}
 # Twelve training pairs of seven left and five right entities.
 PAIRS = torch.arange(12) % 7, torch.arange(12) % 5
 
@@ -241,7 +266,7 @@ def make(kind: str, loss: nn.Module, size: int = 12, seed: int = 0) -> Batch:
     idx = torch.randperm(SAMPLES, generator=g)[:size]
     if size > 4:
         idx[-1] = idx[0]  # a sample may come up twice
-    if kind == 'rows':
+    if kind in ('rows', 'weighted'):
         leaves, fixed = [normal(CLASSES)], []
         boxes = torch.rand(size, generator=g, dtype=torch.float64)
         if getattr(loss, 'box_input', None) == 'loss':
@@ -252,7 +277,10 @@ def make(kind: str, loss: nn.Module, size: int = 12, seed: int = 0) -> Batch:
             # Half of the rows are background.
             background = torch.rand(size, generator=g) < 0.5
             labels = torch.where(background, CLASSES, labels)
-        return Batch(kind, tuple(leaves), (*fixed, labels, idx), CALLS[kind])
+        fixed += [labels, idx]
+        if kind == 'weighted':
+            fixed.append(2 * torch.rand(size, generator=g, dtype=torch.float64))
+        return Batch(kind, tuple(leaves), tuple(fixed), CALLS[kind])
     if kind == 'queries':
         return Batch(kind, (normal(),), (labels,), CALLS[kind])
     leaves = normal(), normal()
@@ -318,8 +346,8 @@ def subject_of_case(case: 'Case') -> Subject:
         case.kind,
         partial(_tensors, case),
         CALLS[case.kind],
-        no_positives=None if case.kind in ('views', 'pairs') else alone,
-        all_positives=None if case.kind == 'pairs' else _of_one_class,
+        no_positives=None if case.kind in ('views', 'pairs', 'weighted') else alone,
+        all_positives=None if case.kind in ('pairs', 'weighted') else _of_one_class,
     )
     excused = {}
     if case.name in POINTWISE or case.kind != 'rows':
@@ -396,3 +424,13 @@ def cases(*names: str) -> list[Case]:
                 continue
             found += [Case(name, settings, kind) for kind in accepted]
     return found
+
+
+#: Losses of scores whose weights are 0 and 1.
+NO_WEIGHTS = ('NDCGLoss', 'SoDeepLoss')
+
+
+def weighted_cases() -> list[Case]:
+    """Each loss of scores with a weight for each row."""
+    of_rows = [x for x in cases() if x.kind == 'rows' and x.name not in NO_WEIGHTS]
+    return [replace(x, kind='weighted') for x in of_rows if isinstance(x.details, HeadLoss)]

@@ -53,7 +53,7 @@ def soap_losses(scores, is_positive, mask=None, margin=1.0):
     """SOAP of each list without a past: the moving averages are what the batch says."""
     lists = split_lists(scores, is_positive, mask)
     batch = _surrogate_ranks(lists, SquaredHinge(margin))
-    return like_scores(_soap_of_ranks(batch, batch, lists.pos_mask), scores)
+    return like_scores(_soap_of_ranks(batch, batch, lists), scores)
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def test_the_fix_of_a_setting_works(name, settings, fix):
         (lambda: losses.EmbeddingLoss(losses.APLoss())(CLASSES, UNIT), 'Fix: embeddings first'),
         (lambda: F.level_metrics(UNIT, CLASSES), r'Fix: labels\[:, None\]'),
         (lambda: losses.HAPLoss()(UNIT, [CLASSES, CLASSES]), r'Fix: torch.stack\(target, 1\)'),
-        (lambda: losses.APLoss()(*rows(), torch.arange(8)), 'sample_idx=, quality= by name'),
+        (lambda: losses.APLoss()(*rows(), torch.arange(8)), 'sample_idx= and quality= by name'),
         (lambda: losses.SOAPLoss(data_len=8), 'Fix: num_samples=8'),
         (lambda: losses.CLIPLoss()(UNIT, UNIT, 100.0), 'OpenCLIPLoss of mmrank.adapters'),
         (lambda: losses.InfoNCELoss()(UNIT, CLASSES), r'Fix: loss\(view1, view2\)'),

@@ -9,13 +9,13 @@ from registered_losses import (
     CLASSES,
     OWN_GRADIENT,
     SETTINGS,
+    Weighted,
     build,
     cases,
     kinds,
     loss_names,
     subject_of_case,
 )
-from torch import nn
 
 from mmrank.losses import HeadLoss, RankingLoss
 from mmrank.registry import MODELS
@@ -181,19 +181,6 @@ def test_small_integers_are_the_numbers_they_are(case):
         found = replace(batch, fixed=tuple(fixed)).gradients(case.build())
         assert torch.equal(found[0], expected[0])
         assert all(map(torch.equal, found[1], expected[1]))
-
-
-class Weighted(nn.Module):
-    """A loss with a weight for each score."""
-
-    def __init__(self, loss, weight):
-        super().__init__()
-        self.loss, self.weight = loss, weight
-        self.box_input = loss.box_input
-        self.keeps_samples = getattr(loss, 'keeps_samples', False)
-
-    def forward(self, scores, target, **more):
-        return self.loss(scores, target, self.weight, **more)
 
 
 @pytest.mark.parametrize(

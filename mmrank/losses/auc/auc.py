@@ -51,12 +51,12 @@ def _auc(lists: RankedLists, surrogate: Sigmoid | OneSidedHuber, factor: float) 
         lists.scores,
         surrogate,
         pos_mask=lists.pos_mask,
-        neg_mask=lists.is_negative,
+        neg_mask=lists.negatives,
         group=lists.group,
     )
     with torch.no_grad():
-        pairs = (lists.pos_mask.sum(1).double() * lists.num_negatives()).clamp(min=1)
-    return factor * total.sum(1) / pairs
+        pairs = lists.num_positives() * lists.num_negatives()
+    return factor * (lists.positives * total).sum(1) / torch.where(pairs > 0, pairs, 1)
 
 
 class AUCLoss(StatelessRankingLoss):
@@ -93,14 +93,17 @@ def _mauc_of_classes(lists: RankedLists, tau: float) -> tuple[Tensor, Tensor]:
 
     def by_class(values: Tensor) -> Tensor:
         """(C, 1 + C + 1) sums over the positives of a class and over its negatives, by class."""
+        if lists.weight is not None:
+            values = values * lists.weight
         pos = torch.where(lists.is_positive, values, 0).sum(1, keepdim=True)
         return torch.cat([pos, torch.where(lists.is_negative, values, 0) @ members], 1)
 
     sums = torch.stack([by_class(values) for values in (torch.ones_like(x), x, x.square())])
     number, first, second = all_reduce_sum(sums, lists.group)
     has_pairs = (number[:, :1] > 0) & (number[:, 1:] > 0)
-    first = first / number.clamp(min=1)
-    second = second / number.clamp(min=1)
+    number = torch.where(number > 0, number, 1)
+    first = first / number
+    second = second / number
     pos = first[:, :1]
     neg = first[:, 1:]
     squared = second[:, :1] - 2 * pos * neg + second[:, 1:]

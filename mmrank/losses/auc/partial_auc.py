@@ -62,8 +62,8 @@ class PartialAUCLoss(StatelessRankingLoss):
             group=lists.group,
         )
         with torch.no_grad():
-            pairs = (lists.pos_mask.sum(1).double() * number).clamp(min=1)
-        return total.sum(1) / pairs
+            pairs = lists.num_positives() * number
+        return (lists.positives * total).sum(1) / torch.where(pairs > 0, pairs, 1)
 
 
 @torch.no_grad()
@@ -73,12 +73,14 @@ def _highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor
     NaN counts as high. With a ``group`` they are the highest of the negatives of all ranks.
 
     Returns:
-        (L,) their number, of all ranks; of this rank their (L, K) columns, and the mask of padding
-        or None.
+        (L,) their number, of all ranks; of this rank their (L, K) columns, and how often each
+        counts, 0 for padding, or None.
     """
     scores = lists.scores.detach()
     # 0.1 times 30 is above 3.
     number = (lists.num_negatives() * share - 1e-9).ceil().clamp(min=1).long()
+    if lists.weight is not None:
+        return _highest_weighted(lists, number)
     if lists.group is None and len(scores) == 1 and can_sync(scores):
         values = at_least_float32(scores[0]).numpy()
         found = _highest_of_one(values, lists.is_negative[0].numpy(), int(number))
@@ -100,6 +102,29 @@ def _highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor
         highest = highest & ~(scores < lowest)
     number = replace(lists, is_negative=highest).num_negatives()
     return number, *positive_index(highest)
+
+
+def _highest_weighted(lists: RankedLists, number: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """:func:`_highest_negatives` where a negative of weight w counts as w negatives."""
+    scores = at_least_float32(lists.scores.detach()).double()
+    counted = lists.is_negative
+    every = scores
+    weight = lists.negatives.double()
+    if lists.group is not None:
+        joined, mask = all_gather_lists(
+            torch.cat([scores, weight]), counted.repeat(2, 1), lists.group
+        )
+        every, weight = torch.where(mask, joined, 0).chunk(2)
+        counted = mask[: len(scores)]
+    every = every.nan_to_num(torch.inf, torch.inf, -torch.inf).masked_fill(~counted, -torch.inf)
+    ordered, order = every.sort(1, descending=True)
+    reached = weight.gather(1, order).cumsum(1) >= number[:, None]
+    place = reached.byte().argmax(1, keepdim=True)
+    lowest = torch.where(reached.any(1, keepdim=True), ordered.gather(1, place), -torch.inf)
+    highest = lists.is_negative & lists.has_positive[:, None] & ~(scores < lowest)
+    number = replace(lists, is_negative=highest).num_negatives()
+    index, mask = positive_index(highest)
+    return number, index, torch.where(mask, lists.negatives.gather(1, index), 0)
 
 
 def _highest_of_one(values: np.ndarray, counted: np.ndarray, number: int) -> np.ndarray:

@@ -24,21 +24,22 @@ def _surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
     pos = lists.pos.double()
     neg = lists.scores.double()
     mask = lists.pos_mask
-    among = pairwise_surrogate_sum(pos, pos, hinge, pos_mask=mask, neg_mask=mask)
+    among = pairwise_surrogate_sum(pos, pos, hinge, pos_mask=mask, neg_mask=lists.positives)
     below = pairwise_surrogate_sum(
-        pos, neg, hinge, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
+        pos, neg, hinge, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
     )
-    size = (mask.sum(1) + lists.num_negatives()).clamp(min=1)[:, None]
-    return torch.stack([among, among + below]) / size
+    size = lists.num_positives() + lists.num_negatives()
+    return torch.stack([among, among + below]) / torch.where(size > 0, size, 1)[:, None]
 
 
-def _soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
+def _soap_of_ranks(batch: Tensor, moving: Tensor, lists: RankedLists) -> Tensor:
     """(L,) SOAP from (2, L, P) surrogate ranks g and their moving averages u, without gradient.
 
     The value is ``mean_i 1 - u_i1/u_i2``. The gradient is ``mean_i (-1/u_i2) grad g_i1 +
     (u_i1/u_i2^2) grad g_i2``, in which u is a constant; where u is g it is the value's gradient.
     Source: SOAP (NeurIPS 2021), eq. 5 and 6.
     """
+    mask = lists.pos_mask
     among, total = moving
     # Padding divides by 1, not by 0: a NaN there would reach the gradient.
     total = torch.where(mask, total, 1)
@@ -46,7 +47,9 @@ def _soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
     g1, g2 = batch
     varying = (among / total * g2 - g1) / total
     risk = 1 - among / total + (varying - varying.detach())
-    return torch.where(mask, risk, 0).sum(1) / mask.sum(1).clamp(min=1)
+    number = lists.num_positives()
+    risk = lists.positives * torch.where(mask, risk, 0)
+    return risk.sum(1) / torch.where(number > 0, number, 1)
 
 
 class SOAPLoss(RankingLoss):
@@ -118,14 +121,14 @@ class SOAPLoss(RankingLoss):
         index = lists.required_values().long()
         batch = _surrogate_ranks(lists, self.hinge)
         moving = self.ranks.step(index, batch)
-        losses = _soap_of_ranks(batch, moving, mask)
+        losses = _soap_of_ranks(batch, moving, lists)
         self._remember(batch.detach(), index, lists)
         self.diagnostics = {
             'u_positive': _mean_of(moving[0], mask),
             'u_all': _mean_of(moving[1], mask),
             'argument': _mean_of(moving[1] / moving[0].clamp(min=1e-12) - 1, mask),
         }
-        return self.reduce_lists(losses, lists.has_positive)
+        return self.reduce_lists(losses, lists.counted)
 
     def _remember(self, batch: Tensor, index: Tensor, lists: RankedLists) -> None:
         """Store the (2, L, P) ranks of a batch; of all ranks, where others have their positives."""

@@ -75,7 +75,14 @@ class QualityLoss(HeadLoss):
         return power(p.detach(), self.gamma)
 
     def loss_of_lists(
-        self, scores, is_positive, is_negative, values=None, list_classes=None
+        self,
+        scores,
+        is_positive,
+        is_negative,
+        values=None,
+        list_classes=None,
+        weight=None,
+        list_weight=None,
     ) -> Tensor:
         """See :meth:`HeadLoss.loss_of_lists`; at least float32."""
         group = world_group() if self.scope == 'global' else None
@@ -90,21 +97,26 @@ class QualityLoss(HeadLoss):
         if values is not None:
             values = values_at(values.detach(), index, scores.size(1))
             quality = torch.where(pos_mask, values, quality)
-        weight, target = self.positives(pos.sigmoid(), quality)
-        above = weight * binary_cross_entropy_with_logits(pos, target, reduction='none')
+        factor, target = self.positives(pos.sigmoid(), quality)
+        above = factor * binary_cross_entropy_with_logits(pos, target, reduction='none')
         above = torch.where(pos_mask, above, 0)
         below = torch.where(is_negative, -logsigmoid(-neg) * self.negatives(neg.sigmoid()), 0)
+        count = pos_mask.double()
+        if weight is not None:
+            count = torch.where(pos_mask, weight.gather(1, index), 0)
+            above = above * count
+            below = below * weight
         loss = above.sum() + below.sum()
-        sums = torch.stack([loss.double(), is_positive.sum().double()])
+        sums = torch.stack([loss.double(), count.sum().double()])
         total, number = all_reduce_sum(sums, group)
         number = number.detach()
         self.diagnostics = {'num_positive': number}
-        return (total / number.clamp(min=1)).to(loss.dtype)
+        return (total / torch.where(number > 0, number, 1)).to(loss.dtype)
 
-    def loss_of_groups(self, lists, group: Tensor, row_values: Tensor | None) -> Tensor:
+    def loss_of_groups(self, lists, group: Tensor, row_values, weight=None) -> Tensor:
         """The loss of all scores: they do not meet, in whatever list they are."""
         refuse_nan('group', group, 'give each score the number of its list')
-        return self.loss_of_lists(*lists, row_values)
+        return self.loss_of_lists(*lists, row_values, weight=weight)
 
 
 class VarifocalLoss(QualityLoss):

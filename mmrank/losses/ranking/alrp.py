@@ -67,12 +67,13 @@ def _alrp(lists: RankedLists, delta: float) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         # H(x) + H(-x) = 1 turns the sum over what is above i into what the transpose gives, H(0) =
         # 1/2 takes i itself out.
-        below = counts.spread_over_positives(box_errors)
-        above = box_errors.sum(1, keepdim=True) - below - 0.5 * box_errors
+        weighted = counts.number * box_errors
+        below = counts.spread_over_positives(weighted)
+        above = weighted.sum(1, keepdim=True) - below - 0.5 * box_errors
         error = (counts.false_positives + above.clamp(min=0)) * inverse
         # Weight of E_k: 1/rank(k) + sum_{i != k} H(s_k - s_i)/rank(i).
-        share = counts.spread_over_positives(inverse) + 0.5 * inverse
-        share = torch.where(mask, share, 0)
+        share = counts.spread_over_positives(counts.number * inverse) + 0.5 * inverse
+        share = torch.where(mask, counts.number * share, 0)
     classification = counts.loss(error, counts.false_positives * inverse, _EPS)
     localisation = (share * box_errors).sum(1) / counts.total
     return classification, localisation

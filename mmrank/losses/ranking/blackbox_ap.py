@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.base import StatelessRankingLoss
@@ -61,17 +62,21 @@ def _blackbox_ap(lists: RankedLists, lam: float, margin: float) -> Tensor:
         s = clamp_infinite(pos.double()) - margin / 2
         spoil = _nan_of_broken(s, lists)
         s = s.nan_to_num(0)
-        num_pos = mask.sum(1).clamp(min=1).double()
+        number = lists.positives.double()
+        num_pos = number.sum(1)
+        num_pos = torch.where(num_pos > 0, num_pos, 1)
         before = _Ranks(s, lists, margin)
         precision = before.among / before.rank
-        risk = torch.where(mask, 1 - precision, 0).sum(1) / num_pos
+        risk = (number * torch.where(mask, 1 - precision, 0)).sum(1) / num_pos
         slope = precision / before.rank / num_pos[:, None]
         after = _Ranks(s + lam * slope, lists, margin)
-        grad_pos = torch.where(mask, (after.rank - before.rank) / lam, 0)
+        grad_pos = torch.where(mask, number * (after.rank - before.rank) / lam, 0)
         grad_neg = torch.empty_like(neg, dtype=torch.promote_types(neg.dtype, torch.float32))
         for part, t in _raised(neg, margin):
-            passed = before.not_above(t) - after.not_above(t)
-            passed = torch.where(lists.is_negative[:, part], passed.double() / lam, 0)
+            passed = before.weight_not_above(t) - after.weight_not_above(t)
+            passed = torch.where(lists.is_negative[:, part], passed / lam, 0)
+            if lists.weight is not None:
+                passed = passed * lists.weight[:, part]
             grad_neg[:, part] = passed + spoil[:, None]
     return given_gradient(risk + spoil, (pos, grad_pos + spoil[:, None]), (neg, grad_neg))
 
@@ -100,23 +105,29 @@ class _Ranks:
     def __init__(self, pos: Tensor, lists: RankedLists, margin: float) -> None:
         mask = lists.pos_mask
         end = torch.full_like(pos, torch.inf)
-        ordered = torch.where(mask, pos, end).sort(1).values
+        ordered, order = torch.where(mask, pos, end).sort(1)
+        # How many of them are among the k lowest.
+        self.lowest = pad(lists.positives.double().gather(1, order).cumsum(1), (1, 0))
         lower = torch.searchsorted(ordered, pos.contiguous())
         # At or below a score is what is below it once it is a step lower.
         self._places = Places(ordered.nextafter(-end), lists.scores.size(1))
         # By the number of positives that do not score above it, every
         # negative is counted once; one that passes k of them is above the k lowest.
-        counts = torch.zeros((pos.size(0), pos.size(1) + 1), dtype=torch.int64, device=pos.device)
+        counts = torch.zeros_like(self.lowest)
         for part, neg in _raised(lists.scores, margin):
-            counted = lists.is_negative[:, part].long()
+            counted = lists.negatives[:, part].double()
             counts.scatter_add_(1, self.not_above(neg).long(), counted)
         passed = counts.flip(1).cumsum(1).flip(1)
         if lists.group is not None:
             dist.all_reduce(passed, group=lists.group)
         above = passed.gather(1, (lower + 1).clamp(max=pos.size(1)))
         # Padding has rank 1, which divides no zero by zero.
-        self.among = torch.where(mask, mask.sum(1, keepdim=True) - lower, 1).double()
+        self.among = torch.where(mask, self.lowest[:, -1:] - self.lowest.gather(1, lower), 1)
         self.rank = torch.where(mask, self.among + above, 1)
+
+    def weight_not_above(self, neg: Tensor) -> Tensor:
+        """(L, n) float64, :meth:`not_above` with each positive as often as it counts."""
+        return self.lowest.gather(1, self.not_above(neg).long())
 
     def not_above(self, neg: Tensor) -> Tensor:
         """(L, n) number of positives that do not score above (L, n) scores."""

@@ -48,8 +48,8 @@ def dr_loss(logits: Tensor, targets: Tensor, *, mask: Tensor | None = None) -> T
 
 def _dr(lists: RankedLists) -> Tensor:
     """DR loss of lists of probabilities."""
-    low = _softmax_mean(lists.pos, -POS_LAMBDA, lists.pos_mask)
-    high = _softmax_mean(lists.scores, NEG_LAMBDA, lists.is_negative, lists.group)
+    low = _softmax_mean(lists.pos, -POS_LAMBDA, lists.positives)
+    high = _softmax_mean(lists.scores, NEG_LAMBDA, lists.negatives, lists.group)
     low = torch.where(lists.has_positive, low, 1)
     gap = SHARPNESS * (high - low + MARGIN)
     losses = SCALE / SHARPNESS * torch.nn.functional.softplus(gap, threshold=50)
@@ -61,17 +61,20 @@ def _counts(lists: RankedLists) -> Tensor:
     return lists.has_positive | (lists.num_negatives() > 0)
 
 
-def _softmax_mean(p: Tensor, temperature: float, mask: Tensor, group=None) -> Tensor:
+def _softmax_mean(p: Tensor, temperature: float, counts: Tensor, group=None) -> Tensor:
     """(L,) float64 ``sum_j q_j p_j`` of (L, N) probabilities with ``q = softmax(p / temperature)``.
 
-    0 for a list without values. Over a ``group`` the values are spread: every rank receives the
-    mean over all of them and the gradient of its own.
+    ``counts`` are (L, N) bool, or float weights: how often each value counts. 0 for
+    a list without values. Over a ``group`` the values are spread: every rank receives the mean over
+    all of them and the gradient of its own.
     """
     # Far on the side where the weight is 0; a NaN that does not count would reach the gradient.
-    p = p.masked_fill(~mask, math.copysign(1e4, -temperature))
+    p = p.masked_fill(counts == 0, math.copysign(1e4, -temperature))
     # No exponent is above 0.
     highest = 1.0 if temperature > 0 else 0.0
     weight = ((p - highest) / temperature).exp()
+    if counts.is_floating_point():
+        weight = weight * counts
     sums = [weight.sum(1, dtype=torch.float64), (weight * p).sum(1, dtype=torch.float64)]
     total, moment = all_reduce_sum(torch.stack(sums), group)
     return moment / torch.where(total == 0, 1, total)

@@ -41,11 +41,12 @@ def target_lists(
 def positive_pairs(
     lists: RankedLists, grade: Tensor, delta: float
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield rows i, (L, rows, P) ``(u_i - u_k)_+`` and ``H(s_k - s_i)``, in blocks.
+    """Yield rows i, (L, rows, P) ``c_k (u_i - u_k)_+`` and ``H(s_k - s_i)``, in blocks.
 
-    u is the (L, P) ``grade`` of the positives. At padding k the first is 0, the second any number.
+    u is the (L, P) ``grade`` of the positives, c how often each counts. At padding k the first is
+    0, the second any number.
     """
-    for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, grade):
+    for part, gaps, x in graded_pairs(lists.pos, lists.positives, grade):
         yield part, gaps, (0.5 - x / (2 * delta)).clamp(0, 1)
 
 
@@ -53,11 +54,11 @@ class RankCounts:
     """How many scores lie above each positive of L lists, by the step H.
 
     Attributes:
-        false_positives: (L, P) float64 ``N_FP(i) = sum_j H(t_j - s_i)``.
-        positives: (L, P) float64 ``sum_{k != i} H(s_k - s_i)``.
-        spread_over_positives: Function of (L, P) weights w that gives (L, P) ``sum_i w_i H(s_k -
-            s_i)``, k = i included.
-        total: (L,) float64 number of positives, at least 1.
+        false_positives: (L, P) float64 ``N_FP(i) = sum_j c_j H(t_j - s_i)``, c how often each
+            counts.
+        positives: (L, P) float64 ``sum_k c_k H(s_k - s_i) - 1/2``: a positive does not meet itself.
+        number: (L, P) float64 c of the positives.
+        total: (L,) float64 sum of c, 1 for a list without positives.
     """
 
     def __init__(self, lists: RankedLists, delta: float) -> None:
@@ -68,35 +69,44 @@ class RankCounts:
         mask = lists.pos_mask
         with torch.no_grad():
             self.false_positives, self._spread_over_negatives = count_above(
-                pos, mask, lists.scores, lists.is_negative, delta, lists.group
+                pos, mask, lists.scores, lists.negatives, delta, lists.group
             )
             pos = pos.double()
-            among, self.spread_over_positives = count_above(pos, mask, pos, mask, delta)
-        # A positive meets itself at H(0) = 1/2.
-        self.positives = torch.where(mask, (among - 0.5).clamp(min=0), 0)
-        self.total = mask.sum(1).clamp(min=1).double()
+            among, self._spread = count_above(pos, mask, pos, lists.positives, delta)
+        # A positive of weight below 1 meets less than itself.
+        least = 0.0 if lists.pos_weight is None else -0.5
+        self.positives = torch.where(mask, (among - 0.5).clamp(min=least), 0)
+        self.number = lists.positives.double()
+        total = self.number.sum(1)
+        self.total = torch.where(total > 0, total, 1)
+
+    def spread_over_positives(self, weight: Tensor) -> Tensor:
+        """(L, P) ``sum_i w_i H(s_k - s_i)`` of (L, P) weights w, k = i included; 0 at padding."""
+        found = self._spread(weight)
+        return torch.where(self.number > 0, found / self.number, 0)
 
     def grade(self, relevance: Tensor) -> None:
         """Make a positive a false positive of positives of more relevance u, (L, P) float64.
 
-        N_FP(i) becomes ``u_i N_FP(i) + sum_k (u_i - u_k)_+ H(s_k - s_i)``, the total ``sum_i u_i``.
+        N_FP(i) becomes ``u_i N_FP(i) + sum_k c_k (u_i - u_k)_+ H(s_k - s_i)``, the total ``sum_i
+        c_i u_i``.
         """
         rows = torch.zeros_like(relevance)
         with torch.no_grad():
             for part, gaps, above in positive_pairs(self.lists, relevance, self.delta):
                 rows[:, part] = (gaps * above).sum(2)
         self.false_positives = relevance * self.false_positives + rows
-        total = relevance.sum(1)
+        total = (self.number * relevance).sum(1)
         self.total = torch.where(total > 0, total, 1)
         self.relevance = relevance
 
     def loss(self, error: Tensor, value: Tensor | None = None, least: float = 0.0) -> Tensor:
         """(L,) mean of (L, P) errors, whose gradient is their identity update.
 
-        Positive i receives ``-error_i / total`` and negative j ``sum_i error_i H(t_j - s_i) /
-        (N_FP(i) total)``: what the positives are pulled up by is what the negatives above them are
-        pushed down by; graded, also the positives of less relevance. Source: Rank & Sort (ICCV
-        2021), eqs. 3 to 6; AP-Loss (CVPR 2019), eqs. 9 to 12.
+        Positive i receives ``-c_i error_i / total`` and negative j ``c_j sum_i c_i error_i H(t_j -
+        s_i) / (N_FP(i) total)``: what the positives are pulled up by is what the negatives above
+        them are pushed down by; graded, also the positives of less relevance. Source: Rank & Sort
+        (ICCV 2021), eqs. 3 to 6; AP-Loss (CVPR 2019), eqs. 9 to 12.
 
         Args:
             error: (L, P) float64 without gradient, 0 at padding.
@@ -105,9 +115,9 @@ class RankCounts:
                 their number, rounding would be divided by rounding.
         """
         lists = self.lists
-        value = (error if value is None else value).sum(1) / self.total
+        value = (self.number * (error if value is None else value)).sum(1) / self.total
         has_error = self.false_positives > least
-        error = torch.where(has_error, error, 0) / self.total.unsqueeze(1)
+        error = torch.where(has_error, self.number * error, 0) / self.total.unsqueeze(1)
         spread = torch.where(has_error, error / self.false_positives, 0)
         grad = -error
         with torch.no_grad():
@@ -147,7 +157,7 @@ class ErrorDrivenLoss(RankingLoss):
         self.mean_positive.update(*all_positives(parts), group)
         self.diagnostics = {'mean_positive': self.mean_positive.mean.mean()}
         terms = zip(*[self.evaluate(lists) for lists in parts])
-        counted = torch.cat([lists.has_positive for lists in parts])
+        counted = torch.cat([lists.counted for lists in parts])
         reduced = [self.reduce_lists(torch.cat(term), counted) for term in terms]
         return self.combine(*reduced, group=group)
 

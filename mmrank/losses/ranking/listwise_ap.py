@@ -46,14 +46,15 @@ def listwise_ap_loss(
 
 
 def _listwise_ap(lists: RankedLists, num_bins: int, score_range: tuple[float, float]) -> Tensor:
-    own = _soft_histogram(lists.pos, lists.pos_mask, num_bins, score_range)
-    others = _soft_histogram(lists.scores, lists.is_negative, num_bins, score_range)
+    own = _soft_histogram(lists.pos, lists.positives, num_bins, score_range)
+    others = _soft_histogram(lists.scores, lists.negatives, num_bins, score_range)
     above = all_reduce_sum(others, lists.group).cumsum(1)
     total = own.cumsum(1) + above
     # The positives of a bin times the share of negatives down to it: the histogram of the positives
     # sums to n+, so this is 1 - AP.
     share = above / torch.where(total == 0, 1, total)
-    return (own * share).sum(1) / lists.pos_mask.sum(1).clamp(min=1)
+    number = lists.num_positives()
+    return (own * share).sum(1) / torch.where(number > 0, number, 1)
 
 
 def _check(num_bins: int, score_range: tuple[float, float]) -> None:
@@ -62,7 +63,7 @@ def _check(num_bins: int, score_range: tuple[float, float]) -> None:
 
 
 def _soft_histogram(
-    scores: Tensor, mask: Tensor, num_bins: int, score_range: tuple[float, float]
+    scores: Tensor, counts: Tensor, num_bins: int, score_range: tuple[float, float]
 ) -> Tensor:
     """(L, num_bins) float64 counts: each score is split linearly between its two nearest bins.
 
@@ -72,18 +73,18 @@ def _soft_histogram(
     """
     width = block_width(len(scores))
     if scores.size(1) <= width:
-        return _histogram(scores, mask, num_bins, score_range)
+        return _histogram(scores, counts, num_bins, score_range)
     # What the gradient needs of a block is computed again: for all scores at once it would take ten
     # times their memory.
     total = scores.new_zeros(len(scores), num_bins, dtype=torch.float64)
-    for block, counted in zip(scores.split(width, 1), mask.split(width, 1)):
+    for block, counted in zip(scores.split(width, 1), counts.split(width, 1)):
         part = checkpoint(_histogram, block, counted, num_bins, score_range, use_reentrant=False)
         total = total + cast(Tensor, part)
     return total
 
 
 def _histogram(
-    scores: Tensor, mask: Tensor, num_bins: int, score_range: tuple[float, float]
+    scores: Tensor, counts: Tensor, num_bins: int, score_range: tuple[float, float]
 ) -> Tensor:
     low, high = score_range
     width = (high - low) / (num_bins - 1)
@@ -92,8 +93,9 @@ def _histogram(
         first = place.nan_to_num(0).long().clamp(max=num_bins - 2)
     share = place - first
     histogram = share.new_zeros(scores.size(0), num_bins)
-    histogram = histogram.scatter_add(1, first, torch.where(mask, 1 - share, 0))
-    return histogram.scatter_add(1, first + 1, torch.where(mask, share, 0))
+    mask = counts > 0
+    histogram = histogram.scatter_add(1, first, torch.where(mask, counts * (1 - share), 0))
+    return histogram.scatter_add(1, first + 1, torch.where(mask, counts * share, 0))
 
 
 class ListwiseAPLoss(StatelessRankingLoss):

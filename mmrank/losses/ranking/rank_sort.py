@@ -60,7 +60,8 @@ def _rank_sort(lists: RankedLists, delta: float) -> tuple[Tensor, Tensor]:
     ranking = counts.loss(torch.where(lists.pos_mask, counts.false_positives / rank, 0))
     errors, grad = _sorting(lists, lists.required_values().detach().double(), delta)
     total = counts.total
-    sorting = given_gradient(errors.sum(1) / total, (lists.pos, grad / total.unsqueeze(1)))
+    errors = (counts.number * errors).sum(1)
+    sorting = given_gradient(errors / total, (lists.pos, grad / total.unsqueeze(1)))
     return ranking, sorting
 
 
@@ -68,11 +69,14 @@ def _rank_sort(lists: RankedLists, delta: float) -> tuple[Tensor, Tensor]:
 def _sorting(lists: RankedLists, quality: Tensor, delta: float) -> tuple[Tensor, Tensor]:
     """(L, P) sorting errors of the positives and the gradient of their sum."""
     mask = lists.pos_mask
+    number = lists.positives.double()
     errors = torch.zeros_like(quality)
     grad = torch.zeros_like(quality)
     cost = (1 - quality).unsqueeze(2)
     for part, gaps, above in positive_pairs(lists, quality, delta):
         above = torch.where(mask.unsqueeze(1), above, 0)
+        if lists.pos_weight is not None:
+            above *= lists.pos_weight.unsqueeze(1)
         missorted = torch.where(gaps > 0, above, 0)
         in_order = above - missorted
         # At padding there may be nothing above; a real positive has itself.
@@ -82,7 +86,7 @@ def _sorting(lists: RankedLists, quality: Tensor, delta: float) -> tuple[Tensor,
         errors[:, part] = error
         # What is missorted above i shares the error of i.
         total = missorted.sum(2)
-        error = torch.where(total > 0, error, 0)
+        error = torch.where(total > 0, number[:, part] * error, 0)
         share = (error / total.clamp(min=_TINY)).unsqueeze(1)
         grad += torch.bmm(share, missorted).squeeze(1)
         grad[:, part] -= error

@@ -60,10 +60,10 @@ def separate_rankings(
     weight = None if weights[0] is None else join(weights)
     joined_quality = None if quality is None else join(quality)
     values = first.row_values(scores, target, joined_quality, None, None)
-    entries = [scores, *labelled_entries(scores, target, weight, first.num_columns)]
-    if values is not None:
-        entries.append(values)
-    lists = ranked_lists(first, *(x.reshape(len(losses), -1) for x in entries))
+    *entries, weight = labelled_entries(scores, target, weight, first.num_columns)
+    entries = [scores, *entries, values, weight]
+    rows = [None if x is None else x.reshape(len(losses), -1) for x in entries]
+    lists = ranked_lists(first, *rows[:-1], weight=rows[-1])
 
     states = [dict(loss.named_buffers()) for loss in losses]
     together = {}

@@ -46,22 +46,24 @@ def smooth_ap_loss(
 def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid, relevance: Tensor | None = None) -> Tensor:
     pos = lists.pos
     mask = lists.pos_mask
+    number = lists.positives
     # The surrogate is twice the sigmoid of the paper.
     above = 0.5 * pairwise_surrogate_sum(
-        pos, lists.scores, sigmoid, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
+        pos, lists.scores, sigmoid, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
     )
-    among = 0.5 * pairwise_surrogate_sum(pos, pos, sigmoid, pos_mask=mask, neg_mask=mask)
+    among = 0.5 * pairwise_surrogate_sum(pos, pos, sigmoid, pos_mask=mask, neg_mask=number)
     # A positive meets itself at 1/2; the paper counts it as 1.
     rank = among + 0.5 + above
     if relevance is not None:
         relevance = torch.where(mask, relevance.detach().double(), 0)
-        share = torch.where(mask, 1 / rank.detach(), 0)
-        total, rows = graded_pair_sum(pos, mask, relevance, 0.5 * share, sigmoid)
-        risk = torch.where(mask, (relevance * above + 0.5 * rows) / rank, 0).sum(1)
-        weight = relevance.sum(1)
+        share = torch.where(mask, number / rank.detach(), 0)
+        total, rows = graded_pair_sum(pos, number, relevance, 0.5 * share, sigmoid)
+        risk = torch.where(mask, number * (relevance * above + 0.5 * rows) / rank, 0).sum(1)
+        weight = (number * relevance).sum(1)
         # The rows have no gradient, their weighted sum has.
         return (risk + (total - total.detach())) / torch.where(weight > 0, weight, 1)
-    return torch.where(mask, above / rank, 0).sum(1) / mask.sum(1).clamp(min=1)
+    total = lists.num_positives()
+    return torch.where(mask, number * above / rank, 0).sum(1) / torch.where(total > 0, total, 1)
 
 
 class SmoothAPLoss(StatelessRankingLoss):

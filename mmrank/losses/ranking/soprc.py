@@ -85,31 +85,31 @@ def soprc_terms(
             f'{pos.size(0)} lists, got shape {tuple(v.shape)}'
         )
     total = pairwise_surrogate_sum(
-        pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
+        pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
     )
     with torch.no_grad():
-        num_pos = mask.sum(1).double()
+        num_pos = lists.num_positives()
         num_neg = lists.num_negatives()
-        scale = _odds(prior, num_pos, num_neg) / num_neg.clamp(min=1)
+        scale = _odds(prior, num_pos, num_neg) / torch.where(num_neg > 0, num_neg, 1)
     higher = pairwise_surrogate_sum(
         pos if rank_gradient else pos.detach(), v.detach(), OneSidedSigmoid(tau2), pos_mask=mask
     )
     length = v.size(1)
-    points = torch.where(mask.sum(1, keepdim=True) > 1, length, lone_points or length)
+    points = torch.where(num_pos[:, None] > 1, length, lone_points or length)
     share = (1 + higher * (points / length)) / (points + 1)
     argument = scale[:, None] * total / share
     # x/(1 + x), in a form that is finite at inf.
-    risk = torch.where(mask, -torch.expm1(-torch.log1p(argument)), 0)
-    count = num_pos.clamp(min=1)
+    risk = lists.positives * torch.where(mask, -torch.expm1(-torch.log1p(argument)), 0)
+    count = torch.where(num_pos > 0, num_pos, 1)
     with torch.no_grad():
-        watched = torch.where(mask, argument, 0).sum(1) / count
+        watched = torch.where(mask, lists.positives * argument, 0).sum(1) / count
     return risk.sum(1) / count, watched
 
 
 def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Tensor:
     """(L,) odds (1 - pi)/pi of a negative."""
     if prior is None:
-        return num_neg / num_pos.clamp(min=1)
+        return num_neg / torch.where(num_pos > 0, num_pos, 1)
     if not isinstance(prior, Tensor):
         prior = torch.tensor(prior, dtype=torch.float64, device='cpu')
     prior = prior.double().reshape(-1)
@@ -134,26 +134,33 @@ def _semi_variance(lists: RankedLists, lam1: float, lam2: float, of_beyond: bool
     """
     spread = lists.pos.new_zeros(len(lists.pos), dtype=torch.float64)
     if lam1 > 0:
-        low = _upper_semi_variance(-lists.pos, lists.pos_mask, None, of_beyond)
+        low = _upper_semi_variance(-lists.pos, lists.positives, None, of_beyond)
         spread = spread + lam1 * low
     if lam2 > 0:
-        high = _upper_semi_variance(lists.scores, lists.is_negative, lists.group, of_beyond)
+        high = _upper_semi_variance(lists.scores, lists.negatives, lists.group, of_beyond)
         spread = spread + lam2 * high
     return torch.where(lists.has_positive, spread, 0)
 
 
-def _upper_semi_variance(scores: Tensor, mask: Tensor, group, of_beyond: bool) -> Tensor:
-    """(L,) sums of squares above the mean, over the number of all scores or of those beyond."""
-    x = torch.where(mask, clamp_infinite(scores.double()), 0)
-    number, total = all_reduce_sum(torch.stack([mask.sum(1).double(), x.sum(1)]), group)
-    mean = total / number.clamp(min=1)
+def _upper_semi_variance(scores: Tensor, counts: Tensor, group, of_beyond: bool) -> Tensor:
+    """(L,) sums of squares above the mean, over the number of all scores or of those beyond.
+
+    ``counts`` are bool or float weights, how often each of (L, N) scores counts.
+    """
+    x = torch.where(counts > 0, clamp_infinite(scores.double()), 0)
+    sums = torch.stack([counts.sum(1).double(), (counts * x).sum(1)])
+    number, total = all_reduce_sum(sums, group)
+    number = torch.where(number > 0, number, 1)
+    mean = total / number
     fixed = mean.detach()
-    above = torch.where(mask, (x - fixed[:, None]).clamp(min=0), 0)
-    sums = torch.stack([above.square().sum(1), above.sum(1), (above > 0).sum(1).double()])
+    above = torch.where(counts > 0, (x - fixed[:, None]).clamp(min=0), 0)
+    beyond = (counts * (above > 0)).sum(1).double()
+    sums = torch.stack([(counts * above.square()).sum(1), (counts * above).sum(1), beyond])
     squares, total, beyond = all_reduce_sum(sums, group)
     # The mean moves with every score, also with those of other ranks.
     squares = squares - 2 * total.detach() * (mean - fixed)
-    return squares / (beyond if of_beyond else number).clamp(min=1)
+    number = beyond if of_beyond else number
+    return squares / torch.where(number > 0, number, 1)
 
 
 def _in_one_row(parts: Sequence[RankedLists]) -> RankedLists:
@@ -161,10 +168,12 @@ def _in_one_row(parts: Sequence[RankedLists]) -> RankedLists:
     rows = []
     for lists in parts:
         counted = lists.is_negative & lists.has_positive[:, None]
-        rows.append((lists.pos, lists.pos_mask, lists.scores, counted))
-    columns = [join([x.flatten() for x in column])[None] for column in zip(*rows)]
-    names = ('pos', 'pos_mask', 'scores', 'is_negative')
-    return replace(parts[0], **dict(zip(names, columns)))
+        row = dict(pos=lists.pos, pos_mask=lists.pos_mask, scores=lists.scores, is_negative=counted)
+        if lists.weight is not None:
+            row |= dict(pos_weight=lists.pos_weight, weight=lists.weight)
+        rows.append(row)
+    joined = {name: join([row[name].flatten() for row in rows])[None] for name in rows[0]}
+    return replace(parts[0], **joined)
 
 
 class SOPRCLoss(RankingLoss):
@@ -277,7 +286,7 @@ class SOPRCLoss(RankingLoss):
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
         first = parts[0]
         v = self.score_vector.update_parts(
-            [(lists.pos, lists.pos_mask) for lists in parts], first.list_classes, first.state_group
+            [(lists.pos, lists.positives) for lists in parts], first.list_classes, first.state_group
         )
         terms = []
         for lists, own in zip(parts, v.split([len(lists.pos) for lists in parts])):
@@ -289,7 +298,7 @@ class SOPRCLoss(RankingLoss):
             options = dict(rank_gradient=False, lone_points=1)
             terms.append(soprc_terms(lists, own, prior, self.surrogate, self.tau2, **options))
         losses, argument = (torch.cat(x) for x in zip(*terms))
-        counted = torch.cat([lists.has_positive for lists in parts])
+        counted = torch.cat([lists.counted for lists in parts])
         if self.per_batch:
             spread = _semi_variance(_in_one_row(parts), self.lam1, self.lam2, True)[0]
         else:

@@ -93,15 +93,17 @@ def _smoothed_rank(
     return (surrogate(pos - mean_pos) / bound).clamp(0, 1)
 
 
-def _mean_one(weight: Tensor) -> Tensor:
-    """(L, P) weights over their mean, so that ``1/n+ sum_i w_i = 1`` in each list; 0 is padding.
+def _mean_one(weight: Tensor, counts: Tensor) -> Tensor:
+    """(L, P) weights over their mean, so that ``1/n+ sum_i c_i w_i = 1`` in each list.
+
+    ``counts`` c are how often each counts, 0 at padding, and n+ is their sum.
 
     Theorem 1 needs it: step (b) of its proof applies Jensen's inequality to the mean ``sum_i w_i
     (.)/sum_i w_i``. Undivided, as equation 4 is printed, the weights have a mean of 50 to 120 for
     ``a = 0.1, t = 2``, as the smoothed ranks are near 0, and make h flat.
     """
-    count = (weight != 0).sum(1, keepdim=True).to(weight.dtype)
-    return weight * torch.where(count > 0, count / weight.sum(1, keepdim=True), 0)
+    count = counts.sum(1, keepdim=True).to(weight.dtype)
+    return weight * torch.where(count > 0, count / (counts * weight).sum(1, keepdim=True), 0)
 
 
 def _weighted_risk(
@@ -121,26 +123,29 @@ def _weighted_risk(
     """
     pos = lists.pos
     mask = lists.pos_mask
+    counts = lists.positives
     total = pairwise_surrogate_sum(
-        pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
+        pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
     )
     with torch.no_grad():
         mu = torch.as_tensor(mean_pos, dtype=torch.float64, device=pos.device)
         rank = _smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate, bound)
         weight = torch.where(mask, _practical_weight(rank, a, t), 0)
         if weights == 'normalised':
-            weight = _mean_one(weight)
-        num_pos = mask.sum(1).double()
+            weight = _mean_one(weight, counts)
+        weight = counts * weight
+        num_pos = lists.num_positives()
         num_neg = lists.num_negatives()
-        ratio = num_neg / num_pos.clamp(min=1)
+        ratio = num_neg / torch.where(num_pos > 0, num_pos, 1)
     if relevance is None:
-        risk = (weight * total).sum(1) / (num_pos * num_neg).clamp(min=1)
+        pairs = num_pos * num_neg
+        risk = (weight * total).sum(1) / torch.where(pairs > 0, pairs, 1)
         return risk, ratio
     with torch.no_grad():
         relevance = torch.where(mask, relevance.double(), 0)
-        mass = relevance * num_neg.unsqueeze(1) + graded_mass(relevance, mask)
-        pairs = (mass * weight if weights == 'normalised' else mass).sum(1)
-    among, _ = graded_pair_sum(pos, mask, relevance, weight, surrogate)
+        mass = relevance * num_neg.unsqueeze(1) + graded_mass(relevance, counts)
+        pairs = (mass * weight if weights == 'normalised' else mass * counts).sum(1)
+    among, _ = graded_pair_sum(pos, counts, relevance, weight, surrogate)
     total = (weight * relevance * total).sum(1) + among
     return total / torch.where(pairs > 0, pairs, 1), ratio
 
@@ -305,24 +310,28 @@ class StableAPLoss(RankingLoss):
     ) -> Tensor:
         """Loss of all lists; ``pooled`` adds up (L,) values of lists, or leaves each as it is."""
         first = parts[0]
-        pos, mask = all_positives(parts)
+        pos, counts = all_positives(parts)
         unit = self._unit(parts)
         low, high = self.score_range
         self.mean_positive.score_range = (low * unit, high * unit)
-        mu = self.mean_positive.update(pos, mask, first.state_group, first.list_classes)
+        mu = self.mean_positive.update(pos, counts, first.state_group, first.list_classes)
         terms = [self._terms(lists, unit, mu / unit) for lists in parts]
         risk, ratio, counted = (torch.cat(x) for x in zip(*terms))
         rho = self._rho(risk, ratio, counted, first)
-        losses = torch.where(counted, stable_ap_outer(rho * risk, self.eps), 0)
-        count = pooled(counted.long()).clamp(min=1)
+        losses = torch.where(counted > 0, stable_ap_outer(rho * risk, self.eps), 0)
+        if counted.is_floating_point():
+            losses = losses * counted
+        count = pooled(counted.double())
+        count = torch.where(count > 0, count, 1)
         loss = pooled(losses)
         if self.reduction == 'mean':
             loss = loss / count
-        number = pooled(mask.sum(1))
+        number = pooled(counts.sum(1))
         # What an infinite score, of a broken image, adds has no slope. Without a positive it is 0
         # and still hangs on the scores: DDP finds no unused parameter.
-        scores = torch.where(mask & ~pos.isinf(), pos.double(), 0)
-        penalty = self.score_penalty * (pooled(scores.sum(1)) / number.clamp(min=1)).square()
+        scores = torch.where((counts > 0) & ~pos.isinf(), counts * pos.double(), 0)
+        mean = pooled(scores.sum(1)) / torch.where(number > 0, number, 1)
+        penalty = self.score_penalty * mean.square()
         notes = dict(argument=rho * risk, rho=rho, risk=risk, idle=(risk == 0).float())
         self.diagnostics = {
             'mean_positive': pooled(mu) / pooled(torch.ones_like(mu)),
@@ -330,7 +339,8 @@ class StableAPLoss(RankingLoss):
             'num_positive': number,
         }
         for name, value in notes.items():
-            self.diagnostics[name] = pooled(torch.where(counted, value.detach(), 0)) / count
+            counted_value = torch.where(counted > 0, counted * value.detach(), 0)
+            self.diagnostics[name] = pooled(counted_value) / count
         if isinstance(unit, Tensor):
             self.diagnostics['tau'] = pooled(unit)
         return loss + penalty
@@ -339,10 +349,10 @@ class StableAPLoss(RankingLoss):
         """What tau and the score range are multiples of; with ``tau='auto'`` the spread."""
         if self.spread is None:
             return 1.0
-        spreads = [self.spread.log_spreads(x.scores, x.is_negative, x.group) for x in parts]
+        spreads = [self.spread.log_spreads(x.scores, x.negatives, x.group) for x in parts]
         unit = self.spread.average(
             torch.cat(spreads),
-            torch.cat([lists.has_positive for lists in parts]),
+            torch.cat([lists.counted for lists in parts]),
             self.usual_margin,
             parts[0].state_group,
         )
@@ -350,12 +360,12 @@ class StableAPLoss(RankingLoss):
         return unit.clamp(least * self.usual_margin, largest * self.usual_margin)
 
     def _terms(self, lists: RankedLists, unit: Tensor | float, mu: Tensor) -> tuple[Tensor, ...]:
-        """(L,) risks X, n-/n+, and bool of the lists that count."""
+        """(L,) risks X, n-/n+, and how often each list counts, see :attr:`RankedLists.counted`."""
         relevance = self.relevance(lists)
-        counted = lists.has_positive
+        counted = lists.counted
         if relevance is not None:
             # Without relevance it is not a positive.
-            counted = (lists.pos_mask & (relevance != 0)).any(1)
+            counted = counted * (lists.pos_mask & (relevance != 0)).any(1)
         if isinstance(unit, Tensor):
             divisor = unit.to(lists.pos.dtype)[:, None]
             lists = replace(lists, pos=lists.pos / divisor, scores=lists.scores / divisor)

@@ -127,9 +127,10 @@ def _ranks(lists: RankedLists, step: _SupRankStep) -> tuple[Tensor, Tensor, list
         begin = torch.searchsorted(ordered, -pos.detach())
         end = torch.searchsorted(ordered, -pos.detach(), right=True)
         sorted_level = level.gather(1, order)
+        counts = lists.positives.double().gather(1, order)
         found = []
         for m in range(1, lists.num_levels + 1):
-            count = torch.nn.functional.pad((sorted_level == m).double().cumsum(1), (1, 0))
+            count = torch.nn.functional.pad((counts * (sorted_level == m)).cumsum(1), (1, 0))
             at_or_above = count.gather(1, end)
             above = count.gather(1, begin)
             found.append(torch.where(level <= m, at_or_above, (at_or_above + above) / 2))
@@ -137,11 +138,11 @@ def _ranks(lists: RankedLists, step: _SupRankStep) -> tuple[Tensor, Tensor, list
         for m, x in enumerate(found, 1):
             rank = rank + torch.where(level <= m, x, 0)
     rank = rank + pairwise_surrogate_sum(
-        pos, lists.scores, step, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
+        pos, lists.scores, step, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
     )
     for m in range(2, lists.num_levels + 1):
         own = mask & (level == m)
-        lower = mask & (level < m)
+        lower = lists.positives * (level < m)
         rank = rank + pairwise_surrogate_sum(pos, pos, step, pos_mask=own, neg_mask=lower)
     return rank, level, found
 
@@ -149,7 +150,7 @@ def _ranks(lists: RankedLists, step: _SupRankStep) -> tuple[Tensor, Tensor, list
 def _share(lists: RankedLists, rank: Tensor, gain: Tensor, best: Tensor) -> Tensor:
     """(L,) losses ``1 - sum_i gain_i / rank_i / best``."""
     mask = lists.pos_mask
-    got = torch.where(mask, gain / torch.where(mask, rank, 1), 0).sum(1)
+    got = torch.where(mask, lists.positives * gain / torch.where(mask, rank, 1), 0).sum(1)
     return torch.where(lists.has_positive, 1 - got / torch.where(best > 0, best, 1), 0)
 
 
@@ -158,7 +159,8 @@ def _hap(lists: RankedLists, step: _SupRankStep, alpha: float) -> Tensor:
     with torch.no_grad():
         relevance = []
         for m in range(1, lists.num_levels + 1):
-            number = (level == m).double().sum(1, keepdim=True).clamp(min=1)
+            number = (lists.positives * (level == m)).double().sum(1, keepdim=True)
+            number = torch.where(number > 0, number, 1)
             relevance.append((m / lists.num_levels) ** alpha / number)
         own = torch.zeros_like(level)
         for m, u in enumerate(relevance, 1):
@@ -166,10 +168,15 @@ def _hap(lists: RankedLists, step: _SupRankStep, alpha: float) -> Tensor:
         gain = torch.zeros_like(level)
         for x, u in zip(found, relevance):
             gain = gain + x * torch.minimum(own, u)
-    return _share(lists, rank, gain, own.sum(1))
+    return _share(lists, rank, gain, (lists.positives * own).sum(1))
 
 
 def _ndcg(lists: RankedLists, step: _SupRankStep) -> Tensor:
+    if lists.weight is not None:
+        raise UserError(
+            'NDCG takes no weights but 0 and 1: a place has one score. Fix: weight=weight > 0, or '
+            'mmrank.HAPLoss'
+        )
     rank, level, _ = _ranks(lists, step)
     with torch.no_grad():
         place = torch.arange(2, level.size(1) + 2, device=level.device).double().log2()

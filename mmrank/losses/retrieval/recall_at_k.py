@@ -57,16 +57,20 @@ def _check(ks: Sequence[int]) -> None:
 
 def _recall_at_k(lists: RankedLists, sigmoid: Sigmoid, ks: Sequence[int]) -> Tensor:
     mask = lists.pos_mask
-    number = lists.pos_mask.sum(1).double()
+    number = lists.num_positives()
+    number = torch.where(number > 0, number, 1)
     everything = lists.is_positive | lists.is_negative
+    if lists.weight is not None:
+        everything = torch.where(everything, lists.weight, 0)
     # The surrogate is twice the sigmoid. A positive meets itself at 1/2.
     rank = 0.5 + 0.5 * pairwise_surrogate_sum(
         lists.pos, lists.scores, sigmoid, pos_mask=mask, neg_mask=everything, group=lists.group
     )
     recalls = []
     for k in ks:
-        found = torch.where(mask, ((k - rank) / RANK_TAU).sigmoid(), 0).sum(1)
-        recalls.append(found.clamp(max=k) / number.clamp(1, k))
+        found = torch.where(mask, ((k - rank) / RANK_TAU).sigmoid(), 0)
+        found = (lists.positives * found).sum(1)
+        recalls.append(found.clamp(max=k) / number.clamp(max=k))
     loss = 1 - sum(recalls) / len(recalls)
     return torch.where(lists.has_positive, loss, 0)
 

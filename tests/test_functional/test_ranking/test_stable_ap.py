@@ -88,7 +88,8 @@ def test_weight_passes_no_gradient_and_positives_are_pushed_up():
     assert (grad <= 0).all()
     # The same with the weights put in as constants, by autograd throughout.
     rank = _smoothed_rank(pos.detach(), mu.detach(), OneSidedHuber(0.7), 15.0)
-    weight = _mean_one(_practical_weight(rank, 0.1, 2.0)[None])
+    weight = _practical_weight(rank, 0.1, 2.0)[None]
+    weight = _mean_one(weight, torch.ones_like(weight))
     means = surrogate_mean(pos, neg, SETTING['tau'])
     rho = 40 / 6
     x = rho * (weight[0] * means).mean()
