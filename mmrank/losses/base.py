@@ -11,6 +11,7 @@ from torch import Tensor
 from mmrank.checks import one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError, UserTypeError
+from mmrank.losses.class_weights import ClassWeight, ClassWeights
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.groups import check_groups, entries_of_groups
 from mmrank.losses.heads import BoxHeadHooks, box_values
@@ -29,6 +30,10 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
 
     Args:
         num_classes: Number of classes C, checked against the scores.
+        class_weight: How often a positive of each class counts: (C,) numbers, a dict by the name
+            or index of a class, 1 for the others, or ``'auto'``: the inverse of its share of the
+            positives, of mean 1, or a power of it, ``('auto', 0.5)``; ``mmrank.ClassCountsHook``
+            counts. With ``mode='per_class'`` they are the weights of the mean over the classes.
         **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
 
     Attributes:
@@ -49,8 +54,13 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
     #: The loss that the refusal of a retrieval batch names.
     for_retrieval = 'StableAPLoss'
 
-    def __init__(self, num_classes: int | None = None, **kwargs) -> None:
+    def __init__(
+        self, num_classes: int | None = None, class_weight: ClassWeight = None, **kwargs
+    ) -> None:
         super().__init__(**kwargs)
+        self.class_weights = None
+        if class_weight is not None:
+            self.class_weights = ClassWeights(class_weight, num_classes)
         # Not num_classes: mmdet's NumClassCheckHook takes what has that for a head of objects, and
         # an RPN has one class.
         self.num_columns = num_classes
@@ -96,6 +106,11 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
             Scalar >= 0; 0, still attached to the graph, without a positive. With
             ``box_input='loss'`` a dict of ``loss_cls`` and ``loss_bbox``.
         """
+        if group is not None and self.class_weights is not None:
+            raise UserError(
+                'class_weight with group=: a list of a query has no class. Fix: leave it out, and '
+                'weight=, a number for each score'
+            )
         if group is not None:
             cls_score, target, weight, group = check_groups(cls_score, target, weight, group)
             if self.scope == 'global' and world_group() is not None:
@@ -110,19 +125,37 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
         cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
         if not by_head and is_first_batch(self, cls_score):
             warn_of_first_batch(self, cls_score, target)
-        is_positive, is_negative, weight = labelled_entries(
-            cls_score, target, weight, self.num_columns, soft=by_head
+        is_positive, is_negative, weight, list_weight = self.labelled(
+            cls_score, target, weight, by_head
         )
         values = self.row_values(cls_score, target, quality, box_loss, sample_idx)
         entries = self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
         weight = None if weight is None else self.lists_of(weight)
         if group is None:
-            losses = self.loss_of_lists(*entries, values, weight=weight)
+            options = dict(weight=weight, list_weight=list_weight)
+            losses = self.loss_of_lists(*entries, values, **options)
         else:
             losses = self.loss_of_groups(entries, group, values, weight)
         if isinstance(losses, dict):
             return {name: self.loss_weight * loss for name, loss in losses.items()}
         return self.loss_weight * losses
+
+    def labelled(
+        self, cls_score: Tensor, target: Tensor, weight: Tensor | None, soft: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """:func:`labelled_entries` with the weights of the classes, and (C,) of lists or None."""
+        is_positive, is_negative, weight = labelled_entries(
+            cls_score, target, weight, self.num_columns, soft
+        )
+        if self.class_weights is None:
+            return is_positive, is_negative, weight, None
+        of_class = self.class_weights.of(cls_score.size(1)).to(cls_score.device)
+        if self.mode == 'per_class':
+            return is_positive, is_negative, weight, of_class
+        own = torch.where(is_positive, of_class, 1)
+        # One of weight 0 is absent.
+        is_positive = is_positive & (own > 0)
+        return is_positive, is_negative, own if weight is None else own * weight, None
 
     @property
     def takes_logits(self) -> bool:
@@ -191,6 +224,8 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
     def _check_retrieval(self) -> None:
         """Raise UserError where the loss or its options have no use for embeddings."""
         why = self.no_retrieval
+        if self.class_weights is not None:
+            why = 'has a class_weight, which is of the columns of scores'
         if self.box_input is not None and self.requires_boxes:
             why = f'requires the boxes of the positives ({self.box_input!r})'
         if why:
@@ -361,6 +396,7 @@ class StatelessRankingLoss(RankingLoss):
 @torch.no_grad()
 def idle_share(risks: Tensor, has_positive: Tensor) -> Tensor:
     """Share of the (L,) lists with positives whose risk is 0: no pair of theirs has a gradient."""
+    has_positive = has_positive > 0
     return (has_positive & (risks == 0)).sum() / has_positive.sum().clamp(min=1)
 
 

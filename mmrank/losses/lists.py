@@ -70,10 +70,12 @@ class RankedLists:
 
     @property
     def counted(self) -> Tensor:
-        """(L,) bool of the lists with a positive, or their float weights in the mean."""
-        if self.list_weight is None:
-            return self.has_positive
-        return torch.where(self.has_positive, self.list_weight, 0)
+        """(L,) how often each list counts in the mean, 0 without a positive: bool or float."""
+        return self.counts_of(self.has_positive)
+
+    def counts_of(self, lists: Tensor) -> Tensor:
+        """(L,) bool of some lists, or their float weights in the mean."""
+        return lists if self.list_weight is None else torch.where(lists, self.list_weight, 0)
 
     @property
     def positives(self) -> Tensor:

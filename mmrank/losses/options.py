@@ -18,10 +18,7 @@ from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.errors import UserTypeError
 from mmrank.retired import retired_setting
 
-_BY_CLASS = (
-    "leave it out: mode='per_class' ranks each class by itself; mmrank.ClassBalancedCELoss weights "
-    'classes by their counts'
-)
+_BY_CLASS = 'leave it out; losses of scores have class_weight=, of SumLoss each part'
 #: Settings of PyTorch's losses and others, and what a loss here has in their place.
 ELSEWHERE = {
     'pos_weight': 'leave it out; loss_weight scales the whole loss',

@@ -10,13 +10,13 @@ from mmrank.errors import UserError
 
 from .base import SavedState, check_rows
 
-_MISSING = (
+MISSING_COUNTS = (
     'the class counts of the training set are missing. Fix: loss.set_class_counts(counts) before '
     'training; with mmengine custom_hooks=[dict(type="mmrank.ClassCountsHook")]'
 )
 
 
-def _checked_counts(counts: Sequence[int] | Mapping[int, int] | Tensor, size: int) -> Tensor:
+def checked_counts(counts: Sequence[int] | Mapping[int, int] | Tensor, size: int) -> Tensor:
     """(size,) float64 samples of each class, else UserError."""
     fix = f'Fix: ({size},) numbers, or a Counter, of the positives of each class in training'
     if isinstance(counts, Mapping):
@@ -62,7 +62,7 @@ class LabelCounts(SavedState):
 
     def set(self, positives: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class; see the class for ``num_samples``."""
-        positives = _checked_counts(positives, self.num_classes)
+        positives = checked_counts(positives, self.num_classes)
         total = positives.sum() if num_samples is None else num_samples
         negatives = total - positives
         if not (negatives >= 0).all() or (self.num_classes == 1 and negatives[0] == 0):
@@ -75,7 +75,7 @@ class LabelCounts(SavedState):
     def get(self) -> Tensor:
         """(C, 2) float64 negatives and positives; RuntimeError if they are not set."""
         if self.negative_positive is None:
-            raise RuntimeError(_MISSING)
+            raise RuntimeError(MISSING_COUNTS)
         return self.negative_positive
 
 
@@ -135,7 +135,7 @@ class ClassPrior(SavedState):
 
     def set_counts(self, counts: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
         """Take (size,) samples of each class, of ``num_samples``; None: the sum."""
-        counts = _checked_counts(counts, self.prior.numel())
+        counts = checked_counts(counts, self.prior.numel())
         total = counts.sum() if num_samples is None else num_samples
         if not (counts < total).all():
             raise ValueError(
@@ -150,7 +150,7 @@ class ClassPrior(SavedState):
     def of(self, lists: int, rows: Tensor | None) -> Tensor:
         """(1,) or (lists,) priors: of the (L,) classes ``rows`` of the lists, or all in order."""
         if not self.known:
-            raise RuntimeError(f"prior='counts': {_MISSING}")
+            raise RuntimeError(f"prior='counts': {MISSING_COUNTS}")
         size = self.prior.numel()
         if size == 1:
             return self.prior

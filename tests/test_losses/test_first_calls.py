@@ -56,7 +56,7 @@ def test_the_fix_of_a_setting_works(name, settings, fix):
 @pytest.mark.parametrize(
     ('call', 'message'),
     [
-        (lambda: losses.StableAPLoss(class_weight=[1, 2]), 'ClassBalancedCELoss'),
+        (lambda: losses.CLIPLoss(class_weight=[1, 2]), 'losses of scores have class_weight='),
         (lambda: losses.StableAPLoss(sample_weight=[1, 2]), 'weight=weight > 0'),
         (lambda: losses.StableAPLoss(labels=[1, 2]), r'Fix: leave it out; loss\(scores, labels\)'),
         (lambda: losses.InBatchSoftmaxLoss(torch.eye(2), torch.eye(2)), 'build it once, then call'),
@@ -286,4 +286,4 @@ def test_every_fix_of_other_libraries_is_named():
 
     for name in ELSEWHERE:
         with pytest.raises(UserError, match=re.escape(f'does not take {name}. Fix: ')):
-            losses.SmoothAPLoss(**{name: 1})
+            losses.CLIPLoss(**{name: 1})

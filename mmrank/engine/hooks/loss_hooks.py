@@ -49,9 +49,9 @@ class _TrainingSetHook(Hook):
 class ClassCountsHook(_TrainingSetHook):
     """Passes the class counts of the training set to losses.
 
-    For losses with ``prior='counts'`` and losses of :class:`mmrank.losses.ClassCountLoss`, such as
-    ``mmrank.LDAMLoss``. It counts what a wrapper of the data set shows. Items may have several
-    classes or none.
+    For losses with ``prior='counts'`` or ``class_weight='auto'``, and losses of
+    :class:`mmrank.losses.ClassCountLoss`, such as ``mmrank.LDAMLoss``. It counts what a wrapper of
+    the data set shows: items, which may have several classes or none, or boxes.
     """
 
     fact = 'class_counts'
@@ -62,7 +62,7 @@ class ClassCountsHook(_TrainingSetHook):
             # A loss with one class takes label 1 for its positives.
             is_binary = module.num_columns == 1 and len(counts) == 2
             own = counts[1:] if is_binary else counts
-            if module.num_columns != len(own):
+            if module.num_columns not in (None, len(own)):
                 raise ValueError(
                     f'the training set has {len(own)} classes, but num_classes='
                     f'{module.num_columns} of {name}; set num_classes={len(own)} of head or loss'
@@ -172,15 +172,26 @@ class CosineBeta0Hook(Hook):
             state.beta0 = least
 
 
+def _has_boxes(dataset) -> bool:
+    return 'instances' in dataset.get_data_info(0)
+
+
+def _labels_of_boxes(dataset) -> np.ndarray:
+    """(n,) int64 classes of the boxes of all images."""
+    boxes = [x for i in range(len(dataset)) for x in dataset.get_data_info(i)['instances']]
+    return np.array([x['bbox_label'] for x in boxes if not x.get('ignore_flag')], dtype=np.int64)
+
+
 def _count_classes(dataset) -> np.ndarray:
     """(C,) int64 number of samples of each class in a data set, as labels or lists of labels.
 
-    C is the number of classes that the data set names, or else the largest label + 1.
+    Of a data set of boxes it is the number of boxes, without those that are ignored. C is the
+    number of classes that the data set names, or else the largest label + 1.
     """
     if not len(dataset):
         raise ValueError(f'{type(dataset).__name__} is empty')
     try:
-        labels = class_labels(dataset)
+        labels = _labels_of_boxes(dataset) if _has_boxes(dataset) else class_labels(dataset)
     except (ValueError, KeyError):  # not one class per item
         labels = label_pairs(dataset)[1]
         if not labels.size:

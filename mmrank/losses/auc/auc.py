@@ -147,4 +147,5 @@ class MAUCLoss(RankingLoss):
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:
             self._check_retrieval()
-        return self.reduce_lists(*_mauc_of_classes(lists, self.tau))
+        losses, has_pairs = _mauc_of_classes(lists, self.tau)
+        return self.reduce_lists(losses, lists.counts_of(has_pairs))

@@ -103,4 +103,4 @@ class DRLoss(StatelessRankingLoss):
 
     def counted(self, lists: RankedLists) -> Tensor:
         """One without a positive has a loss, too."""
-        return _counts(lists)
+        return lists.counts_of(_counts(lists))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mmrank.distributed import join
-from mmrank.losses.lists import RankedLists, labelled_entries, ranked_lists
+from mmrank.losses.lists import RankedLists, ranked_lists
 
 from .stable_ap import StableAPLoss
 
@@ -60,7 +60,7 @@ def separate_rankings(
     weight = None if weights[0] is None else join(weights)
     joined_quality = None if quality is None else join(quality)
     values = first.row_values(scores, target, joined_quality, None, None)
-    *entries, weight = labelled_entries(scores, target, weight, first.num_columns)
+    *entries, weight, _ = first.labelled(scores, target, weight)
     entries = [scores, *entries, values, weight]
     rows = [None if x is None else x.reshape(len(losses), -1) for x in entries]
     lists = ranked_lists(first, *rows[:-1], weight=rows[-1])

@@ -1,0 +1,99 @@
+"""Weights of the positives of each class."""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from numbers import Real
+
+import torch
+from torch import Tensor
+
+from mmrank.checks import check_not_negative
+from mmrank.errors import UserError
+from mmrank.state.base import SavedState
+from mmrank.state.class_counts import MISSING_COUNTS, checked_counts
+from mmrank.training_set import TrainingSet
+
+#: What ``class_weight`` of a loss may be.
+ClassWeight = Sequence[float] | Mapping[str | int, float] | str | tuple[str, float] | None
+
+
+class ClassWeights(SavedState):
+    """How often a positive of each class counts, given or by its frequency; not in a checkpoint.
+
+    Args:
+        given: (C,) finite numbers >= 0; or a dict of such by the name or index of a class, 1 for
+            the others; or ``'auto'``: the inverse of the class's share of the positives, or
+            ``('auto', power)`` a power of it in [0, 1], such that the positives of the data set
+            have the mean 1. :meth:`set_class_counts` takes the counts.
+        num_classes: Number of classes C; None: the columns of the scores.
+    """
+
+    weight: Tensor | None = None  # (C,) float64
+
+    def __init__(self, given: ClassWeight, num_classes: int | None = None) -> None:
+        super().__init__()
+        self.num_columns = num_classes
+        self.given = given
+        self.power: float | None = None
+        if given == 'auto':
+            self.power = 1.0
+        elif isinstance(given, (tuple, list)) and len(given) == 2 and given[0] == 'auto':
+            check_not_negative(power=given[1])
+            self.power = float(given[1])
+        else:
+            _check(given)
+        self.training_set = TrainingSet()
+
+    @property
+    def wants_class_counts(self) -> bool:
+        """Whether the weights follow the counts of the classes."""
+        return self.power is not None
+
+    def set_class_counts(
+        self, counts: Sequence[int] | Tensor, num_samples: int | None = None
+    ) -> None:
+        """Take the (C,) positives of each class; the number of samples has no effect."""
+        counts = checked_counts(counts, len(counts))
+        # A class without a positive has nothing to weigh.
+        weight = torch.where(counts > 0, counts, 1) ** -float(self.power or 0)
+        self.set_constant('weight', weight * counts.sum() / (counts * weight).sum())
+
+    def of(self, classes: int) -> Tensor:
+        """(C,) float64 weights of a number of classes; UserError where they do not fit."""
+        if self.weight is None:
+            self.set_constant('weight', self._given(classes))
+        weight = self.weight
+        if weight is None or len(weight) != classes:
+            raise UserError(
+                f'class_weight has {0 if weight is None else len(weight)} numbers for {classes} '
+                'classes. Fix: one for each class, or a dict of the ones that are not 1'
+            )
+        return weight
+
+    def _given(self, classes: int) -> Tensor:
+        """(C,) weights of a list or a dict."""
+        if self.power is not None:
+            raise RuntimeError(f"class_weight='auto': {MISSING_COUNTS}")
+        if not isinstance(self.given, Mapping):
+            return torch.as_tensor(self.given, dtype=torch.float64, device='cpu')
+        names = list(self.training_set.metainfo().get('classes') or range(classes))
+        weight = torch.ones(classes, dtype=torch.float64, device='cpu')
+        for name, value in self.given.items():
+            if name not in names and name not in range(classes):
+                near = get_close_matches(str(name), [str(x) for x in names], n=1)
+                fix = repr(near[0]) if near else f'one of {", ".join(map(repr, names[:20]))}'
+                raise UserError(f'class_weight has {name!r}, which is no class. Fix: {fix}')
+            weight[names.index(name) if name in names else name] = value
+        return weight
+
+
+def _check(given: ClassWeight) -> None:
+    """Raise UserError unless these are numbers >= 0, by class or in order."""
+    values = given.values() if isinstance(given, Mapping) else given
+    is_list = isinstance(given, (Sequence, Mapping)) and not isinstance(given, str) and len(given)
+    if not is_list or not all(isinstance(x, Real) for x in values):
+        raise UserError(
+            f'class_weight={given!r:.80} must be a number for each class. Fix: a list of them, a '
+            "dict by class name, 'auto', or ('auto', 0.5)"
+        )
+    check_not_negative(**{f'class_weight[{i}]': x for i, x in enumerate(values)})

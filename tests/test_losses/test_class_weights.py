@@ -1,0 +1,97 @@
+"""``class_weight`` of losses of scores: a positive of a class counts as often as it says."""
+
+import pytest
+import torch
+from registered_losses import CLASSES, build, weighted_cases
+
+from mmrank.errors import UserError
+from mmrank.losses import APLoss, EmbeddingLoss, StableAPLoss
+
+CLASS_WEIGHT = [0.5, 2.0, 1.25]
+CASES = [x for x in weighted_cases() if x.name != 'SumLoss']
+every_loss = pytest.mark.parametrize('case', CASES, ids=str)
+
+
+def weighted(case, **more):
+    settings = dict(case.settings, num_classes=CLASSES, **more)
+    return build(case.name, settings)
+
+
+@every_loss
+def test_positives_of_a_class_count_so_often(case):
+    batch = case.batch()
+    *rest, labels, _, weight = batch.fixed
+    loss = weighted(case, class_weight=CLASS_WEIGHT)
+    found = batch.gradients(loss)
+    if loss.mode == 'per_class':
+        alone = [batch.of(weighted(case, class_weight=torch.eye(3)[i].tolist())) for i in range(3)]
+        counted = torch.tensor(CLASS_WEIGHT) * torch.tensor([x != 0 for x in alone])
+        mean = (counted * torch.stack(alone).detach()).sum() / counted.sum()
+        if case.name not in ('StableAPLoss', 'SOPRCLoss'):  # They have a term of all lists.
+            torch.testing.assert_close(found[0], mean.to(found[0].dtype), rtol=1e-6, atol=1e-8)
+        return
+    entries = weight[:, None].repeat(1, CLASSES)
+    has_class = labels < CLASSES
+    rows = has_class.nonzero()[:, 0]
+    entries[rows, labels[rows]] *= torch.tensor(CLASS_WEIGHT).double()[labels[rows]]
+    plain = batch.with_fixed([*rest, labels, batch.fixed[-2], entries])
+    torch.testing.assert_close(found, plain.gradients(weighted(case)))
+
+
+@every_loss
+def test_equal_class_weights_are_none(case):
+    batch = case.batch()
+    found = batch.gradients(weighted(case, class_weight=[1] * CLASSES))
+    torch.testing.assert_close(found, batch.gradients(weighted(case)))
+
+
+def test_auto_is_the_inverse_of_the_share():
+    counts = [90, 9, 1]
+    loss = APLoss(3, class_weight='auto')
+    with pytest.raises(RuntimeError, match='ClassCountsHook'):
+        loss(torch.randn(4, 3), torch.tensor([0, 1, 2, 3]))
+    loss.class_weights.set_class_counts(counts, 500)
+    weight = loss.class_weights.of(3)
+    # Every class has the same share, and the positives have the mean 1.
+    torch.testing.assert_close(weight * torch.tensor(counts), torch.full((3,), 100 / 3).double())
+    loss = APLoss(3, class_weight=('auto', 0.5))
+    loss.class_weights.set_class_counts([4, 0, 1])
+    weight = loss.class_weights.of(3)
+    assert weight[2] == 2 * weight[0]
+    assert 4 * weight[0] + weight[2] == pytest.approx(5)
+
+
+def test_classes_by_index_and_by_name(monkeypatch):
+    loss = APLoss(3, class_weight={2: 5.0})
+    assert loss.class_weights.of(3).tolist() == [1, 1, 5]
+    loss = APLoss(class_weight={'platelet': 5.0})
+    names = dict(classes=('red', 'white', 'platelet'))
+    monkeypatch.setattr(loss.class_weights.training_set, 'metainfo', lambda: names)
+    assert loss.class_weights.of(3).tolist() == [1, 1, 5]
+    loss = APLoss(class_weight={'platelets': 5.0})
+    monkeypatch.setattr(loss.class_weights.training_set, 'metainfo', lambda: names)
+    with pytest.raises(UserError, match="'platelets', which is no class. Fix: 'platelet'"):
+        loss(torch.randn(4, 3), torch.tensor([0, 1, 2, 3]))
+
+
+@pytest.mark.parametrize(
+    ('given', 'message'),
+    [
+        ('balanced', "class_weight='balanced' must be .* Fix: a list"),
+        ([1.0, -1.0], r'class_weight\[1\]'),
+        ({'a': 'b'}, 'must be a number for each class'),
+        ([1.0, 2.0], 'has 2 numbers for 3 classes'),
+        (('auto', -1), 'power'),
+    ],
+)
+def test_other_class_weights_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        StableAPLoss(class_weight=given)(torch.randn(4, 3), torch.tensor([0, 1, 2, 3]))
+
+
+def test_where_there_are_no_classes():
+    with pytest.raises(UserError, match='class_weight.*columns of scores'):
+        EmbeddingLoss(APLoss(class_weight=[1, 2]))(torch.randn(4, 8), torch.tensor([0, 0, 1, 1]))
+    loss = APLoss(class_weight=[1, 2])
+    with pytest.raises(UserError, match='class_weight with group='):
+        loss(torch.randn(4), torch.tensor([0, 1, 0, 1]), group=torch.tensor([0, 0, 1, 1]))
