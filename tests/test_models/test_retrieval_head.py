@@ -99,6 +99,7 @@ def test_searches_the_memory_of_earlier_batches(copies):
 )
 def test_the_memory_waits_for_a_fifth_of_the_training(setting, earlier, first):
     hub = MessageHub.get_current_instance()
+    hub.pop_info('max_iters')  # of an earlier test
     if earlier:  # a training of this process that is over
         hub.update_info('max_iters', 10)
     head = build_head(OFF, memory=dict(size=8, dim=DIM, **setting))
