@@ -337,7 +337,7 @@ class RankingLoss(HeadLoss):
         """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
         self._check_retrieval()
         entries = (batch.scores(), batch.is_positive(), batch.is_negative())
-        losses = self.loss_of_lists(*entries, list_classes=batch.query_labels)
+        losses = self.loss_of_lists(*entries, **batch.list_options())
         return self.loss_weight * cast(Tensor, losses)  # a dict is of boxes
 
     def count_quality(self, quality: float | None) -> None:

@@ -14,7 +14,14 @@ from mmrank.errors import UserError, UserTypeError
 from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses.options import NamedSettings
 from mmrank.losses.protocols import TrainsEmbeddings
-from mmrank.tensors import at_least_float32, check_floats, check_tensors, refuse_nan, refuse_swapped
+from mmrank.tensors import (
+    at_least_float32,
+    check_floats,
+    check_tensors,
+    checked_weight,
+    refuse_nan,
+    refuse_swapped,
+)
 
 #: Batches without a positive before the warning.
 _WATCHED = 10
@@ -28,6 +35,17 @@ def _check_embeddings(**embeddings: Tensor) -> None:
             raise ValueError(
                 f'{name} must be (rows, length) embeddings, got shape {tuple(rows.shape)}'
             )
+
+
+def _weighted(
+    name: str, rows: Tensor, labels: Tensor, weight: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(n, D) rows and (n,) or (n, L) labels, nothing in those of weight 0; and float64 weights."""
+    if weight is None:
+        return rows, labels, None
+    absent = checked_weight(name, weight, (len(rows),)) == 0
+    labels = labels.masked_fill(absent.view(-1, *[1] * (labels.dim() - 1)), 0)
+    return rows.masked_fill(absent[:, None], 1), labels, weight.double()
 
 
 def _class_numbers(name: str, labels: Tensor) -> Tensor:
@@ -77,6 +95,9 @@ class EmbeddingBatch:
     is_itself: Tensor
     #: (n, D) embeddings of this rank's batch as the model gives them; None: queries.
     rows: Tensor | None = None
+    #: (Q,) and (G,) floats >= 0, how often each query and each entry counts; None: once.
+    query_weight: Tensor | None = None
+    weight: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_tensors(query_labels=self.query_labels, gallery_labels=self.gallery_labels)
@@ -158,6 +179,18 @@ class EmbeddingBatch:
             shared += same
         return shared
 
+    def list_options(self) -> dict[str, Tensor | None]:
+        """Classes of the lists, and how often each list, and (Q, G) each score counts."""
+        weight = None if self.weight is None else self.weight.expand(self.is_itself.shape)
+        return dict(list_classes=self.query_labels, weight=weight, list_weight=self.query_weight)
+
+    def refuse_weights(self, loss: str) -> None:
+        """Raise UserError where a loss that takes no weights gets some."""
+        if self.query_weight is not None or self.weight is not None:
+            raise UserError(
+                f'{loss} takes no weights. Fix: leave weight= out, or EmbeddingLoss(StableAPLoss())'
+            )
+
     def is_negative(self) -> Tensor:
         """(Q, G) bool: of another class."""
         return ~self._same_class & ~self.is_itself
@@ -203,6 +236,8 @@ class EmbeddingLoss(NamedSettings):
         ref_labels: Tensor | None = None,
         *,
         ref_emb: Tensor | None = None,
+        weight: Tensor | None = None,
+        ref_weight: Tensor | None = None,
     ) -> Tensor:
         """Scalar loss >= 0; 0, attached to the graph, where no query has a positive.
 
@@ -219,11 +254,15 @@ class EmbeddingLoss(NamedSettings):
                 no query searches for itself.
             ref_labels: (m,) integer classes of the gallery, or (m, L); -1 is of no query.
             ref_emb: ``ref_embeddings``, as pytorch-metric-learning names it.
+            weight: (n,) numbers >= 0: a query of weight w counts as w queries in the mean. Without
+                ``ref_embeddings`` it is also the weight in the gallery of the others.
+            ref_weight: (m,) numbers >= 0: an image of the gallery of weight w counts as w images.
         """
         ref_embeddings = ref_emb if ref_embeddings is None else ref_embeddings
         if ref_embeddings is None and ref_labels is None:
             ref_embeddings = embeddings
             ref_labels = labels
+            ref_weight = weight if ref_weight is None else ref_weight
         if ref_embeddings is None or ref_labels is None:
             raise UserError(
                 'ref_embeddings and ref_labels must be given together. Fix: the class of each row '
@@ -233,9 +272,12 @@ class EmbeddingLoss(NamedSettings):
         _check_embeddings(embeddings=embeddings, ref_embeddings=ref_embeddings)
         check_tensors(labels=labels, ref_labels=ref_labels)
         searches_itself = ref_embeddings is embeddings
-        rows = unit_rows(embeddings)
-        queries = rows
-        gallery = rows if searches_itself else unit_rows(ref_embeddings)
+        queries, labels, weight = _weighted('weight', embeddings, labels, weight)
+        gallery, ref_labels, ref_weight = _weighted(
+            'ref_weight', ref_embeddings, ref_labels, ref_weight
+        )
+        queries = rows = unit_rows(queries)
+        gallery = rows if searches_itself else unit_rows(gallery)
         counts = [len(queries)]
         offset = 0
         group = world_group() if self.loss.scope == 'global' else None
@@ -252,6 +294,8 @@ class EmbeddingLoss(NamedSettings):
             shape = labels.shape[1:]
             labels = labels if shape else labels[:, None]
             labels = all_gather_rows(labels, counts, group).reshape(-1, *shape)
+            if weight is not None:
+                weight = all_gather_rows(weight[:, None], counts, group)[:, 0]
         left_out = torch.zeros(sum(counts), len(gallery), dtype=torch.bool, device=queries.device)
         if searches_itself:
             left_out.diagonal(-offset).fill_(True)
@@ -262,7 +306,12 @@ class EmbeddingLoss(NamedSettings):
             chosen[rest[0] if len(rest) == 2 else anchors, rest[-1]] = True
             left_out |= ~chosen
         gallery = gallery.to(queries.dtype)
-        batch = EmbeddingBatch(queries, labels, gallery, ref_labels, left_out, embeddings)
+        if ref_weight is not None:
+            left_out |= ref_weight == 0
+        if weight is not None:
+            left_out |= weight[:, None] == 0
+        weights = weight, ref_weight
+        batch = EmbeddingBatch(queries, labels, gallery, ref_labels, left_out, embeddings, *weights)
         self._look_for_positives(batch)
         return self.loss.embedding_loss(batch)
 

@@ -406,12 +406,17 @@ def _of_all_ranks(
 def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:
     """(1, n) positives of all lists, padding included, and how often each counts.
 
-    Of one part (L, P) as they are. See :attr:`RankedLists.positives`.
+    Of one part (L, P) as they are. See :attr:`RankedLists.positives`: those of a list of weight w
+    count w times as often.
     """
+    all_counts = [
+        x.positives if x.list_weight is None else x.positives * x.list_weight[:, None]
+        for x in parts
+    ]
     if len(parts) == 1:
-        return parts[0].pos, parts[0].positives
+        return parts[0].pos, all_counts[0]
     pos = torch.cat([lists.pos.flatten().double() for lists in parts])
-    counts = torch.cat([lists.positives.flatten() for lists in parts])
+    counts = torch.cat([x.flatten() for x in all_counts])
     return pos.unsqueeze(0), counts.unsqueeze(0)
 
 

@@ -146,14 +146,23 @@ class ScoreVector(SavedState):
         return self.update_parts([(pos, mask)], rows, group)
 
     def update_parts(
-        self, parts: Sequence[tuple[Tensor, Tensor]], rows: Tensor | None = None, group=None
+        self,
+        parts: Sequence[tuple[Tensor, Tensor]],
+        rows: Tensor | None = None,
+        group=None,
+        list_weight: Tensor | None = None,
     ) -> Tensor:
-        """:meth:`update` from the positives and masks of lists of unlike lengths, in parts."""
+        """:meth:`update` from the positives and masks of lists of unlike lengths, in parts.
+
+        ``list_weight``: (L,) floats >= 0, how often each list counts in the mean of a row.
+        """
         if group is not None and rows is None:
             parts = [_of_all_ranks(*part, group) for part in parts]
         found = [self._points(*part) for part in parts]
         points = torch.cat([x for x, _ in found])
-        usable = torch.cat([x for _, x in found])
+        usable = torch.cat([x for _, x in found]).double()
+        if list_weight is not None:
+            usable = usable * list_weight
         index = self._index(rows, points)
         if self.moves:
             if group is not None and rows is not None:
@@ -193,10 +202,10 @@ class ScoreVector(SavedState):
         if len(index) == 0:
             return
         rows = index[:1] if len(self.vector) == 1 else index
-        same = (rows[:, None] == index) & usable
+        same = (rows[:, None] == index) * usable
         number = same.sum(1, keepdim=True)
-        total = same.double() @ torch.where(usable[:, None], points, 0)
-        batch = total / number.clamp(min=1)
+        total = same @ torch.where(usable[:, None] > 0, points, 0)
+        batch = total / torch.where(number > 0, number, 1)
         old = self.vector[rows].double()
         # An infinite row of an old checkpoint starts afresh.
         seen = self.seen[rows].unsqueeze(1) & old.isfinite()
@@ -225,6 +234,7 @@ def _lists_of_all_ranks(
     points: Tensor, usable: Tensor, index: Tensor, group
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Join lists that differ by rank; ranks may have unlike numbers."""
-    columns = torch.cat([points, index.double().unsqueeze(1)], dim=1).t()
-    columns, mask = all_gather_lists(columns, usable.expand_as(columns), group)
-    return columns[:-1].t(), mask[0], columns[-1].long()
+    columns = torch.cat([points, usable[:, None], index.double()[:, None]], dim=1).t()
+    columns, mask = all_gather_lists(columns, (usable > 0).expand_as(columns), group)
+    *points, usable, index = torch.where(mask, columns, 0)
+    return torch.stack(points, 1), usable, index.long()

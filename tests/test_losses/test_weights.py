@@ -7,7 +7,7 @@ import torch
 from registered_losses import CLASSES, NO_WEIGHTS, Weighted, cases, subject_of_case, weighted_cases
 
 from mmrank.errors import UserError
-from mmrank.losses import APLoss, StableAPLoss
+from mmrank.losses import APLoss, EmbeddingLoss, NDCGLoss, PMLLoss, RecallAtKLoss, StableAPLoss
 from mmrank.testing import parametrize_with_checks
 
 CASES = [replace(x, kind='rows') for x in weighted_cases()]
@@ -128,3 +128,55 @@ def test_contract(subject, check):
 )
 def test_compiled(subject, check):
     check(subject)
+
+
+RETRIEVAL = [x for x in cases() if x.kind == 'queries' and x.name not in (*NO_WEIGHTS, 'PMLLoss')]
+
+
+@pytest.mark.parametrize('case', RETRIEVAL, ids=str)
+def test_images_of_a_weight_are_copies(case):
+    """Of queries and of a gallery; an absent image may be broken."""
+    g = torch.Generator().manual_seed(0)
+    queries, gallery = torch.randn(2, 12, 8, generator=g, dtype=torch.float64)
+    labels, classes = torch.randint(3, (2, 12), generator=g)
+    weights = COUNTS.double(), COUNTS.flip(0).double()
+    index, ref_index = (torch.arange(12).repeat_interleave(x.long()) for x in weights)
+    broken = torch.where(weights[1][:, None] == 0, torch.nan, gallery)
+    leaves = [x.requires_grad_() for x in (queries, gallery, broken)]
+    loss = EmbeddingLoss(case.build())
+    other = EmbeddingLoss(case.build())
+    for _ in range(2):
+        expected = other(
+            queries[index], labels[index], None, gallery[ref_index], classes[ref_index]
+        )
+        found = loss(
+            queries, labels, None, broken, classes, weight=weights[0], ref_weight=weights[1]
+        )
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+        assert found > 0
+    slopes = torch.autograd.grad(found, [leaves[0], leaves[2]])
+    others = torch.autograd.grad(expected, leaves[:2])
+    torch.testing.assert_close(slopes, others, rtol=1e-8, atol=1e-12)
+
+
+def test_a_batch_that_searches_itself_has_one_weight():
+    x = torch.randn(6, 4, dtype=torch.float64)
+    labels = torch.tensor([0, 0, 1, 1, 0, 1])
+    weight = torch.tensor([1.0, 2, 0, 1, 0.5, 1])
+    loss = EmbeddingLoss(APLoss())
+    expected = loss(
+        x, labels, ref_embeddings=x, ref_labels=labels, weight=weight, ref_weight=weight
+    )
+    assert torch.equal(loss(x, labels, weight=weight), expected)
+    kept = weight > 0
+    expected = loss(x[kept], labels[kept], weight=weight[kept])
+    torch.testing.assert_close(loss(x, labels, weight=weight), expected)
+
+
+@pytest.mark.parametrize(
+    'loss',
+    [lambda: PMLLoss(dict(type='TripletMarginLoss')), lambda: RecallAtKLoss(mixup=True), lambda: NDCGLoss()],
+)
+def test_embeddings_without_weights_say_so(loss):
+    with pytest.raises(UserError, match='takes no weights'):
+        EmbeddingLoss(loss())(torch.randn(4, 8), torch.tensor([0, 0, 1, 1]), weight=torch.rand(4))

@@ -70,6 +70,7 @@ class PMLLoss(ScopedLoss):
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Scalar loss of a retrieval batch; 0, attached to the graph, when there is no pair."""
+        batch.refuse_weights('PMLLoss')
         if self.proxy_classes is not None:
             return self._proxy_loss(batch)
         group = world_group() if self.scope == 'global' else None

@@ -169,8 +169,9 @@ def _in_one_row(parts: Sequence[RankedLists]) -> RankedLists:
     for lists in parts:
         counted = lists.is_negative & lists.has_positive[:, None]
         row = dict(pos=lists.pos, pos_mask=lists.pos_mask, scores=lists.scores, is_negative=counted)
-        if lists.weight is not None:
-            row |= dict(pos_weight=lists.pos_weight, weight=lists.weight)
+        if lists.weight is not None or lists.list_weight is not None:
+            own = 1 if lists.list_weight is None else lists.list_weight[:, None]
+            row |= dict(pos_weight=lists.positives * own, weight=lists.negatives * own)
         rows.append(row)
     joined = {name: join([row[name].flatten() for row in rows])[None] for name in rows[0]}
     return replace(parts[0], **joined)
@@ -286,7 +287,10 @@ class SOPRCLoss(RankingLoss):
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
         first = parts[0]
         v = self.score_vector.update_parts(
-            [(lists.pos, lists.positives) for lists in parts], first.list_classes, first.state_group
+            [(lists.pos, lists.positives) for lists in parts],
+            first.list_classes,
+            first.state_group,
+            first.list_weight,
         )
         terms = []
         for lists, own in zip(parts, v.split([len(lists.pos) for lists in parts])):

@@ -198,7 +198,7 @@ class _LevelLoss(StatelessRankingLoss):
         free = ~batch.is_itself
         scores = batch.scores()
         entries = (scores, (shared > 0) & free, (shared == 0) & free, shared.to(scores.dtype))
-        lists = ranked_lists(self, *entries)
+        lists = ranked_lists(self, *entries, **batch.list_options())
         return self.loss_weight * self._loss([replace(lists, num_levels=batch.num_levels)])
 
 

@@ -117,6 +117,7 @@ class RecallAtKLoss(StatelessRankingLoss):
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         if self.mixup and self.training:
+            batch.refuse_weights('mixup=True of RecallAtKLoss')
             batch = _with_mixtures(batch, world_group() if self.scope == 'global' else None)
         return super().embedding_loss(batch)
 
