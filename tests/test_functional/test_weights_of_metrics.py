@@ -57,14 +57,14 @@ def a_list(seed=0, n=40):
     g = torch.Generator().manual_seed(seed)
     scores = torch.randn(n, generator=g, dtype=torch.float64).mul(3).round()
     labels = torch.randint(0, 2, (n,), generator=g)
-    return scores, labels, torch.randint(0, 4, (n,), generator=g)
+    return scores, labels, torch.randint(0, 4, (n,), generator=g).double()
 
 
 @every_metric
 @pytest.mark.parametrize('seed', range(3))
 def test_copies_absence_and_scale(metric, seed):
     scores, labels, counts = a_list(seed)
-    copies = metric(scores.repeat_interleave(counts), labels.repeat_interleave(counts))
+    copies = metric(*(x.repeat_interleave(counts.long()) for x in (scores, labels)))
     torch.testing.assert_close(metric(scores, labels, weight=counts), copies, **CLOSE)
     torch.testing.assert_close(metric(scores, labels, weight=counts * 0.37), copies, **CLOSE)
     kept = counts > 0
@@ -94,7 +94,7 @@ def test_queries_count_by_their_weights():
     found = retrieval_curves(queries, labels, *gallery, points=5)
     copies = torch.arange(12).repeat_interleave(counts)
     expected = retrieval_curves(queries[copies], labels[copies], *gallery, points=5)
-    for scale in (1, 0.37):
+    for scale in (1.0, 0.37):
         weight = counts * scale
         summary, of_copies = found.figures.summary(weight=weight), expected.figures.summary()
         for name in of_copies.keys() - {'queries', 'queries_without_positive'}:
@@ -104,4 +104,4 @@ def test_queries_count_by_their_weights():
         recall = recall_curve(found.figures, range(1, 9), weight)
         assert recall == pytest.approx(recall_curve(expected.figures, range(1, 9)), rel=1e-12)
     with pytest.raises(ValueError, match=r'weight must have shape \(12,\)'):
-        found.figures.summary(weight=counts[1:])
+        found.figures.summary(weight=counts[1:].double())

@@ -139,7 +139,7 @@ class VarifocalLoss(QualityLoss):
 
     Example:
         >>> loss = VarifocalLoss()
-        >>> loss(torch.tensor([[0.0], [0.0]]), torch.tensor([0, 1]), quality=torch.tensor([0.5]))
+        >>> loss(torch.zeros(2), torch.tensor([1, 0]), quality=torch.tensor([0.5]))
         tensor(0.4765)
     """
 
