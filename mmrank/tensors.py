@@ -158,7 +158,8 @@ def checked_weight(name: str, weight: Tensor, *shapes: tuple[int, ...]) -> Tenso
         zeros_and_ones(name, weight, fix)
         return weight
     fix = f'{name} must be finite and >= 0. Fix: 0 for what does not count, 1 for what counts once'
-    if violated(((weight >= 0) & weight.isfinite()).all(), fix):
+    least, most = weight.aminmax()  # NaN wins in both
+    if violated((least >= 0) & (most < torch.inf), fix):
         refuse_nan(name, weight, 'give 0 to what should not count')
         raise UserError(f'{fix}; got {weight.min().item()} to {weight.max().item()}')
     return weight

@@ -21,12 +21,13 @@ from mmrank.retired import retired_setting
 _BY_CLASS = 'leave it out; losses of scores have class_weight=, of SumLoss each part'
 #: Settings of PyTorch's losses and others, and what a loss here has in their place.
 ELSEWHERE = {
-    'pos_weight': 'leave it out; loss_weight scales the whole loss',
+    'pos_weight': 'class_weight=, a weight for each class; of one list loss(scores, labels, '
+    'weight=torch.where(labels > 0, pos_weight, 1.0))',
     'class_weight': _BY_CLASS,
     'weight': _BY_CLASS,
     'bg_cls_weight': 'leave it out, by _delete_=True in a config that inherits it: no background '
     'is a class here',
-    'sample_weight': 'leave it out; loss(scores, labels, weight=weight > 0) leaves rows out',
+    'sample_weight': 'leave it out; loss(scores, labels, weight=weight) takes them in each call',
     'ignore_index': 'leave it out; loss(scores, labels, weight=(labels != ignored))',
     'labels': 'leave it out; loss(scores, labels) takes them in each call',
     'from_logits': 'leave it out: scores are logits, or any other scores',

@@ -57,7 +57,7 @@ def test_the_fix_of_a_setting_works(name, settings, fix):
     ('call', 'message'),
     [
         (lambda: losses.CLIPLoss(class_weight=[1, 2]), 'losses of scores have class_weight='),
-        (lambda: losses.StableAPLoss(sample_weight=[1, 2]), 'weight=weight > 0'),
+        (lambda: losses.StableAPLoss(sample_weight=[1, 2]), r'weight=weight\) takes'),
         (lambda: losses.StableAPLoss(labels=[1, 2]), r'Fix: leave it out; loss\(scores, labels\)'),
         (lambda: losses.InBatchSoftmaxLoss(torch.eye(2), torch.eye(2)), 'build it once, then call'),
         (lambda: losses.InfoNCELoss(tau=nn.Parameter(torch.ones(()))), r'Fix: tau=float\(tau\)'),

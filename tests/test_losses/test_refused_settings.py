@@ -79,7 +79,11 @@ UNKNOWN = [
 ]
 for name in ('StableAPLoss', 'SmoothAPLoss', 'LDAMLoss'):
     UNKNOWN += [
-        (name, dict(pos_weight=1), 'does not take pos_weight. Fix: .*loss_weight scales'),
+        (
+            name,
+            dict(pos_weight=1),
+            'does not take pos_weight. Fix: class_weight=.*weight=torch.where',
+        ),
         (
             name,
             dict(ignore_index=1),

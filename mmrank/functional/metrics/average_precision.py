@@ -11,41 +11,68 @@ from mmrank.tensors import (
     at_least_float32,
     check_floats,
     check_tensors,
+    checked_weight,
     refuse_swapped,
     zeros_and_ones,
 )
 
 
-def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
+def count_at_or_above(queries: Tensor, scores: Tensor, weight: Tensor | None = None) -> Tensor:
     """Number of (m,) scores that are >= each of (n,) queries, (n,) int64, by one sort.
 
-    This is ``sum_j l01(q_i - s_j)``: a tie counts as ranked above.
+    This is ``sum_j l01(q_i - s_j)``: a tie counts as ranked above. With (m,) float64 weights of the
+    scores it is the sum of their weights.
     """
-    ordered = scores.sort().values
+    ordered, order = scores.sort()
     below = torch.searchsorted(ordered, queries.contiguous(), right=False)
-    return scores.numel() - below
+    count = scores.numel() - below
+    return count if weight is None else _running_sum(weight[order.flip(0)])[count]
 
 
-def _check_list(scores: Tensor, is_positive: Tensor) -> None:
-    """Check that both are 1-D of one length, and that the scores are floats."""
-    refuse_swapped('scores', scores, is_positive)
+def _running_sum(weight: Tensor) -> Tensor:
+    """(n + 1,) sums of the first 0, 1, ... of (n,) weights."""
+    return pad(weight.cumsum(0), (1, 0))
+
+
+def _share_at_or_above(queries: Tensor, scores: Tensor, weight: Tensor | None) -> Tensor:
+    """:func:`count_at_or_above` as a share of all, float64; NaN without a score."""
+    count = count_at_or_above(queries, scores, weight).double()
+    return count / (scores.numel() or torch.nan if weight is None else weight.sum())
+
+
+def _counted(
+    scores: Tensor, labels: Tensor, weight: Tensor | None, name: str = 'is_positive'
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Scores, labels and float64 weights of the entries that count, if they fit; else an error."""
+    refuse_swapped('scores', scores, labels)
     check_floats(scores=scores)
-    check_tensors(is_positive=is_positive)
-    if scores.dim() != 1 or scores.shape != is_positive.shape:
+    check_tensors(**{name: labels})
+    if scores.dim() != 1 or scores.shape != labels.shape:
         raise ValueError(
-            'scores and is_positive must be 1-D of one length, got shapes '
-            f'{tuple(scores.shape)} and {tuple(is_positive.shape)}'
+            f'scores and {name} must be 1-D of one length, got shapes '
+            f'{tuple(scores.shape)} and {tuple(labels.shape)}'
         )
+    scores = scores.detach()
+    if weight is None:
+        return scores, labels, None
+    kept = checked_weight('weight', weight, tuple(scores.shape)) > 0
+    return scores[kept], labels[kept], weight.detach()[kept].double()
 
 
-def _checked(scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
-    """(n,) scores, at least float32, and (n,) bool of their labels."""
-    _check_list(scores, is_positive)
-    fix = 'is_positive > 0 if these are positives; leave out scores whose label is unknown'
-    return at_least_float32(scores.detach()), zeros_and_ones('is_positive', is_positive, fix)
+def _checked(
+    scores: Tensor, is_positive: Tensor, weight: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(n,) scores, at least float32, (n,) bool of their labels and their weights."""
+    scores, is_positive, weight = _counted(scores, is_positive, weight)
+    fix = (
+        'is_positive > 0 if these are positives; weight=is_known leaves out scores without a label'
+    )
+    return at_least_float32(scores), zeros_and_ones('is_positive', is_positive, fix), weight
 
 
-def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
+def average_precision(
+    scores: Tensor, is_positive: Tensor, *, weight: Tensor | None = None
+) -> Tensor:
     """Exact average precision of one list.
 
     ``AP = mean_i rank+_i / rank_i`` over the positives, where both ranks count a tie as ranked
@@ -55,6 +82,8 @@ def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
     Args:
         scores: (n,) float scores.
         is_positive: (n,) bool, or 0 and 1.
+        weight: (n,) finite numbers >= 0: an entry of weight w counts as w entries, as in
+            scikit-learn's ``sample_weight``; one of 0 is not looked at. None: each counts once.
 
     Returns:
         Scalar in [0, 1], float64 for float64 scores and float32 otherwise;
@@ -69,15 +98,17 @@ def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
         ...                   torch.tensor([1, 0, 1]))
         tensor(0.8333)
     """
-    scores, is_positive = _checked(scores, is_positive)
+    scores, is_positive, weight = _checked(scores, is_positive, weight)
     pos = scores[is_positive]
-    above = count_at_or_above(pos, scores)
-    above_pos = count_at_or_above(pos, pos)
-    ap = (above_pos.double() / above.double()).mean()
+    own = None if weight is None else weight[is_positive]
+    above = count_at_or_above(pos, scores, weight)
+    above_pos = count_at_or_above(pos, pos, own)
+    precision = above_pos.double() / above.double()
+    ap = precision.mean() if own is None else (own * precision).sum() / own.sum()
     return torch.where(scores.isnan().any(), ap.new_tensor(float('nan')), ap).to(scores.dtype)
 
 
-def auroc(scores: Tensor, is_positive: Tensor) -> Tensor:
+def auroc(scores: Tensor, is_positive: Tensor, *, weight: Tensor | None = None) -> Tensor:
     """Exact area under the ROC curve of one list.
 
     The share of pairs of a positive and a negative in which the positive is higher; a tie counts
@@ -89,18 +120,29 @@ def auroc(scores: Tensor, is_positive: Tensor) -> Tensor:
         ...       torch.tensor([1, 0, 1, 0]))
         tensor(0.6250)
     """
-    scores, is_positive = _checked(scores, is_positive)
+    scores, is_positive, weight = _checked(scores, is_positive, weight)
     pos = scores[is_positive]
-    neg = scores[~is_positive].sort().values
+    neg, order = scores[~is_positive].sort()
     below = torch.searchsorted(neg, pos)
     not_above = torch.searchsorted(neg, pos, right=True)
-    wins = (below + not_above).double().sum() / 2
-    area = wins / (pos.numel() * neg.numel() or torch.nan)
+    if weight is None:
+        wins = (below + not_above).double().sum() / 2
+        area = wins / (pos.numel() * neg.numel() or torch.nan)
+    else:
+        own = weight[is_positive]
+        lower = _running_sum(weight[~is_positive][order])
+        wins = (own * (lower[below] + lower[not_above])).sum() / 2
+        area = wins / (own.sum() * lower[-1])
     return torch.where(scores.isnan().any(), torch.nan, area).to(scores.dtype)
 
 
 def partial_auroc(
-    scores: Tensor, is_positive: Tensor, *, max_fpr: float = 1.0, min_tpr: float = 0.0
+    scores: Tensor,
+    is_positive: Tensor,
+    *,
+    max_fpr: float = 1.0,
+    min_tpr: float = 0.0,
+    weight: Tensor | None = None,
 ) -> Tensor:
     """Exact area under the ROC curve left of a false positive rate and above a true positive rate.
 
@@ -114,20 +156,21 @@ def partial_auroc(
         is_positive: (n,) bool, or 0 and 1.
         max_fpr: In (0, 1].
         min_tpr: In [0, 1); above 0 this is two-way partial AUC.
+        weight: (n,), as in :func:`average_precision`.
 
     Example:
         >>> partial_auroc(torch.tensor([0.9, 0.8, 0.7, 0.6]),
         ...               torch.tensor([1, 0, 1, 0]), max_fpr=0.5)
         tensor(0.5000)
     """
-    scores, is_positive = _checked(scores, is_positive)
+    scores, is_positive, weight = _checked(scores, is_positive, weight)
     check_within('(0, 1]', max_fpr=max_fpr)
     check_within('[0, 1)', min_tpr=min_tpr)
     steps = scores.unique().flip(0)
-    pos = scores[is_positive]
-    neg = scores[~is_positive]
-    tpr = count_at_or_above(steps, pos).double() / (pos.numel() or torch.nan)
-    fpr = count_at_or_above(steps, neg).double() / (neg.numel() or torch.nan)
+    tpr, fpr = (
+        _share_at_or_above(steps, scores[side], None if weight is None else weight[side])
+        for side in (is_positive, ~is_positive)
+    )
     fpr = pad(fpr, (1, 0))
     tpr = pad(tpr, (1, 0))
     # Each segment of the curve from where it is above min_tpr to where it is at max_fpr.
@@ -186,7 +229,11 @@ def ndcg(scores: Tensor, gain: Tensor, k: int | None = None) -> Tensor:
 
 
 def graded_average_precision(
-    scores: Tensor, relevance: Tensor, *, num_objects: float | None = None
+    scores: Tensor,
+    relevance: Tensor,
+    *,
+    num_objects: float | None = None,
+    weight: Tensor | None = None,
 ) -> Tensor:
     """Exact average precision with a relevance u of each score.
 
@@ -202,7 +249,8 @@ def graded_average_precision(
         scores: (n,) float scores.
         relevance: (n,) numbers >= 0; usually in [0, 1].
         num_objects: G, such as the number of objects with those that have no detection. None: the
-            number of scores with u > 0.
+            number of scores with u > 0, or the sum of their weights.
+        weight: (n,), as in :func:`average_precision`.
 
     Returns:
         Scalar, float64 for float64 scores and float32 otherwise; NaN where G is 0 or a score or a
@@ -215,29 +263,31 @@ def graded_average_precision(
         >>> graded_average_precision(torch.tensor([0.9, 0.8, 0.7]), torch.tensor([0.5, 0.0, 1.0]))
         tensor(0.5000)
     """
-    _check_list(scores, relevance)
+    scores, relevance, weight = _counted(scores, relevance, weight, 'relevance')
     _check_gains('relevance', relevance)
-    scores = at_least_float32(scores.detach())
+    scores = at_least_float32(scores)
     grades = relevance.detach().double()
     real = grades > 0
     pos = scores[real]
     grades = grades[real]
-    rank = count_at_or_above(pos, scores).double()
+    own = torch.ones_like(grades) if weight is None else weight[real]
+    rank = count_at_or_above(pos, scores, weight).double()
     order = pos.argsort(descending=True)
     # Ascending, the last of those that tie.
     end = count_at_or_above(pos[order], pos) - 1
     pos = pos[order]
     grades = grades[order]
     rank = rank[order]
+    own = own[order]
     steps = torch.cat([grades.new_zeros(1), grades.unique()])
     total = torch.zeros_like(grades)
     for levels, gaps in zip(
         *(x.split(max(2**20 // max(len(pos), 1), 1)) for x in (steps[1:], steps.diff()))
     ):
         reached = grades >= levels[:, None]
-        above = reached.cumsum(1)[:, end]
+        above = (reached * own).cumsum(1)[:, end]
         total += (gaps[:, None] * (reached * above)).sum(0)
-    count = len(pos) if num_objects is None else num_objects
-    gap = (total / rank).sum() / torch.as_tensor(count, device=pos.device).double()
+    count = own.sum() if num_objects is None else num_objects
+    gap = (own * total / rank).sum() / torch.as_tensor(count, device=pos.device).double()
     broken = scores.isnan().any() | relevance.isnan().any()
     return torch.where(broken, float('nan'), gap).to(scores.dtype)

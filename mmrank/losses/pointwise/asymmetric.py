@@ -50,7 +50,7 @@ class AsymmetricLoss(PointwiseLoss):
         rest = kept.clamp(max=1).log() if self.clip > 0 else logsigmoid(-scores)
         below = -_power(scores.sigmoid() - self.clip, self.gamma_neg) * rest
         losses = torch.where(is_positive, above, below)
-        return losses, torch.ones_like(losses)
+        return losses, losses.new_ones(len(losses), 1)
 
 
 def _power(x: Tensor, gamma: float) -> Tensor:

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.autograd import violated
+from mmrank.autograd import can_sync
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.losses.base import warn_of_first_batch
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all, without_left_out
 from mmrank.losses.options import ScopedLoss
 from mmrank.state import LabelCounts
-from mmrank.tensors import at_least_float32, clamp_infinite, is_first_batch
+from mmrank.tensors import at_least_float32, checked_weight, clamp_infinite, is_first_batch
 
 
 class PointwiseLoss(ScopedLoss):
-    """Base of losses of single scores: the mean over the rows of all ranks.
+    """Base of losses of single scores: for each column the mean over the rows of all ranks.
 
     With ``use_sigmoid`` every column is a binary problem of its own, in which the class competes
     with the rest; without it the classes compete by softmax. Subclasses implement
@@ -54,35 +54,39 @@ class PointwiseLoss(ScopedLoss):
             cls_score: (n, C) raw scores, any float dtype.
             target: (n,) class indices, or (n, C) of 0 and 1, which softmax does not take. With
                 ``use_sigmoid=True`` C = no class.
-            weight: (n,) finite weights >= 0 of the rows; the labels of a row of 0 are not read.
+            weight: (n,) finite weights >= 0 of the rows, or (n, C) of the entries, which softmax
+                does not take: an entry of weight w counts as w entries, in the sum and in what
+                divides it. What has weight 0, NaN and labels of -100 included, is not read.
             avg_factor: Accepted because heads pass it, not used: the mean is over the rows. With it
                 (n, C) targets may be soft, in [0, 1]: those above 0 are positives.
             reduction_override: Likewise; only None is supported.
 
         Returns:
-            Scalar >= 0: sum over the columns of the mean over the rows; 0, still attached to the
-            graph, when there is no row. RuntimeError if class counts that it needs are not set.
+            Scalar >= 0: sum over the columns of the weighted mean over the rows; 0, still attached
+            to the graph, when there is no row. RuntimeError if class counts that it needs are not
+            set.
         """
         if reduction_override is not None:
             raise ValueError(f'reduction_override={reduction_override!r} is not supported')
-        check_classified(cls_score, target, weight, self.num_columns, weight_per_class=False)
+        check_classified(cls_score, target, num_classes=self.num_columns)
         if avg_factor is None and is_first_batch(self, cls_score):
             warn_of_first_batch(self, cls_score, target)
-        target = target if weight is None else without_left_out(target, weight)
+        by_sigmoid = target.dim() == 2 if self.use_sigmoid is None else self.use_sigmoid
+        if weight is not None:
+            _check_weight(weight, cls_score.shape, by_sigmoid)
+            # On a device the host would wait for the answer.
+            column = weight.unsqueeze(1) if weight.dim() == 1 else weight
+            if not (can_sync(weight) and weight.all()):
+                # A score may be NaN, and 0 * NaN is not 0.
+                cls_score = cls_score.masked_fill(column == 0, 0)
+                target = without_left_out(target, weight)
+            weight = column
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())
         # Small probabilities are lost in half precision.
         cls_score = at_least_float32(cls_score)
-        if weight is not None:
-            fix = 'weight must be finite and >= 0. Fix: 0 for a row that should not count'
-            if violated(((weight >= 0) & weight.isfinite()).all(), fix):
-                raise UserError(f'{fix}; got {weight.min().item()} to {weight.max().item()}')
-            weight = weight.to(cls_score).view(-1, 1)
-            # A row of weight 0 may be NaN, and 0 * NaN is not 0.
-            cls_score = cls_score.masked_fill(weight == 0, 0)
         cls_score = clamp_infinite(cls_score)  # inf - inf is NaN
-        by_sigmoid = target.dim() == 2 if self.use_sigmoid is None else self.use_sigmoid
         if by_sigmoid:
             is_positive = one_vs_all(target, self.num_columns, soft=avg_factor is not None)
             losses, share = self.sigmoid_losses(cls_score, is_positive)
@@ -90,17 +94,18 @@ class PointwiseLoss(ScopedLoss):
             labels = self._single_labels(target)
             losses, share = (x[:, None] for x in self.softmax_losses(cls_score, labels))
         if weight is not None:
+            weight = weight.to(losses)
             losses = losses * weight
             share = share * weight
-        sums = torch.stack([losses.double().sum(0), share.double().sum(0)])
-        total, rows = all_reduce_sum(sums, group)
+        sums = torch.broadcast_tensors(losses.double().sum(0), share.double().sum(0))
+        total, rows = all_reduce_sum(torch.stack(sums), group)
         # A batch may hold none of the classes that weigh anything.
         rows = torch.where(rows > 0, rows, 1)
         loss = (total / rows).sum().to(losses.dtype)
         return self.loss_weight * loss
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, C) losses and shares in the mean of (n, C) scores and bool."""
+        """(n, C) losses and (n, C) or (n, 1) shares in the mean of (n, C) scores and bool."""
         raise NotImplementedError
 
     def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,6 +119,16 @@ class PointwiseLoss(ScopedLoss):
                 f'{tuple(target.shape)}. Fix: target.argmax(1), or use_sigmoid=True for several'
             )
         return class_indices(target, self.num_columns, self.num_columns - 1)
+
+
+def _check_weight(weight: Tensor, shape: torch.Size, by_sigmoid: bool) -> None:
+    """UserError unless weights fit (n, C) scores of a ``shape``; softmax has one for each row."""
+    checked_weight('weight', weight, tuple(shape[:1]), tuple(shape))
+    if weight.dim() == 2 and not by_sigmoid:
+        raise UserError(
+            f'weight of shape {tuple(shape)}, but with softmax a row has one label and one '
+            f'weight. Fix: weight of shape ({shape[0]},), or use_sigmoid=True'
+        )
 
 
 class ClassCountLoss(PointwiseLoss):

@@ -55,7 +55,7 @@ class ClassBalancedCELoss(ClassCountLoss):
         neg, pos = weights.to(scores).unbind(1)
         targets = is_positive.to(scores.dtype)
         losses = binary_cross_entropy_with_logits(scores, targets, reduction='none')
-        return losses * torch.where(is_positive, pos, neg), torch.ones_like(losses)
+        return losses * torch.where(is_positive, pos, neg), losses.new_ones(len(losses), 1)
 
     def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Weighted cross-entropy, every row counting 1."""

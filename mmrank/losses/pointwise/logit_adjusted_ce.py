@@ -46,7 +46,7 @@ class LogitAdjustedCELoss(ClassCountLoss):
         scores = scores + (pos - neg).to(scores)
         targets = is_positive.to(scores.dtype)
         losses = binary_cross_entropy_with_logits(scores, targets, reduction='none')
-        return losses, torch.ones_like(losses)
+        return losses, losses.new_ones(len(losses), 1)
 
     def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropy, every row counting 1."""

@@ -4,6 +4,8 @@ They rank nothing, and take the place of a ranking loss in every head and adapte
 losses see the same targets and IoUs. With p = sigmoid(s) and the quality q of a positive::
 
     loss = ( sum_pos weight(p, q) BCE(s, target(p, q)) + sum_neg weight(p) BCE(s, 0) ) / n_pos
+
+An entry of weight w in the call counts as w entries, in both sums and in ``n_pos``.
 """
 
 import math
@@ -43,7 +45,8 @@ class QualityLoss(HeadLoss):
     """Base of the point-wise losses.
 
     It is called as ranking losses are, keeps no state and leaves the scores as they are at test
-    time. ``n_pos``, at least 1, counts the positives of all ranks, exactly as in a single process.
+    time. ``n_pos`` counts the positives of all ranks, or adds up their weights, exactly as in a
+    single process; without a positive it is 1.
 
     Args:
         gamma: Exponent of the loss, >= 0.
@@ -99,24 +102,26 @@ class QualityLoss(HeadLoss):
             quality = torch.where(pos_mask, values, quality)
         factor, target = self.positives(pos.sigmoid(), quality)
         above = factor * binary_cross_entropy_with_logits(pos, target, reduction='none')
-        above = torch.where(pos_mask, above, 0)
-        below = torch.where(is_negative, -logsigmoid(-neg) * self.negatives(neg.sigmoid()), 0)
-        count = pos_mask.double()
-        if weight is not None:
-            count = torch.where(pos_mask, weight.gather(1, index), 0)
-            above = above * count
-            below = below * weight
+        below = -logsigmoid(-neg) * self.negatives(neg.sigmoid())
+        if weight is None:
+            counts = is_positive
+            above = torch.where(pos_mask, above, 0)
+            below = torch.where(is_negative, below, 0)
+        else:
+            counts = torch.where(pos_mask, weight.gather(1, index), 0)
+            above = above * counts.to(above)
+            below = below * torch.where(is_negative, weight, 0).to(below)
         loss = above.sum() + below.sum()
-        sums = torch.stack([loss.double(), count.sum().double()])
+        sums = torch.stack([loss.double(), counts.sum(dtype=torch.float64)])
         total, number = all_reduce_sum(sums, group)
         number = number.detach()
         self.diagnostics = {'num_positive': number}
         return (total / torch.where(number > 0, number, 1)).to(loss.dtype)
 
-    def loss_of_groups(self, lists, group: Tensor, row_values, weight=None) -> Tensor:
+    def loss_of_groups(self, entries, group: Tensor, row_values, weight=None) -> Tensor:
         """The loss of all scores: they do not meet, in whatever list they are."""
         refuse_nan('group', group, 'give each score the number of its list')
-        return self.loss_of_lists(*lists, row_values, weight=weight)
+        return self.loss_of_lists(*entries, row_values, weight=weight)
 
 
 class VarifocalLoss(QualityLoss):
@@ -134,7 +139,7 @@ class VarifocalLoss(QualityLoss):
 
     Example:
         >>> loss = VarifocalLoss()
-        >>> loss(torch.tensor([[0.0], [0.0]]), torch.tensor([0, 1]), quality=torch.tensor([0.5]))
+        >>> loss(torch.zeros(2), torch.tensor([1, 0]), quality=torch.tensor([0.5]))
         tensor(0.4765)
     """
 

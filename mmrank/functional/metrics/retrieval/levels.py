@@ -60,7 +60,7 @@ def level_metrics(
         >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.9, 0.1], [0.0, 1.0]])
         >>> labels = torch.tensor([[0, 0], [0, 1], [0, 0], [1, 2]])
         >>> level_metrics(x, labels, ndcg_at=[2]).ndcg[:, 0]
-        tensor([1.0000, 1.0000, 1.0000,    nan], dtype=torch.float64)
+        tensor([1., 1., 1., nan], dtype=torch.float64)
     """
     check_recall_at(ndcg_at)
     levels = query_labels if gallery_labels is None else gallery_labels
