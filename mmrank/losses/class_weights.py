@@ -87,6 +87,11 @@ class ClassWeights(SavedState):
         return weight
 
 
+def weights_of_classes(given: ClassWeight, num_classes: int | None) -> ClassWeights | None:
+    """:class:`ClassWeights` of a setting; None: every positive counts once."""
+    return None if given is None else ClassWeights(given, num_classes)
+
+
 def _check(given: ClassWeight) -> None:
     """Raise UserError unless these are numbers >= 0, by class or in order."""
     values = given.values() if isinstance(given, Mapping) else given

@@ -196,11 +196,7 @@ def one_vs_all(target: Tensor, num_classes: int, soft: bool = False) -> Tensor:
 
 
 def check_classified(
-    cls_score: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    num_classes: int | None = None,
-    weight_per_class: bool = True,
+    cls_score: Tensor, target: Tensor, weight: Tensor | None = None, num_classes: int | None = None
 ) -> None:
     """Check that (n, C) scores, labels and weights fit together, else ValueError or TypeError."""
     check_floats(cls_score=cls_score)
@@ -218,8 +214,7 @@ def check_classified(
             'the loss and the head to the same value'
         )
     both = [(rows,), (rows, classes)]
-    of_weight = both if weight_per_class else both[:1]
-    for name, values, allowed in (('target', target, both), ('weight', weight, of_weight)):
+    for name, values, allowed in (('target', target, both), ('weight', weight, both)):
         if values is not None and tuple(values.shape) not in allowed:
             shapes = ' or '.join(map(str, allowed))
             raise ValueError(
@@ -227,7 +222,7 @@ def check_classified(
                 f'got {tuple(values.shape)}; give one {name} for each row of the scores'
             )
     if weight is not None:
-        checked_weight('weight', weight, *of_weight)
+        checked_weight('weight', weight, *both)
 
 
 def without_left_out(target: Tensor, weight: Tensor) -> Tensor:
@@ -253,15 +248,19 @@ def labelled_entries(
     [0, 1] are positive above 0. The (n, C) weights are None where each entry counts once, or not.
     """
     check_classified(cls_score, target, weight, num_classes)
-    target = target if weight is None else without_left_out(target, weight)
+    # On a device the host would wait for the answer.
+    all_count = weight is None or (can_sync(weight) and bool(weight.all()))
+    if weight is not None and not all_count:
+        target = without_left_out(target, weight)
     is_positive = one_vs_all(target, cls_score.size(1), soft)
     is_negative = ~is_positive
     if weight is None:
         return is_positive, is_negative, None
     weight = weight.unsqueeze(1) if weight.dim() == 1 else weight
     counted = weight > 0
-    is_positive = is_positive & counted
-    is_negative = is_negative & counted
+    if not all_count:
+        is_positive = is_positive & counted
+        is_negative = is_negative & counted
     weight = _weights(weight, counted)
     return is_positive, is_negative, None if weight is None else weight.expand(is_positive.shape)
 

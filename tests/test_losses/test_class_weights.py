@@ -5,7 +5,7 @@ import torch
 from registered_losses import CLASSES, build, weighted_cases
 
 from mmrank.errors import UserError
-from mmrank.losses import APLoss, EmbeddingLoss, StableAPLoss
+from mmrank.losses import APLoss, EmbeddingLoss, LogitAdjustedCELoss, StableAPLoss
 
 CLASS_WEIGHT = [0.5, 2.0, 1.25]
 CASES = [x for x in weighted_cases() if x.name != 'SumLoss']
@@ -43,6 +43,18 @@ def test_equal_class_weights_are_none(case):
     batch = case.batch()
     found = batch.gradients(weighted(case, class_weight=[1] * CLASSES))
     torch.testing.assert_close(found, batch.gradients(weighted(case)))
+
+
+@pytest.mark.parametrize('use_sigmoid', [True, False])
+def test_of_a_pointwise_loss(use_sigmoid):
+    settings = dict(class_counts=[5, 3, 2], num_classes=3, use_sigmoid=use_sigmoid)
+    scores = torch.randn(6, 3)
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
+    weight = torch.tensor(CLASS_WEIGHT)[labels]
+    if use_sigmoid:
+        weight = torch.where(torch.eye(3)[labels] > 0, torch.tensor(CLASS_WEIGHT), 1.0)
+    found = LogitAdjustedCELoss(class_weight=CLASS_WEIGHT, **settings)(scores, labels)
+    torch.testing.assert_close(found, LogitAdjustedCELoss(**settings)(scores, labels, weight))
 
 
 def test_auto_is_the_inverse_of_the_share():

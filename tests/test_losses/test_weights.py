@@ -175,7 +175,7 @@ def test_a_batch_that_searches_itself_has_one_weight():
 
 @pytest.mark.parametrize(
     'loss',
-    [lambda: PMLLoss(dict(type='TripletMarginLoss')), lambda: RecallAtKLoss(mixup=True), lambda: NDCGLoss()],
+    [lambda: PMLLoss(dict(type='TripletMarginLoss')), lambda: RecallAtKLoss(mixup=True), NDCGLoss],
 )
 def test_embeddings_without_weights_say_so(loss):
     with pytest.raises(UserError, match='takes no weights'):

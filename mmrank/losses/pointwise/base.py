@@ -9,6 +9,7 @@ from mmrank.autograd import can_sync
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.losses.base import warn_of_first_batch
+from mmrank.losses.class_weights import ClassWeight, weights_of_classes
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all, without_left_out
 from mmrank.losses.options import ScopedLoss
 from mmrank.state import LabelCounts
@@ -26,13 +27,22 @@ class PointwiseLoss(ScopedLoss):
         num_classes: Number of classes C, columns of the scores.
         use_sigmoid: See above. None: softmax for (n,) class indices, where the loss has that form,
             sigmoid for (n, C) labels.
+        class_weight: How often a positive of each class counts, see
+            :class:`mmrank.losses.HeadLoss`.
         **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
     """
 
     takes_logits = True
 
-    def __init__(self, num_classes: int, use_sigmoid: bool | None = None, **kwargs) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        use_sigmoid: bool | None = None,
+        class_weight: ClassWeight = None,
+        **kwargs,
+    ) -> None:
         super().__init__(**kwargs)
+        self.class_weights = weights_of_classes(class_weight, num_classes)
         if use_sigmoid is False and num_classes == 1:
             raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
         self.num_columns = num_classes
@@ -93,6 +103,10 @@ class PointwiseLoss(ScopedLoss):
         else:
             labels = self._single_labels(target)
             losses, share = (x[:, None] for x in self.softmax_losses(cls_score, labels))
+        if self.class_weights is not None:
+            of_class = self.class_weights.of(self.num_columns).to(losses)
+            own = torch.where(is_positive, of_class, 1) if by_sigmoid else of_class[labels, None]
+            weight = own if weight is None else own * weight
         if weight is not None:
             weight = weight.to(losses)
             losses = losses * weight
