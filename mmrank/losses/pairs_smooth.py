@@ -231,14 +231,11 @@ def matrix_sums(
             elif slopes:
                 change = torch.empty_like(x)
             value = surrogate.terms(x, values, change)
-            if weight is not None and value is not None:
-                value = value * weight[rows, None, part]
-            if weight is not None and change is not None:
-                change *= weight[rows, None, part]
-            if value is not None:
-                sums[0, rows] += value.sum(2)
-            if change is not None:
-                sums[1, rows] += change.sum(2)
+            for index, terms in enumerate((value, change)):
+                if terms is not None and weight is None:
+                    sums[index, rows] += terms.sum(2)
+                elif terms is not None:
+                    sums[index, rows] += torch.bmm(terms, weight[rows, part, None])[..., 0]
         total[lists] = torch.zeros_like(total[lists]).scatter(1, columns, sums[0])
         slope[lists] = torch.zeros_like(slope[lists]).scatter(1, columns, sums[1])
     total *= surrogate.value_factor
@@ -262,12 +259,13 @@ def matrix_gradient(
     for i, (lists, columns, keep) in enumerate(_groups(pos_mask, neg.size(1))):
         up = torch.where(keep, grad[lists].gather(1, columns), 0)
         up = (-surrogate.slope_factor * up).to(dtype).unsqueeze(1)
+        counted, weight = _counted_and_weight(neg_mask, lists, dtype)
         if kept:
-            out[lists] = torch.bmm(up, kept[i])[:, 0].to(out.dtype)
+            slopes = torch.bmm(up, kept[i])[:, 0]
+            out[lists] = (slopes if weight is None else slopes * weight).to(out.dtype)
             continue
         own = torch.where(keep, pos[lists].gather(1, columns), 0).to(dtype)
         slopes = own.new_empty(len(own), neg.size(1))
-        counted, weight = _counted_and_weight(neg_mask, lists, dtype)
         for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted):
             change = torch.empty_like(x)
             surrogate.terms(x, False, change)

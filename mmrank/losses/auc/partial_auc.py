@@ -117,7 +117,11 @@ def _highest_weighted(lists: RankedLists, number: Tensor) -> tuple[Tensor, Tenso
         every, weight = torch.where(mask, joined, 0).chunk(2)
         counted = mask[: len(scores)]
     every = every.nan_to_num(torch.inf, torch.inf, -torch.inf).masked_fill(~counted, -torch.inf)
-    ordered, order = every.sort(1, descending=True)
+    width = every.size(1)
+    if can_sync(every) and counted.any():
+        # So many have the weight that is asked for, if they are the lightest.
+        width = min(width, int((number.max() / weight[counted].min()).ceil()))
+    ordered, order = every.topk(width, dim=1)
     reached = weight.gather(1, order).cumsum(1) >= number[:, None]
     place = reached.byte().argmax(1, keepdim=True)
     lowest = torch.where(reached.any(1, keepdim=True), ordered.gather(1, place), -torch.inf)
