@@ -86,15 +86,13 @@ def federated_weight(
 ) -> Tensor:
     """(n, C) weights by which a loss ignores classes that an image is not annotated for.
 
-    Bool for a ranking loss, which only compares weights with 0; else the rows' weights where a
-    score counts, and 0. See :func:`_counted_scores` for the arguments.
+    They are the rows' weights where a score counts, and 0. A ranking loss takes a mask, which is
+    faster, where every row counts once. See :func:`_counted_scores` for the arguments.
     """
     counted = _counted_scores(exhaustive, images, target, weight)
-    if isinstance(loss, HeadLoss):
-        return counted
-    if weight is None:
-        return counted.float()
-    return counted * weight.unsqueeze(1)
+    if weight is not None:
+        return counted * weight.unsqueeze(1)
+    return counted if isinstance(loss, HeadLoss) else counted.float()
 
 
 def check_federated_loss(loss: nn.Module, user: str) -> None:

@@ -64,6 +64,27 @@ def test_a_weight_of_each_score(case):
     assert not torch.equal(value, batch.gradients(case.build())[0])
 
 
+#: A positive does not meet itself.
+SCALE_FREE = (
+    'AUCLoss',
+    'DRLoss',
+    'HAPLoss',
+    'ListwiseAPLoss',
+    'MAUCLoss',
+    'SOAPLoss',
+    'StableAPLoss',
+)
+SCALE_FREE += ('IABCELoss', 'MALLoss', 'QualityFocalLoss', 'VarifocalLoss')
+
+
+@pytest.mark.parametrize('case', [x for x in CASES if x.name in SCALE_FREE], ids=str)
+def test_only_ratios_of_weights_count(case):
+    batch = case.batch()
+    weight = torch.rand(12, generator=torch.Generator().manual_seed(3)).double() + 0.5
+    found = [batch.gradients(Weighted(case.build(), weight * x)) for x in (1, 3)]
+    torch.testing.assert_close(*found)
+
+
 @every_loss
 def test_equal_weights_are_none(case):
     batch = case.batch()

@@ -8,7 +8,17 @@ pytest.importorskip('mmdet')
 from covered_heads import MORE_HEADS
 from mmdet.structures.bbox import distance2bbox
 from mmengine.structures import InstanceData
-from small_heads import GIOU, HEADS, STRIDES, build_head, make_inputs
+from small_heads import (
+    CLASSES,
+    GIOU,
+    HEADS,
+    STRIDES,
+    build_head,
+    head_losses,
+    make_inputs,
+    summed,
+    watch,
+)
 
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.models.dense_heads.box_collector import BoxCollector
@@ -212,3 +222,17 @@ def test_balance_is_safe_at_zero():
     assert box_balance(torch.tensor(3.0), zero) == 1
     assert box_balance(zero, zero) == 1
     assert box_balance(torch.tensor(float('nan')), two) == 1
+
+
+@pytest.mark.parametrize('name', ['RetinaHead', 'ATSSHead', 'GFLHead'])
+def test_label_weights_of_a_head_reach_the_loss(name):
+    """As sampling by importance, or pos_weight of train_cfg, weighs boxes."""
+    head = build_head(name, dict(type='mmrank.APLoss', quality=0))
+    plain = summed(head_losses(head)['loss_cls'])
+    head.train_cfg.pos_weight = 3.0
+    calls = watch(head.loss_cls.loss)
+    weighted = summed(head_losses(head)['loss_cls'])
+    scores, target, weight, _ = calls[0]
+    weight = torch.where(target < CLASSES, 3.0, weight)
+    assert float(weighted) == pytest.approx(float(head.loss_cls.loss(scores, target, weight)))
+    assert weighted != plain

@@ -94,7 +94,7 @@ def test_dense_head_masks_the_scores_of_an_image(name):
     ((scores, target, weight, _),) = calls
     images = (scores[:, 0] > 0).long()
     assert images.float().mean() == 0.5
-    assert weight.dtype == torch.bool
+    weight = weight > 0
     assert weight.shape == scores.shape
     # Some heads ignore rows by themselves.
     used = weight.any(1) | (images == 1)
