@@ -38,6 +38,8 @@ def test_colours_repeat_when_there_are_no_more():
         ('rank_sort', 'Rank & Sort'),
         ('stable_ap-0.25', 'stable AP 0.25'),
         ('in-batch', 'in-batch'),
+        ('graded_ap_0.6', 'graded AP-Loss, weight 0.6'),
+        ('graded AP-Loss, balanced', 'graded AP-Loss, balanced'),
         ('my_loss', 'my_loss'),
     ],
 )

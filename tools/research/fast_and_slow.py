@@ -4,7 +4,7 @@
     python tools/research/fast_and_slow.py cards --budget 4m
 
 The first command trains whole networks; the second compares the same losses by
-tools/compare_losses.py, on the config of the first method and its checkpoint, and writes
+tools/compare_losses.py, on the config of the first method, and writes
 tools/research/records/frozen_heads_SET.csv. fast_and_slow.yaml has the sets. results.py writes the
 table of all of them to its page.
 """
@@ -12,6 +12,7 @@ table of all of them to its page.
 import itertools
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from scipy import stats
 
 from mmrank.apis.commands.compare import method_names
 from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.names import loss_name
 from mmrank.apis.common.records import read_final_rows, values_of, write_rows
 from mmrank.apis.common.tables import markdown_table
 from mmrank.apis.entry_point import load, train_or_test_parser
@@ -61,7 +63,7 @@ class Compared(NamedTuple):
         return stats.spearmanr(slow, fast).statistic, stats.kendalltau(slow, fast).statistic
 
     def lost(self, method: str) -> float:
-        """What the whole trainings of a method are behind the best of the three."""
+        """What the whole trainings of a method are behind the best one."""
         return max(_means(self.slow)) - float(np.mean([*self.slow[method].values()]))
 
 
@@ -89,11 +91,14 @@ def read_sets() -> list[Compared]:
     return found
 
 
-def chance_of(mean: float, sets: int) -> float:
-    """Chance that ``sets`` random orders of three losses correlate by ``mean`` or more."""
-    one = [stats.spearmanr(range(3), order).statistic for order in itertools.permutations(range(3))]
-    means = [np.mean(x) for x in itertools.product(one, repeat=sets)]
-    return float(np.mean(np.array(means) >= mean - 1e-9))
+def chance_of(mean: float, losses: Sequence[int]) -> float:
+    """Chance that random orders of so many losses a set correlate by ``mean`` or more."""
+    sums = np.zeros(1)
+    for number in losses:
+        orders = itertools.permutations(range(number))
+        one = [stats.spearmanr(range(number), order).statistic for order in orders]
+        sums = np.add.outer(sums, one).ravel()
+    return float(np.mean(sums / len(losses) >= mean - 1e-9))
 
 
 def table() -> str:
@@ -118,19 +123,17 @@ def table() -> str:
     mean = float(np.mean([item.correlations()[0] for item in sets]))
     lost = np.array([[x.lost(y) for y in x.choices()] for x in sets])
     rows.append(['mean', '', '', f'{mean:+.2f}', *(f'{value:.2f}' for value in lost.mean(0)), ''])
-    note = f'Three losses have six orders: {len(sets)} random orders would agree as well as these '
-    note += f'({mean:+.2f}) or better in {chance_of(mean, len(sets)):.0%} of all cases.'
+    chance = chance_of(mean, [len(x.slow) for x in sets])
+    note = f'{len(sets)} random orders would agree as well as these ({mean:+.2f}) or better in '
+    note += f'{chance:.0%} of all cases.'
     return '\n'.join([*markdown_table(header, rows, align='lllrrrrrr'), '', note])
 
 
 def _order(values: dict[str, dict[str, float]]) -> str:
     """The losses with their means, best first."""
     means = dict(zip(values, _means(values)))
-    shown = []
-    for name in sorted(means, key=lambda name: -means[name]):
-        loss = name.removeprefix('atss_').removeprefix('faster_rcnn_').replace('_', ' ')
-        shown.append(f'{loss} {means[name]:.2f}')
-    return ', '.join(shown)
+    ordered = sorted(means, key=lambda name: -means[name])
+    return ', '.join(f'{loss_name(name)} {means[name]:.2f}' for name in ordered)
 
 
 def own_config(spec: dict, out: Path) -> Path:
@@ -148,16 +151,6 @@ def own_config(spec: dict, out: Path) -> Path:
     return path
 
 
-def checkpoint_of(spec: dict) -> Path:
-    """The last checkpoint of the first method's first seed."""
-    name = next(iter(spec['losses']))
-    run = next(x for x in read_plan(ROOT / spec['plan']).final_runs() if x.method == name)
-    found = sorted(run.folder.glob('epoch_*.pth'))
-    if not found:
-        raise UserError(f'{run.folder} has no checkpoint. Fix: train it by {spec["plan"]}')
-    return found[-1]
-
-
 def compare(name: str, budget: str) -> Path:
     """Run the frozen comparison of a set; return its record."""
     spec = yaml.safe_load(PLAN.read_text())['sets'].get(name)
@@ -168,8 +161,6 @@ def compare(name: str, budget: str) -> Path:
     losses = spec['losses']
     command = [sys.executable, str(ROOT / 'tools/compare_losses.py'), str(config)]
     command += ['--out', str(out / 'comparison'), '--budget', budget, '--losses', *losses.values()]
-    if spec['checkpoint']:
-        command += ['--checkpoint', str(checkpoint_of(spec))]
     if status := subprocess.run(command, check=False).returncode:
         sys.exit(status)
     rows = read_final_rows(out / 'comparison/trainings/runs.csv')

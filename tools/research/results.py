@@ -117,10 +117,10 @@ def table_of(path: Path, metrics: list[str], **options: str) -> str:
     methods = list(values)
     order = sorted(methods, key=lambda name: -np.mean([*values[name][first].values()]))
     header = ['', 'runs', *map(metric_name, metrics)]
-    header.append(f'{metric_name(first)} compared with {_shown(baseline)} (95 %)')
+    header.append(f'{metric_name(first)} compared with {loss_name(baseline)} (95 %)')
     cells = [
         [
-            *(_shown(name), len(values[name][first]), *map(_spread, values[name].values())),
+            *(loss_name(name), len(values[name][first]), *map(_spread, values[name].values())),
             _difference(values[name][first], values[baseline][first], name == baseline),
         ]
         for name in order
@@ -143,10 +143,6 @@ def table_of(path: Path, metrics: list[str], **options: str) -> str:
     if compared > 1:
         note += f" A bold difference holds after Holm's correction for {compared} comparisons."
     return '\n'.join([*markdown_table(header, cells, best), '', note, ''])
-
-
-def _shown(name: str) -> str:
-    return loss_name(name) if name.isidentifier() else name
 
 
 def _spread(values: Mapping[str, float]) -> str:
@@ -270,8 +266,8 @@ def overview(blocks: list[Block], names: str, folder: Path) -> str:
         mark = '' if is_fresh or record.trials else f' {MARK}'
         rows.append(
             [
-                *(f'[{options["title"]}]({link}){mark}', _shown(options['ours']), len(ours)),
-                *(metric_name(first), _spread(ours), _shown(peer), _spread(theirs)),
+                *(f'[{options["title"]}]({link}){mark}', loss_name(options['ours']), len(ours)),
+                *(metric_name(first), _spread(ours), loss_name(peer), _spread(theirs)),
                 *(
                     _difference(ours, theirs, False),
                     ('level', 'ahead', 'behind')[(low > 0) - (high < 0)],

@@ -39,10 +39,16 @@ _METRICS = {
 
 
 def loss_name(name: str) -> str:
-    """Name in words of a model of a plan, such as ``soprc-0.25``; an unknown name as it is."""
+    """Name in words of a model of a plan; an unknown name, and words, as they are.
+
+    The number of ``graded_ap_0.6`` is the weight of the class part.
+    """
     key = loss_key(name)
-    if key is None:
+    if key is None or re.search(r'[^\w.+-]', name):
         return name
+    weighted = re.fullmatch(r'(.*)_(\d+(?:\.\d+)?)', name)
+    if weighted:
+        return f'{loss_name(weighted[1])}, weight {weighted[2]}'
     rest = re.split(r'[\W_]+', name, maxsplit=key.count('_') + 1)
     return ' '.join([LOSS_STYLES[key].name, *rest[key.count('_') + 1 :]]).strip()
 

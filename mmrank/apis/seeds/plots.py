@@ -94,7 +94,7 @@ def draw_curves(
     figure, ((axis,),) = new_panels(1, 1, 6.0, 4.0)
     for colour, (name, points) in zip(colours_of(list(curves)), curves.items()):
         steps, values = zip(*sorted(points.items()))
-        label = loss_name(name) if name.isidentifier() else name
+        label = loss_name(name)
         axis.plot(steps, list(map(np.mean, values)), color=colour, marker='.', label=label)
         low, high = zip(*((min(own), max(own)) for own in values))
         axis.fill_between(steps, low, high, color=colour, alpha=0.12)

@@ -18,17 +18,18 @@ def test_correlation_and_what_following_costs():
 
 
 def test_the_chance_of_an_agreement_by_luck():
-    assert chance_of(1.0, 1) == pytest.approx(1 / 6)
-    assert chance_of(1.0, 2) == pytest.approx(1 / 36)
-    assert chance_of(-1.0, 3) == 1
-    assert chance_of(0.75, 2) == pytest.approx(5 / 36)  # 1 and 1, 1 and 0.5 twice each
+    assert chance_of(1.0, [3]) == pytest.approx(1 / 6)
+    assert chance_of(1.0, [3, 4]) == pytest.approx(1 / 6 / 24)
+    assert chance_of(-1.0, [3] * 3) == 1
+    assert chance_of(0.75, [3, 3]) == pytest.approx(5 / 36)  # 1 and 1, 1 and 0.5 twice each
 
 
 def test_the_table_has_a_row_for_each_set_that_is_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(fast_and_slow, 'RECORDS', tmp_path)
-    for name, step in (('real_heads_atss_cards', 0.1), ('frozen_heads_cards', 0.2)):
+    for name, step in (('real_heads_cards', 0.1), ('frozen_heads_cards', 0.2)):
         lines = ['method,seed,step,commit,seconds,settings,coco/bbox_mAP']
-        for place, method in enumerate(('atss_focal', 'atss_graded_ap', 'atss_rank_sort')):
+        methods = ('focal', 'graded_ap_0.6', 'quality_focal_2', 'rank_sort_0.6')
+        for place, method in enumerate(methods):
             for seed in (100, 101):
                 value = 0.3 + step * place + 0.01 * (seed - 100) * place
                 lines.append(f'{method},{seed},9,abc,1,{{}},{value}')
@@ -36,7 +37,7 @@ def test_the_table_has_a_row_for_each_set_that_is_measured(tmp_path, monkeypatch
     text = fast_and_slow.table()
     (row,) = [line for line in text.splitlines() if 'playing cards' in line]
     assert '+1.0 (+1.0)' in row
-    assert 'rank sort 51.00, graded ap 40.50, focal 30.00' in row
-    assert '+21.00 [' in row
+    assert 'Rank & Sort, weight 0.6 61.50, quality focal, weight 2 51.00' in row
+    assert '+31.50 [' in row
     assert 'ATSS (2 seeds)' in row
-    assert 'in 17% of all cases' in text
+    assert 'in 4% of all cases' in text
