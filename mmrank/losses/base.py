@@ -147,7 +147,8 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
         )
         if self.class_weights is None:
             return is_positive, is_negative, weight, None
-        of_class = self.class_weights.of(cls_score.size(1)).to(cls_score.device)
+        dtype = torch.promote_types(cls_score.dtype, torch.float32)
+        of_class = self.class_weights.of(cls_score.size(1)).to(cls_score.device, dtype)
         if self.mode == 'per_class':
             return is_positive, is_negative, weight, of_class
         own = torch.where(is_positive, of_class, 1)
@@ -273,6 +274,8 @@ class RankingLoss(HeadLoss):
     zero_without_positives = False
     #: How much the IoU of a positive's box counts, in [0, 1], see :meth:`count_quality`.
     quality: float | None = 0.0
+    #: Whether it counts ``lists.positives`` and ``lists.negatives``; else weights are refused.
+    takes_weights = False
     #: What a step takes time for: ``pairs`` of a positive and a score, or ``scores``.
     cost = 'pairs'
     #: Logged once before training by ``RankingMonitorHook``.
@@ -304,6 +307,13 @@ class RankingLoss(HeadLoss):
 
     def _loss(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
         """Loss of all lists, at least float32."""
+        if parts[0].weight is not None and not self.takes_weights:
+            name = type(self).__name__
+            raise UserError(
+                f'{name} takes no weights but 0 and 1. Fix: weight=weight > 0; another loss such as '
+                'mmrank.StableAPLoss; or takes_weights = True in a loss of yours that counts '
+                'lists.positives and lists.negatives'
+            )
         losses = self.list_losses(parts[0]) if len(parts) == 1 else self.part_losses(parts)
         number = torch.stack([lists.pos_mask.sum() for lists in parts]).sum()
         self.diagnostics['num_positive'] = number

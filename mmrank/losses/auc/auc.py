@@ -72,6 +72,8 @@ class AUCLoss(StatelessRankingLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
+    takes_weights = True
+
     def __init__(self, surrogate: str = 'sigmoid', tau: float = 0.1, **kwargs) -> None:
         super().__init__(**kwargs)
         one_of('surrogate', surrogate, _SURROGATES)
@@ -128,6 +130,7 @@ class MAUCLoss(RankingLoss):
             the classes that have a pair.
     """
 
+    takes_weights = True
     zero_without_positives = True
     no_retrieval = 'compares the classes of a classifier'
     for_retrieval = 'AUCLoss'

@@ -43,6 +43,7 @@ class PartialAUCLoss(StatelessRankingLoss):
         tensor(0.1800)
     """
 
+    takes_weights = True
     cost = 'scores'
 
     def __init__(self, max_fpr: float = 0.1, tau: float = 1.0, **kwargs) -> None:

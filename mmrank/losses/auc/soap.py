@@ -73,6 +73,7 @@ class SOAPLoss(RankingLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``mode``.
     """
 
+    takes_weights = True
     zero_without_positives = True
     keeps_samples = True
     fixed_settings = ('mode',)

@@ -146,6 +146,7 @@ class BlackBoxAPLoss(StatelessRankingLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
+    takes_weights = True
     cost = 'scores'
 
     def __init__(self, lam: float = 4.0, margin: float = 0.02, **kwargs) -> None:

@@ -91,6 +91,7 @@ class DRLoss(StatelessRankingLoss):
             down.
     """
 
+    takes_weights = True
     zero_without_positives = False
     fixed_settings = ('activation',)
     cost = 'scores'

@@ -140,6 +140,7 @@ class ErrorDrivenLoss(RankingLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
+    takes_weights = True
     zero_without_positives = True
     takes_logits = True
     fixed_settings = ('activation',)

@@ -110,6 +110,7 @@ class ListwiseAPLoss(StatelessRankingLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
+    takes_weights = True
     cost = 'scores'
 
     def __init__(

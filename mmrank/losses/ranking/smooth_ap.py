@@ -79,6 +79,7 @@ class SmoothAPLoss(StatelessRankingLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
+    takes_weights = True
     saturation_advice = (
         'There are too many negatives for a positive: raise the learning rate or loss_weight, or '
         'use mmrank.StableAPLoss, which rescales itself'

@@ -167,11 +167,6 @@ class SoDeepLoss(RankingLoss):
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """Mean predicted rank of the positives of each list."""
-        if lists.weight is not None:
-            raise UserError(
-                'SoDeepLoss takes no weights but 0 and 1: its network sorts whole scores. Fix: '
-                'weight=weight > 0, or mmrank.StableAPLoss'
-            )
         scores, is_positive, is_real = self._sorted(*_whole_lists(lists))
         with torch.autocast(scores.device.type, enabled=False):
             ranks = self.sorter.ranks_of_sorted(scores)

@@ -214,6 +214,7 @@ class SOPRCLoss(RankingLoss):
             :class:`mmrank.losses.RankingLoss`.
     """
 
+    takes_weights = True
     zero_without_positives = True
     cost = 'scores'
     saturation_advice = (

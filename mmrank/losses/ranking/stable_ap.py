@@ -204,6 +204,7 @@ class StableAPLoss(RankingLoss):
             :class:`mmrank.losses.RankingLoss`.
     """
 
+    takes_weights = True
     eps = 0.1  # smoothing of h
     cost = 'scores'
     zero_without_positives = True

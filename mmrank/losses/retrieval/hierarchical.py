@@ -218,6 +218,8 @@ class HAPLoss(_LevelLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
+    takes_weights = True
+
     def __init__(self, alpha: float = 1.0, tau: float = 0.01, **kwargs) -> None:
         super().__init__(tau, **kwargs)
         check_not_negative(alpha=alpha)

@@ -93,6 +93,7 @@ class RecallAtKLoss(StatelessRankingLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
+    takes_weights = True
     saturation_advice = 'All positives are far beyond k. Fix: larger ks'
 
     def __init__(
