@@ -310,7 +310,7 @@ class RankingLoss(HeadLoss):
         if parts[0].weight is not None and not self.takes_weights:
             name = type(self).__name__
             raise UserError(
-                f'{name} takes no weights but 0 and 1. Fix: weight=weight > 0; another loss such as '
+                f'{name} takes no weights but 0 and 1. Fix: weight=weight > 0; another loss, as '
                 'mmrank.StableAPLoss; or takes_weights = True in a loss of yours that counts '
                 'lists.positives and lists.negatives'
             )
