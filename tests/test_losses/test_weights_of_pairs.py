@@ -9,7 +9,7 @@ from registered_losses import cases, subject_of_case
 from torch import nn
 
 from mmrank.functional import grad_cache
-from mmrank.losses import CLIPLoss, InBatchLoss, InBatchSoftmaxLoss, VICRegLoss
+from mmrank.losses import CLIPLoss, FlatCLRLoss, InBatchLoss, InBatchSoftmaxLoss, VICRegLoss
 from mmrank.testing import CHECKS, Call
 
 CASES = [case for case in cases() if case.kind in ('views', 'pairs')]
@@ -142,15 +142,26 @@ def test_uneven_ranks_equal_one_process():
             assert_same(own, steps(case, SHARES[PARTS[rank]], PARTS[rank])[:3])
 
 
-def test_an_absent_sample_is_not_the_nearest():
-    """Without it the exponentials of all others are 0 in float32."""
-    rows = torch.tensor([[1.0, 0], [-1, 0], [1, 0.1]])
-    loss = CLIPLoss(tau=0.01, learnable=False)
-    expected = loss(rows[:2], rows[:2])
-    weight = torch.tensor([1.0, 1, 0])
-    torch.testing.assert_close(loss(rows, rows, weight=weight), expected)
-    far = rows * torch.tensor([[1.0], [1], [0]])
-    torch.testing.assert_close(loss(far, rows[[1, 0, 2]], weight=weight), loss(rows[:2], -rows[:2]))
+@pytest.mark.parametrize('bimodal', [False, True])
+def test_an_absent_sample_is_not_the_nearest(bimodal):
+    """The exponentials of all others would be 0 in float32."""
+    rows = torch.tensor([[1.0, 0], [-1, 0], [torch.nan, 0]])
+    loss = FlatCLRLoss(tau=0.005, bimodal=bimodal)
+    found = loss(rows, rows, weight=torch.tensor([1.0, 1, 0]))
+    torch.testing.assert_close(found, loss(rows[:2], rows[:2]))
+    assert found < -300
+
+
+@pytest.mark.parametrize('case', cases('InBatchSoftmaxLoss'), ids=str)
+def test_candidates_are_repeated(case):
+    """Candidates of no pair have weights as well, and change the share of the pairs."""
+    left, right = case.batch(size=8).leaves
+    rows, cols = case.batch(size=8).fixed
+    rows, places = rows[:5], torch.arange(8).repeat_interleave(TIMES)
+    pairs = places[places < 5]
+    found = case.build()(left[:5], right, rows, cols, weight=TIMES)
+    expected = case.build()(left[pairs], right[places], rows[pairs], cols[places])
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
 
 
 def test_all_absent():
