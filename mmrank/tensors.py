@@ -172,8 +172,12 @@ def zero_absent(weight: Tensor, *values) -> Sequence:
     for x in values:
         # Others are None, or what a check of the caller refuses.
         if isinstance(x, Tensor) and x.dim() and len(x) <= len(weight):
-            absent = (weight[: len(x)] == 0).view(-1, *[1] * (x.dim() - 1))
-            x = x.to(weight.device, non_blocking=True).masked_fill(absent, 0)
+            x = x.to(weight.device, non_blocking=True)
+            absent = weight[: len(x)] == 0
+            if can_sync(weight):  # a fifth of the time
+                x = x.index_fill(0, absent.nonzero()[:, 0], 0)
+            else:
+                x = x.masked_fill(absent.view(-1, *[1] * (x.dim() - 1)), 0)
         found.append(x)
     return found
 

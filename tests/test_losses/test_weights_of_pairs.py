@@ -57,9 +57,13 @@ def test_integers_are_repeated_entries(case):
         assert_same(steps(case, None, copies), expected)
 
 
+@pytest.mark.parametrize('host', [True, False])
 @every_case
-def test_no_weight_is_absence(case):
-    """Whatever the entry and its numbers hold."""
+def test_no_weight_is_absence(case, host, monkeypatch):
+    """Whatever the entry and its numbers hold, also where the host does not look at weights."""
+    if not host:
+        for module in ('tensors', 'losses.two_tower.in_batch', 'losses.two_tower.in_batch_softmax'):
+            monkeypatch.setattr(f'mmrank.{module}.can_sync', lambda x: False)
     present = TIMES.nonzero()[:, 0]
     expected = steps(case, SHARES[present], present)
     assert_same(steps(case, SHARES, absent=True), expected)
