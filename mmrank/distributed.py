@@ -47,18 +47,18 @@ def all_reduce_sum(own: Tensor, group) -> Tensor:
     return own if group is None else _AllReduceSum.apply(own, group)
 
 
-def mean_over_ranks(losses: Tensor, rows: int, group) -> Tensor:
+def mean_over_ranks(losses: Tensor, rows: int | Tensor, group) -> Tensor:
     """Mean of the (n_r,) losses of all ranks over ``rows``, 0 without rows; for DDP.
 
     Each rank has the losses of its own rows, and DistributedDataParallel averages the gradients, so
-    the loss of a rank is multiplied by their number.
+    the loss of a rank is multiplied by their number. ``rows`` may be a () sum of weights.
     """
     total = losses.sum()
     if group is not None:
         value = total.detach().clone()
         dist.all_reduce(value, group=group)
         total = value + dist.get_world_size(group) * (total - total.detach())
-    return total / max(rows, 1)
+    return total / (rows + (rows == 0))
 
 
 def scale_gradient(values: Tensor, factor: float) -> Tensor:

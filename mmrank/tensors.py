@@ -5,11 +5,12 @@ does not make the host wait.
 """
 
 import warnings
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from mmrank.autograd import inside_transform, is_compiling, violated
+from mmrank.autograd import can_sync, inside_transform, is_compiling, violated
 from mmrank.errors import UserError, UserTypeError
 
 
@@ -163,6 +164,29 @@ def checked_weight(name: str, weight: Tensor, *shapes: tuple[int, ...]) -> Tenso
         refuse_nan(name, weight, 'give 0 to what should not count')
         raise UserError(f'{fix}; got {weight.min().item()} to {weight.max().item()}')
     return weight
+
+
+def none_absent(weight: Tensor) -> bool:
+    """Whether the host sees at once that no weight is 0."""
+    return can_sync(weight) and bool(weight.all())
+
+
+def zero_absent(weight: Tensor, *values) -> Sequence:
+    """Values of the first n entries each, 0 where the weight is: what is absent may be anything."""
+    if none_absent(weight):
+        return values
+    found = []
+    for x in values:
+        # Others are None, or what a check of the caller refuses.
+        if isinstance(x, Tensor) and x.dim() and len(x) <= len(weight):
+            x = x.to(weight.device, non_blocking=True)
+            absent = weight[: len(x)] == 0
+            if can_sync(weight):  # a fifth of the time
+                x = x.index_fill(0, absent.nonzero()[:, 0], 0)
+            else:
+                x = x.masked_fill(absent.view(-1, *[1] * (x.dim() - 1)), 0)
+        found.append(x)
+    return found
 
 
 def check_index(

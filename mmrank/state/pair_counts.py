@@ -71,10 +71,11 @@ class PairCounts(SavedState):
 
 
 def check_pairs(
-    rows: Tensor, cols: Tensor, shape: tuple[int, int], what: str = 'the batch'
+    rows: Tensor, cols: Tensor, shape: tuple[int, int], what: str = 'the batch', once: bool = True
 ) -> None:
     """Refuse pairs that no sample without replacement can hold; ``what`` is for messages.
 
+    Unless ``once`` is False a pair may not come up again.
     On a GPU a wrong value is a device-side assertion, so that the host need not wait.
     """
     if len(shape) != 2 or min(shape) < 1:
@@ -89,6 +90,8 @@ def check_pairs(
         )
     check_entities('rows', rows, shape[0])
     check_entities('cols', cols, shape[1])
+    if not once:
+        return
     keys = (rows.long() * shape[1] + cols.long()).sort().values
     if violated((keys[1:] != keys[:-1]).all(), f'a pair occurs more than once in {what}'):
         key = int(keys[1:][keys[1:] == keys[:-1]][0])

@@ -90,22 +90,22 @@ class SampleLogMean(SampleState):
         """(size,) bool, True for the samples that a batch has shown."""
         return self.log_s.isfinite()
 
-    def update(self, ids, log_batch, gradient=None, counts=None, group=None) -> None:
+    def update(self, ids, log_batch, gradient=None, counts=None, group=None, weight=None) -> None:
         """Take in a batch, if the state moves.
 
         (n,) log g of the samples ``ids`` and, where the temperature is learned, (n,) gradients.
-        ``counts`` are the rows of each rank of ``group``.
+        ``counts`` are the rows of each rank of ``group``, and ``weight`` is (n,) of the rows.
         """
         if not self.moves:
             return
-        rows = [log_batch] if gradient is None else [log_batch, gradient]
-        batch = torch.stack(rows).detach().double()
+        rows = [x for x in (log_batch, gradient, weight) if x is not None]
+        batch = torch.stack([x.detach().double() for x in rows])
         if group is not None:
             joined = torch.cat([ids[None].double(), batch]).t()
             joined = all_gather_rows(joined, counts, group).t()
             ids = joined[0].long()
             batch = joined[1:]
-        self.take(ids, batch)
+        self.take(ids, batch) if weight is None else self.take(ids, batch[:-1], batch[-1])
 
     def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
         return moving_log_mean(entries, batch, self.beta0)

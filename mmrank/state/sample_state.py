@@ -34,12 +34,14 @@ class _SampleGroups:
         return totals[self._segment]
 
     def mean(self, values: Tensor, usable: Tensor) -> Tensor:
-        """(n,) float64 mean over the usable rows of a sample; 0 where there is none."""
-        return self.sum(torch.where(usable, values, 0)) / self.sum(usable).clamp(min=1)
+        """(n,) float64 mean over the rows of a sample, ``usable`` or by weights; 0 without any."""
+        total = self.sum(usable)
+        total = torch.where(total > 0, total, 1)
+        return self.sum(torch.where(usable > 0, values, 0) * usable) / total
 
     def log_mean_exp(self, values: Tensor, usable: Tensor) -> Tensor:
         """(n,) float64 log of the mean of exp over the usable rows of a sample, else -inf."""
-        values = torch.where(usable, values.double(), -torch.inf)
+        values = torch.where(usable > 0, values.double(), -torch.inf)
         top = torch.full_like(values, -torch.inf)
         top.scatter_reduce_(0, self._segment, values, 'amax')
         top = top[self._segment]
@@ -114,11 +116,11 @@ class SampleState(SavedState):
     def take(self, ids: Tensor, batch: Tensor, usable: Tensor | None = None) -> None:
         """Take one step of each of (n,) samples, with (numbers, n) that a batch of all ranks says.
 
-        (n,) bool ``usable`` is False for padding, which may share its sample with others.
+        (n,) ``usable`` is 0 for padding, which may share its sample with others; 1, or a weight.
         """
         batch = batch.detach()
         finite = batch.float().isfinite().all(0)
-        usable = finite if usable is None else usable & finite
+        usable = finite if usable is None else usable * finite
         groups = _SampleGroups(ids)
         first = groups.log_mean_exp if self.says_log else groups.mean
         merged = [first(batch[0], usable)]

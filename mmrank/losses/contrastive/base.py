@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mmrank.distributed import all_gather_rows, join, mean_over_ranks, rows_and_dtype, world_group
+from mmrank.distributed import all_gather_rows, join, mean_over_ranks, sizes_and_dtype, world_group
 from mmrank.errors import UserError
 from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses.options import ScopedLoss
@@ -16,8 +16,10 @@ from mmrank.tensors import (
     at_least_float32,
     check_floats,
     check_tensors,
+    checked_weight,
     is_first_batch,
     warn_of_one_sample,
+    zero_absent,
 )
 
 from .terms import NegativeTerms, negative_terms
@@ -30,6 +32,7 @@ class ContrastedBatch:
     Those are ``all_view1``, ``all_view2`` and ``all_ids`` of M rows of all ranks, with a gradient
     that is summed over ranks, or the batch itself. ``counts`` are the rows of each rank of
     ``group``, over which state is kept equal, or of this rank alone. ``sample_idx`` is as given.
+    ``weight`` (n,) and ``all_weight`` (M,) are floats that say how many samples a row is, or None.
     """
 
     view1: Tensor
@@ -41,9 +44,11 @@ class ContrastedBatch:
     counts: list[int]
     group: object = None
     sample_idx: Tensor | None = None
+    weight: Tensor | None = None
+    all_weight: Tensor | None = None
 
     @classmethod
-    def of_views(cls, view1, view2, sample_idx=None, group=None, together: bool = True):
+    def of_views(cls, view1, view2, sample_idx=None, group=None, together=True, weight=None):
         """Join the views of all ranks, whose numbers may differ; without ids all rows differ.
 
         If not ``together``, the negatives are this rank's, and the group has its ``counts``.
@@ -52,7 +57,11 @@ class ContrastedBatch:
         counts = [n]
         spread = group is not None and together
         if group is not None:
-            counts, dtype = rows_and_dtype(join([view1, view2], 1), group)
+            dtype = torch.promote_types(view1.dtype, view2.dtype)
+            sizes, dtype = sizes_and_dtype([n, int(weight is not None)], dtype, group, view1.device)
+            counts, weighted = zip(*sizes)
+            if any(weighted) and weight is None:
+                weight = torch.ones(n, device=view1.device)
             if spread:
                 view1 = view1.to(dtype)
                 view2 = view2.to(dtype)
@@ -61,12 +70,17 @@ class ContrastedBatch:
             ids = torch.arange(begin, begin + n, device=view1.device)
         else:
             ids = sample_idx.to(view1.device, non_blocking=True).long()
+        if weight is not None:
+            weight = weight.to(torch.promote_types(view1.dtype, torch.float32))
+        rest = counts, group, sample_idx, weight
         if not spread:
-            return cls(view1, view2, ids, view1, view2, ids, counts, group, sample_idx)
+            return cls(view1, view2, ids, view1, view2, ids, *rest, weight)
         joined = all_gather_rows(join([view1, view2], 1), counts, group)
         all_ids = all_gather_rows(ids[:, None], counts, group)[:, 0]
+        if weight is not None:
+            weight = all_gather_rows(weight[:, None], counts, group)[:, 0]
         all_view1, all_view2 = joined.chunk(2, 1)
-        return cls(view1, view2, ids, all_view1, all_view2, all_ids, counts, group, sample_idx)
+        return cls(view1, view2, ids, all_view1, all_view2, all_ids, *rest, weight)
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> 'ContrastedBatch':
         """The batch with a function of all rows."""
@@ -77,6 +91,12 @@ class ContrastedBatch:
         all_view1 = function(self.all_view1)
         all_view2 = function(self.all_view2)
         return replace(self, view1=view1, view2=view2, all_view1=all_view1, all_view2=all_view2)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """() weighted mean of (n,) finite values of this rank; 0 without any."""
+        if self.weight is None:
+            return values.sum() / max(len(values), 1)
+        return (values * self.weight).sum() / self.weight.sum().clamp(min=1e-30)
 
     def terms(self, tau: Tensor | float, bimodal: bool) -> NegativeTerms:
         """(2, n) terms of both views, compared with all samples but their own.
@@ -90,11 +110,13 @@ class ContrastedBatch:
         tau = torch.as_tensor(tau, dtype=dtype, device=ids.device).expand(2, len(ids))
         is_whole = self.all_view1 is self.view1
         if bimodal and is_whole:
-            return negative_terms(self.view1, self.view2, self.view2, tau, ids, ids)
+            return negative_terms(self.view1, self.view2, self.view2, tau, ids, ids, self.weight)
+        all_weight = self.all_weight
         if bimodal:
             views = self.view1, self.view2
-            first = negative_terms(*views, self.all_view2, tau[0], ids, self.all_ids)
-            second = negative_terms(*views[::-1], self.all_view1, tau[1], ids, self.all_ids)
+            keys = ids, self.all_ids, all_weight
+            first = negative_terms(*views, self.all_view2, tau[0], *keys)
+            second = negative_terms(*views[::-1], self.all_view1, tau[1], *keys)
             pairs = zip(vars(first).values(), vars(second).values())
             return NegativeTerms(*(torch.stack(pair) for pair in pairs))
         anchors = torch.cat([self.view1, self.view2])
@@ -102,7 +124,8 @@ class ContrastedBatch:
         ids = ids.repeat(2)
         keys = anchors if is_whole else torch.cat([self.all_view1, self.all_view2])
         key_ids = ids if is_whole else self.all_ids.repeat(2)
-        terms = negative_terms(anchors, positives, keys, tau.reshape(-1), ids, key_ids)
+        weight = None if all_weight is None else all_weight.repeat(2)
+        terms = negative_terms(anchors, positives, keys, tau.reshape(-1), ids, key_ids, weight)
         return NegativeTerms(*(x.view_as(tau) for x in vars(terms).values()))
 
 
@@ -132,7 +155,14 @@ class ContrastiveLoss(ScopedLoss):
                 state_dict[prefix + name] = saved.view(1)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def forward(self, view1: Tensor, view2: Tensor, sample_idx: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        view1: Tensor,
+        view2: Tensor,
+        sample_idx: Tensor | None = None,
+        *,
+        weight: Tensor | None = None,
+    ) -> Tensor:
         """Compute the loss of a batch.
 
         Args:
@@ -141,23 +171,34 @@ class ContrastiveLoss(ScopedLoss):
             sample_idx: (B,) integer index of each sample in the training set; rows of one sample
                 are not negatives of each other. None, where the loss keeps nothing per sample: all
                 rows differ.
+            weight: (B,) finite weights >= 0. A sample of weight w counts as w copies of one sample:
+                they are not negatives of each other, and a moving average takes one step. One of 0
+                is absent, whatever it holds. None: all 1, also where other ranks have weights.
 
         Returns:
             Scalar, at least float32; 0, still attached to the graph, when no sample has a negative.
             With ``scope='global'`` all ranks return the loss of the joined batch, with a gradient
             for DistributedDataParallel, which averages.
         """
+        check_tensors(view1=view1, view2=view2)
+        if weight is not None:
+            weight = checked_weight('weight', weight, (len(view1),)).detach()
+            weight = weight.to(view1.device, non_blocking=True)
+            view1, view2, sample_idx = zero_absent(weight, view1, view2, sample_idx)
         self._check(view1, view2, sample_idx)
         view1 = self.normalized(view1)
         view2 = self.normalized(view2)
         world = world_group()
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None
-        batch = ContrastedBatch.of_views(view1, view2, sample_idx, group, together)
+        batch = ContrastedBatch.of_views(view1, view2, sample_idx, group, together, weight)
         total = len(batch.all_ids)
         self._check_batch_size(total)
         losses = self.row_losses(batch)
         self._note(batch)
+        if batch.weight is not None:
+            losses = losses * batch.weight
+            total = batch.all_weight.sum()
         return self.loss_weight * mean_over_ranks(losses, total, group if together else None)
 
     def normalized(self, view: Tensor) -> Tensor:
@@ -176,7 +217,6 @@ class ContrastiveLoss(ScopedLoss):
         return terms
 
     def _check(self, view1, view2, sample_idx) -> None:
-        check_tensors(view1=view1, view2=view2)
         if view1.dim() != 2 or view1.shape != view2.shape:
             raise UserError(
                 'view1 and view2 must be embeddings (samples, length) of the same samples, got '
@@ -212,7 +252,7 @@ class ContrastiveLoss(ScopedLoss):
         if batch.ids.numel():
             view1 = at_least_float32(batch.view1)
             view2 = at_least_float32(batch.view2)
-            self.diagnostics['pos_score'] = (view1 * view2).sum(1).mean()
+            self.diagnostics['pos_score'] = batch.mean((view1 * view2).sum(1))
 
 
 def scalar_parameter(value: float) -> nn.Parameter:

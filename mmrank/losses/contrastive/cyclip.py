@@ -7,6 +7,7 @@ from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch
 from .clip import CLIPLoss
+from .terms import weighted_sum
 
 
 def _gap_and_total(view1: Tensor, view2: Tensor) -> tuple[Tensor, Tensor]:
@@ -17,14 +18,14 @@ def _gap_and_total(view1: Tensor, view2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _cyclic_consistency(
-    view1: Tensor, view2: Tensor, all_view1: Tensor, all_view2: Tensor
+    view1: Tensor, view2: Tensor, all_view1: Tensor, all_view2: Tensor, weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Two (n,) squared differences of similarities, at least float32: across and within.
 
     For pair j of images I and texts T, summed over the pairs k: ``(<I_j, T_k> - <I_k, T_j>)^2``
     across and ``(<I_j, I_k> - <T_j, T_k>)^2`` within the modalities. Source: Goel et al., CyCLIP,
     NeurIPS 2022, eq. 3 and 4; the mean over j is the paper's loss. The pairs k are the (M, D) of
-    all ranks.
+    all ranks, of (M,) weights.
 
     With ``x_jk = <I_j - T_j, I_k + T_k>`` and ``y_jk = <I_j + T_j, I_k - T_k>`` the difference
     across is ``(y - x) / 2`` and the one within ``(x + y) / 2``: one product serves both, and a
@@ -37,11 +38,14 @@ def _cyclic_consistency(
         if len(all_gap) <= 4 * gap.size(1):
             x = gap @ all_total.t()
             y = x.t() if is_whole else total @ all_gap.t()
-            return (x - y).square().sum(1) / 4, (x + y).square().sum(1) / 4
+            across = weighted_sum((x - y).square(), 1, weight)
+            return across / 4, weighted_sum((x + y).square(), 1, weight) / 4
         # sum_k <a, b_k> <c_k, d> = a^T (sum_k b_k c_k^T) d, without the matrix of all pairs.
-        x_squares = (gap @ (all_total.t() @ all_total) * gap).sum(1)
-        y_squares = (total @ (all_gap.t() @ all_gap) * total).sum(1)
-        products = (gap @ (all_total.t() @ all_gap) * total).sum(1)
+        counted_total = all_total if weight is None else all_total * weight[:, None]
+        counted_gap = all_gap if weight is None else all_gap * weight[:, None]
+        x_squares = (gap @ (counted_total.t() @ all_total) * gap).sum(1)
+        y_squares = (total @ (counted_gap.t() @ all_gap) * total).sum(1)
+        products = (gap @ (counted_total.t() @ all_gap) * total).sum(1)
         squares = x_squares + y_squares
         return (squares - 2 * products) / 4, (squares + 2 * products) / 4
 
@@ -61,8 +65,7 @@ class CyCLIPLoss(CLIPLoss):
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """CLIP's loss and the weighted inconsistency of each sample."""
         views = batch.view1, batch.view2, batch.all_view1, batch.all_view2
-        cross, within = _cyclic_consistency(*views)
-        number = max(len(cross), 1)
-        self.diagnostics['cross_inconsistency'] = cross.detach().sum() / number
-        self.diagnostics['in_inconsistency'] = within.detach().sum() / number
+        cross, within = _cyclic_consistency(*views, batch.all_weight)
+        self.diagnostics['cross_inconsistency'] = batch.mean(cross.detach())
+        self.diagnostics['in_inconsistency'] = batch.mean(within.detach())
         return super().row_losses(batch) + self.cross_weight * cross + self.in_weight * within

@@ -3,9 +3,24 @@
 import torch
 from torch import Tensor
 
+from mmrank.autograd import violated
+from mmrank.errors import UserError
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss
+
+
+def _centred(view: Tensor, weight: Tensor | None) -> Tensor:
+    """(n, D) rows less their mean, times the root of their weight."""
+    if weight is None:
+        return view - view.mean(0)
+    return (view - weight @ view / weight.sum()) * weight.sqrt()[:, None]
+
+
+def _variance(view: Tensor, weight: Tensor | None, correction: int) -> Tensor:
+    if weight is None:
+        return view.var(0, correction=correction)
+    return _centred(view, weight).square().sum(0) / (weight.sum() - correction)
 
 
 def _off_diagonal_square_sum(x: Tensor, y: Tensor) -> Tensor:
@@ -27,8 +42,9 @@ def _off_diagonal_square_sum(x: Tensor, y: Tensor) -> Tensor:
 class _DecorrelationLoss(ContrastiveLoss):
     """Base of losses that compare columns of a batch, not its samples.
 
-    They have no negatives and use no index: a sample that occurs twice counts twice. Embeddings are
-    not normalised. With ``scope='global'`` the statistics are over the batches of all ranks.
+    They have no negatives and use no index: a sample that occurs twice counts twice. The number of
+    rows is the sum of their weights. Embeddings are not normalised. With ``scope='global'`` the
+    statistics are over the batches of all ranks.
     """
 
     def normalized(self, view: Tensor) -> Tensor:
@@ -38,15 +54,20 @@ class _DecorrelationLoss(ContrastiveLoss):
         """The loss of the batch, once for each sample: the base takes the mean."""
         view1 = at_least_float32(batch.all_view1)
         view2 = at_least_float32(batch.all_view2)
-        if len(view1) < 2:
+        weight = batch.all_weight
+        if len(view1) < (2 if weight is None else 1):
             loss = (0 * view1).sum() + (0 * view2).sum()
         else:
+            if weight is not None:
+                counts = (weight.count_nonzero() > 1) | (weight.sum() > 1)
+                weight = torch.where(counts, weight, 2)
             with torch.autocast(view1.device.type, enabled=False):
-                loss = self.batch_loss(view1, view2)
+                loss = self.batch_loss(view1, view2, weight)
+            loss = loss if weight is None else loss * counts
         return loss.expand(len(batch.ids))
 
-    def batch_loss(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """Scalar loss of two (M, D) views, M >= 2, at least float32."""
+    def batch_loss(self, view1: Tensor, view2: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Scalar loss of two (M, D) views, at least float32, of at least two rows that count."""
         raise NotImplementedError
 
 
@@ -65,13 +86,13 @@ class BarlowTwinsLoss(_DecorrelationLoss):
     off_diagonal = 0.0051
     eps = 1e-5  # is added to the variance
 
-    def batch_loss(self, view1: Tensor, view2: Tensor) -> Tensor:
+    def batch_loss(self, view1: Tensor, view2: Tensor, weight: Tensor | None = None) -> Tensor:
         """Both parts of the distance from the identity, weighted."""
         x, y = [
-            (view - view.mean(0)) / (view.var(0, correction=0) + self.eps).sqrt()
+            _centred(view, weight) / (_variance(view, weight, 0) + self.eps).sqrt()
             for view in (view1, view2)
         ]
-        n = len(x)
+        n = len(x) if weight is None else weight.sum()
         on_diagonal = (1 - (x * y).sum(0) / n).square().sum()
         off_diagonal = _off_diagonal_square_sum(x, y) / n**2
         self.diagnostics['on_diagonal'] = on_diagonal.detach()
@@ -86,7 +107,8 @@ class VICRegLoss(_DecorrelationLoss):
     - standard deviation)`` over the columns of both, and ``covariance`` the sum over both of the
     squared covariances of different columns over the number of columns. Source: Bardes et al.,
     VICReg, ICLR 2022, eq. 1 to 6, with the mean over the views in the variance and ``eps`` added to
-    it before the root, as in the authors' code. See :class:`ContrastiveLoss` for the arguments.
+    it before the root, as in the authors' code. See :class:`ContrastiveLoss` for the arguments. The
+    divisor of the variances is the sum of the weights less 1.
 
     **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
     float16, so that a ``GradScaler`` skips the step.
@@ -97,17 +119,23 @@ class VICRegLoss(_DecorrelationLoss):
     covariance = 1.0
     eps = 1e-4
 
-    def batch_loss(self, view1: Tensor, view2: Tensor) -> Tensor:
+    def batch_loss(self, view1: Tensor, view2: Tensor, weight: Tensor | None = None) -> Tensor:
         """The weighted sum of the terms."""
         n, d = view1.shape
+        if weight is not None:
+            n = weight.sum()
+            fix = 'the weights of a batch must sum up to more than 1. Fix: weight / weight.mean()'
+            if violated(n > 1, fix):
+                raise UserError(f'{fix}; got {n:g}')
         variance = covariance = view1.new_zeros(())
         for view in (view1, view2):
-            std = (view.var(0) + self.eps).sqrt()
+            std = (_variance(view, weight, 1) + self.eps).sqrt()
             variance = variance + (1 - std).relu().mean() / 2
-            centred = view - view.mean(0)
+            centred = _centred(view, weight)
             squares = _off_diagonal_square_sum(centred, centred)
             covariance = covariance + squares / (n - 1) ** 2 / d
-        invariance = (view1 - view2).square().mean()
+        squares = (view1 - view2).square()
+        invariance = squares.mean() if weight is None else weight @ squares.mean(1) / n
         terms = dict(invariance=invariance, variance=variance, covariance=covariance)
         self.diagnostics |= {name: term.detach() for name, term in terms.items()}
         return sum(getattr(self, name) * term for name, term in terms.items())

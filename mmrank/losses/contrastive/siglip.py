@@ -11,20 +11,21 @@ from mmrank.checks import check_positive
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
-from .terms import negative_strips, number_samples
+from .terms import negative_strips, number_samples, weighted_sum
 
 
 class _NegativeSums(Function):
-    """``sum_z softplus(t <a, z> + b)`` over the negatives z of each anchor a, in strips of rows."""
+    """``sum_z w_z softplus(t <a, z> + b)`` over negatives z of each anchor a, in strips of rows."""
 
     @staticmethod
-    def forward(ctx, rows, keys, scale, bias, numbers):
+    def forward(ctx, rows, keys, scale, bias, numbers, weight):
         ctx.save_for_backward(rows, keys, scale, bias)
         ctx.numbers = numbers
+        ctx.weight = weight
         sums = rows.new_zeros(len(rows))
         for part, _, scores, _ in negative_strips(rows, keys, numbers):
             # softplus of torch is rounded above 20.
-            sums[part] -= logsigmoid(-scale * scores - bias).sum(1)
+            sums[part] -= weighted_sum(logsigmoid(-scale * scores - bias), 1, weight)
         return sums
 
     @staticmethod
@@ -37,12 +38,14 @@ class _NegativeSums(Function):
         of_bias = torch.zeros_like(bias)
         for part, _, scores, _ in negative_strips(rows, keys, ctx.numbers):
             slope = (scale * scores + bias).sigmoid_().mul_(grad[part, None])
+            if ctx.weight is not None:
+                slope *= ctx.weight
             of_scale += (slope * scores).sum()
             of_bias += slope.sum()
             slope *= scale
             of_rows[part].addmm_(slope, keys)
             of_keys.addmm_(slope.t(), rows[part])
-        return of_rows, of_keys, of_scale, of_bias, None
+        return of_rows, of_keys, of_scale, of_bias, None, None
 
 
 def sigmoid_losses(batch: ContrastedBatch, scale: Tensor | float, bias: Tensor | float) -> Tensor:
@@ -56,7 +59,8 @@ def sigmoid_losses(batch: ContrastedBatch, scale: Tensor | float, bias: Tensor |
     numbers = [number_samples(x, batch.all_ids)[0] for x in (batch.ids, batch.all_ids)]
     with torch.autocast(images.device.type, enabled=False):
         positive = logsigmoid(scale * (images * texts).sum(1) + bias)
-        return _NegativeSums.apply(images, keys, scale, bias, numbers) - positive
+        weight = None if batch.all_weight is None else batch.all_weight.to(dtype)
+        return _NegativeSums.apply(images, keys, scale, bias, numbers, weight) - positive
 
 
 class SigLIPLoss(ContrastiveLoss):

@@ -102,7 +102,8 @@ class _MovingAverageLoss(ContrastiveLoss):
         log_g = terms.log_mean.detach().view(shape).logsumexp(1) - math.log(shape[1])
         gradients = slope.view(shape).mean(1) if self.learn_temperature else [None] * 2
         for k, state in enumerate(states):
-            state.update(ids, log_g[k], gradients[k], batch.counts, batch.group)
+            rest = batch.counts, batch.group, batch.weight
+            state.update(ids, log_g[k], gradients[k], *rest)
             if len(ids):
                 self._note_state(self.prefixes[k], state, log_s.view(shape)[k], tau[k])
         return losses.view(shape).mean(1).sum(0)

@@ -7,6 +7,7 @@ from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss
+from .terms import weighted_sum
 
 
 class SpectralContrastiveLoss(ContrastiveLoss):
@@ -32,8 +33,9 @@ class SpectralContrastiveLoss(ContrastiveLoss):
         """Loss of each sample, its first view the anchor; 0 without negatives."""
         with torch.autocast(batch.view1.device.type, enabled=False):
             is_negative = batch.ids[:, None] != batch.all_ids
-            count = is_negative.sum(1)
             squares = (batch.view1 @ batch.all_view2.t()).square()
-            negative = torch.where(is_negative, squares, 0).sum(1) / count.clamp(min=1)
+            count = weighted_sum(is_negative, 1, batch.all_weight)
+            total = weighted_sum(torch.where(is_negative, squares, 0), 1, batch.all_weight)
+            negative = total / torch.where(count > 0, count, 1)
             losses = (negative - 2 * (batch.view1 * batch.view2).sum(1)) / self.mu
         return torch.where(count > 0, losses, losses * 0)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.tensors import at_least_float32
+from mmrank.tensors import at_least_float32, none_absent
 
 #: Similarities at a time, at most, so that they stay in the cache; but one row at least.
 BLOCK_ENTRIES = 1 << 20
@@ -23,18 +24,21 @@ _KEPT_ENTRIES = 1 << 20
 _LOG2_E = math.log2(math.e)
 
 
-def number_samples(ids: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
-    """Number the samples of (n,) ids, and count each of them in (m,) ids ``among``.
+def number_samples(ids: Tensor, among: Tensor, weight: Tensor | None = None):
+    """Number the samples of (n,) ids, and count the others of each in (m,) ids ``among``.
 
     Returns (n,) float32 whole numbers, equal where the ids are, exact below 2^24, and (n,) int64
-    counts. Floats are compared in a tenth of the time of integers.
+    counts, or float64 sums of (m,) weights. Floats are compared in a tenth of the time of integers.
     """
     ids = ids.long()
     among = among.long()
-    ordered = among.sort().values
+    ordered, order = among.sort()
     begin = torch.searchsorted(ordered, ids)
     end = torch.searchsorted(ordered, ids, right=True)
-    return (begin + end).float(), end - begin
+    if weight is None:
+        return (begin + end).float(), begin + len(among) - end
+    sums = pad(weight.double()[order].cumsum(0), (1, 0))
+    return (begin + end).float(), sums[begin] + (sums[-1] - sums[end])
 
 
 def _negative_similarities(
@@ -47,35 +51,45 @@ def _negative_similarities(
     return x.add_(is_same, alpha=torch.finfo(x.dtype).min / 2)
 
 
+def weighted_sum(x: Tensor, dim: int, weight: Tensor | None) -> Tensor:
+    """Sum of a matrix over a dimension, whose entries may have weights."""
+    if weight is None:
+        return x.sum(dim)
+    return (x if dim else x.t()).to(weight.dtype) @ weight
+
+
 class _ExpSums:
     """Sums over the negatives of (k, n) anchors: of ``exp((s - best)/tau)``, and of s times it.
 
     The methods take a strip of similarities s, the anchors ``part`` of a ``side`` that it belongs
-    to, and the dimension ``dim`` to sum over: 1 if the anchors are its rows.
+    to, and the dimension ``dim`` to sum over: 1 if the anchors are its rows; and the negatives
+    ``others`` that it has. A ``weight`` of all negatives is a factor of their exponentials.
     """
 
-    def __init__(self, tau: Tensor) -> None:
+    def __init__(self, tau: Tensor, weight: Tensor | None) -> None:
         self.tau = tau
+        self.weight = weight
         # Far above the entries that are no negatives, whose exponential is 0.
         self.best = torch.full_like(tau, torch.finfo(tau.dtype).min / 4)
         self.total = torch.zeros_like(tau)
         self.moment = torch.zeros_like(tau)
 
-    def add(self, strip: Tensor, side: int, part: slice, dim: int) -> None:
+    def add(self, strip: Tensor, side: int, part: slice, dim: int, others: slice) -> None:
         """Add a strip to the sums of its anchors."""
         at = side, part
         best = torch.maximum(self.best[at], strip.amax(dim))
         scale = ((self.best[at] - best) / self.tau[at]).exp()
         self.best[at] = best
-        powers = self.powers(strip, side, part, dim)
+        powers = self.powers(strip, side, part, dim, others)
         self.total[at] = scale * self.total[at] + powers.sum(dim)
         self.moment[at] = scale * self.moment[at] + powers.mul_(strip).sum(dim)
 
-    def powers(self, strip: Tensor, side: int, part: slice, dim: int) -> Tensor:
-        """``exp((s - best)/tau)``, at most 1."""
+    def powers(self, strip: Tensor, side: int, part: slice, dim: int, others: slice) -> Tensor:
+        """``w exp((s - best)/tau)``, at most w, which is 1 without weights."""
         x = strip - self.best[side, part].unsqueeze(dim)
         # exp2 takes a third of the time of exp.
-        return x.mul_((_LOG2_E / self.tau[side, part]).unsqueeze(dim)).exp2_()
+        x.mul_((_LOG2_E / self.tau[side, part]).unsqueeze(dim)).exp2_()
+        return x if self.weight is None else x.mul_(self.weight[others].unsqueeze(1 - dim))
 
 
 def negative_strips(
@@ -111,23 +125,33 @@ class _LogSumExp(Function):
 
     ``columns`` is None for the rows again; they have terms if ``tau`` is (2, n). Row i has the
     similarity ``positive`` (n,) with its positive, and so has column i. The mean has no gradient.
+    The (m,) weights of the columns are the rows' as well where columns have terms.
     """
 
     @staticmethod
-    def forward(ctx, rows, columns, numbers, positive, tau):
+    def forward(ctx, rows, columns, numbers, positive, tau, weight):
         ctx.is_mirrored = columns is None
-        ctx.numbers = numbers
         columns = rows if columns is None else columns
         ctx.both = ctx.is_mirrored or len(tau) == 2
-        sums = _ExpSums(tau)
+        if weight is not None and not none_absent(weight):
+            # The absent must not be the most similar: in their place stands the heaviest.
+            place = torch.arange(len(weight), device=weight.device)
+            place = torch.where(weight > 0, place, weight.argmax())
+            columns = columns[place]
+            numbers = numbers[0], numbers[1][place]
+            if ctx.both:
+                rows = columns if ctx.is_mirrored else rows[place]
+                numbers = numbers[1], numbers[1]
+        ctx.numbers = numbers
+        sums = _ExpSums(tau, weight)
         m, width = columns.shape
         entries = len(rows) * m // (2 if ctx.is_mirrored else 1)
         is_small = entries <= max((len(rows) + m) * width, _KEPT_ENTRIES)
         kept = []
         for part, first, strip, later in negative_strips(rows, columns, numbers, ctx.is_mirrored):
-            sums.add(strip, 0, part, 1)
+            sums.add(strip, 0, part, 1, slice(first, None))
             if ctx.both:
-                sums.add(strip[:, later.start - first :], -1, later, 0)
+                sums.add(strip[:, later.start - first :], -1, later, 0, part)
             if is_small:
                 kept.append(strip)
         mean_h = torch.where(sums.total != 0, sums.moment / sums.total - positive, 0)
@@ -143,14 +167,15 @@ class _LogSumExp(Function):
         sums = ctx.sums
         # Without negatives the sum is a constant.
         slope = torch.where(sums.total != 0, grad / tau, 0)
-        factor = slope / sums.total.clamp(min=1)
+        factor = slope / torch.where(sums.total != 0, sums.total, 1)
         of_rows = torch.zeros_like(rows)
         of_columns = of_rows if ctx.is_mirrored else torch.zeros_like(columns)
         strips = negative_strips(rows, columns, ctx.numbers, ctx.is_mirrored, kept)
         for part, first, strip, later in strips:
-            weights = sums.powers(strip, 0, part, 1).mul_(factor[0, part, None])
+            others = slice(first, None)
+            weights = sums.powers(strip, 0, part, 1, others).mul_(factor[0, part, None])
             if ctx.both:
-                mirror = sums.powers(strip[:, later.start - first :], -1, later, 0)
+                mirror = sums.powers(strip[:, later.start - first :], -1, later, 0, part)
                 weights[:, later.start - first :] += mirror.mul_(factor[-1, later])
             of_rows[part].addmm_(weights, columns[first:])
             of_columns[first:].addmm_(weights.t(), rows[part])
@@ -159,7 +184,7 @@ class _LogSumExp(Function):
         # The weights of an anchor add up to 1.
         of_positive = -slope.sum(0)
         of_tau = -slope * mean_h / tau
-        return of_rows, None if ctx.is_mirrored else of_columns, None, of_positive, of_tau
+        return of_rows, None if ctx.is_mirrored else of_columns, None, of_positive, of_tau, None
 
 
 @dataclass
@@ -168,7 +193,7 @@ class NegativeTerms:
 
     ``log_mean`` is ``log g = log mean_z exp(h(z)/tau)``, -inf without negatives, and ``mean_h`` the
     mean of h under the weights ``exp(h/tau)``, 0 without negatives; it has no gradient. ``count``
-    is the int64 number of negatives.
+    is the int64 number of negatives, or the float64 sum of their weights.
     """
 
     log_mean: Tensor
@@ -178,7 +203,7 @@ class NegativeTerms:
     @property
     def log_count(self) -> Tensor:
         """Log of the number of negatives; 0 without."""
-        return self.count.clamp(min=1).to(self.log_mean).log()
+        return torch.where(self.count > 0, self.count, 1).to(self.log_mean).log()
 
 
 def negative_terms(
@@ -188,6 +213,7 @@ def negative_terms(
     tau: Tensor | float,
     anchor_ids: Tensor,
     key_ids: Tensor,
+    weight: Tensor | None = None,
 ) -> NegativeTerms:
     """Compare (n, D) anchors a and their positives a+ with (m, D) keys z of other samples.
 
@@ -195,10 +221,11 @@ def negative_terms(
     11, 15 and 16. No exponential is formed that is above 1. Where anchors and keys are one tensor,
     and their ids too, a similarity is computed for both of its samples at once. ``tau`` > 0, one or
     (n,), gets the gradient ``d log g/d tau = -mean_h/tau^2`` if it requires it. With a tau of
-    (2, n) the keys are anchors, too, and must be the positives: the terms are (2, n).
+    (2, n) the keys are anchors, too, and must be the positives: the terms are (2, n). A key counts
+    by its (m,) ``weight``; as an anchor one of 0 has no gradient.
     """
     is_mirrored = keys is anchors and key_ids is anchor_ids
-    number, same = number_samples(anchor_ids, key_ids)
+    number, count = number_samples(anchor_ids, key_ids, weight)
     numbers = number, number_samples(key_ids, key_ids)[0]
     rows = at_least_float32(anchors)
     columns = None if is_mirrored else at_least_float32(keys)
@@ -207,7 +234,9 @@ def negative_terms(
         positive = (rows * at_least_float32(positives)).sum(1)
         tau = torch.as_tensor(tau, dtype=rows.dtype, device=rows.device)
         tau = tau.expand(*tau.shape[:-1], len(rows))
-        log_sum, mean_h = _LogSumExp.apply(rows, columns, numbers, positive, torch.atleast_2d(tau))
-    count = (len(key_ids) - same).expand_as(tau)
-    log_mean = log_sum.view(tau.shape) - count.clamp(min=1).to(rows.dtype).log()
-    return NegativeTerms(log_mean, mean_h.view(tau.shape), count)
+        weight = None if weight is None else weight.to(rows.dtype)
+        given = rows, columns, numbers, positive, torch.atleast_2d(tau), weight
+        log_sum, mean_h = (x.view(tau.shape) for x in _LogSumExp.apply(*given))
+    terms = NegativeTerms(log_sum, mean_h, count.expand_as(tau))
+    terms.log_mean = log_sum - terms.log_count
+    return terms

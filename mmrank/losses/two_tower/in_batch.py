@@ -17,12 +17,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.autograd import can_sync, violated
 from mmrank.checks import check_positive, one_of
 from mmrank.distributed import all_gather_rows, scale_gradient, sizes_and_dtype, world_group
 from mmrank.errors import UserError
 from mmrank.losses.options import ScopedLoss
 from mmrank.state.pair_counts import PairCounts, check_columns, check_entities, check_pairs
-from mmrank.tensors import check_tensors
+from mmrank.tensors import check_tensors, checked_weight, none_absent, zero_absent
 
 from .pair_embeddings import check_widths, common_dtype, embedding_index
 from .pointwise import Pointwise, build_pointwise
@@ -30,37 +31,45 @@ from .sums import pair_scores, weighted_cross_sum
 
 #: Names that ``mode`` of the in-batch losses takes.
 IN_BATCH_MODES = ('unbiased', 'unbiased_omega', 'popularity', 'pos_neg', 'in_batch', 'sogram')
+_WRONG_SUM = 'the weights of a batch do not sum up to a number of training pairs'
 
 
 class _Form(NamedTuple):
     """Coefficients of the common form; ``by_counts`` if x and y are the reciprocal counts."""
 
-    scale: float
-    offset: float
-    slope: float
-    cross: float
+    scale: float | Tensor
+    offset: float | Tensor
+    slope: float | Tensor
+    cross: float | Tensor
     by_counts: bool
+
+
+def _is_true(condition: bool | Tensor) -> bool:
+    return violated(~condition, _WRONG_SUM) if isinstance(condition, Tensor) else condition
 
 
 def _form_of(
     mode: str,
     omega: float,
-    batch_size: int,
+    batch_size: int | Tensor,
     num_positives: int,
     shape: tuple[int, int],
-    second_size: int,
+    second_size: int | Tensor,
 ) -> _Form:
     """Coefficients of a mode, for ``|Ohat|`` pairs of all ranks; see :class:`InBatchLoss`."""
-    if batch_size < 1 or (mode == 'sogram' and second_size < 1):
+    # Sums of weights are rounded.
+    if _is_true((batch_size < 0.999) | ((mode == 'sogram') & (second_size < 0.999))):
         raise ValueError(
             "a batch must have at least one pair, and mode='sogram' at least "
             f'one in each of its samples; got {batch_size} and {second_size}'
         )
-    if max(batch_size, second_size) > num_positives:
+    most = num_positives + 0.5
+    if _is_true((batch_size > most) | (second_size > most)):
         raise ValueError(
             f'the batch has {max(batch_size, second_size)} pairs, but '
             f'num_positives={num_positives}: it was sampled with replacement,'
-            ' or num_positives is not the number of all positive pairs'
+            ' num_positives is not the number of all positive pairs, or weights are above 1 on '
+            'average. Fix: weight / weight.mean()'
         )
     scale = num_positives / batch_size / (shape[0] * shape[1])
     if mode == 'sogram':
@@ -68,13 +77,13 @@ def _form_of(
     if mode == 'in_batch':
         return _Form(scale, 0.0, -1.0, 1.0, False)
     # 1 also where both are 1, and the ratio would be 0 / 0.
-    ratio = 1.0 if batch_size == num_positives else (batch_size - 1) / (num_positives - 1)
+    ratio = 1.0 if num_positives == 1 else (batch_size - 1) / (num_positives - 1)
     if mode == 'pos_neg':
         return _Form(scale, -ratio, ratio - 1, 1.0, True)
-    if ratio == 0:
+    if _is_true((batch_size < 1.999) & (num_positives > 1)):
         raise UserError(
-            f'mode={mode!r} needs at least 2 pairs in a batch, got 1: no batch of one pair has a '
-            "negative. Fix: a larger batch_size, or mode='sogram'"
+            f'mode={mode!r} needs at least 2 pairs in a batch, got {batch_size:g}: no batch of one '
+            "pair has a negative. Fix: a larger batch_size, or mode='sogram'; weights of mean 1"
         )
     cross = 1 / ratio
     if mode == 'popularity':
@@ -106,6 +115,10 @@ class InBatchLoss(ScopedLoss):
     are not part of a checkpoint. There is no matrix of all scores: the square loss costs O(B D^2),
     others are computed in blocks. With all pairs of a data set as the batch this is the full
     objective.
+
+    **Weights.** A pair of weight w counts as w pairs in all sums, its own copies included as equal
+    entities are, and in ``|Ohat|``. The counts ``|O|`` stay as they are set, so weights should be 1
+    on average. With weights a pair may come up twice.
 
     **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
     float16, so that a ``GradScaler`` skips the step.
@@ -161,6 +174,8 @@ class InBatchLoss(ScopedLoss):
         cols: Tensor,
         left_index: Tensor | None = None,
         right_index: Tensor | None = None,
+        *,
+        weight: Tensor | None = None,
     ) -> Tensor:
         """Loss of a batch; may be negative: an estimate of an objective that is not.
 
@@ -174,10 +189,17 @@ class InBatchLoss(ScopedLoss):
             cols: (B,) right entities of the pairs; (B1 + B2,) for ``sogram``.
             left_index: (B,) integers in ``[0, U)``: the embedding of each pair.
             right_index: Likewise.
+            weight: Finite weights >= 0, one for each of ``cols``. One of 0 is absent, whatever it
+                holds. None: all 1, also where other ranks have weights.
         """
         counts = self.counts
         counts.require()
         check_tensors(left=left, right=right, rows=rows, cols=cols)
+        if weight is not None:
+            weight = checked_weight('weight', weight, (len(cols),)).detach()
+            weight = weight.to(left.device, torch.float64, non_blocking=True)
+            pairs = rows, cols, left_index, right_index
+            rows, cols, left_index, right_index = zero_absent(weight, *pairs)
         left_index = embedding_index('left', left, left_index, len(rows))
         right_index = embedding_index('right', right, right_index, len(cols))
         check_widths(left, right)
@@ -188,17 +210,20 @@ class InBatchLoss(ScopedLoss):
             rows = rows[:start]
             left_index = left_index[:start]
         first = len(rows)
-        check_pairs(rows, cols[:first] if has_second else cols, counts.shape)
+        check_pairs(rows, cols[:first] if has_second else cols, counts.shape, once=weight is None)
         if has_second:
             check_entities('cols', cols, counts.shape[1])
+        if has_second and weight is None:
             check_columns(cols[start:], counts.col_counts, 'the second sample')
-        sizes = [[first, len(cols) - start, len(right)]]
+        sizes = [[first, len(cols) - start, len(right), int(weight is not None)]]
         dtype = common_dtype(left, right)
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             sizes, dtype = sizes_and_dtype(sizes[0], dtype, group, left.device)
-        firsts, seconds, entities = zip(*sizes)
-        if group is not None:
+        firsts, seconds, entities, weighted = zip(*sizes)
+        if any(weighted) and weight is None:
+            weight = left.new_ones(len(cols), dtype=torch.float64)
+        if group is not None and weight is None:
             # Refuse ranks that sampled on their own, not parts of one sample.
             pairs = torch.stack([rows, cols[:first]], dim=1).long()
             pairs = all_gather_rows(pairs, firsts, group)
@@ -206,8 +231,19 @@ class InBatchLoss(ScopedLoss):
             if has_second:
                 second = all_gather_rows(cols[start:, None].long(), seconds, group)
                 check_columns(second[:, 0], counts.col_counts, 'the second sample of all ranks')
+        totals = sum(firsts), sum(seconds)
+        if weight is not None:
+            totals = torch.stack([weight[:first].sum(), weight[start:].sum()])
+            if group is not None:
+                dist.all_reduce(totals, group=group)
+            totals = totals.tolist() if can_sync(totals) else totals
+            if not none_absent(weight):
+                # An entity of no pair that counts may be NaN.
+                used = [weight.new_zeros(len(x)) for x in (left, right)]
+                (left,) = zero_absent(used[0].index_add_(0, left_index, weight[:first]), left)
+                (right,) = zero_absent(used[1].index_add_(0, right_index, weight), right)
         form = _form_of(
-            *(self.mode, self.omega, sum(firsts), counts.num_positives, counts.shape, sum(seconds))
+            *(self.mode, self.omega, totals[0], counts.num_positives, counts.shape, totals[1])
         )
         left = left.to(dtype)
         right = right.to(dtype)
@@ -221,6 +257,11 @@ class InBatchLoss(ScopedLoss):
             scores = pair_scores(left, right, left_index, right_index[:first])
             negative = form.offset + form.slope * x * y[:first]
             diagonal = self.pointwise.positive(scores) + negative * self.pointwise.negative(scores)
+            if weight is not None:
+                weight = weight.to(dtype)
+                diagonal = diagonal * weight[:first]
+                x = x * weight[:first]
+                y = y * weight
             x = x.new_zeros(len(left)).index_add_(0, left_index, x)
             y = y.new_zeros(len(right)).index_add_(0, right_index[start:], y[start:])
             if group is not None:
@@ -229,7 +270,7 @@ class InBatchLoss(ScopedLoss):
                 right = joined[:, :-1]
                 y = joined[:, -1].detach()
             cross = weighted_cross_sum(left, right, x, y, self.pointwise)
-        loss = form.scale * (diagonal.sum() + form.cross * cross)
+        loss = (form.scale * (diagonal.sum() + form.cross * cross)).to(dtype)
         if group is not None:
             total = loss.detach().clone()
             dist.all_reduce(total, group=group)

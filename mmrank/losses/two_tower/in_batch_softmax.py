@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.autograd import can_sync
 from mmrank.checks import check_positive, one_of
 from mmrank.distributed import all_gather_rows, mean_over_ranks, sizes_and_dtype, world_group
 from mmrank.errors import UserError
@@ -13,7 +15,7 @@ from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.terms import negative_terms
 from mmrank.losses.options import ScopedLoss
 from mmrank.state.pair_counts import PairCounts, check_entities
-from mmrank.tensors import check_index, check_tensors
+from mmrank.tensors import check_index, check_tensors, checked_weight, zero_absent
 
 from .pair_embeddings import check_widths, common_dtype, embeddings_of_pairs
 
@@ -47,6 +49,7 @@ def _in_batch_softmax_losses(
     refined: bool = False,
     counts: Sequence[int] = (),
     group=None,
+    weight: Tensor | None = None,
 ) -> Tensor:
     """Loss of each pair, see :class:`InBatchSoftmaxLoss`; 0 for one without negatives.
 
@@ -57,7 +60,7 @@ def _in_batch_softmax_losses(
     ``left`` are (B, D) embeddings of the pairs, ``right`` (B + C, D): theirs, then the embeddings
     of C further candidates, Yang et al., Mixed Negative Sampling, WWW 2020. ``cols`` (B + C,) are
     right entities with (B + C,) ``log_share`` log q. ``counts`` are those of each rank of
-    ``group``, which has one batch.
+    ``group``, which has one batch. ``weight`` (B + C,) says how often a candidate counts.
     """
     anchors, keys = _corrected_rows(left, right, log_share, tau)
     all_keys = keys
@@ -65,13 +68,15 @@ def _in_batch_softmax_losses(
     if group is not None:
         all_keys = all_gather_rows(keys, counts, group)
         all_cols = all_gather_rows(cols[:, None], counts, group)[:, 0]
+        if weight is not None:
+            weight = all_gather_rows(weight[:, None], counts, group)[:, 0]
     # The same tensor, if it can be: its entities are compared faster.
     ids = cols if len(cols) == len(left) else cols[: len(left)]
     positives = keys[: len(left)]
     if refined:
         width = left.size(1)
         positives = pad(positives[:, :width], (0, positives.size(1) - width))
-    terms = negative_terms(anchors, positives, all_keys, 1.0, ids, all_cols)
+    terms = negative_terms(anchors, positives, all_keys, 1.0, ids, all_cols, weight)
     if refined:
         rest = torch.log1p(-log_share[: len(left)].to(keys.dtype).exp())
         # A mean over the negatives, where InfoNCE takes the sum.
@@ -137,14 +142,22 @@ class InBatchSoftmaxLoss(ScopedLoss):
         cols: Tensor,
         left_index: Tensor | None = None,
         right_index: Tensor | None = None,
+        *,
+        weight: Tensor | None = None,
     ) -> Tensor:
         """Loss of a batch, >= 0, with the arguments of :class:`InBatchLoss`.
 
         ``cols`` may be (B + C,) with (B,) ``rows``: the last C are candidates of no pair, further
         negatives. Still attached to the graph when no pair has a negative. Raises as
-        :class:`InBatchLoss`.
+        :class:`InBatchLoss`. A pair or candidate of a ``weight`` w counts as w of them, in sums, in
+        the mean, and in the share of the pairs among the candidates.
         """
         check_tensors(left=left, right=right, rows=rows, cols=cols)
+        if weight is not None:
+            weight = checked_weight('weight', weight, (len(cols),)).detach()
+            weight = weight.to(left.device, non_blocking=True)
+            pairs = rows, cols, left_index, right_index
+            rows, cols, left_index, right_index = zero_absent(weight, *pairs)
         for name, ids in (('rows', rows), ('cols', cols)):
             check_index(name, ids, 2**62, 'one entity for each pair', shape=(len(ids),))
         left = embeddings_of_pairs('left', left, left_index, len(rows))
@@ -157,29 +170,43 @@ class InBatchSoftmaxLoss(ScopedLoss):
             )
         cols = cols.to(left.device).long()
         world = world_group()
-        sizes = [[len(left), len(right)]]
+        sizes = [[len(left), len(right), int(weight is not None)]]
         if world is not None:
             dtype = torch.promote_types(left.dtype, right.dtype)
             sizes, dtype = sizes_and_dtype(sizes[0], dtype, world, left.device)
             left = left.to(dtype)
             right = right.to(dtype)
-        pairs, counts = zip(*sizes)
-        log_share = self._log_share(cols, sum(pairs), counts)
+        pairs, counts, weighted = zip(*sizes)
         group = world if self.scope == 'global' else None
+        totals = sum(pairs), sum(counts)
+        total = len(left) if group is None else totals[0]
+        if any(weighted):
+            weight = torch.ones(len(cols), device=left.device) if weight is None else weight
+            weight = weight.to(common_dtype(left, right))
+            left, right = zero_absent(weight, left, right)
+            sums = torch.stack([weight[: len(left)].sum(), weight.sum()])
+            totals = sums.clone()
+            if world is not None:
+                dist.all_reduce(totals, group=world)
+            total = (sums if group is None else totals)[0]
+            totals = totals.tolist() if can_sync(totals) else totals
+        log_share = self._log_share(cols, *totals)
         losses = _in_batch_softmax_losses(
             *(left, right, cols, log_share, self.tau),
             refined=self.refined,
             counts=counts,
             group=group,
+            weight=weight,
         )
-        total = len(left) if group is None else sum(pairs)
+        if weight is not None:
+            losses = losses * weight[: len(left)]
         return self.loss_weight * mean_over_ranks(losses, total, group)
 
-    def _log_share(self, cols: Tensor, pairs: int, counts: Sequence[int]) -> Tensor | None:
-        """(B + C,) log of the shares of all candidates, or None."""
+    def _log_share(self, cols: Tensor, pairs, total) -> Tensor | None:
+        """(B + C,) log of the shares of all ``total`` candidates, or None."""
         if self.frequency == 'none':
             return None
-        total = max(sum(counts), 1)
+        total = total + (total == 0)
         self.counts.require()
         check_entities('cols', cols, self.counts.shape[1])
         share = self.counts.col_counts[cols] / self.counts.num_positives
