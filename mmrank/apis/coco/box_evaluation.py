@@ -9,7 +9,7 @@ import io
 import json
 import logging
 import os
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,77 +66,70 @@ def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
 
 
 def check_predictions(
-    boxes: list[dict],
-    images: Mapping[int, dict],
-    category_ids: Container[int],
-    where: str = 'predictions',
+    boxes: list[dict], images: Mapping[int, dict], category_ids: Container[int]
 ) -> None:
     """Raise ``UserError`` if boxes are malformed or of other images or categories than these.
 
     ``images`` are the entries of the annotation file, by id.
     """
-    for field, known, fix in (
-        ('image_id', images, 'pass the annotation file of the split that was predicted.'),
-        (
-            'category_id',
-            category_ids,
-            'pass the annotation file that the model was evaluated on; labels '
-            'that start at 0 must be mapped to category ids first.',
-        ),
-    ):
-        unknown = [i for i in dict.fromkeys(box[field] for box in boxes) if i not in known]
-        if unknown:
+    for bad, what, fix in _faults(boxes, images, category_ids):
+        if bad.any():
+            first = int(bad.argmax())
+            shown = ', '.join(f'{key} {boxes[first][key]}' for key in _KEYS)
             raise UserError(
-                f'{len(unknown)} {field} of the {where} are not in the annotations, for '
-                f'example {unknown[:3]}. Fix: {fix}'
+                f'{bad.sum()} of the predictions {what}, the first at index {first}: {shown}. Fix: '
+                f'{fix}'
             )
+
+
+def _faults(
+    boxes: list[dict], images: Mapping[int, dict], category_ids: Container[int]
+) -> Iterator[tuple[np.ndarray, str, str]]:
+    """Yield which boxes are wrong, (n,) bool, in what, and the fix; each holds for the next."""
+    yield (
+        np.array([box['image_id'] not in images for box in boxes], dtype=bool),
+        'have an image_id that is not in the annotations',
+        'pass the annotation file of the split that was predicted.',
+    )
+    yield (
+        np.array([box['category_id'] not in category_ids for box in boxes], dtype=bool),
+        'have a category_id that is not in the annotations',
+        'pass the annotation file that the model was evaluated on; labels that start at 0 must be '
+        'mapped to category ids first.',
+    )
     numbers = np.array([_numbers(box) for box in boxes], dtype=float).reshape(-1, 5)
     corner = numbers[:, :2]
     size = numbers[:, 2:4]
+    yield (
+        ~np.isfinite(numbers).all(axis=1),
+        'do not have four finite numbers as bbox and one as score',
+        'write numbers, not texts; NaN comes from the model, and cannot be ranked.',
+    )
+    yield (
+        (size < 0).any(axis=1),
+        'have a negative width or height',
+        'bbox is [x, y, width, height], not two corners.',
+    )
+    yield (
+        (numbers[:, :4] <= 1).all() & (size > 0).any(axis=1),
+        'lie within one pixel, as fractions of an image do',
+        'multiply by the width and height of the image.',
+    )
     images_of = [images[box['image_id']] for box in boxes]
     ends = np.array([[x.get('width'), x.get('height')] for x in images_of], dtype=float)
     is_beyond = (corner + size > 1.1 * ends.reshape(-1, 2)).any(axis=1)
     # A second corner is never left of the first or above it; of every size that would be chance.
-    is_beyond &= (size >= corner).all()
-    for bad, what, fix in (
-        (
-            ~np.isfinite(numbers).all(axis=1),
-            'do not have four finite numbers as bbox and one as score',
-            'write numbers, not texts; NaN comes from the model, and cannot be ranked.',
-        ),
-        (
-            (size < 0).any(axis=1),
-            'have a negative width or height',
-            'bbox is [x, y, width, height], not two corners.',
-        ),
-        (
-            (numbers[:, :4] <= 1).all() & (size > 0).any(axis=1),
-            'lie within one pixel, as fractions of an image do',
-            'multiply by the width and height of the image.',
-        ),
-        (
-            is_beyond,
-            'reach beyond their images, as two corners taken for corner and size do',
-            'bbox is [x, y, width, height].',
-        ),
-    ):
-        if bad.any():
-            first = int(bad.argmax())
-            raise UserError(
-                f'{bad.sum()} of the {where} {what}, the first at index {first}: '
-                f'{_shown_box(boxes[first])}. Fix: {fix}'
-            )
+    yield (
+        is_beyond & (size >= corner).all(),
+        'reach beyond their images, as two corners taken for corner and size do',
+        'bbox is [x, y, width, height].',
+    )
 
 
 def _numbers(box: dict) -> list[float]:
     """Corner, size and score; NaN for what are no numbers, as NumPy reads texts as such."""
     values = [*box['bbox'], box['score']] if isinstance(box['bbox'], list) else []
     return values if len(values) == 5 and all(map(is_number, values)) else [np.nan] * 5
-
-
-def _shown_box(box: dict) -> str:
-    """Text of a box for an error."""
-    return ', '.join(f'{key} {box[key]}' for key in _KEYS)
 
 
 def load_ground_truth(ann_file: str | os.PathLike | COCO) -> COCO:
@@ -170,64 +163,18 @@ def match_boxes(
 ) -> COCOeval:
     """As :func:`evaluate_boxes` of checked boxes; ``run`` is called with the evaluation."""
     warn_of_limit(truth.dataset)
-    ids = _NumberedIds(truth.dataset)
-    numbered = coco_index(ids.numbered(truth.dataset))
+    objects = [dict(x) for x in truth.dataset['annotations']]  # it writes to them
+    numbered = coco_index(number_objects({**truth.dataset, 'annotations': objects}))
     with contextlib.redirect_stdout(io.StringIO()):
         if boxes:
-            found = numbered.loadRes([ids.numbered_box(x) for x in boxes])
+            found = numbered.loadRes([dict(x) for x in boxes])
         else:
             # pycocotools cannot load an empty list.
             found = coco_index({**numbered.dataset, 'annotations': []})
         evaluation = COCOeval(numbered, found, 'bbox')
         run(evaluation)
-    ids.restore(evaluation, truth)
+    evaluation.cocoGt = truth
     return evaluation
-
-
-class _NumberedIds:
-    """Ids of images and categories, numbered from 1.
-
-    pycocotools sorts ids in an array: of texts and numbers, or of numbers beyond 64 bits, it finds
-    none again.
-    """
-
-    def __init__(self, document: dict) -> None:
-        parts = {'image_id': document['images'], 'category_id': document.get('categories', ())}
-        self.names = {}
-        self.numbers = {}
-        for key, entries in parts.items():
-            names = [x['id'] for x in entries]
-            if all(isinstance(x, int) for x in names):
-                names.sort()  # the order of boxes with equal scores
-            self.names[key] = names
-            self.numbers[key] = {name: number for number, name in enumerate(names, 1)}
-
-    def numbered_box(self, box: dict) -> dict:
-        """A copy of a box or an object with the numbers of its image and category."""
-        return {**box, **{key: numbers[box[key]] for key, numbers in self.numbers.items()}}
-
-    def numbered(self, document: dict) -> dict:
-        """A copy of a document, whose objects are numbered as well."""
-        parts = {'images': 'image_id', 'categories': 'category_id'}
-        copied = {
-            part: [{**x, 'id': self.numbers[key][x['id']]} for x in document.get(part, ())]
-            for part, key in parts.items()
-        }
-        annotations = [self.numbered_box(x) for x in document['annotations']]
-        return number_objects({**document, **copied, 'annotations': annotations})
-
-    def restore(self, evaluation: COCOeval, truth: COCO) -> None:
-        """Give an evaluation the ids of the file."""
-        places = [x for x in evaluation.evalImgs if isinstance(x, dict)]
-        for entry in (*evaluation.cocoDt.dataset['annotations'], *places):
-            for key, names in self.names.items():
-                entry[key] = names[int(entry[key]) - 1]
-        evaluation.cocoGt = truth
-        found = evaluation.cocoDt.dataset['annotations']
-        evaluation.cocoDt = coco_index({**truth.dataset, 'annotations': found})
-        for key, ids in (('image_id', 'imgIds'), ('category_id', 'catIds')):
-            numbers = getattr(evaluation.params, ids)
-            setattr(evaluation.params, ids, [self.names[key][int(x) - 1] for x in numbers])
 
 
 def evaluate_lvis(truth: COCO, predictions: str | os.PathLike | list[dict]) -> Any:

@@ -114,7 +114,7 @@ def test_images_of_both_splits_are_noticed(split, tmp_path):
         ([], None, 'have no box: there is nothing to calibrate'),
         (None, ['class 2', 'class 1', 'class 3'], 'classes class 2, class 1, class 3, the anno'),
         (None, ['cow'], 'the annotations none of them'),
-        (None, ['class 1'], 'category_id of the predictions are not in'),
+        (None, ['class 1'], 'have a category_id that is not in'),
     ],
 )
 def test_what_does_not_fit_is_one_message(boxes, classes, text, data, tmp_path):

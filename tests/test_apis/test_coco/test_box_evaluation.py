@@ -26,7 +26,7 @@ GOOD = {'image_id': 1, 'category_id': 3, 'bbox': [0, 1, 20, 30], 'score': 0.5}
 
 def check(*boxes):
     images = {1: dict(width=100, height=60), 2: {}}
-    check_predictions(list(boxes), images, {3, 6}, 'predictions of x')
+    check_predictions(list(boxes), images, {3, 6})
 
 
 def test_good_boxes_pass():
@@ -39,8 +39,8 @@ def test_good_boxes_pass():
 @pytest.mark.parametrize(
     ('field', 'value', 'match'),
     [
-        ('image_id', 99, r'1 image_id of the predictions of x .*\[99\]'),
-        ('category_id', 0, r'category_id .*\[0\].*start at 0'),
+        ('image_id', 99, r'1 of the predictions have an image_id .* index 1: image_id 99'),
+        ('category_id', 0, r'have a category_id .*category_id 0.*start at 0'),
         ('bbox', [0, 0, 10], 'four finite numbers'),
         ('bbox', None, 'four finite numbers'),
         ('bbox', [0, 0, 10, 'ten'], 'four finite numbers'),
@@ -139,10 +139,8 @@ def name_images(document, boxes, names):
         box['image_id'] = ids[box['image_id']]
 
 
-@pytest.mark.parametrize(
-    'name', [lambda i: 2**63 + 5 * i, lambda i: f'{i:02}', lambda i: i if i % 2 else str(i)]
-)
-def test_ids_of_images_may_be_anything(name):
+@pytest.mark.parametrize('name', [lambda i: 2**63 - 1 - 5 * (50 - i), lambda i: f'{i:02}'])
+def test_ids_of_images_may_be_large_or_texts(name):
     document = make_document(0, objects=2)
     boxes = make_predictions(document, 0, 0.2, 1)
 
