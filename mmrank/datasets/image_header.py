@@ -104,19 +104,15 @@ def _largest_of_16_bits(path: str | os.PathLike) -> int | None:
     return int(pixels.max()) if pixels is not None and pixels.dtype == np.uint16 else None
 
 
-def decode_image(data: bytes, flags: int = cv2.IMREAD_COLOR) -> np.ndarray:
-    """Decode an image as ``cv2.imdecode``, to (H, W, 3) uint8 in BGR or (H, W)."""
-    image_size(BytesIO(data))
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-    if image is None:
-        raise ValueError('it is damaged')
-    return image
-
-
 def read_image(path: str | os.PathLike, flags: int = cv2.IMREAD_COLOR) -> np.ndarray:
-    """The same of a file; a ``UserError`` names it."""
+    """Decode an image to (H, W, 3) uint8 in BGR, or (H, W); a ``UserError`` names the file."""
     try:
-        return decode_image(Path(path).read_bytes(), flags)
+        data = Path(path).read_bytes()
+        image_size(BytesIO(data))
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        if image is None:
+            raise ValueError('it is damaged')
+        return image
     except (OSError, ValueError) as error:
         raise UserError(
             f'image {path} cannot be read: {error}. Fix: fetch or unpack it again'

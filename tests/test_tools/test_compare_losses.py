@@ -47,7 +47,7 @@ def test_stock_configs_take_a_loss(name, tmp_path):
     assert HEADS[name] in changes
     assert has_pretrained(cfg.model) == ('mmdet' in name)
     made = stored_config(cfg, 'GradedAPLoss', tmp_path, ['backbone', 'neck'], 60)
-    assert made.model.backbone.type == 'mmrank.StoredMaps'
+    assert made.model.backbone.type == 'torch.nn.Identity'
     assert made.model.neck is None
     assert made.train_cfg.max_iters == 60
     assert 'mmrank.RankingMonitorHook' in [x.type for x in made.custom_hooks]

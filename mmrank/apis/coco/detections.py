@@ -16,8 +16,8 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from mmrank.apis.coco.box_evaluation import best_f1_thresholds, class_matches
-from mmrank.datasets.image_header import decode_image
-from mmrank.errors import MissingFileError, UserError
+from mmrank.datasets.image_header import read_image
+from mmrank.errors import MissingFileError
 from mmrank.visualization.figures import save
 from mmrank.visualization.palette import colours_of
 
@@ -72,13 +72,11 @@ def draw_detections(
     models: Mapping[str, COCOeval],
     image_dir: str | os.PathLike,
     path: str | os.PathLike,
-    *,
-    image_ids: Sequence[int] | None = None,
     num_images: int = 6,
 ) -> Path:
     """Draw a sheet: one row an image, ground truth first, then the models."""
     truth = next(iter(models.values())).cocoGt
-    image_ids = image_ids or _choose_images(truth, num_images)
+    image_ids = _choose_images(truth, num_images)
     pictures = [_read(truth, image_dir, i) for i in image_ids]
     aspects = [p.shape[0] / p.shape[1] for p in pictures]
     width = _PANEL_WIDTH * (1 + len(models))
@@ -106,7 +104,7 @@ def draw_detections(
             right = sum(box.is_right for box in boxes)
             axis.set_xlabel(f'{right} right, {len(boxes) - right} wrong', fontsize=12)
         axes[0].set_xlabel(f'{len(row[0])} objects', fontsize=12)
-    _add_legend(figure, truth, colours, 'boxes above the best-F1 score of each class')
+    _add_legend(figure, truth, colours)
     return save(figure, path, dpi=110, has_photos=True)
 
 
@@ -130,10 +128,7 @@ def _read(truth: COCO, image_dir: str | os.PathLike, image_id: int) -> np.ndarra
             f'image file {path} of image id {image_id} does not exist. Fix: pass the folder that '
             'file_name is relative to.'
         )
-    try:
-        return decode_image(path.read_bytes())[..., ::-1]
-    except ValueError as error:
-        raise UserError(f'image file {path}: {error}. Fix: fetch or convert it again') from error
+    return read_image(path)[..., ::-1]
 
 
 def _draw(
@@ -163,8 +158,8 @@ def _draw(
             axis.text(*corner, item.label, **text, **place)
 
 
-def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, str], rule: str) -> None:
-    """Classes by colour unless they are many, what dashes mean, the rule."""
+def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, str]) -> None:
+    """Classes by colour unless they are many, what dashes mean, and what is shown."""
     handles = []
     if len(colours) <= _LONGEST_LEGEND:
         handles = [
@@ -172,7 +167,9 @@ def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, str], rule: s
             for i, colour in colours.items()
         ]
     columns = max(2, min(int(figure.get_figwidth() / 1.6), len(handles)))
-    title = f'dashed: no object of that class there; shown: {rule}'
+    title = (
+        'dashed: no object of that class there; shown: boxes above the best-F1 score of each class'
+    )
     # Eleven letters take an inch.
     title = textwrap.fill(title, int(11 * figure.get_figwidth()))
     style = dict(loc='outside lower center', title_fontsize=11, fontsize=11, frameon=False)

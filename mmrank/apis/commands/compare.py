@@ -56,6 +56,7 @@ from mmrank.apis.seeds.plan import Method, SeedPlan
 from mmrank.apis.seeds.report import report
 from mmrank.apis.seeds.runs import Outcome, say, work_off
 from mmrank.apis.seeds.statistics import collect_values
+from mmrank.datasets.checks.data_report import config_datasets
 from mmrank.errors import UserError
 from mmrank.files import read_text, remove_path, write_atomically
 
@@ -281,15 +282,13 @@ def _choose_metric(found: list[str], wanted: str | None) -> str:
 
 def _data_files(dataset: Mapping) -> Iterator[Path]:
     """Annotation file and folders of images of a data set of a config, and of those in it."""
-    inner = dataset.get('datasets') or [dataset.get('dataset')]
-    for one in filter(None, inner):
-        yield from _data_files(one)
-    prefix = dataset.get('data_prefix') or ''
-    names = [*prefix.values()] if isinstance(prefix, Mapping) else [prefix]
-    root = dataset.get('data_root') or ''
-    for name in (dataset.get('ann_file') or '', *names):
-        if root or name:
-            yield Path(root, name)
+    for _, one in config_datasets(dataset, ''):
+        prefix = one.get('data_prefix') or ''
+        names = [*prefix.values()] if isinstance(prefix, Mapping) else [prefix]
+        root = one.get('data_root') or ''
+        for name in (one.get('ann_file') or '', *names):
+            if root or name:
+                yield Path(root, name)
 
 
 def _stamps(path: Path, out: Path) -> list[tuple]:

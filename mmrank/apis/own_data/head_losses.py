@@ -148,7 +148,7 @@ def stored_config(
     """
     made = copy.deepcopy(cfg)
     made.merge_from_dict(dict(model=loss_changes(cfg.model, text)))
-    stored = dict(type='mmrank.StoredMaps')
+    stored = dict(type='torch.nn.Identity')  # its input is what the frozen part would return
     if parts == ['image_encoder.0']:
         made.model.image_encoder[0] = stored
     else:

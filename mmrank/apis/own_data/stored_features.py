@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from mmengine.model import BaseDataPreprocessor, BaseModule
+from mmengine.model import BaseDataPreprocessor
 from mmengine.structures import BaseDataElement
 from torch import Tensor
 from torch.nn.functional import pad
@@ -145,13 +145,6 @@ class StoredSamples(Dataset):
         sample = self._entries[index][2]['data']
         return {key: sample[key] for key in ('gt_label', 'gt_score') if key in sample}
 
-    def get_cat_ids(self, index: int) -> list[int]:
-        """Class indices of a sample."""
-        info = self.get_data_info(index)
-        if 'gt_score' in info:
-            return info['gt_score'].gt(0).nonzero().flatten().tolist()
-        return info['gt_label'].flatten().tolist()
-
     def __getitem__(self, index: int) -> dict:
         place, shapes, sample = self._entries[index]
         maps = []
@@ -193,15 +186,3 @@ def _stack(maps: Sequence[Tensor]) -> Tensor:
     height = max(x.size(1) for x in maps)
     width = max(x.size(2) for x in maps)
     return torch.stack([pad(x, (0, width - x.size(2), 0, height - x.size(1))) for x in maps])
-
-
-@MODELS.register_module()
-class StoredMaps(BaseModule):
-    """Stands where the frozen part was: its input is what that part would return."""
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def forward(self, maps: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The maps as they are."""
-        return maps

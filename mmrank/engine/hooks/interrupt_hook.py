@@ -1,6 +1,7 @@
 """Ends a training between two iterations when a signal asked for it."""
 
 import os
+from typing import NoReturn
 
 import torch
 from mmengine.dist import (
@@ -57,37 +58,31 @@ class InterruptHook(Hook):
         ends_epoch = not _is_iter_based(runner) and self.end_of_epoch(loop.dataloader, batch_idx)
         if ends_epoch or not _is_asked():
             return
-        if self.save:
-            for hook in runner.hooks:
-                if isinstance(hook, RNGStateHook):
-                    hook.note(runner, gather=True)
-            step = runner.iter + 1
-            self._save(runner, runner.epoch, step, f'iter_{step}.pth')
-        raise interruption.Interrupted
+        for hook in runner.hooks:
+            if self.save and isinstance(hook, RNGStateHook):
+                hook.note(runner, gather=True)
+        step = runner.iter + 1
+        self._end(runner, runner.epoch, step, f'iter_{step}.pth')
 
     def after_train_epoch(self, runner) -> None:
         if not _is_iter_based(runner) and _is_asked():
-            if self.save:
-                step = runner.epoch + 1
-                self._save(runner, step, runner.iter, f'epoch_{step}.pth')
-            raise interruption.Interrupted
+            step = runner.epoch + 1
+            self._end(runner, step, runner.iter, f'epoch_{step}.pth')
 
     def after_val_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         if not self.save and interruption.received_signal() is not None:
             raise interruption.Interrupted
 
     def after_val_epoch(self, runner, metrics=None) -> None:
-        if not interruption.is_deferred() or not _is_asked():
-            return
-        if self.save:
+        if interruption.is_deferred() and _is_asked():
             by_iter = _is_iter_based(runner)
             name = f'iter_{runner.iter}.pth' if by_iter else f'epoch_{runner.epoch}.pth'
-            self._save(runner, runner.epoch, runner.iter, name)
-        raise interruption.Interrupted
+            self._end(runner, runner.epoch, runner.iter, name)
 
-    def _save(self, runner, epoch: int, step: int, name: str) -> None:
+    def _end(self, runner, epoch: int, step: int, name: str) -> NoReturn:
+        """End the training, with a checkpoint of this name if one is wanted and not there."""
         # The first process alone knows what was saved; all may have to write a part of it.
-        is_due = [self._saved_at != (epoch, step)]
+        is_due = [self.save and self._saved_at != (epoch, step)]
         broadcast_object_list(is_due)
         if is_due[0]:
             hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
@@ -101,6 +96,7 @@ class InterruptHook(Hook):
                 runner.logger.info(f'Interrupted: saved {path}.')
         # A launcher ends all processes as soon as one has ended.
         barrier()
+        raise interruption.Interrupted
 
 
 def _is_iter_based(runner) -> bool:

@@ -10,7 +10,7 @@ from torch import nn
 
 from mmrank.checks import check_count, check_not_negative
 from mmrank.datasets.samplers.batch_stream import check_loader
-from mmrank.datasets.samplers.labels import class_labels, label_pairs
+from mmrank.datasets.samplers.labels import class_labels, class_names, label_pairs
 from mmrank.engine.runners import modules_with, unwrap_model
 from mmrank.errors import UserError
 from mmrank.registry import HOOKS
@@ -172,16 +172,6 @@ class CosineBeta0Hook(Hook):
             state.beta0 = least
 
 
-def _has_boxes(dataset) -> bool:
-    return 'instances' in dataset.get_data_info(0)
-
-
-def _labels_of_boxes(dataset) -> np.ndarray:
-    """(n,) int64 classes of the boxes of all images."""
-    boxes = [x for i in range(len(dataset)) for x in dataset.get_data_info(i)['instances']]
-    return np.array([x['bbox_label'] for x in boxes if not x.get('ignore_flag')], dtype=np.int64)
-
-
 def _count_classes(dataset) -> np.ndarray:
     """(C,) int64 number of samples of each class in a data set, as labels or lists of labels.
 
@@ -190,14 +180,15 @@ def _count_classes(dataset) -> np.ndarray:
     """
     if not len(dataset):
         raise ValueError(f'{type(dataset).__name__} is empty')
-    try:
-        labels = _labels_of_boxes(dataset) if _has_boxes(dataset) else class_labels(dataset)
-    except (ValueError, KeyError):  # not one class per item
+    if 'instances' in dataset.get_data_info(0):
+        boxes = [x for i in range(len(dataset)) for x in dataset.get_data_info(i)['instances']]
+        found = [x['bbox_label'] for x in boxes if not x.get('ignore_flag')]
+        labels = np.array(found, dtype=np.int64)
+    else:
         labels = label_pairs(dataset)[1]
-        if not labels.size:
-            raise ValueError(f'no item of {type(dataset).__name__} has a class') from None
-    names = (getattr(dataset, 'metainfo', None) or {}).get('classes')
-    size = len(names) if names else int(labels.max()) + 1
+    if not labels.size:
+        raise ValueError(f'no item of {type(dataset).__name__} has a class')
+    size = len(class_names(dataset)) or int(labels.max()) + 1
     if labels.min() < 0 or labels.max() >= size:
         raise ValueError(
             f'{type(dataset).__name__} has labels from {labels.min()} to {labels.max()}, but '
