@@ -1,7 +1,5 @@
 """Labels of other tools: YOLO's text files, VOC's XML files and tables, with their pictures."""
 
-import csv
-import io
 import math
 import posixpath
 from collections import defaultdict
@@ -12,8 +10,8 @@ from typing import NamedTuple
 from xml.etree import ElementTree  # nosec B405
 
 from mmrank.datasets.image_header import IMAGE_SUFFIXES, image_size
+from mmrank.datasets.tables import read_lines, read_rows
 from mmrank.errors import UserError
-from mmrank.files import read_text
 
 CORNERS = ('x1', 'y1', 'x2', 'y2')
 SIZED = ('x', 'y', 'width', 'height')
@@ -170,7 +168,7 @@ def _read_yolo(
                 'that was not labelled'
             )
     for stem in sorted(files.keys() - stems.keys()):
-        words = next((x.split() for x in lines_of(files[stem]) if x.strip()), [])
+        words = next((x.split() for x in read_lines(files[stem]) if x.strip()), [])
         if len(words) >= 5 and all(map(_is_number, words)):
             raise UserError(
                 f'{files[stem]} has no image {stem}.jpg or .png in {pictures.folder}. Fix: '
@@ -181,7 +179,7 @@ def _read_yolo(
         picture = pictures.open(name)
         file = files.get(_stem(name))
         labels = []
-        for number, line in enumerate(lines_of(file) if file else (), start=1):
+        for number, line in enumerate(read_lines(file) if file else (), start=1):
             if line.strip():
                 args = line.split(), f'{file}, line {number}', picture, classes, polygons
                 labels += faults.of(_yolo_label, *args)
@@ -292,16 +290,12 @@ def _read_csv(
     source: Path, pictures: Pictures, classes: list[str], faults: Faults
 ) -> Iterator[tuple[Picture, list[Label]]]:
     """Labels of a table; a row of an image alone is an image without an object."""
-    text = read_text(source, 'table', 'save it as UTF-8')
-    try:
-        rows = [x for x in csv.reader(io.StringIO(text)) if any(map(str.strip, x))]
-    except csv.Error as error:
-        raise UserError(f'{source} is not CSV: {error}. Fix: export or fetch it again') from error
+    rows = [*read_rows(source)]
     names = ['image', *CORNERS, 'class']
-    start = 1
-    if rows and (len(rows[0]) != 6 or not all(map(_is_number, rows[0][1:5]))):
-        names = [x.strip().lower() for x in rows.pop(0)]
-        start = 2
+    first = rows[0][1] if rows else names
+    if len(first) != 6 or not all(map(_is_number, first[1:5])):
+        names = [x.lower() for x in first]
+        rows = rows[1:]
     keys = [ALIASES.get(x, x) for x in names]
     box = SIZED if 'x' in keys and 'x2' not in keys else CORNERS
     lacking = [x for x in ('image', 'class', *box) if x not in keys]
@@ -311,10 +305,9 @@ def _read_csv(
             'image, class, xmin, ymin, xmax, ymax, or x, y, width, height, with commas between'
         )
     values = []
-    for number, row in enumerate(rows, start):
-        # The first of two columns of one meaning.
-        cells = {key: cell.strip() for key, cell in [*zip(keys, row)][::-1]}
-        values += faults.of(_csv_row, cells, f'{source}, row {number}', box)
+    for where, row in rows:
+        cells = dict([*zip(keys, row)][::-1])  # the first of two columns of one meaning
+        values += faults.of(_csv_row, cells, where, box)
     numbers = [x for _, _, corners in values for x in corners]
     in_fractions = bool(numbers) and max(numbers) <= 1 + SLACK
     for cells, where, corners in values:
@@ -343,11 +336,6 @@ def _csv_label(
         corners = [x * scale[i % 2] for i, x in enumerate(corners)]
     label = Label(where, cells['class'], corners, (), cells.get('isgroupof') == '1')
     return picture, [label] if corners else []
-
-
-def lines_of(path: str | Path) -> list[str]:
-    """Lines of a text file."""
-    return read_text(path, 'text', 'save it as UTF-8').split('\n')
 
 
 def _is_number(text: str) -> bool:

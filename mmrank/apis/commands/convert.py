@@ -19,9 +19,10 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from mmrank.apis.coco.label_files import READERS, SLACK, Faults, Label, Picture, Pictures, lines_of
+from mmrank.apis.coco.label_files import READERS, SLACK, Faults, Label, Picture, Pictures
 from mmrank.apis.common.command_line import tool_parser
 from mmrank.datasets.checks.coco_inspect import inspect_coco
+from mmrank.datasets.tables import read_lines
 from mmrank.errors import UserError
 from mmrank.files import check_output, read_text, write_atomically
 
@@ -133,7 +134,7 @@ def main() -> int:
         number = len(pictures.guessed)
         print(f'{number} images are found by the end of their path alone: {name!r} is {picture}.')
     if args.list:
-        names = [x.strip() for x in lines_of(args.list) if x.strip()]
+        names = [x.strip() for x in read_lines(args.list) if x.strip()]
         wanted = {pictures.find(x, args.list) for x in names}
         found = [x for x in found if x[0] in wanted]
     document = _make_document(found, classes, faults)

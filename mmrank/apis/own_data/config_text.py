@@ -42,14 +42,13 @@ save_best='coco/bbox_mAP'))
 custom_hooks = [dict(type='mmrank.RankingMonitorHook'), dict(type='mmrank.RNGStateHook')]
 visualizer = dict(vis_backends=[{loggers}])
 """
-_LOSS = "loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss')"
 #: The default weight was chosen for one-stage heads.
 _LOSS_OF_STAGES = "loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss', loss_weight=1.0)"
 _ONE_STAGE = """\
     bbox_head=dict(type='mmrank.ListwiseHead', head_type='mmdet.{head}',
         num_classes={num_classes}, {narrow_head}
         anchor_generator=dict(octave_base_scale={anchor_scale}{shown_ratios}),
-        {loss}),
+        loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss')),
     test_cfg=dict(score_thr=0.0))  # AP ranks all detections"""
 _TWO_STAGES = """\
     rpn_head=dict(type='mmrank.ListwiseHead', head_type='mmdet.RPNHead', {narrow_rpn}
@@ -124,7 +123,6 @@ def config_text(chosen: Choices, splits: dict[str, Split], folder: str, work_dir
         layers=_layers(chosen),
         head=HEADS.get(chosen.detector),
         shown_ratios=f', ratios={[*chosen.ratios]}' if chosen.ratios == MORE_RATIOS else '',
-        loss=_LOSS,
         loss_of_stages=_LOSS_OF_STAGES,
         loaders='\n'.join(_loaders(chosen, splits, folder, work_dir)),
         optimizer=optimizer,

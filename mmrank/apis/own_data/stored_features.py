@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from mmengine.model import BaseDataPreprocessor
+from mmengine.model import BaseDataPreprocessor, stack_batch
 from mmengine.structures import BaseDataElement
 from torch import Tensor
-from torch.nn.functional import pad
 from torch.utils.data import Dataset
 
 from mmrank.checkpoint_loading import load_checkpoint
@@ -176,13 +175,5 @@ class StackStoredMaps(BaseDataPreprocessor):
             largest = tuple(map(max, zip(*sizes)))
             for sample in samples:
                 sample.set_metainfo(dict(batch_input_shape=largest))
-        inputs = tuple(_stack(level) for level in data['inputs'])  # collated by level
+        inputs = tuple(stack_batch([*level]) for level in data['inputs'])  # collated by level
         return dict(inputs=inputs, data_samples=samples)
-
-
-def _stack(maps: Sequence[Tensor]) -> Tensor:
-    if maps[0].dim() == 1:
-        return torch.stack(maps)
-    height = max(x.size(1) for x in maps)
-    width = max(x.size(2) for x in maps)
-    return torch.stack([pad(x, (0, width - x.size(2), 0, height - x.size(1))) for x in maps])

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Collection
+from functools import partial
 from itertools import chain, compress, repeat
 from math import inf
 from typing import NamedTuple
@@ -147,6 +148,10 @@ class _Rule(NamedTuple):
     keys: tuple[str, ...] = ('category_id', 'bbox', 'area')
 
 
+#: A rule that no number of annotations makes an error.
+_warning = partial(_Rule, tolerated=1)
+
+
 def _occurs_again(columns: Columns) -> np.ndarray:
     again = np.ones(len(columns.id), dtype=bool)
     again[np.unique(columns.id, return_index=True)[1]] = False
@@ -255,11 +260,10 @@ _DOUBTS = (
         _are_corners,
         'turn the corners [x1, y1, x2, y2] into [x, y, width, height].',
     ),
-    _Rule(
+    _warning(
         'boxes reach beyond the image',
         _overhangs,
         'check width and height of the images, and that bbox is [x, y, width, height].',
-        tolerated=1,
     ),
     _Rule(
         'boxes in fractions',
@@ -269,37 +273,30 @@ _DOUBTS = (
         'multiply x and width by the width of the image, y and height by its height.',
         tolerated=0.1,
     ),
-    _Rule(
+    _warning(
         'area does not fit the box',
         _has_odd_area,
         'set area to the pixels of the object, or width * height of the box: AP of small, medium '
         'and large objects goes by it.',
-        tolerated=1,
     ),
-    _Rule(
+    _warning(
         'same box twice',
         _is_repeated,
         'remove the copy: the second counts as an object that is missed.',
-        tolerated=1,
     ),
-    _Rule(
+    _warning(
         'rotated box',
         lambda columns: columns.is_turned,
         'export polygons or masks, and boxes around them: bbox is the box before it is turned.',
-        tolerated=1,
     ),
-    _Rule(
+    _warning(
         'object to ignore',
         lambda columns: columns.is_ignored & (columns.crowd == 0),
         'iscrowd=1 in place of ignore: mmdet does not train on the object, and COCO counts it as '
         'missed.',
-        tolerated=1,
     ),
-    _Rule(
-        'annotation id 0',
-        lambda columns: columns.id == 0,
-        'number the annotations 1, 2, 3, ...',
-        tolerated=1,
+    _warning(
+        'annotation id 0', lambda columns: columns.id == 0, 'number the annotations 1, 2, 3, ...'
     ),
     _Rule(
         'object without a mask',
@@ -320,11 +317,10 @@ _DOUBTS = (
         _REAL_MASK,
         keys=('segmentation',),
     ),
-    _Rule(
+    _warning(
         _BAD_MASK,
         lambda columns: (columns.mask == -1) & ~columns.needs_mask,
         _REAL_MASK,
-        tolerated=1,
         keys=('segmentation',),
     ),
 )

@@ -60,7 +60,7 @@ class RNGStateHook(Hook):
     def before_val(self, runner) -> None:
         # A best model may be saved then: its state is the last step's.
         if self._state is not None and self._all_states is None:
-            self._all_states = _gather(self._state)
+            self._all_states = all_gather_object(self._state)
 
     def after_val(self, runner) -> None:
         if self._state is not None:
@@ -78,7 +78,7 @@ class RNGStateHook(Hook):
     def note(self, runner, gather: bool) -> None:
         """Keep the present state; ``gather`` it, in all processes, for a checkpoint."""
         self._state = _state_of(runner.train_loop.dataloader)
-        self._all_states = _gather(self._state) if gather else None
+        self._all_states = all_gather_object(self._state) if gather else None
 
     def _checkpoint_due(self, runner) -> bool:
         """Whether a checkpoint hook saves after this iteration."""
@@ -147,10 +147,6 @@ class _RestoringIterator(Iterator):
 def _state_of(loader) -> dict:
     """The state of the generators, and the seed of the workers."""
     return {**get_rng_state(), 'worker_seed': _worker_seed(loader)}
-
-
-def _gather(state: dict) -> list[dict]:
-    return all_gather_object(state) if get_world_size() > 1 else [state]
 
 
 def _samplers(loader) -> list:
