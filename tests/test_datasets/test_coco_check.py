@@ -13,7 +13,7 @@ from retrieval_trees import write_images
 
 from mmrank.apis.coco import detections
 from mmrank.apis.coco.cleaning import clean_coco
-from mmrank.datasets.checks.coco_inspect import check_coco_file, inspect_coco
+from mmrank.datasets.checks.coco_inspect import inspect_coco, read_checked
 from mmrank.datasets.image_header import image_fault
 from mmrank.errors import UserError
 
@@ -35,7 +35,7 @@ def coco(tmp_path):
 
 def test_good_file_is_counted(coco):
     write, folder = coco
-    report = check_coco_file(write(make_document()), folder)
+    _, report = read_checked(write(make_document()), folder)
     assert report.ok
     assert not report.problems
     assert report.num_empty_images == 1
@@ -113,7 +113,7 @@ def test_bad_file_is_refused_with_place_and_fix(coco, case):
     document = make_document()
     change(document)
     with pytest.raises(UserError) as caught:
-        check_coco_file(write(document), folder)
+        read_checked(write(document), folder)
     message = str(caught.value)
     for fragment in [*fragments, 'ann.json', 'Fix: ']:
         assert fragment in message
@@ -138,7 +138,7 @@ def test_unreadable_file_says_where_and_why(tmp_path, case):
     path = tmp_path / 'a.json'
     path.write_bytes(data)
     with pytest.raises(UserError, match='Fix: ') as caught:
-        check_coco_file(path)
+        read_checked(path)
     assert fragment in str(caught.value)
 
 
@@ -146,11 +146,11 @@ def test_missing_file_shows_what_is_there(coco, tmp_path):
     write, _ = coco
     write(make_document())
     with pytest.raises(UserError, match=r'holds ann\.json'):
-        check_coco_file(tmp_path / 'other.json')
+        read_checked(tmp_path / 'other.json')
     with pytest.raises(UserError, match=r'the folder .* holds ann\.json'):
-        check_coco_file(tmp_path / 'a' / 'b' / 'other.json')
+        read_checked(tmp_path / 'a' / 'b' / 'other.json')
     with pytest.raises(UserError, match='Is a directory'):
-        check_coco_file(tmp_path)
+        read_checked(tmp_path)
 
 
 def test_damaged_images(coco):
@@ -158,13 +158,13 @@ def test_damaged_images(coco):
     path = write(make_document())
     (folder / '1.png').write_bytes(b'')
     with pytest.raises(UserError, match='has 0 bytes'):
-        check_coco_file(path, folder)
+        read_checked(path, folder)
     (folder / '1.png').write_bytes(b'no image')
-    check_coco_file(path, folder)
+    read_checked(path, folder)
     with pytest.raises(UserError, match='unreadable image file'):
-        check_coco_file(path, folder, verify_images=True)
+        read_checked(path, folder, verify_images=True)
     with pytest.raises(UserError, match='missing image folder'):
-        check_coco_file(path, folder / 'nowhere')
+        read_checked(path, folder / 'nowhere')
 
 
 @pytest.mark.parametrize('name', ['a.jpg', 'a.png', 'a.webp'])
@@ -213,12 +213,12 @@ def test_filtered_images_need_no_file(coco):
     (folder / '3.png').unlink()
     path = write(make_document())
     with pytest.raises(UserError, match=r'3\.png'):
-        check_coco_file(path, folder)
-    check_coco_file(path, folder, skip_empty_images=True)
-    check_coco_file(path, folder, min_size=32)
+        read_checked(path, folder)
+    read_checked(path, folder, skip_empty_images=True)
+    read_checked(path, folder, min_size=32)
     # Only 'dog' is wanted: image 2 holds a cat alone.
     (folder / '2.png').unlink()
-    check_coco_file(path, folder, classes=['dog'], skip_empty_images=True)
+    read_checked(path, folder, classes=['dog'], skip_empty_images=True)
 
 
 def test_problems_of_a_kind_are_counted_and_the_first_shown():
@@ -239,9 +239,9 @@ def test_one_class_no_objects_and_crowds_are_fine(coco):
     document = make_document()
     document['categories'].pop()
     document['annotations'] = [document['annotations'][0]]
-    assert check_coco_file(write(document), folder, classes=['cat']).ok
+    assert read_checked(write(document), folder, classes=['cat'])[1].ok
     document['annotations'][0]['iscrowd'] = 1
-    report = check_coco_file(write(document), folder)
+    _, report = read_checked(write(document), folder)
     assert report.counts['cat'].crowd == 1
     document['annotations'] = []
     assert warnings_of(document) == ['no annotation at all']
@@ -362,7 +362,7 @@ def test_images_that_were_resized(coco, size):
     path = write(make_document())
     Image.new('RGB', size).save(folder / '2.png')
     with pytest.raises(UserError, match=f'is {size[0]} x {size[1]}, the annotation file has 40 x'):
-        check_coco_file(path, folder)
+        read_checked(path, folder)
 
 
 def test_boxes_in_fractions():

@@ -14,7 +14,7 @@ from image_files import png_that_claims
 from retrieval_trees import write_images
 
 from mmrank.apis.coco.cleaning import clean_coco
-from mmrank.datasets.checks.coco_inspect import check_coco_file, inspect_coco
+from mmrank.datasets.checks.coco_inspect import inspect_coco, read_checked
 from mmrank.datasets.interactions import read_csv, read_xmc
 from mmrank.datasets.interactions.splitting import split_file
 from mmrank.errors import UserError
@@ -36,7 +36,7 @@ def folder(tmp_path):
 
 def refusal(path, *args, **options):
     with pytest.raises(UserError, match='Fix: ') as caught:
-        check_coco_file(path, *args, **options)
+        read_checked(path, *args, **options)
     return str(caught.value)
 
 
@@ -122,7 +122,7 @@ def test_links_that_lead_nowhere(tmp_path, folder):
     path = tmp_path / 'a.json'
     path.write_text(json.dumps(document()))
     (folder / 'unrelated').symlink_to(folder / 'unrelated')
-    assert check_coco_file(path, folder, verify_images=True).ok
+    assert read_checked(path, folder, verify_images=True)[1].ok
     (folder / '1.png').unlink()
     (folder / '1.png').symlink_to(folder / '1.png')
     found = refusal(path, folder, verify_images=True)

@@ -16,7 +16,7 @@ from mmrank.datasets.captions.caption_files import (
     read_coco_captions,
     read_karpathy,
 )
-from mmrank.datasets.checks.coco_inspect import check_coco_file, inspect_coco
+from mmrank.datasets.checks.coco_inspect import inspect_coco, read_checked
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.image_header import read_image
 from mmrank.datasets.interactions import read_csv, read_xmc
@@ -39,7 +39,7 @@ BYTES = 1 << 30
 def check_coco(path):
     images = path.parent / 'images'
     try:
-        check_coco_file(path, images, verify_images=True)
+        read_checked(path, images, verify_images=True)
     finally:
         try:
             document = read_coco_json(path)

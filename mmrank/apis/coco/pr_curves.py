@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from mmrank.visualization.figures import new_grid, save, shorten
+from mmrank.visualization.figures import legend_above, new_grid, save, shorten
 from mmrank.visualization.palette import colours_of, dash
 
 _COLUMNS = 3
@@ -93,9 +93,7 @@ def plot_pr_curves(
     figure, axes = new_grid(len(panels), _COLUMNS, 3.4, 3.4)
     for axis, (title, iou, name) in zip(axes, panels):
         _draw_curves(axis, models, title, iou, name)
-    handles, names = axes[0].get_legend_handles_labels()
-    place = dict(loc='outside upper center', ncols=min(4, len(names)))
-    figure.legend(handles, names, fontsize=9, frameon=False, **place)
+    legend_above(figure, axes[0], min(4, len(models)))
     return save(figure, path, dpi=110)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 
-from mmrank.datasets.checks.coco_inspect import check_coco_file
+from mmrank.datasets.checks.coco_inspect import read_checked
 from mmrank.datasets.checks.coco_report import CocoReport
 from mmrank.datasets.checks.coco_splits import Split, compare_labels, difference, find_shared_images
 from mmrank.datasets.checks.data_report import config_datasets
@@ -121,7 +121,7 @@ def _check_classes(where: str, metainfo: Mapping) -> None:
 
 def _check_file(where: str, file: str, **options: object) -> CocoReport:
     try:
-        report = check_coco_file(file, **options)
+        report = read_checked(file, **options)[1]
     except UserError as error:
         raise UserError(f'{where}: {error}') from None
     if report.warnings:
@@ -144,7 +144,7 @@ def _compare_evaluator(evaluator: object, name: str, splits: list[Split]) -> Non
                 continue
             if {os.path.realpath(x.report.ann_file) for x in own} == {os.path.realpath(path)}:
                 continue
-            report = check_coco_file(path, require_annotations=False)
+            report = read_checked(path, require_annotations=False)[1]
             compare_labels([*own, Split(f'{name}.ann_file', '', own[0].classes, report, False)])
             what = difference(report, [x.report for x in own])
             if what:

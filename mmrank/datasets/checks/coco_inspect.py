@@ -109,11 +109,6 @@ def read_checked(
     return document, report
 
 
-def check_coco_file(ann_file: str | os.PathLike, *args: object, **options: object) -> CocoReport:
-    """The report of :func:`read_checked`."""
-    return read_checked(ann_file, *args, **options)[1]
-
-
 def _scan_categories(categories: list, report: CocoReport, found: Findings) -> None:
     """Names by category id, in the file's order."""
     alike: dict[str, str] = {}

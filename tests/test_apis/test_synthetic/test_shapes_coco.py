@@ -8,7 +8,7 @@ import pytest
 from pycocotools.coco import COCO
 
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, _render_image, write_shapes_coco
-from mmrank.datasets.checks.coco_inspect import check_coco_file
+from mmrank.datasets.checks.coco_inspect import read_checked
 
 SPEC = ShapesSpec(num_train=12, num_val=3, num_test=0, seed=5)
 
@@ -46,7 +46,7 @@ def test_files_are_valid_coco(tmp_path):
     files = write_shapes_coco(tmp_path, SPEC)
     assert set(files) == {'train', 'val'}
     for split, ann_file in files.items():
-        report = check_coco_file(
+        _, report = read_checked(
             ann_file, tmp_path / split, classes=SPEC.classes, verify_images=True
         )
         assert not report.problems
