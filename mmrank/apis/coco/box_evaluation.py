@@ -10,9 +10,8 @@ import json
 import logging
 import os
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pycocotools.coco import COCO
@@ -205,8 +204,7 @@ def summary(evaluation: Any) -> dict[str, float]:
     return {name: float(x) if x >= 0 else float('nan') for name, x in figures.items()}
 
 
-@dataclass(frozen=True)
-class _ClassMatches:
+class _ClassMatches(NamedTuple):
     """Matches of the n boxes of one class; crowds, and boxes that match them, are left out.
 
     ``found_ids`` are the ids of the boxes, from 1 in the order of the file.

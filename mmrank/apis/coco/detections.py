@@ -3,8 +3,8 @@
 import os
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -33,8 +33,7 @@ _TEXT_ROOM = 11
 _LONGEST_LEGEND = 12
 
 
-@dataclass(frozen=True)
-class _DrawnBox:
+class _DrawnBox(NamedTuple):
     """A box (x, y, width, height) in pixels; ``is_right``: it matches an object, or was found."""
 
     box: Sequence[float]
@@ -97,7 +96,7 @@ def draw_detections(
             for boxes in row:
                 names = [truth.cats[box.cat_id]['name'] for box in boxes]
                 labels = [f'{name} {box.label}'.strip() for name, box in zip(names, boxes)]
-                boxes[:] = [replace(box, label=label) for box, label in zip(boxes, labels)]
+                boxes[:] = [box._replace(label=label) for box, label in zip(boxes, labels)]
     for axes, picture, row in zip(grid, pictures, sheet):
         for axis, boxes in zip(axes, row):
             _draw(axis, picture, boxes, colours)

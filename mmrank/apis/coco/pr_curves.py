@@ -3,9 +3,8 @@
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,8 +18,7 @@ _LONGEST_NAME = 22
 _MEANS = (('0.50', 0.5), ('0.75', 0.75), ('0.50 to 0.95', None))
 
 
-@dataclass(frozen=True)
-class PRCurves:
+class PRCurves(NamedTuple):
     """Interpolated precision of one detector, as COCO defines it."""
 
     # Precision in [0, 1], shape (IoU thresholds, recall thresholds, classes); NaN for classes

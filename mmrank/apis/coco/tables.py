@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+from rich.console import Console
 
 from mmrank.apis.coco.box_evaluation import summary
 from mmrank.apis.coco.pr_curves import PRCurves
@@ -29,18 +29,15 @@ def comparison_rows(models: Mapping[str, Any]) -> tuple[list[str], list[list[str
     return ['metric (%)', *models], rows
 
 
-def rich_table(header: list[str], rows: list[list[str]], title: str) -> Table:
-    """The rows of :func:`comparison_rows` for the console; the best figure of a row is bold."""
+def show_comparison(
+    models: Mapping[str, Any], stem: str | os.PathLike, title: str, console: Console
+) -> tuple[Path, Path]:
+    """Print :func:`comparison_rows`, the best of each bold; write ``<stem>.md`` and ``.csv``."""
+    header, rows = comparison_rows(models)
     best = []
     for _, *shown in rows:
         values = [math.nan if text == 'n/a' else float(text) for text in shown]
         best.append([False, *best_cells(shown, values)])
-    return console_table(header, rows, best, title)
-
-
-def write_tables(
-    header: list[str], rows: list[list[str]], stem: str | os.PathLike, title: str
-) -> tuple[Path, Path]:
-    """Write ``<stem>.md`` and ``<stem>.csv``."""
+    console.print(console_table(header, rows, best, title))
     align = 'l' + 'r' * (len(header) - 1)
     return write_table(header, rows, Path(stem), title, align=align)

@@ -19,7 +19,7 @@ from rich.console import Console
 from mmrank.apis.coco.box_evaluation import evaluate_boxes, load_ground_truth
 from mmrank.apis.coco.detections import draw_detections
 from mmrank.apis.coco.pr_curves import PRCurves, plot_pr_curves
-from mmrank.apis.coco.tables import comparison_rows, rich_table, write_tables
+from mmrank.apis.coco.tables import show_comparison
 from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.entry_point import config_folder
@@ -94,11 +94,9 @@ def report(data: Path, out: Path, console: Console) -> None:
         name: evaluate_boxes(truth, out / f'{name}.bbox.json') for name, config in LOSSES.items()
     }
     title = f'Shapes val split, {len(truth.imgs)} images, seed 0'
-    header, rows = comparison_rows(models)
-    console.print(rich_table(header, rows, title))
     curves = {name: PRCurves.of(x) for name, x in models.items()}
     written = [
-        *write_tables(header, rows, out / 'results', title),
+        *show_comparison(models, out / 'results', title, console),
         plot_pr_curves(curves, out / 'pr_curves.png'),
         draw_detections(models, data / 'val', out / 'detections.png', num_images=5),
     ]

@@ -3,8 +3,8 @@
 import json
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ _WORDS = {
 }
 
 
-@dataclass
-class Split:
+class Split(NamedTuple):
     """One annotation file with its images."""
 
     ann_file: Path

@@ -2,9 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from mmengine.model import BaseTTAModel
 from mmengine.optim import OptimWrapperDict
@@ -18,8 +17,7 @@ from mmrank.state import SampleState
 _MOST_ROWS = 30
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """A key of ``kind`` missing or unexpected in the checkpoint, or mismatched, and both values."""
 
     key: str
@@ -74,25 +72,23 @@ def _shapes(state: Mapping) -> list[tuple[str, tuple[int, ...]]]:
 
 def compare_training(
     checkpoint: Mapping, optim_wrapper: Any, num_schedulers: int, has_ema: bool
-) -> list[Difference]:
+) -> Iterator[Difference]:
     """Compare optimiser, number of schedulers and average of the weights for a resume."""
-    found = []
     if 'optimizer' not in checkpoint:
-        found.append(Difference('optimizer', 'missing', '', type(optim_wrapper).__name__))
+        yield Difference('optimizer', 'missing', '', type(optim_wrapper).__name__)
     elif not isinstance(optim_wrapper, OptimWrapperDict):
         optimizer = optim_wrapper.optimizer
         saved = checkpoint['optimizer'].get('param_groups', [])
         if other := _other_groups(saved, optimizer.param_groups):
-            found.append(Difference('optimizer', 'mismatched', other, type(optimizer).__name__))
+            yield Difference('optimizer', 'mismatched', other, type(optimizer).__name__)
     schedulers = checkpoint.get('param_schedulers', [])
     if isinstance(schedulers, list) and len(schedulers) != num_schedulers:
         number = str(len(schedulers))
-        found.append(Difference('param_schedulers', 'mismatched', number, str(num_schedulers)))
+        yield Difference('param_schedulers', 'mismatched', number, str(num_schedulers))
     if has_ema and 'ema_state_dict' not in checkpoint:
-        found.append(Difference('ema_state_dict', 'missing', '', 'EMAHook'))
+        yield Difference('ema_state_dict', 'missing', '', 'EMAHook')
     elif not has_ema and 'ema_state_dict' in checkpoint:
-        found.append(Difference('ema_state_dict', 'unexpected', 'EMAHook', ''))
-    return found
+        yield Difference('ema_state_dict', 'unexpected', 'EMAHook', '')
 
 
 def _other_groups(saved: list[dict], expected: list[dict]) -> str:

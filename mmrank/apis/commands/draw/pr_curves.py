@@ -14,7 +14,7 @@ from rich.console import Console
 
 from mmrank.apis.coco.box_evaluation import best_f1_thresholds
 from mmrank.apis.coco.pr_curves import PRCurves, plot_pr_curves
-from mmrank.apis.coco.tables import comparison_rows, rich_table, write_tables
+from mmrank.apis.coco.tables import show_comparison
 from mmrank.apis.commands.draw.predictions import add_predictions, read_evaluations
 from mmrank.apis.common.command_line import check_outputs, tool_parser
 from mmrank.datasets.lvis_annotations import is_lvis
@@ -30,14 +30,12 @@ def main() -> None:
     args = parser.parse_args()
     check_outputs(args, 'out')
     truth, evaluations = read_evaluations(args, with_lvis=True)
-    header, rows = comparison_rows(evaluations)
-    Console().print(rich_table(header, rows, args.ann_file))
+    title = f'{Path(args.ann_file).name}, {len(truth.imgs)} images'
+    tables = show_comparison(evaluations, Path(args.out).with_suffix(''), title, Console())
     for name, evaluation in evaluations.items() if not is_lvis(truth.dataset) else ():
         print(f'Scores with the best F1 at IoU 0.5, {name}:')
         for cat_id, score in best_f1_thresholds(evaluation).items():
             print(f'  {truth.cats[cat_id]["name"]} {score:.3g}')
     curves = {n: PRCurves.of(e) for n, e in evaluations.items()}
     picture = plot_pr_curves(curves, args.out, args.max_classes)
-    title = f'{Path(args.ann_file).name}, {len(truth.imgs)} images'
-    tables = write_tables(header, rows, Path(args.out).with_suffix(''), title)
     print(f'Wrote {", ".join(map(str, [picture, *tables]))}')
