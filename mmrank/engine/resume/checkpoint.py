@@ -118,15 +118,14 @@ def _newest_first(candidates: set[Path], target: Path | None, pointer: Path) -> 
         return []
     first = target or max(candidates, key=_modified)
     own_prefix, last_step = _prefix_and_step(first)
-    own = []
-    others = []
+    ranked = []
     for path in candidates:
         prefix, step = _prefix_and_step(path)
         if prefix != own_prefix:
-            others.append((_modified(path), step, path))
+            ranked.append((False, _modified(path), step, path))
         elif target is None or step <= last_step or _modified(path) >= _modified(pointer):
-            own.append((step, path == target, path))
-    return [path for *_, path in (*sorted(own, reverse=True), *sorted(others, reverse=True))]
+            ranked.append((True, step, path == target, path))
+    return [path for *_, path in sorted(ranked, reverse=True)]
 
 
 def _modified(path: Path) -> float:
