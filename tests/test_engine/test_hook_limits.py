@@ -10,9 +10,8 @@ from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import FlexibleRunner, Runner
 
-from mmrank.engine.hooks import PreviousWeightsHook
-from mmrank.engine.resume import limits
-from mmrank.engine.resume.limits import _has_own_statistics
+from mmrank.engine.hooks import PreviousWeightsHook, rng_state_hook
+from mmrank.engine.hooks.rng_state_hook import _has_own_statistics
 from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
 
@@ -47,7 +46,7 @@ def test_the_other_runner_is_refused(tmp_path):
 
 
 def test_statistics_of_other_processes_are_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, 'get_world_size', lambda: 2)
+    monkeypatch.setattr(rng_state_hook, 'get_world_size', lambda: 2)
     assert "dict(type='SyncBuffersHook')" in warnings_of(tmp_path)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 from math import inf
 from unicodedata import normalize
 
+import numpy as np
+
 from mmrank.datasets.checks.coco_annotations import ANNOTATION_FIXES, is_number_id, scan_annotations
 from mmrank.datasets.checks.coco_images import find_image_problems
 from mmrank.datasets.checks.coco_masks import LARGEST_PIXEL
@@ -74,17 +76,14 @@ def inspect_coco(
         _check_kind('image', [*sizes], found)
         _check_kind('category', [*report.names], found)
         scan_annotations(parts['annotations'], sizes, wanted, require_masks, report, found)
-        ids = [*sizes]
         columns = report.columns
-        is_wanted = [name in wanted for name in names]
-        used = {ids[i] for i in set(columns.image.tolist())}
-        report.num_empty_images = len(ids) - len(used)
+        report.num_empty_images = len(sizes) - len({*columns.image.tolist()})
         if is_federated or federated:
             scan_federated(document, report.names.keys(), federated, found)
         if image_dir is not None:
-            if skip_empty_images and not all(is_wanted):
-                pairs = set(zip(columns.image.tolist(), columns.label.tolist()))
-                used = {ids[image] for image, label in pairs if is_wanted[label]}
+            labels = [label for label, name in enumerate(names) if name in wanted]
+            ids = [*sizes]
+            used = {ids[i] for i in columns.image[np.isin(columns.label, labels)].tolist()}
             entries = [
                 entry
                 for index, entry in enumerate(parts['images'])

@@ -47,9 +47,7 @@ class AtomicCheckpointHook(CheckpointHook):
         >>> custom_hooks = [dict(type='mmrank.RNGStateHook')]
     """
 
-    def __init__(self, *args, **kwargs) -> None:
-        super().__init__(*args, **kwargs)
-        self._atomic = False
+    _atomic = False
 
     def before_run(self, runner) -> None:
         """Make mmengine's auto-resume find a whole checkpoint."""

@@ -29,8 +29,7 @@ class PreviousWeightsHook(Hook):
     copy of the weights, on the device and in each checkpoint.
     """
 
-    def __init__(self) -> None:
-        self._previous: dict[str, torch.Tensor] | None = None
+    _previous: dict[str, torch.Tensor] | None = None
 
     def before_train(self, runner) -> None:
         refuse_flexible_runner(type(runner))

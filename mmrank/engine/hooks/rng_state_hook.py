@@ -5,10 +5,11 @@ from functools import partial
 from typing import Any
 
 from mmengine.dist import all_gather_object, get_rank, get_world_size
-from mmengine.hooks import CheckpointHook, Hook
+from mmengine.hooks import CheckpointHook, EMAHook, Hook, SyncBuffersHook
 from mmengine.runner import IterBasedTrainLoop
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from mmrank.engine.resume.limits import resume_limits
 from mmrank.engine.resume.rng_state import get_rng_state, set_rng_state
 from mmrank.engine.runners import refuse_flexible_runner
 from mmrank.registry import HOOKS
@@ -34,17 +35,16 @@ class RNGStateHook(Hook):
     # epoch, right before the CheckpointHook (90).
     priority = 85
 
-    def __init__(self) -> None:
-        self._state: dict | None = None  # of this process, after its last step
-        self._all_states: list[dict] | None = None  # of all, when gathered
-        self._resumed: dict | None = None
+    _state: dict | None = None  # of this process, after its last step
+    _all_states: list[dict] | None = None  # of all, when gathered
+    _resumed: dict | None = None
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         self._resumed = checkpoint.get(RNG_KEY)
 
     def before_train(self, runner) -> None:
         refuse_flexible_runner(type(runner))
-        limits = [*resume_limits(runner)]
+        limits = [*_resume_limits(runner)]
         if runner.iter > 0:
             limits += self._restore(runner)
         if limits:
@@ -158,3 +158,38 @@ def _samplers(loader) -> list:
 
 def _worker_seed(loader) -> int | None:
     return getattr(getattr(loader, 'worker_init_fn', None), 'keywords', {}).get('seed')
+
+
+def _resume_limits(runner) -> Iterator[str]:
+    """Yield why a resume of this training is not exact, each with its fix if there is one."""
+    loop = runner.train_loop
+    loader = loop.dataloader
+    is_iter_based = isinstance(loop, IterBasedTrainLoop)
+    if getattr(loader, 'num_workers', 0) and (is_iter_based or loader.persistent_workers):
+        fix = 'train_dataloader.persistent_workers=False'
+        if is_iter_based:
+            fix = 'train_dataloader.num_workers=0, or an epoch-based loop'
+        yield f'workers that live longer than an epoch draw other augmentations: set {fix}'
+    if get_world_size() > 1 and _has_own_statistics(runner):
+        yield (
+            'batch norm statistics of the first process only are saved, and validations give other '
+            "values: set sync_bn='torch' on GPUs or, without EMAHook, add dict(type="
+            "'SyncBuffersHook') to custom_hooks"
+        )
+
+
+def _has_own_statistics(runner) -> bool:
+    """Whether batch norm's statistics differ by process; the first one's are saved."""
+    has_average = any(isinstance(hook, EMAHook) for hook in runner.hooks)
+    is_synchronised = any(isinstance(hook, SyncBuffersHook) for hook in runner.hooks)
+    is_synchronised = is_synchronised or getattr(runner.model, 'broadcast_buffers', False)
+    if is_synchronised and not has_average:  # which it does not reach
+        return False
+    runner.model.train()  # as the loop does next; frozen layers stay in evaluation
+    return any(
+        isinstance(module, _BatchNorm)
+        and not isinstance(module, nn.SyncBatchNorm)
+        and module.track_running_stats
+        and module.training
+        for module in runner.model.modules()
+    )
