@@ -179,6 +179,7 @@ def test_a_table_with_the_sizes_of_turned_pictures_is_refused(place, run):
         ('voc', {x: xml('c.png', [], (20, 20)) for x in ('a/c.xml', 'b/c.xml')}, 'both be of'),
         ('csv', {'': 'day/c.png,1,1,5,5,cat\nnight/c.png,1,1,5,5,cat\n'}, 'both be of'),
         ('csv', {'': 'c.png,9,1,9,5,cat\nc.png,1,1,5,5,cat\nc.png,8,1,7,5,cat\n'}, 'csv:3'),
+        ('csv', {'': 'a.jpg,1,1,5,5,"cat\nc.png,1,1,5,5,cat\n'}, 'takes in the lines after it'),
     ],
 )
 def test_what_is_not_exact_is_refused(place, run, form, files, words):

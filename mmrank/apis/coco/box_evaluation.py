@@ -162,15 +162,11 @@ def match_boxes(
 ) -> COCOeval:
     """As :func:`evaluate_boxes` of checked boxes; ``run`` is called with the evaluation."""
     warn_of_limit(truth.dataset)
-    objects = [dict(x) for x in truth.dataset['annotations']]  # it writes to them
-    numbered = coco_index(number_objects({**truth.dataset, 'annotations': objects}))
+    objects = [dict(x) for x in truth.dataset['annotations']]  # pycocotools writes to them
+    found = [dict(x, area=x['bbox'][2] * x['bbox'][3], iscrowd=0) for x in boxes]
+    parts = [number_objects({**truth.dataset, 'annotations': x}) for x in (objects, found)]
+    evaluation = COCOeval(*map(coco_index, parts), 'bbox')
     with contextlib.redirect_stdout(io.StringIO()):
-        if boxes:
-            found = numbered.loadRes([dict(x) for x in boxes])
-        else:
-            # pycocotools cannot load an empty list.
-            found = coco_index({**numbered.dataset, 'annotations': []})
-        evaluation = COCOeval(numbered, found, 'bbox')
         run(evaluation)
     evaluation.cocoGt = truth
     return evaluation
