@@ -41,8 +41,9 @@ def clean_coco(
     images, categories, annotations = copies.values()
     for image in filter(None, images):
         _tidy_image(image, image_dir)
-    for category in filter(None, categories):
-        _tidy_class(category)
+    for category in categories:
+        if isinstance(category.get('name'), str):  # one blank between words, composed characters
+            category['name'] = normalize('NFC', ' '.join(category['name'].split()))
     for ann in filter(None, annotations):
         _tidy_annotation(ann)
     image_ids = _new_ids(images)
@@ -100,13 +101,6 @@ def _tidy_image(image: dict, image_dir: str | os.PathLike | None) -> None:
             with suppress(ValueError):  # the check names it
                 image['width'], image['height'] = image_size(path)
     image['file_name'] = name
-
-
-def _tidy_class(category: dict) -> None:
-    """A name with single blanks, none at the ends, and composed characters."""
-    name = category.get('name')
-    if isinstance(name, str):
-        category['name'] = normalize('NFC', ' '.join(name.split()))
 
 
 def _tidy_annotation(ann: dict) -> None:
