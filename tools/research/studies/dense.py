@@ -71,7 +71,8 @@ def load(spec: dict, split: str) -> dict:
         own = objects.get(image['id'], [])
         if split == 'train' and not own:
             continue
-        path = Path(spec['images'].format(split=split)) / image['file_name']
+        folder = spec['images'].format(split=Path(spec[split]).stem)
+        path = Path(folder) / image['file_name']
         pixels = cv2.imread(str(path))[..., ::-1]
         scale = min(width / pixels.shape[1], height / pixels.shape[0])
         size = round(pixels.shape[1] * scale), round(pixels.shape[0] * scale)
