@@ -1,6 +1,7 @@
 """Each study trains a plan, records it, and goes on where it was."""
 
 import csv
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -305,3 +306,17 @@ def test_images_are_repeated_as_mmengine_does():
         want = [images[i] for i in wrapped.repeat_indices]
         assert repeated(images, [torch.tensor(x) for x in labels], threshold) == want
     assert len(want) > len(images)
+
+
+def test_images_of_a_plan_are_those_of_its_annotation_file(tmp_path):
+    from studies.dense import load
+
+    for shade, split in enumerate(('val', 'test')):
+        (tmp_path / split).mkdir()
+        features.Image.new('RGB', (8, 8), (shade, 0, 0)).save(tmp_path / split / '0.png')
+    document = dict(
+        categories=[dict(id=1, name='disk')], images=[dict(id=0, file_name='0.png')], annotations=[]
+    )
+    (tmp_path / 'test.json').write_text(json.dumps(document))
+    spec = dict(val=tmp_path / 'test.json', images=f'{tmp_path}/{{split}}', size=[8, 8])
+    assert load(spec, 'val')['images'][..., 0].unique() == 1
