@@ -16,6 +16,7 @@ SLOW = [
     ('recommendation', r'top_k/precision@5: ([\d.]+)', 18),
     ('detector', r'coco/bbox_mAP_50: ([\d.]+)', 0.05),
     ('retrieval', r'retrieval/mAP: ([\d.]+)', 80),
+    ('rare_classes', r'ClassCountsHook: (\d+) classes', 3),
     ('long_tail', r'ranking/mAP: ([\d.]+)', 30),
     ('self_supervised', r'retrieval/mAP: ([\d.]+)', 30),
     ('image_text', r'TR@5: ([\d.]+)', 20),

@@ -11,6 +11,9 @@ method paired by seed with the first, or with ``baseline``::
     <!-- record: NAME mAP AP50 baseline=focal step=400 boxes=pictures/NAME.png -->
     <!-- end of record -->
 
+``baseline=own`` pairs ``NAME, OPTION`` with ``NAME``. ``differences=2`` has a column of differences
+for each of the first two metrics, with Holm's correction for each column.
+
 ``boxes`` and ``curves`` are pictures that are drawn of it, ``scale=1`` says that the metrics are in
 percent already. With ``title=`` and ``ours=``, the method that mmrank recommends, it is a row of
 ``<!-- overview -->``, or of ``<!-- overview: NAME ... -->``, up to ``<!-- end of overview -->``,
@@ -61,6 +64,8 @@ PICTURES = dict(boxes=draw_box_plot, curves=draw_curves)
 LOOKS = [Path(sys.modules[x.__module__].__file__) for x in (loss_name, loss_key)]
 
 
+#: The baseline where each method has its own.
+OWN = 'own'
 #: Seeds from this one on are for claims.
 FIRST_FRESH_SEED = 100
 MARK = '†'
@@ -90,7 +95,7 @@ def read_record(
     step = step or max((row['step'] for row in rows), key=int, default='')
     rows = [row for row in rows if row['step'] == step]
     methods = list(dict.fromkeys(row['method'] for row in rows))
-    baseline = baseline or (methods or [''])[0]
+    baseline = (methods or [''])[0] if baseline in ('', OWN) else baseline
     is_whole = all(row.get(metric) for row in rows for metric in metrics)
     if baseline not in methods or not metrics or not is_whole:
         known = sorted({key for row in rows for key, value in row.items() if value} - {*FACTS})
@@ -110,36 +115,36 @@ def read_record(
     return Record(rows, values, max(trials.values(), default=0))
 
 
-def table_of(path: Path, metrics: list[str], **options: str) -> str:
+def table_of(path: Path, metrics: list[str], differences: str = '1', **options: str) -> str:
     """The table of :func:`read_record` in Markdown, with its commit, cost and power."""
     rows, values, trials = read_record(path, metrics, **options)
     baseline, first = next(iter(values)), metrics[0]
-    methods = list(values)
-    order = sorted(methods, key=lambda name: -np.mean([*values[name][first].values()]))
+    whose = loss_name(baseline)
+    peers = dict.fromkeys(values, baseline)
+    if options.get('baseline') == OWN:
+        whose = 'the same loss alone'
+        peers = {name: name.partition(', ')[0] for name in values}
+    peers = {name: peer for name, peer in peers.items() if name != peer}
+    order = sorted(values, key=lambda name: -np.mean([*values[name][first].values()]))
     header = ['', 'runs', *map(metric_name, metrics)]
-    header.append(f'{metric_name(first)} compared with {loss_name(baseline)} (95 %)')
     cells = [
-        [
-            *(loss_name(name), len(values[name][first]), *map(_spread, values[name].values())),
-            _difference(values[name][first], values[baseline][first], name == baseline),
-        ]
+        [loss_name(name), len(values[name][first]), *map(_spread, values[name].values())]
         for name in order
     ]
-    sure, compared = _sure(values, baseline)
-    last = len(header) - 1
-    best = [
-        [
-            (column == 2 and name == order[0]) or (column == last and name in sure)
-            for column in range(len(header))
-        ]
-        for name in order
-    ]
+    best = [[column == 2 and name == order[0] for column in range(len(header))] for name in order]
+    for metric in metrics[: int(differences)]:
+        header.append(f'{metric_name(metric)} compared with {whose} (95 %)')
+        own = {name: values[name][metric] for name in values}
+        sure, compared = _sure(own, peers)
+        for name, cell, bold in zip(order, cells, best):
+            cell.append(difference_text(own[name], own[peers[name]]) if name in peers else '')
+            bold.append(name in sure)
     commits = ', '.join(sorted({row['commit'] for row in rows}))
     hours = sum(float(row['seconds']) for row in rows) / 3600
     cost = f'{hours:.1f} core-hours' if hours > 0.1 else f'{60 * hours:.0f} core-minutes'
     note = f'{len(rows)} trainings, {cost}, commit {commits}; '
     note += f'{trials} trials to tune each; ' if trials else ''
-    note += _power(values, baseline)
+    note += _power(values, peers)
     if compared > 1:
         note += f" A bold difference holds after Holm's correction for {compared} comparisons."
     return '\n'.join([*markdown_table(header, cells, best), '', note, ''])
@@ -151,18 +156,15 @@ def _spread(values: Mapping[str, float]) -> str:
     return f'{np.mean(numbers):.2f}{std}'
 
 
-def _difference(values: Mapping, baseline: Mapping, is_baseline: bool) -> str:
-    return '' if is_baseline else difference_text(values, baseline)
-
-
-def _power(values: Mapping[str, Mapping], baseline: str) -> str:
+def _power(values: Mapping[str, Mapping], peers: Mapping[str, str]) -> str:
     """The difference that this many pairs show in four comparisons of five, by a t test."""
-    first = next(iter(values[baseline]))
+    first = next(iter(next(iter(values.values()))))
     spreads: dict[int, list[float]] = {}
-    for name, own in values.items():
-        shared = own[first].keys() & values[baseline][first].keys()
-        if name != baseline and len(shared) > 1:
-            gaps = [own[first][seed] - values[baseline][first][seed] for seed in shared]
+    for name, peer in peers.items():
+        own, other = (values[x][first] for x in (name, peer))
+        shared = own.keys() & other.keys()
+        if len(shared) > 1:
+            gaps = [own[seed] - other[seed] for seed in shared]
             spreads.setdefault(len(shared), []).append(np.std(gaps, ddof=1))
     if not spreads:
         return 'one run says nothing of the spread.'
@@ -173,13 +175,11 @@ def _power(values: Mapping[str, Mapping], baseline: str) -> str:
     return f'{pairs} pairs tell a difference of {seen:.1f} {first} in four cases of five.'
 
 
-def _sure(values: Mapping[str, Mapping], baseline: str) -> tuple[set[str], int]:
+def _sure(values: Mapping[str, Mapping], peers: Mapping[str, str]) -> tuple[set[str], int]:
     """The methods that differ after Holm's correction, and the number of comparisons."""
-    first = next(iter(values[baseline]))
     found = {
-        name: compare_paired(own[first], values[baseline][first]).get('p_value')
-        for name, own in values.items()
-        if name != baseline
+        name: compare_paired(values[name], values[peer]).get('p_value')
+        for name, peer in peers.items()
     }
     ordered = sorted((p, name) for name, p in found.items() if p is not None)
     limits = (0.05 / (len(ordered) - place) for place in range(len(ordered)))
@@ -210,7 +210,7 @@ class Block(NamedTuple):
     @property
     def table_options(self) -> dict[str, str]:
         """Options of :func:`read_record`."""
-        apart = {*PICTURES, 'title', 'ours', 'peer'}
+        apart = {*PICTURES, 'title', 'ours', 'peer', 'differences'}
         return {key: value for key, value in self.options.items() if key not in apart}
 
 
@@ -269,7 +269,7 @@ def overview(blocks: list[Block], names: str, folder: Path) -> str:
                 *(f'[{options["title"]}]({link}){mark}', loss_name(options['ours']), len(ours)),
                 *(metric_name(first), _spread(ours), loss_name(peer), _spread(theirs)),
                 *(
-                    _difference(ours, theirs, False),
+                    difference_text(ours, theirs),
                     ('level', 'ahead', 'behind')[(low > 0) - (high < 0)],
                 ),
             ]
@@ -312,7 +312,8 @@ def rewritten(page: Path, blocks: list[Block] = (), check: bool = True) -> str:
         start, kind, words, end = match.groups()
         if kind == 'record':
             block = Block(words, page)
-            table = table_of(block.record, block.metrics, **block.table_options)
+            count = block.options.get('differences', '1')
+            table = table_of(block.record, block.metrics, count, **block.table_options)
             if (others := draw(block, check)) and check:
                 table = f'{", ".join(others)} of other rows'
         elif kind == 'overview':

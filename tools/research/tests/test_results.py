@@ -71,6 +71,27 @@ def test_differences_that_several_comparisons_leave(make, tmp_path):
         make(text.replace('ours=far', 'ours=x'))
 
 
+def test_each_method_has_its_own_baseline(make, tmp_path):
+    """Two metrics with differences: those of the same loss, each column corrected apart."""
+    means = {'a': (10, 50), "a, 'auto'": (12, 48), 'b': (30, 20), 'b, x, y': (31, 24)}
+    rows = [
+        f'"{name}",{seed},1,a,1,{rare / 100 + seed / 1000},{rest / 100 + seed / 1000}'
+        for name, (rare, rest) in means.items()
+        for seed in range(3)
+    ]
+    rows[-1] += '1'
+    rows[5] += '9'
+    head = 'method,seed,step,commit,seconds,rare,mAP'
+    (tmp_path / 'made.csv').write_text('\n'.join([head, *rows]) + '\n')
+    text = make(f'<!-- record: made rare mAP baseline=own differences=2 -->\n{END}')
+    cells = {x.split(' | ')[0][2:]: x.split(' | ')[-2:] for x in text.split('\n') if ' | ' in x}
+    assert 'compared with the same loss alone' in cells[''][0]
+    assert [x.split()[0].strip('*|') for x in cells["a, 'auto'"]] == ['+2.00', '-1.97']
+    assert [x.split()[0].strip('*|') for x in cells['b, x, y']] == ['+1.00', '+4.00']
+    assert cells['a'][0] == ''
+    assert '2 comparisons' in text
+
+
 @pytest.mark.parametrize('kind', ['boxes', 'curves'])
 def test_a_picture_is_of_its_record(make, tmp_path, kind, monkeypatch):
     """It is drawn when its rows or names are others; the check says so and draws nothing."""

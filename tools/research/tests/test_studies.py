@@ -1,6 +1,8 @@
 """Each study trains a plan, records it, and goes on where it was."""
 
 import csv
+import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -48,10 +50,14 @@ def dense_plan(folder):
     write_images(folder)
     files = {name: f'images/annotations/{name}.json' for name in ('train', 'val')}
     spec = dict(files, images='images/{split}', size=[128, 128], anchor=4, epochs=1, width=8)
+    spec['rare'] = 'disk'
     plan = yaml.safe_load((ROOT / 'tools/research/dense_losses.yaml').read_text('utf-8'))
     # One that gives both losses, one whose box loss is balanced, one that needs no box.
     methods = [x for x in plan['methods'] if x['name'] in ('aLRP', 'Rank & Sort', 'focal')]
     methods.append(dict(methods[0], name='balanced', balance_gradients=0.5, last_weight=0.3))
+    methods.append(dict(methods[0], name='repeated', repeat_images=0.9))
+    weighted = dict(type='mmrank.GradedAPLoss', class_weight='auto')
+    methods.append(dict(name='weighted', loss=weighted))
     methods.append(dict(methods[0], name='two', warm_up_loss=STABLE_AP, added_loss=STABLE_AP))
     return dict(data=dict(shapes=spec), methods=methods)
 
@@ -267,3 +273,50 @@ def test_kinds_of_the_highest_scores():
         logits[0, query, 0] = 2.5
         assert kinds_of(logits, ious, labels)[kind] == 0.5
         logits[0, query, 0] = -9.0
+
+
+def test_a_rare_class_keeps_a_sixth_of_its_images():
+    """Each image in one seed of six, the others in each, and none twice."""
+    from studies.dense import kept_images
+
+    labels = [torch.tensor([0, 1] if i % 2 else [0]) for i in range(26)]
+    kept = [kept_images(labels, 1, seed) for seed in range(130, 136)]
+    seen = Counter(i for own in kept for i in own)
+    assert seen == {i: 1 if i % 2 else 6 for i in range(26)}
+    assert {len(own) for own in kept} == {13 + 2, 13 + 3}
+    assert kept_images(labels, None, 130) == [*range(26)]
+
+
+def test_images_are_repeated_as_mmengine_does():
+    mmengine = pytest.importorskip('mmengine.dataset')
+    from studies.dense import repeated
+
+    labels = [[0], [0, 1], [9], [0, 0], [2, 0], [2], [0, 1, 2], [0]]
+    images = [0, 1, 3, 4, 5, 6, 7]
+
+    class Boxes(mmengine.BaseDataset):
+        def load_data_list(self):
+            return [dict(labels=labels[i]) for i in images]
+
+        def get_cat_ids(self, idx):
+            return self.get_data_info(idx)['labels']
+
+    for threshold in (0.1, 0.5, 0.9):
+        wrapped = mmengine.ClassBalancedDataset(Boxes(), threshold)
+        want = [images[i] for i in wrapped.repeat_indices]
+        assert repeated(images, [torch.tensor(x) for x in labels], threshold) == want
+    assert len(want) > len(images)
+
+
+def test_images_of_a_plan_are_those_of_its_annotation_file(tmp_path):
+    from studies.dense import load
+
+    for shade, split in enumerate(('val', 'test')):
+        (tmp_path / split).mkdir()
+        features.Image.new('RGB', (8, 8), (shade, 0, 0)).save(tmp_path / split / '0.png')
+    document = dict(
+        categories=[dict(id=1, name='disk')], images=[dict(id=0, file_name='0.png')], annotations=[]
+    )
+    (tmp_path / 'test.json').write_text(json.dumps(document))
+    spec = dict(val=tmp_path / 'test.json', images=f'{tmp_path}/{{split}}', size=[8, 8])
+    assert load(spec, 'val')['images'][..., 0].unique() == 1
