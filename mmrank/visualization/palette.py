@@ -24,7 +24,7 @@ LOSS_STYLES = {
     'stable_ap': _LossStyle('stable AP', _COLOURS[0]),
     'graded_stable_ap': _LossStyle('graded stable AP', _COLOURS[0]),
     'graded_ap': _LossStyle('graded AP-Loss', _COLOURS[0]),
-    'quality_focal': _LossStyle('quality focal', '#117733'),
+    'quality_focal': _LossStyle('quality focal', '#AA4499'),
     'focal': _LossStyle('focal', _COLOURS[1]),
     'soprc': _LossStyle('SOPRC', _COLOURS[2]),
     'smooth_ap': _LossStyle('SmoothAP', _COLOURS[3]),
