@@ -201,5 +201,5 @@ def test_lines_of_the_documentation_train(folder):
     losses['loss_cls'].backward()
     ((scores, target, weight),) = calls
     assert scores.shape == weight.shape
-    ignored = ~weight & (target == 4)[:, None]
+    ignored = (weight == 0) & (target == 4)[:, None]
     assert 0 < ignored.sum() < ignored.numel()

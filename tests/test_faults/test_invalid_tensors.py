@@ -77,7 +77,7 @@ def test_rows_that_do_not_belong_together(case):
             pytest.fail(f'{what} was accepted: {value}')
         assert field in message, what
         assert re.search('must|NaN', message), what
-        assert re.search('; (give|call|set|weight)|must be', message), what
+        assert re.search('; (give|call|set|weight)|must be|Fix: ', message), what
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from mmrank.testing import CHECKS, Call
 CASES = [case for case in cases() if case.kind in ('views', 'pairs')]
 every_case = pytest.mark.parametrize('case', CASES, ids=str)
 #: Both halves have one sum, as sogram takes two samples; there are 12 training pairs.
-TIMES = torch.tensor([1, 2, 0, 3, 2, 0, 3, 1])
+TIMES = torch.tensor([1.0, 2, 0, 3, 2, 0, 3, 1], dtype=torch.float64)
 SHARES = torch.tensor([1.2, 0.7, 0, 2.4, 0.6, 0, 1.5, 1.3], dtype=torch.float64)
 #: Means over the negatives and the anchors; to the others more copies are more negatives.
 MEANS = ('BarlowTwinsLoss', 'BimodalISogCLRLoss', 'ISogCLRLoss', 'SogCLRLoss')
@@ -50,7 +50,7 @@ def assert_same(found, expected):
 @every_case
 def test_integers_are_repeated_entries(case):
     """In value, gradient and state. With weights a pair of a sample may come up again."""
-    copies = torch.arange(8).repeat_interleave(TIMES)
+    copies = torch.arange(8).repeat_interleave(TIMES.long())
     expected = steps(case, torch.ones(12, dtype=torch.float64), copies)
     assert_same(steps(case, TIMES), expected)
     if case.name != 'InBatchLoss':
@@ -161,7 +161,7 @@ def test_candidates_are_repeated(case):
     """Candidates of no pair have weights as well, and change the share of the pairs."""
     left, right = case.batch(size=8).leaves
     rows, cols = case.batch(size=8).fixed
-    rows, places = rows[:5], torch.arange(8).repeat_interleave(TIMES)
+    rows, places = rows[:5], torch.arange(8).repeat_interleave(TIMES.long())
     pairs = places[places < 5]
     found = case.build()(left[:5], right, rows, cols, weight=TIMES)
     expected = case.build()(left[pairs], right[places], rows[pairs], cols[places])
