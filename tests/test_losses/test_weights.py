@@ -11,6 +11,8 @@ from mmrank.losses import APLoss, EmbeddingLoss, NDCGLoss, PMLLoss, RecallAtKLos
 from mmrank.testing import parametrize_with_checks
 
 CASES = [replace(x, kind='rows') for x in weighted_cases()]
+#: With its last settings.
+ONE_OF_EACH = [*{x.name: x for x in weighted_cases()}.values()]
 every_loss = pytest.mark.parametrize('case', CASES, ids=str)
 COUNTS = torch.tensor([2, 1, 0, 3, 1, 1, 2, 0, 1, 2, 1, 1])
 
@@ -138,15 +140,13 @@ def test_a_loss_without_weights_says_why(name):
 CHECKS = ('permutation', 'bfloat16', 'float16', 'strided', 'state_dict', 'meta', 'no_element')
 
 
-@parametrize_with_checks([subject_of_case(x) for x in weighted_cases()], checks=CHECKS)
+@parametrize_with_checks([subject_of_case(x) for x in ONE_OF_EACH], checks=CHECKS)
 def test_contract(subject, check):
     assert check(subject).outcome != 'refused' or check.name == 'no_element'
 
 
 @pytest.mark.slow
-@parametrize_with_checks(
-    [subject_of_case(x) for x in {x.name: x for x in weighted_cases()}.values()], checks=['compile']
-)
+@parametrize_with_checks([subject_of_case(x) for x in ONE_OF_EACH], checks=['compile'])
 def test_compiled(subject, check):
     check(subject)
 
