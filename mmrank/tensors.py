@@ -22,6 +22,11 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
+def as_divisor(total: Tensor) -> Tensor:
+    """Totals >= 0 to divide by: 1 in place of 0, of what holds nothing."""
+    return torch.where(total > 0, total, 1)
+
+
 def clamp_infinite(scores: Tensor) -> Tensor:
     """Scores within +-1e30; NaN stays NaN.
 

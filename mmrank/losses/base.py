@@ -17,7 +17,7 @@ from mmrank.losses.groups import check_groups, entries_of_groups
 from mmrank.losses.heads import BoxHeadHooks, box_values
 from mmrank.losses.lists import RankedLists, columns_of, labelled_entries, ranked_lists
 from mmrank.losses.options import ScopedLoss
-from mmrank.tensors import is_first_batch
+from mmrank.tensors import as_divisor, is_first_batch
 
 #: How much the IoU of a box counts where ``quality`` is None and a head passes it.
 GRADED = 0.9
@@ -339,7 +339,7 @@ class RankingLoss(HeadLoss):
         if counted.dtype == torch.bool:
             return losses.sum() / counted.sum().clamp(min=1)
         total = counted.sum()
-        return (losses * counted).sum() / torch.where(total > 0, total, 1)
+        return (losses * counted).sum() / as_divisor(total)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""

@@ -12,6 +12,7 @@ from mmrank.autograd import can_sync
 from mmrank.checks import check_count, check_within
 from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
+from mmrank.tensors import as_divisor
 
 from .base import SavedState, check_rows
 
@@ -302,7 +303,7 @@ class ScoreSpread(RunningMean):
         x = torch.where(counted > 0, scores, 0).double()
         totals = torch.stack([counted.sum(1), (counted * x).sum(1)])
         number, total = all_reduce_sum(totals, group)
-        number = torch.where(number > 0, number, 1)
+        number = as_divisor(number)
         # Around the mean: squares of scores far from 0 would cancel.
         x = torch.where(counted > 0, x - (total / number)[:, None], 0)
         squares = all_reduce_sum((counted * x.square()).sum(1), group)

@@ -6,7 +6,7 @@ from torch import Tensor
 from mmrank.autograd import inside_backward, is_compiling
 from mmrank.checks import check_count
 from mmrank.errors import UserError, UserTypeError
-from mmrank.tensors import check_index
+from mmrank.tensors import as_divisor, check_index
 
 from .base import SavedState
 
@@ -36,7 +36,7 @@ class _SampleGroups:
     def mean(self, values: Tensor, usable: Tensor) -> Tensor:
         """(n,) float64 mean over the rows of a sample, ``usable`` or by weights; 0 without any."""
         total = self.sum(usable)
-        total = torch.where(total > 0, total, 1)
+        total = as_divisor(total)
         return self.sum(torch.where(usable > 0, values, 0) * usable) / total
 
     def log_mean_exp(self, values: Tensor, usable: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mmrank.checks import check_count, check_score_range, check_within, one_of
 from mmrank.distributed import all_gather_lists
-from mmrank.tensors import check_floats
+from mmrank.tensors import as_divisor, check_floats
 
 from .base import SavedState, check_rows
 from .running_mean import within_reach
@@ -205,7 +205,7 @@ class ScoreVector(SavedState):
         same = (rows[:, None] == index) * usable
         number = same.sum(1, keepdim=True)
         total = same @ torch.where(usable[:, None] > 0, points, 0)
-        batch = total / torch.where(number > 0, number, 1)
+        batch = total / as_divisor(number)
         old = self.vector[rows].double()
         # An infinite row of an old checkpoint starts afresh.
         seen = self.seen[rows].unsqueeze(1) & old.isfinite()

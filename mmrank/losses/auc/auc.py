@@ -10,7 +10,7 @@ from mmrank.losses.base import RankingLoss, StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber, Sigmoid
-from mmrank.tensors import clamp_infinite
+from mmrank.tensors import as_divisor, clamp_infinite
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that
 # the mean is a smooth 1 - AUC.
@@ -56,7 +56,7 @@ def _auc(lists: RankedLists, surrogate: Sigmoid | OneSidedHuber, factor: float) 
     )
     with torch.no_grad():
         pairs = lists.num_positives() * lists.num_negatives()
-    return factor * (lists.positives * total).sum(1) / torch.where(pairs > 0, pairs, 1)
+    return factor * (lists.positives * total).sum(1) / as_divisor(pairs)
 
 
 class AUCLoss(StatelessRankingLoss):
@@ -103,7 +103,7 @@ def _mauc_of_classes(lists: RankedLists, tau: float) -> tuple[Tensor, Tensor]:
     sums = torch.stack([by_class(values) for values in (torch.ones_like(x), x, x.square())])
     number, first, second = all_reduce_sum(sums, lists.group)
     has_pairs = (number[:, :1] > 0) & (number[:, 1:] > 0)
-    number = torch.where(number > 0, number, 1)
+    number = as_divisor(number)
     first = first / number
     second = second / number
     pos = first[:, :1]

@@ -13,7 +13,7 @@ from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, positive_index
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber
-from mmrank.tensors import at_least_float32
+from mmrank.tensors import as_divisor, at_least_float32
 
 #: Scores of a list, one in so many of which tells which ones need not be searched.
 _SAMPLE = 2**14
@@ -64,7 +64,7 @@ class PartialAUCLoss(StatelessRankingLoss):
         )
         with torch.no_grad():
             pairs = lists.num_positives() * number
-        return (lists.positives * total).sum(1) / torch.where(pairs > 0, pairs, 1)
+        return (lists.positives * total).sum(1) / as_divisor(pairs)
 
 
 @torch.no_grad()

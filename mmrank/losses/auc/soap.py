@@ -11,7 +11,7 @@ from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import SquaredHinge
 from mmrank.state.positive_history import SampleRanks
-from mmrank.tensors import check_tensors
+from mmrank.tensors import as_divisor, check_tensors
 
 
 def _surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
@@ -29,7 +29,7 @@ def _surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
         pos, neg, hinge, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
     )
     size = lists.num_positives() + lists.num_negatives()
-    return torch.stack([among, among + below]) / torch.where(size > 0, size, 1)[:, None]
+    return torch.stack([among, among + below]) / as_divisor(size)[:, None]
 
 
 def _soap_of_ranks(batch: Tensor, moving: Tensor, lists: RankedLists) -> Tensor:
@@ -49,7 +49,7 @@ def _soap_of_ranks(batch: Tensor, moving: Tensor, lists: RankedLists) -> Tensor:
     risk = 1 - among / total + (varying - varying.detach())
     number = lists.num_positives()
     risk = lists.positives * torch.where(mask, risk, 0)
-    return risk.sum(1) / torch.where(number > 0, number, 1)
+    return risk.sum(1) / as_divisor(number)
 
 
 class SOAPLoss(RankingLoss):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mmrank.functional.metrics.unit_rows import unit_rows
-from mmrank.tensors import at_least_float32
+from mmrank.tensors import as_divisor, at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .terms import weighted_sum
@@ -36,6 +36,6 @@ class SpectralContrastiveLoss(ContrastiveLoss):
             squares = (batch.view1 @ batch.all_view2.t()).square()
             count = weighted_sum(is_negative, 1, batch.all_weight)
             total = weighted_sum(torch.where(is_negative, squares, 0), 1, batch.all_weight)
-            negative = total / torch.where(count > 0, count, 1)
+            negative = total / as_divisor(count)
             losses = (negative - 2 * (batch.view1 * batch.view2).sum(1)) / self.mu
         return torch.where(count > 0, losses, losses * 0)

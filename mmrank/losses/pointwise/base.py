@@ -13,7 +13,13 @@ from mmrank.losses.class_weights import ClassWeight, weights_of_classes
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all, without_left_out
 from mmrank.losses.options import ScopedLoss
 from mmrank.state import LabelCounts
-from mmrank.tensors import at_least_float32, checked_weight, clamp_infinite, is_first_batch
+from mmrank.tensors import (
+    as_divisor,
+    at_least_float32,
+    checked_weight,
+    clamp_infinite,
+    is_first_batch,
+)
 
 
 class PointwiseLoss(ScopedLoss):
@@ -114,7 +120,7 @@ class PointwiseLoss(ScopedLoss):
         sums = torch.broadcast_tensors(losses.double().sum(0), share.double().sum(0))
         total, rows = all_reduce_sum(torch.stack(sums), group)
         # A batch may hold none of the classes that weigh anything.
-        rows = torch.where(rows > 0, rows, 1)
+        rows = as_divisor(rows)
         loss = (total / rows).sum().to(losses.dtype)
         return self.loss_weight * loss
 

@@ -19,7 +19,7 @@ from mmrank.checks import check_not_negative, check_within
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.lists import positive_index, values_at
-from mmrank.tensors import at_least_float32, clamp_infinite, refuse_nan
+from mmrank.tensors import as_divisor, at_least_float32, clamp_infinite, refuse_nan
 
 
 class _FirstOrder(Function):
@@ -116,7 +116,7 @@ class QualityLoss(HeadLoss):
         total, number = all_reduce_sum(sums, group)
         number = number.detach()
         self.diagnostics = {'num_positive': number}
-        return (total / torch.where(number > 0, number, 1)).to(loss.dtype)
+        return (total / as_divisor(number)).to(loss.dtype)
 
     def loss_of_groups(self, entries, group: Tensor, row_values, weight=None) -> Tensor:
         """The loss of all scores: they do not meet, in whatever list they are."""

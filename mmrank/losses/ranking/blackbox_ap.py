@@ -12,7 +12,7 @@ from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.pairs import given_gradient
 from mmrank.losses.pairs_fast import Places
-from mmrank.tensors import block_width, clamp_infinite, column_blocks
+from mmrank.tensors import as_divisor, block_width, clamp_infinite, column_blocks
 
 
 def blackbox_ap_loss(
@@ -64,7 +64,7 @@ def _blackbox_ap(lists: RankedLists, lam: float, margin: float) -> Tensor:
         s = s.nan_to_num(0)
         number = lists.positives.double()
         num_pos = number.sum(1)
-        num_pos = torch.where(num_pos > 0, num_pos, 1)
+        num_pos = as_divisor(num_pos)
         before = _Ranks(s, lists, margin)
         precision = before.among / before.rank
         risk = (number * torch.where(mask, 1 - precision, 0)).sum(1) / num_pos

@@ -16,7 +16,7 @@ from mmrank.losses.lists import RankedLists, all_positives, split_lists
 from mmrank.losses.pairs import count_above, given_gradient
 from mmrank.losses.pairs_graded import graded_pairs
 from mmrank.state import MeanPositiveScore
-from mmrank.tensors import check_tensors, shares
+from mmrank.tensors import as_divisor, check_tensors, shares
 
 #: What the mean positive logit of a batch is compared with. No setting: the loss itself has no
 #: range.
@@ -78,7 +78,7 @@ class RankCounts:
         self.positives = torch.where(mask, (among - 0.5).clamp(min=least), 0)
         self.number = lists.positives.double()
         total = self.number.sum(1)
-        self.total = torch.where(total > 0, total, 1)
+        self.total = as_divisor(total)
 
     def spread_over_positives(self, weight: Tensor) -> Tensor:
         """(L, P) ``sum_i w_i H(s_k - s_i)`` of (L, P) weights w, k = i included; 0 at padding."""
@@ -97,7 +97,7 @@ class RankCounts:
                 rows[:, part] = (gaps * above).sum(2)
         self.false_positives = relevance * self.false_positives + rows
         total = (self.number * relevance).sum(1)
-        self.total = torch.where(total > 0, total, 1)
+        self.total = as_divisor(total)
         self.relevance = relevance
 
     def loss(self, error: Tensor, value: Tensor | None = None, least: float = 0.0) -> Tensor:

@@ -10,7 +10,7 @@ from mmrank.checks import check_at_least, check_score_range
 from mmrank.distributed import all_reduce_sum
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.tensors import block_width
+from mmrank.tensors import as_divisor, block_width
 
 
 def listwise_ap_loss(
@@ -54,7 +54,7 @@ def _listwise_ap(lists: RankedLists, num_bins: int, score_range: tuple[float, fl
     # sums to n+, so this is 1 - AP.
     share = above / torch.where(total == 0, 1, total)
     number = lists.num_positives()
-    return (own * share).sum(1) / torch.where(number > 0, number, 1)
+    return (own * share).sum(1) / as_divisor(number)
 
 
 def _check(num_bins: int, score_range: tuple[float, float]) -> None:

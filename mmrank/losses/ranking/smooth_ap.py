@@ -8,6 +8,7 @@ from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_graded import graded_pair_sum, relevances
 from mmrank.losses.pairs_smooth import Sigmoid
+from mmrank.tensors import as_divisor
 
 
 def smooth_ap_loss(
@@ -61,9 +62,9 @@ def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid, relevance: Tensor | None = 
         risk = torch.where(mask, number * (relevance * above + 0.5 * rows) / rank, 0).sum(1)
         weight = (number * relevance).sum(1)
         # The rows have no gradient, their weighted sum has.
-        return (risk + (total - total.detach())) / torch.where(weight > 0, weight, 1)
+        return (risk + (total - total.detach())) / as_divisor(weight)
     total = lists.num_positives()
-    return torch.where(mask, number * above / rank, 0).sum(1) / torch.where(total > 0, total, 1)
+    return torch.where(mask, number * above / rank, 0).sum(1) / as_divisor(total)
 
 
 class SmoothAPLoss(StatelessRankingLoss):

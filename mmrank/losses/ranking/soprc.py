@@ -15,7 +15,7 @@ from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Surrogate
 from mmrank.state import ClassPrior, ScoreVector
-from mmrank.tensors import check_floats, clamp_infinite
+from mmrank.tensors import as_divisor, check_floats, clamp_infinite
 
 
 def soprc_loss(
@@ -90,7 +90,7 @@ def soprc_terms(
     with torch.no_grad():
         num_pos = lists.num_positives()
         num_neg = lists.num_negatives()
-        scale = _odds(prior, num_pos, num_neg) / torch.where(num_neg > 0, num_neg, 1)
+        scale = _odds(prior, num_pos, num_neg) / as_divisor(num_neg)
     higher = pairwise_surrogate_sum(
         pos if rank_gradient else pos.detach(), v.detach(), OneSidedSigmoid(tau2), pos_mask=mask
     )
@@ -100,7 +100,7 @@ def soprc_terms(
     argument = scale[:, None] * total / share
     # x/(1 + x), in a form that is finite at inf.
     risk = lists.positives * torch.where(mask, -torch.expm1(-torch.log1p(argument)), 0)
-    count = torch.where(num_pos > 0, num_pos, 1)
+    count = as_divisor(num_pos)
     with torch.no_grad():
         watched = torch.where(mask, lists.positives * argument, 0).sum(1) / count
     return risk.sum(1) / count, watched
@@ -109,7 +109,7 @@ def soprc_terms(
 def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Tensor:
     """(L,) odds (1 - pi)/pi of a negative."""
     if prior is None:
-        return num_neg / torch.where(num_pos > 0, num_pos, 1)
+        return num_neg / as_divisor(num_pos)
     if not isinstance(prior, Tensor):
         prior = torch.tensor(prior, dtype=torch.float64, device='cpu')
     prior = prior.double().reshape(-1)
@@ -150,7 +150,7 @@ def _upper_semi_variance(scores: Tensor, counts: Tensor, group, of_beyond: bool)
     x = torch.where(counts > 0, clamp_infinite(scores.double()), 0)
     sums = torch.stack([counts.sum(1).double(), (counts * x).sum(1)])
     number, total = all_reduce_sum(sums, group)
-    number = torch.where(number > 0, number, 1)
+    number = as_divisor(number)
     mean = total / number
     fixed = mean.detach()
     above = torch.where(counts > 0, (x - fixed[:, None]).clamp(min=0), 0)
@@ -160,7 +160,7 @@ def _upper_semi_variance(scores: Tensor, counts: Tensor, group, of_beyond: bool)
     # The mean moves with every score, also with those of other ranks.
     squares = squares - 2 * total.detach() * (mean - fixed)
     number = beyond if of_beyond else number
-    return squares / torch.where(number > 0, number, 1)
+    return squares / as_divisor(number)
 
 
 def _in_one_row(parts: Sequence[RankedLists]) -> RankedLists:

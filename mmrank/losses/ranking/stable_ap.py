@@ -15,6 +15,7 @@ from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_graded import graded_mass, graded_pair_sum, relevances
 from mmrank.losses.pairs_smooth import OneSidedHuber
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
+from mmrank.tensors import as_divisor
 
 WEIGHTS = ('normalised', 'printed')
 #: What is usual for raw logits and for cosines, see :class:`StableAPLoss`.
@@ -136,10 +137,10 @@ def _weighted_risk(
         weight = counts * weight
         num_pos = lists.num_positives()
         num_neg = lists.num_negatives()
-        ratio = num_neg / torch.where(num_pos > 0, num_pos, 1)
+        ratio = num_neg / as_divisor(num_pos)
     if relevance is None:
         pairs = num_pos * num_neg
-        risk = (weight * total).sum(1) / torch.where(pairs > 0, pairs, 1)
+        risk = (weight * total).sum(1) / as_divisor(pairs)
         return risk, ratio
     with torch.no_grad():
         relevance = torch.where(mask, relevance.double(), 0)
@@ -147,7 +148,7 @@ def _weighted_risk(
         pairs = (mass * weight if weights == 'normalised' else mass * counts).sum(1)
     among, _ = graded_pair_sum(pos, counts, relevance, weight, surrogate)
     total = (weight * relevance * total).sum(1) + among
-    return total / torch.where(pairs > 0, pairs, 1), ratio
+    return total / as_divisor(pairs), ratio
 
 
 def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
@@ -323,7 +324,7 @@ class StableAPLoss(RankingLoss):
         if counted.is_floating_point():
             losses = losses * counted
         count = pooled(counted.double())
-        count = torch.where(count > 0, count, 1)
+        count = as_divisor(count)
         loss = pooled(losses)
         if self.reduction == 'mean':
             loss = loss / count
@@ -331,7 +332,7 @@ class StableAPLoss(RankingLoss):
         # What an infinite score, of a broken image, adds has no slope. Without a positive it is 0
         # and still hangs on the scores: DDP finds no unused parameter.
         scores = torch.where((counts > 0) & ~pos.isinf(), counts * pos.double(), 0)
-        mean = pooled(scores.sum(1)) / torch.where(number > 0, number, 1)
+        mean = pooled(scores.sum(1)) / as_divisor(number)
         penalty = self.score_penalty * mean.square()
         notes = dict(argument=rho * risk, rho=rho, risk=risk, idle=(risk == 0).float())
         self.diagnostics = {

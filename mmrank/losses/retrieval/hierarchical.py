@@ -14,7 +14,7 @@ from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.lists import RankedLists, like_scores, ranked_lists, split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import Surrogate
-from mmrank.tensors import check_tensors
+from mmrank.tensors import as_divisor, check_tensors
 
 
 class _SupRankStep(Surrogate):
@@ -151,7 +151,7 @@ def _share(lists: RankedLists, rank: Tensor, gain: Tensor, best: Tensor) -> Tens
     """(L,) losses ``1 - sum_i gain_i / rank_i / best``."""
     mask = lists.pos_mask
     got = torch.where(mask, lists.positives * gain / torch.where(mask, rank, 1), 0).sum(1)
-    return torch.where(lists.has_positive, 1 - got / torch.where(best > 0, best, 1), 0)
+    return torch.where(lists.has_positive, 1 - got / as_divisor(best), 0)
 
 
 def _hap(lists: RankedLists, step: _SupRankStep, alpha: float) -> Tensor:
@@ -160,7 +160,7 @@ def _hap(lists: RankedLists, step: _SupRankStep, alpha: float) -> Tensor:
         relevance = []
         for m in range(1, lists.num_levels + 1):
             number = (lists.positives * (level == m)).double().sum(1, keepdim=True)
-            number = torch.where(number > 0, number, 1)
+            number = as_divisor(number)
             relevance.append((m / lists.num_levels) ** alpha / number)
         own = torch.zeros_like(level)
         for m, u in enumerate(relevance, 1):

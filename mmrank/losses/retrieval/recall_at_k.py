@@ -14,6 +14,7 @@ from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import Sigmoid
+from mmrank.tensors import as_divisor
 
 #: Temperature of the cut-off in ranks: a positive more than a few beyond k has no gradient.
 RANK_TAU = 1.0
@@ -58,7 +59,7 @@ def _check(ks: Sequence[int]) -> None:
 def _recall_at_k(lists: RankedLists, sigmoid: Sigmoid, ks: Sequence[int]) -> Tensor:
     mask = lists.pos_mask
     number = lists.num_positives()
-    number = torch.where(number > 0, number, 1)
+    number = as_divisor(number)
     everything = lists.is_positive | lists.is_negative
     if lists.weight is not None:
         everything = torch.where(everything, lists.weight, 0)
