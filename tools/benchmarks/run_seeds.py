@@ -31,6 +31,10 @@ tuning is done on validation data with its own seeds, the final runs on test dat
     folds:                     # cross-validation, in place of seeds: each is
       - {train_dataloader.dataset.split_seed: 0}  # tuned on its own
       - {train_dataloader.dataset.split_seed: 1}  # validation data
+    config: [_base_/a.py, _base_/b.py]  # of methods without one: a file, or bases that are merged
+    sets:                      # one for each --set; its fields override those above
+      small: {seeds: [0], leave_out: [ap_loss]}
+      large: {methods: {focal: {cfg_options: {train_cfg.max_epochs: 9}}}}
 
 Run the same command again after an interruption: finished trainings are kept, others resume; a
 failed one is started --retries times more. A changed config or option gets new folders, so a row
@@ -71,12 +75,13 @@ def parse_args(arguments=None) -> argparse.Namespace:
         report_only=(False, 'write the report from what is finished, train nothing'),
     )
     parser.add_argument('--plan', required=True, help='plan file, YAML')
+    parser.add_argument('--set', default='', help='one of the sets of the plan, if it has any')
     return parser.parse_args(arguments)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Run the plan; return the exit status."""
-    plan = read_plan(args.plan)
+    plan = read_plan(args.plan, args.set)
     check_splits(plan)
     tuning_runs = plan.tuning_runs()
     total = len(tuning_runs) + len(plan.methods) * len(plan.seeds)

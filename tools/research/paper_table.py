@@ -1,12 +1,15 @@
-"""Tables and figures of the papers: what makes each of them here.
+"""Tables and figures of the four papers, each by one command, at two sizes.
 
     python tools/research/paper_table.py --list
-    python tools/research/paper_table.py soprc/figure5
-    python tools/research/paper_table.py soprc/figure5 -- --trials 50
+    python tools/research/paper_table.py soprc/table1
+    python tools/research/paper_table.py soprc/table1 --size published
+    python tools/research/paper_table.py --all
 
---list names each with its state and estimated GPU hours. A name runs what can be run here (options
-after -- go to the first command), or says what is needed; --explain runs nothing. paper_tables.yaml
-has them.
+``small`` has the losses and the rule of tuning of the paper on data that are small or made up, ten
+CPU minutes at most; ``published`` has the data, schedule, batches and seeds that the paper prints.
+NAME trains and tests what its plan says, draws its figures, and writes the table, with what the
+paper prints in parentheses, to work_dirs/papers. --all makes one report of all names. The same
+command again goes on where it was ended. papers/*.yaml have the names, papers/*/*.yaml the plans.
 
 GPU hours are an estimate: ``images x GMAC of a forward pass / GMAC a second``. The denominator is
 the speed of a published training with its backward passes: ResNet-50 at 224 x 224, TF32, 938
@@ -15,89 +18,149 @@ images/s on one A100 of 80 GB (NVIDIA DeepLearningExamples, ResNet50 v1.5 for Py
 of a step (stable AP, table 3). The GPUs of the papers are slower, up to 2.8 times the estimate.
 
 exit status: the first failing command's; 0 run, listed or explained; 2 wrong input; 3 not
-run, since it takes more than this machine has been given.
+run, since data are missing.
 """
 
 import glob
+import html
+import json
+import re
+import resource
 import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas as pd
 import yaml
 from rich.console import Console
 from rich.table import Table
 
 from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.tables import markdown_table
 from mmrank.errors import UserError, show_user_errors
+from mmrank.files import write_atomically
 
 ROOT = Path(__file__).resolve().parents[2]
-#: States of a table, and how they are shown.
-STATES = {
-    'here': 'run here as published, to its end, by the command',
-    'small': 'run here on small data, to its end, by the command',
-    'ready': 'the command runs it on small data; not run to its end here yet',
-    'data': 'runnable with the named data and GPU hours; not run here',
-    'out': 'left out: it shows no result',
-}
-#: States in which the tool runs the commands.
-RUNNABLE = ('here', 'small', 'ready')
+PAPERS = Path(__file__).with_name('papers')
+OUT = Path('work_dirs/papers')
+SIZES = ('small', 'published')
 GPU = 'A100 80 GB, TF32'
 
 
 class PaperTable(NamedTuple):
-    """A table or figure of a paper."""
+    """A table or figure of a paper. One without plan and commands shows no result."""
 
     name: str  # ``paper/table2``, or ``paper/table2@data`` for a further way to make it
     title: str  # What it shows
-    state: str  # One of :data:`STATES`
-    # The commands that make it, one after the other, with ``python`` left out; with state ``data``
-    # the first of the trainings that it takes. A word with ``*`` stands for the one file that it
-    # matches then.
+    plan: str = ''  # Trainings: a plan of run_seeds.py
+    # Sets of the plan by size, each with the data that it needs, by name in data.yaml; without a
+    # plan the set has the name of the size.
+    small: Mapping[str, Sequence[str]] = {}
+    published: Mapping[str, Sequence[str]] = {}
+    # What is run for each set after its trainings, with ``python`` left out. ``{out}`` is the
+    # folder of the trainings, ``{figures}`` of what is drawn; a word with ``*`` stands for the
+    # one file that matches then.
     commands: Sequence[str] = ()
-    needs: str = ''  # Data that has to be there
-    note: str = ''  # How it differs from the paper, or why it is not there
-    results: str = ''  # File of this repository with what came out, where it was run
-    # At the published size on one GPU, an estimate: hours, and the trainings that it is the sum of
-    gpu_hours: float = 0.0
-    trainings: Sequence[str] = ()
+    note: str = ''  # How the small size differs from the paper, or why there is none
+    results: str = ''  # File of this repository with what came out
+    trainings: Sequence[str] = ()  # GPU hours of the published size, and what they are the sum of
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU hours of the published size, an estimate."""
+        return sum(float(re.search(r': (\S+) h$', line)[1]) for line in self.trainings)
+
+    @property
+    def shows_results(self) -> bool:
+        """Whether there is anything to run."""
+        return bool(self.plan or self.commands)
 
 
-FILE = Path(__file__).with_name('paper_tables.yaml')
-TABLES = {row['name']: PaperTable(**row) for row in yaml.safe_load(FILE.read_text('utf-8'))}
+def read_tables() -> dict[str, PaperTable]:
+    """All tables and figures by name."""
+    files = [path for path in sorted(PAPERS.glob('*.yaml')) if path.stem != 'data']
+    rows = [row for path in files for row in yaml.safe_load(path.read_text('utf-8'))]
+    return {row['name']: PaperTable(**row) for row in rows}
+
+
+TABLES = read_tables()
+DATA = yaml.safe_load((PAPERS / 'data.yaml').read_text('utf-8'))
+
+
+def missing(data: Sequence[str]) -> list[str]:
+    """What is not there, with where to get it and its licence."""
+    return [
+        f'{DATA[name]["path"]} (from {DATA[name]["source"]}; {DATA[name]["licence"]})'
+        for name in data
+        if not Path(DATA[name]['path']).exists()
+    ]
+
+
+def state_of(entry: PaperTable, size: str) -> str:
+    """Short state of a table at a size, for the list."""
+    sets = getattr(entry, size)
+    if not entry.shows_results:
+        return 'shows no result'
+    if not sets:
+        return '-'
+    absent = sorted({name for data in sets.values() for name in data if missing([name])})
+    return f'needs {", ".join(absent)}' if absent else 'runs'
 
 
 def show_all(console: Console) -> None:
-    """Print the list and what the states mean."""
+    """Print the list."""
     table = Table()
-    for column in ('name', 'state', 'shows', 'needs', 'GPU h', 'note'):
+    for column in ('name', 'shows', 'plan', *SIZES, 'GPU h'):
         table.add_column(column, overflow='fold')
     for entry in TABLES.values():
-        hours = f'{entry.gpu_hours:.0f}' if entry.gpu_hours >= 100 else f'{entry.gpu_hours:.2g}'
-        hours = hours if entry.trainings else ''
-        table.add_row(entry.name, entry.state, entry.title, entry.needs, hours, entry.note)
+        hours = f'{entry.gpu_hours:.2g}' if entry.trainings else ''
+        plan = entry.plan.removeprefix('tools/research/')
+        states = [state_of(entry, size) for size in SIZES]
+        table.add_row(entry.name, entry.title, plan, *states, hours)
     console.print(table)
-    for state, meaning in STATES.items():
-        count = sum(entry.state == state for entry in TABLES.values())
-        console.print(f'{state}: {count}, {meaning}')
     console.print(
         f'GPU h: estimate for the published size on one {GPU}, without reading images and tests.'
     )
 
 
-def explain(entry: PaperTable, console: Console) -> None:
+def steps_of(entry: PaperTable, size: str, set_name: str) -> Iterator[str]:
+    """The commands that make a set of a table."""
+    if entry.plan:
+        yield f'tools/benchmarks/run_seeds.py --plan {entry.plan} --set {set_name}'
+    for command in entry.commands:
+        yield command.format(out=folder_of(entry, set_name), figures=figures_of(entry, size))
+
+
+def folder_of(entry: PaperTable, set_name: str) -> Path:
+    """The folder of the trainings of a set."""
+    if not entry.plan:
+        return figures_of(entry, set_name)
+    plan = yaml.safe_load(Path(ROOT, entry.plan).read_text('utf-8'))
+    return Path(plan['out_dir'], set_name)
+
+
+def figures_of(entry: PaperTable, size: str) -> Path:
+    """The folder of what is made of a table at a size."""
+    return OUT / size / entry.name.replace('/', '_')
+
+
+def explain(entry: PaperTable, size: str, console: Console) -> None:
     """Print what there is to say of one."""
-    lines = [f'{entry.name}: {entry.title}', f'state: {entry.state}, {STATES[entry.state]}']
-    for name in ('needs', 'note', 'results'):
+    lines = [f'{entry.name}: {entry.title}']
+    for name in ('note', 'results'):
         if getattr(entry, name):
             lines.append(f'{name}: {getattr(entry, name)}')
     if entry.trainings:
         lines.append(f'published size: {entry.gpu_hours:.2g} GPU hours, an estimate for one {GPU}:')
     lines += [f'  {training}' for training in entry.trainings]
-    lines += [f'command: python {command}' for command in entry.commands]
+    for set_name, data in getattr(entry, size).items():
+        lines += [f'{set_name}: missing: {text}' for text in missing(data)]
+        lines += [f'{set_name}: python {step}' for step in steps_of(entry, size, set_name)]
+    if not entry.shows_results:
+        lines.append('It shows no result: there is nothing to run.')
     console.print('\n'.join(lines), soft_wrap=True, highlight=False)
 
 
@@ -115,20 +178,98 @@ def expand(word: str) -> str:
     return word[:start] + found[0]
 
 
-def run(entry: PaperTable, options: list[str], console: Console) -> int:
-    """Run the commands until one fails; return its status, or 0."""
-    for number, command in enumerate(entry.commands, 1):
-        words = [expand(word) for word in shlex.split(command)]
-        words = [sys.executable, *words, *(options if number == 1 else ())]
-        start = time.monotonic()
-        status = subprocess.run(words, cwd=ROOT, check=False).returncode
-        console.print(
-            f'{entry.name}, command {number} of {len(entry.commands)}: '
-            f'status {status} after {time.monotonic() - start:.0f} s'
-        )
-        if status:
-            return status
-    return 0
+def run(entry: PaperTable, size: str, options: Sequence[str], console: Console) -> dict:
+    """Run the commands of all sets; return the status, CPU seconds, and what is missing."""
+    outcome = {'status': 0, 'seconds': 0, 'missing': [], 'sets': []}
+    for set_name, data in getattr(entry, size).items():
+        absent = missing(data)
+        outcome['missing'] += absent
+        if absent:
+            outcome['status'] = outcome['status'] or 3
+            continue
+        for number, step in enumerate(steps_of(entry, size, set_name)):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            words = [expand(word) for word in shlex.split(step)]
+            words = [sys.executable, *words, *(options if number == 0 else ())]
+            status = subprocess.run(words, cwd=ROOT, check=False).returncode
+            seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+            outcome['seconds'] += round(seconds)
+            console.print(f'{entry.name}, {set_name}: status {status}, {seconds:.0f} CPU s: {step}')
+            if status:
+                return {**outcome, 'status': status}
+        outcome['sets'].append(set_name)
+    return outcome
+
+
+def table_of(entry: PaperTable, sets: Sequence[str]) -> str:
+    """The table in the layout of the paper: methods as rows, metrics of each set as columns.
+
+    A cell is the mean and the standard deviation over seeds, with what the paper prints in
+    parentheses.
+    """
+    plan = yaml.safe_load(Path(ROOT, entry.plan).read_text('utf-8'))
+    names = [method['name'] for method in plan['methods']]
+    header = ['method']
+    columns = []
+    for set_name in sets:
+        fields = {**plan, **plan['sets'][set_name]}
+        runs = pd.read_csv(Path(ROOT, plan['out_dir'], set_name, 'runs.csv'))
+        runs = runs[runs['stage'] == 'final']
+        printed = fields.get('printed', {})
+        for number, metric in enumerate(fields['metrics']):
+            header.append(f'{set_name} {metric.rpartition("/")[2]}')
+            column = []
+            for name in names:
+                values = runs.loc[runs['method'] == name, metric] * fields.get('scale', 1)
+                spread = f' ± {values.std():.2g}' if len(values) > 1 else ''
+                cell = f'{values.mean():.4g}{spread}' if len(values) else ''
+                known = printed.get(name, [])[number : number + 1]
+                column.append(' '.join([cell, *(f'({x})' for x in known if x is not None)]))
+            columns.append(column)
+    return '\n'.join(markdown_table(header, list(zip(names, *columns)))) + '\n'
+
+
+def make(entry: PaperTable, size: str, options: Sequence[str], console: Console) -> dict:
+    """Run a table, write its files, and return what there is to say of it."""
+    folder = figures_of(entry, size)
+    folder.mkdir(parents=True, exist_ok=True)
+    outcome = run(entry, size, options, console)
+    if entry.plan and outcome['sets']:
+        text = table_of(entry, outcome['sets'])
+        write_atomically(text.encode(), folder / 'table.md')
+        console.print(text, soft_wrap=True, highlight=False)
+    write_atomically(json.dumps(outcome).encode(), folder / 'outcome.json')
+    return outcome
+
+
+def write_report(size: str, console: Console) -> None:
+    """Write all tables and figures that were made at a size as report.md and report.html."""
+    text = [f'# The papers\' tables and figures, {size} size', '']
+    body = [f'<h1>The papers\' tables and figures, {size} size</h1>']
+    for entry in TABLES.values():
+        folder = figures_of(entry, size)
+        file = folder / 'outcome.json'
+        known = json.loads(file.read_text()) if file.is_file() else {}
+        status = known.get('status')
+        what = {0: 'made', 3: 'data are missing', None: 'not run'}.get(status, f'failed: {status}')
+        if not entry.shows_results:
+            what = 'shows no result'
+        seconds = f', {known["seconds"]} CPU s' if known.get('seconds') else ''
+        lines = [f'{what}{seconds}', entry.note, *known.get('missing', ())]
+        table = folder / 'table.md'
+        pictures = sorted(p.relative_to(OUT / size) for p in folder.rglob('*.png'))
+        text += [f'## {entry.name}: {entry.title}', '', *filter(None, lines), '']
+        body += [f'<h2>{entry.name}: {html.escape(entry.title)}</h2>']
+        body += [f'<p>{html.escape(line)}</p>' for line in lines if line]
+        if table.is_file():
+            text += [table.read_text('utf-8')]
+            body += [f'<pre>{html.escape(table.read_text("utf-8"))}</pre>']
+        text += [f'![{picture.stem}]({picture})' for picture in pictures]
+        body += [f'<img src="{picture}" alt="{picture.stem}">' for picture in pictures]
+    for suffix, lines in (('md', text), ('html', body)):
+        path = OUT / size / f'report.{suffix}'
+        write_atomically('\n'.join([*lines, '']).encode(), path)
+        console.print(f'wrote {path}')
 
 
 @show_user_errors()
@@ -136,7 +277,9 @@ def main() -> int:
     parser = tool_parser(__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument('--list', action='store_true', help='show all')
+    what.add_argument('--all', action='store_true', help='run all and write a report')
     what.add_argument('name', nargs='?', help='such as soprc/figure5')
+    parser.add_argument('--size', choices=SIZES, default='small', help='default: small')
     parser.add_argument('--explain', action='store_true', help='only say what NAME takes')
     parser.add_argument('options', nargs='*', help='after --: passed to the first command')
     args = parser.parse_args()
@@ -144,16 +287,20 @@ def main() -> int:
     if args.list:
         show_all(console)
         return 0
+    if args.all:
+        statuses = [make(x, args.size, (), console)['status'] for x in TABLES.values()]
+        write_report(args.size, console)
+        return next((status for status in statuses if status not in (0, 3)), 0)
     if args.name not in TABLES:
         raise UserError(
             f'{args.name!r} is no table or figure here. Fix: a name that --list shows, such as '
             'soprc/figure5'
         )
     entry = TABLES[args.name]
-    explain(entry, console)
-    if args.explain:
+    explain(entry, args.size, console)
+    if args.explain or not entry.shows_results:
         return 0
-    return run(entry, args.options, console) if entry.state in RUNNABLE else 3
+    return make(entry, args.size, args.options, console)['status']
 
 
 if __name__ == '__main__':

@@ -20,6 +20,7 @@ import yaml
 from mmengine.config import Config
 
 from mmrank.errors import UserError
+from mmrank.files import write_atomically
 
 from ..common.records import FINAL, TUNE
 
@@ -208,25 +209,26 @@ def _load_config(path: str, _changed: float) -> dict:
         ) from error
 
 
-def read_plan(path: str | Path) -> SeedPlan:
-    """Read a plan from a ``.yaml`` file; errors as :func:`parse_plan`."""
+def read_plan(path: str | Path, set_name: str = '') -> SeedPlan:
+    """Read a plan, or one of its sets, from a ``.yaml`` file; errors as :func:`parse_plan`."""
     try:
         content = yaml.safe_load(Path(path).read_text('utf-8'))
     except Exception as error:  # YAML and Unicode have their own
         raise UserError(
             f'the plan {path} cannot be read: {error}. Fix: its path from here on, or that line'
         ) from error
-    return parse_plan(content)
+    return parse_plan(content, set_name)
 
 
-def parse_plan(plan: Any) -> SeedPlan:
+def parse_plan(plan: Any, set_name: str = '') -> SeedPlan:
     """Build a plan from the content of a plan file, see ``run_seeds.py --help``."""
-    plan = _mapping(plan, 'the plan')
+    plan = _choose_set(_mapping(plan, 'the plan'), set_name)
     tune = _mapping(plan.pop('tune', None), 'tune')
     grid = _read_grid(tune.pop('grid', None), 'tune.grid')
     options = _read_options(plan.pop('cfg_options', None), 'cfg_options')
+    config = _take(plan, 'config', '', str | list, 'a config, or a list of bases')
     entries = _take(plan, 'methods', [], list, 'a list of configs')
-    methods = tuple(_read_method(entry, options, grid) for entry in entries)
+    methods = tuple(_read_method(entry, config, options, grid) for entry in entries)
     folds = enumerate(_take(plan, 'folds', [], list, 'a list of options'))
     folds = tuple(_read_options(fold, f'folds[{index}]') for index, fold in folds)
     scale = _take(plan, 'scale', 1.0, int | float, 'a number above 0')
@@ -251,8 +253,8 @@ def parse_plan(plan: Any) -> SeedPlan:
     )
     if unknown := [*plan, *(f'tune.{key}' for key in tune)]:
         raise UserError(
-            f'the plan has unknown fields {unknown}. Fix: some of methods, seeds, folds, metrics, '
-            'baseline, cfg_options, tune (grid, seeds, metric, folds, cfg_options), '
+            f'the plan has unknown fields {unknown}. Fix: some of methods, config, sets, seeds, '
+            'folds, metrics, baseline, cfg_options, tune (grid, seeds, metric, folds, cfg_options), '
             'out_dir, scale, allow_shared_split'
         )
     made.check()
@@ -278,9 +280,59 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
     return {str(key): x for key, x in (value or {}).items()}
 
 
-def _read_method(entry: Any, options: Mapping[str, str], grid: Mapping[str, tuple]) -> Method:
+def _choose_set(plan: dict[str, Any], name: str) -> dict[str, Any]:
+    """The fields that all sets share, overridden by the fields of one."""
+    sets = _mapping(plan.pop('sets', None), 'sets')
+    if name not in (sets or ['']):
+        have = f'the sets {[*sets]}' if sets else 'no sets'
+        raise UserError(f'the plan has {have}, not {name!r}. Fix: another --set, or none')
+    if not name:
+        return plan
+    chosen = _mapping(sets[name], name)
+    own = _mapping(chosen.pop('methods', None), f'{name}.methods')
+    left_out = _take(chosen, 'leave_out', [], list, 'a list of names of methods')
+    entries = {entry['name']: entry for entry in plan['methods'] if entry['name'] not in left_out}
+    if unknown := ({*own} | {*left_out}) - {entry['name'] for entry in plan['methods']}:
+        raise _wrong(f'{name}.methods', sorted(unknown), f'some of {[*entries]}')
+    merged = {'out_dir': 'work_dirs/seeds', **plan, **chosen}
+    merged['cfg_options'] = _merge(plan.get('cfg_options'), chosen.get('cfg_options'))
+    merged['out_dir'] += f'/{name}'
+    merged['methods'] = [_merge(entry, own.get(key)) for key, entry in entries.items()]
+    return merged
+
+
+def _merge(first: Mapping | None, second: Mapping | None) -> dict[str, Any]:
+    """Merge two mappings; the second decides, and what it holds is merged in turn."""
+    merged = dict(first or {})
+    for key, value in (second or {}).items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _config_of_bases(bases: list) -> str:
+    """Write the config that has these bases, and return its path."""
+    if not all(isinstance(base, str) for base in bases):
+        raise _wrong('config', bases, 'a list of paths')
+    # Bases of another package have its name in front.
+    paths = [base if '::' in base else str(Path(base).resolve()) for base in bases]
+    text = f'_base_ = {paths}\n'
+    name = hashlib.sha256(text.encode()).hexdigest()[:12]
+    path = Path('work_dirs/configs', f'{name}.py')
+    if not path.is_file():
+        write_atomically(text.encode(), path)
+    return str(path)
+
+
+def _read_method(
+    entry: Any, default: str | list, options: Mapping[str, str], grid: Mapping[str, tuple]
+) -> Method:
     entry = _mapping({'config': entry} if isinstance(entry, str) else entry, 'methods')
-    config = _take(entry, 'config', None, str, 'the config of each of the methods')
+    config = _take(entry, 'config', default, str | list, 'the config of each of the methods')
+    if not config:
+        raise _wrong('config', config, 'the config of each of the methods, or of all')
+    if isinstance(config, list):
+        config = _config_of_bases(config)
     name = _take(entry, 'name', Path(config).stem, str, 'a name')
     if not re.fullmatch(r'[\w.+-]{1,100}', name) or name in ('.', '..'):
         raise _wrong('name', name, 'up to 100 letters, digits and _ . + -, as it names a folder')

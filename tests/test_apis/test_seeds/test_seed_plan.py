@@ -85,6 +85,32 @@ def refused(content):
     return str(caught.value)
 
 
+def test_a_set_overrides_what_all_sets_share(content, config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content['config'] = [str(config)]
+    content['cfg_options'] = {'model': {'a': 1, 'b': 2}}
+    content['methods'].append({'name': 'c'})
+    content['sets'] = {
+        'small': {'seeds': [5], 'cfg_options': {'model': {'b': 3}}, 'leave_out': ['a']},
+        'large': {'methods': {'c': {'config': str(config), 'cfg_options': {'model.b': 4}}}},
+    }
+    content['baseline'] = 'c'
+    small = parse_plan({**content}, 'small')
+    assert (small.seeds, small.out_dir) == ((5,), tmp_path / 'out/small')
+    b, c = small.methods
+    assert b.cfg_options == {'model.a': '1', 'model.b': '3', 'model.sizes': '[1,2]'}
+    assert (c.name, c.cfg_options) == ('c', {'model.a': '1', 'model.b': '3'})
+    assert small.final_runs()[0].folder.is_relative_to(small.out_dir)
+    large = parse_plan({**content}, 'large')
+    assert large.methods[2].cfg_options['model.b'] == '4'
+    assert (large.methods[2].config, len(large.seeds)) == (str(config), 3)
+    for name, change in (('smal', {}), ('large', {'sets': {'large': {'methods': {'d': {}}}}})):
+        with pytest.raises(UserError, match='Fix: '):
+            parse_plan({**content, **change}, name)
+    with pytest.raises(UserError, match='no sets'):
+        parse_plan({'methods': []}, 'small')
+
+
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
@@ -113,7 +139,9 @@ def refused(content):
         ({'methods': [5]}, '`methods` is 5'),
         ({'methods': [['a.py']]}, "`methods` is ['a.py']"),
         ({'allow_shared_split': 'no'}, '`allow_shared_split` is'),
-        *(({'methods': [{'config': x}]}, '`config` is') for x in (None, 5, ['a.py'])),
+        *(({'methods': [{'config': x}]}, '`config` is') for x in (None, 5, [], [5])),
+        ({'methods': [{'name': 'a'}]}, '`config` is'),
+        ({'sets': {'small': {}}}, "has the sets ['small'], not ''"),
         *(
             ({'methods': [{'config': 'x.py', 'name': x}]}, '`name` is')
             for x in ('a/b', '.', '..', '', 5, 'a\0', 'a' * 300)

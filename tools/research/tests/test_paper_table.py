@@ -1,7 +1,6 @@
 """The list of the papers' tables, and what one command does with it."""
 
 import argparse
-import re
 import runpy
 import shlex
 import subprocess
@@ -9,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import paper_table
+from mmrank.apis.seeds.plan import read_plan
 from mmrank.errors import UserError
-from paper_table import RUNNABLE, STATES, TABLES
+from paper_table import DATA, SIZES, TABLES
 
 ROOT = Path(__file__).parents[3]
 TOOL = ROOT / 'tools/research/paper_table.py'
@@ -24,7 +25,8 @@ PRINTED = {
     'isogclr': (10, range(1, 12)),
     'in_batch': (6, range(1, 5)),
 }
-COMMANDS = {command for x in TABLES.values() for command in x.commands if '-m ' not in command}
+COMMANDS = {step for x in TABLES.values() for step in x.commands if '-m ' not in step}
+PLANS = sorted({x.plan for x in TABLES.values()} - {''})
 
 
 def test_every_table_and_figure_is_named_once():
@@ -39,25 +41,36 @@ def test_every_table_and_figure_is_named_once():
 
 @pytest.mark.parametrize('entry', TABLES.values(), ids=lambda x: x.name)
 def test_what_an_entry_names_is_there(entry):
-    assert entry.state in STATES
-    assert bool(entry.commands) == (entry.state in (*RUNNABLE, 'data'))
-    assert bool(entry.needs) or entry.state != 'data'
-    assert bool(entry.results) == (entry.state in ('here', 'small'))
+    sets = {**entry.small, **entry.published}
+    assert bool(sets) == entry.shows_results
+    assert all(name in DATA for data in sets.values() for name in data)
     assert not entry.results or (ROOT / entry.results).is_file()
-    # Where a GPU is needed it says for how long.
-    assert entry.trainings or entry.state != 'data' or 'no GPU' in entry.note
-    hours = [float(re.search(r': (\S+) h$', training)[1]) for training in entry.trainings]
-    assert sum(hours) == pytest.approx(entry.gpu_hours, rel=0.06)
-    found = re.findall(
-        r'(?:tools|configs|tests)/[\w./@-]+\.\w+', ' '.join([*entry.commands, entry.note])
-    )
-    assert found or not entry.commands
-    assert all((ROOT / path).is_file() for path in found)
+    assert entry.gpu_hours >= 0
+    if entry.plan:
+        known = yaml.safe_load((ROOT / entry.plan).read_text('utf-8'))['sets']
+        assert {*sets} <= {*known}
+        # A set is small, or it is published.
+        assert all(name.startswith('small') for name in entry.small)
+        assert not any(name.startswith('small') for name in entry.published)
+
+
+@pytest.mark.parametrize('path', PLANS)
+def test_every_set_of_a_plan_is_used(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    used = [{**x.small, **x.published} for x in TABLES.values() if x.plan == path]
+    known = yaml.safe_load(Path(path).read_text('utf-8'))
+    assert {name for sets in used for name in sets} == {*known['sets']}
+    for name in known['sets']:
+        plan = read_plan(path, name)
+        names = {method.name for method in plan.methods}
+        printed = {**known, **known['sets'][name]}.get('printed', {})
+        assert {*printed} <= names
+        assert all(len(row) <= len(plan.metrics) for row in printed.values())
 
 
 def test_page_has_what_was_run_and_nothing_else():
-    rows = re.findall(r'^\| `(\w+/[\w@]+)` \| .*\d.* \|$', (ROOT / PAGE).read_text('utf-8'), re.M)
-    assert sorted(rows) == sorted(x.name for x in TABLES.values() if x.results == PAGE)
+    text = (ROOT / PAGE).read_text('utf-8')
+    assert all(f'`{x.name}`' in text for x in TABLES.values() if x.results == PAGE)
 
 
 class Parsed(Exception):
@@ -98,20 +111,53 @@ def calls(monkeypatch):
 @pytest.mark.parametrize(
     ('words', 'status', 'number', 'said'),
     [
-        ('--list', 0, 0, 'left out'),
+        ('--list', 0, 0, 'GPU h'),
         ('soprc/figure5 -- --trials 3', 0, 1, 'status 0'),
         ('stable_ap/table3 -- --fail', 7, 1, 'status 7'),
-        ('stable_ap/table3', 0, 2, 'command 2 of 2'),
-        ('soprc/table3', 3, 0, '33 GPU hours, an estimate'),
-        ('soprc/figure5 --explain', 0, 0, 'command: python tools/research/soprc_simulation.py'),
+        ('stable_ap/table3', 0, 2, 'training_step.py'),
+        ('soprc/table3 --size published', 3, 0, '33 GPU hours, an estimate'),
+        ('soprc/table3 --size published', 3, 0, 'data/Stanford_Online_Products (from cvgl'),
+        ('soprc/figure5 --explain', 0, 0, 'python tools/research/soprc_simulation.py'),
+        ('in_batch/figure1', 0, 0, 'shows no result'),
         ('soprc/table99', 2, 0, 'Fix: a name that --list shows'),
     ],
 )
-def test_tool(run_script, calls, words, status, number, said):
+def test_tool(run_script, calls, words, status, number, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     found, text, error = run_script(TOOL, *words.split())
     assert (found, len(calls)) == (status, number)
     assert said in text + error
     assert not calls or calls[0][-2:] == ['--trials', '3'] or '--trials' not in words
+
+
+def test_a_table_has_what_the_paper_prints(tmp_path, monkeypatch):
+    monkeypatch.setattr(paper_table, 'ROOT', tmp_path)
+    plan = {
+        'out_dir': 'out',
+        'metrics': ['retrieval/mAP'],
+        'scale': 100,
+        'methods': [{'name': 'a'}, {'name': 'b'}],
+        'sets': {'small': {}, 'sop': {'printed': {'b': [41.25]}}},
+    }
+    (tmp_path / 'plan.yaml').write_text(yaml.safe_dump(plan))
+    for name in plan['sets']:
+        folder = tmp_path / 'out' / name
+        folder.mkdir(parents=True)
+        text = 'stage,method,retrieval/mAP\nfinal,a,0.25\nfinal,a,0.35\ntune,a,0.9\nfinal,b,0.5\n'
+        (folder / 'runs.csv').write_text(text)
+    entry = paper_table.PaperTable('x/table1', 'x', 'plan.yaml')
+    lines = paper_table.table_of(entry, ['small', 'sop']).splitlines()
+    assert [x.strip() for x in lines[2].split('|')[1:-1]] == ['a', '30 ± 7.1', '30 ± 7.1']
+    assert '50 (41.25)' in lines[3]
+
+
+def test_the_report_has_every_name(run_script, calls, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(paper_table, 'make', lambda *_: {'status': 0})
+    assert run_script(TOOL, '--all')[0] in (0, 3)
+    for suffix in ('md', 'html'):
+        text = (tmp_path / f'work_dirs/papers/small/report.{suffix}').read_text('utf-8')
+        assert all(f'{name}: ' in text for name in TABLES)
 
 
 def test_a_star_is_the_file_that_there_is(tmp_path, monkeypatch):
