@@ -40,6 +40,7 @@ from rich.table import Table
 
 from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.tables import markdown_table
+from mmrank.apis.seeds.plan import read_plan
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
 
@@ -138,8 +139,7 @@ def folder_of(entry: PaperTable, set_name: str) -> Path:
     """The folder of the trainings of a set."""
     if not entry.plan:
         return figures_of(entry, set_name)
-    plan = yaml.safe_load(Path(ROOT, entry.plan).read_text('utf-8'))
-    return Path(plan['out_dir'], set_name)
+    return read_plan(Path(ROOT, entry.plan), set_name).out_dir
 
 
 def figures_of(entry: PaperTable, size: str) -> Path:
@@ -207,23 +207,21 @@ def table_of(entry: PaperTable, sets: Sequence[str]) -> str:
     A cell is the mean and the standard deviation over seeds, with what the paper prints in
     parentheses.
     """
-    plan = yaml.safe_load(Path(ROOT, entry.plan).read_text('utf-8'))
-    names = [method['name'] for method in plan['methods']]
+    plans = {name: read_plan(Path(ROOT, entry.plan), name) for name in sets}
+    names = list(dict.fromkeys(x.name for plan in plans.values() for x in plan.methods))
     header = ['method']
     columns = []
-    for set_name in sets:
-        fields = {**plan, **plan['sets'][set_name]}
-        runs = pd.read_csv(Path(ROOT, plan['out_dir'], set_name, 'runs.csv'))
+    for set_name, plan in plans.items():
+        runs = pd.read_csv(Path(ROOT, plan.out_dir, 'runs.csv'))
         runs = runs[runs['stage'] == 'final']
-        printed = fields.get('printed', {})
-        for number, metric in enumerate(fields['metrics']):
+        for number, metric in enumerate(plan.metrics):
             header.append(f'{set_name} {metric.rpartition("/")[2]}')
             column = []
             for name in names:
-                values = runs.loc[runs['method'] == name, metric] * fields.get('scale', 1)
+                values = runs.loc[runs['method'] == name, metric] * plan.scale
                 spread = f' ± {values.std():.2g}' if len(values) > 1 else ''
                 cell = f'{values.mean():.4g}{spread}' if len(values) else ''
-                known = printed.get(name, [])[number : number + 1]
+                known = plan.printed.get(name, [])[number : number + 1]
                 column.append(' '.join([cell, *(f'({x})' for x in known if x is not None)]))
             columns.append(column)
     return '\n'.join(markdown_table(header, list(zip(names, *columns)))) + '\n'
@@ -244,8 +242,8 @@ def make(entry: PaperTable, size: str, options: Sequence[str], console: Console)
 
 def write_report(size: str, console: Console) -> None:
     """Write all tables and figures that were made at a size as report.md and report.html."""
-    text = [f'# The papers\' tables and figures, {size} size', '']
-    body = [f'<h1>The papers\' tables and figures, {size} size</h1>']
+    text = [f"# The papers' tables and figures, {size} size", '']
+    body = [f"<h1>The papers' tables and figures, {size} size</h1>"]
     for entry in TABLES.values():
         folder = figures_of(entry, size)
         file = folder / 'outcome.json'

@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,8 @@ class SeedPlan:
     tune_folds: tuple[int, ...] = ()
     # Overrides of the tuning runs alone, such as a training split without the validation classes
     tune_options: Mapping[str, str] = field(default_factory=dict)
+    # What a paper prints: the metrics of a method, in the order of ``metrics``
+    printed: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
 
     @property
     def decisive_metric(self) -> str:
@@ -250,12 +252,13 @@ def parse_plan(plan: Any, set_name: str = '') -> SeedPlan:
         folds=folds,
         tune_folds=_read_seeds(tune, 'folds', []),
         tune_options=_read_options(tune.pop('cfg_options', None), 'tune.cfg_options'),
+        printed=_mapping(plan.pop('printed', None), 'printed'),
     )
     if unknown := [*plan, *(f'tune.{key}' for key in tune)]:
         raise UserError(
             f'the plan has unknown fields {unknown}. Fix: some of methods, config, sets, seeds, '
-            'folds, metrics, baseline, cfg_options, tune (grid, seeds, metric, folds, cfg_options), '
-            'out_dir, scale, allow_shared_split'
+            'folds, metrics, baseline, cfg_options, out_dir, scale, allow_shared_split, printed, '
+            'tune (grid, seeds, metric, folds, cfg_options)'
         )
     made.check()
     return made
@@ -291,13 +294,15 @@ def _choose_set(plan: dict[str, Any], name: str) -> dict[str, Any]:
     chosen = _mapping(sets[name], name)
     own = _mapping(chosen.pop('methods', None), f'{name}.methods')
     left_out = _take(chosen, 'leave_out', [], list, 'a list of names of methods')
-    entries = {entry['name']: entry for entry in plan['methods'] if entry['name'] not in left_out}
-    if unknown := ({*own} | {*left_out}) - {entry['name'] for entry in plan['methods']}:
+    entries = [x if isinstance(x, dict) else {'config': x} for x in plan.get('methods', [])]
+    entries = {entry.get('name', Path(str(entry.get('config'))).stem): entry for entry in entries}
+    if unknown := {*own, *left_out} - {*entries}:
         raise _wrong(f'{name}.methods', sorted(unknown), f'some of {[*entries]}')
     merged = {'out_dir': 'work_dirs/seeds', **plan, **chosen}
     merged['cfg_options'] = _merge(plan.get('cfg_options'), chosen.get('cfg_options'))
     merged['out_dir'] += f'/{name}'
-    merged['methods'] = [_merge(entry, own.get(key)) for key, entry in entries.items()]
+    kept = {key: entry for key, entry in entries.items() if key not in left_out}
+    merged['methods'] = [_merge(entry, own.get(key)) for key, entry in kept.items()]
     return merged
 
 

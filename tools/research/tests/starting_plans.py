@@ -40,7 +40,8 @@ def start(plan: str, set_name: str, method: str, folder: Path, monkeypatch, **op
     runner = build_runner(cfg)
     runner.train()
     losses = [x for name, x in runner.message_hub.log_scalars.items() if name == 'train/loss']
-    assert losses and torch.isfinite(torch.tensor(losses[0].current()))
+    assert losses
+    assert torch.isfinite(torch.tensor(losses[0].current()))
     if test_data:
         test_data.update(num_workers=0, persistent_workers=False)
         assert next(iter(Runner.build_dataloader(test_data)))

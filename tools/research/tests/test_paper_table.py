@@ -13,7 +13,7 @@ import yaml
 import paper_table
 from mmrank.apis.seeds.plan import read_plan
 from mmrank.errors import UserError
-from paper_table import DATA, SIZES, TABLES
+from paper_table import DATA, TABLES
 
 ROOT = Path(__file__).parents[3]
 TOOL = ROOT / 'tools/research/paper_table.py'
@@ -63,9 +63,8 @@ def test_every_set_of_a_plan_is_used(path, monkeypatch):
     for name in known['sets']:
         plan = read_plan(path, name)
         names = {method.name for method in plan.methods}
-        printed = {**known, **known['sets'][name]}.get('printed', {})
-        assert {*printed} <= names
-        assert all(len(row) <= len(plan.metrics) for row in printed.values())
+        assert {*plan.printed} <= names
+        assert all(len(row) <= len(plan.metrics) for row in plan.printed.values())
 
 
 def test_page_has_what_was_run_and_nothing_else():
@@ -136,7 +135,8 @@ def test_a_table_has_what_the_paper_prints(tmp_path, monkeypatch):
         'out_dir': 'out',
         'metrics': ['retrieval/mAP'],
         'scale': 100,
-        'methods': [{'name': 'a'}, {'name': 'b'}],
+        'seeds': [0, 1],
+        'methods': ['x/a.py', 'x/b.py'],
         'sets': {'small': {}, 'sop': {'printed': {'b': [41.25]}}},
     }
     (tmp_path / 'plan.yaml').write_text(yaml.safe_dump(plan))
