@@ -1,6 +1,6 @@
 """Is the fast answer the slow one's? The frozen comparison of losses against whole trainings.
 
-    python tools/benchmarks/run_seeds.py --plan tools/research/real_heads_cards.yaml
+    python tools/benchmarks/run_seeds.py --plan tools/research/real_heads.yaml --set cards
     python tools/research/fast_and_slow.py cards --budget 4m
 
 The first command trains whole networks; the second compares the same losses by
@@ -139,7 +139,9 @@ def _order(values: dict[str, dict[str, float]]) -> str:
 def own_config(spec: dict, out: Path) -> Path:
     """The config of the first method with all its options, written whole."""
     name = next(iter(spec['losses']))
-    method = next(x for x in read_plan(ROOT / spec['plan']).methods if x.name == name)
+    method = next(
+        x for x in read_plan(ROOT / spec['plan'], spec.get('set', '')).methods if x.name == name
+    )
     options = {**method.cfg_options, **spec.get('cfg_options', {})}
     words = [method.config]
     if options:
