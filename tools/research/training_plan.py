@@ -2,7 +2,8 @@
 
 A plan file has ``data`` (sets by name, or a folder), ``seeds`` and ``methods``, each with a
 ``name``, optionally ``seeds`` (how many of the plan's it is trained on) and ``sets`` (names of its
-data sets), and with what its study reads. ``common`` holds for all methods.
+data sets), and with what its study reads. ``common`` holds for all methods. ``data_file`` names a
+file of sets: a set has what that file says of its name, or of the name ``like``.
 
 ``tune`` has a ``grid``, the values to try by setting, and the ``seeds`` to try them on; ``tune`` of
 a method adds to its grid, or has other values. The combination with the best mean is then trained
@@ -86,6 +87,10 @@ class TrainingPlan:
         data = fields['data']
         #: What the file says of each data set; one that is a folder has the name of the plan.
         self.data = data if isinstance(data, dict) else {path.stem: dict(folder=data)}
+        if 'data_file' in fields:
+            known = yaml.safe_load(path.with_name(fields['data_file']).read_text('utf-8'))
+            for name, own in self.data.items():
+                self.data[name] = {**known.get(own.pop('like', name), {}), **own}
         self._grid = tune.get('grid', {})
         for name in self.data:
             names = [method.get('name') for method in self._methods_of(name)]
