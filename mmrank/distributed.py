@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import Function, once_differentiable
+from mmrank.errors import UserError
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -23,6 +24,20 @@ def world_group():
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         return dist.group.WORLD
     return None
+
+
+def training_group(loss):
+    """The group of all ranks while ``loss`` trains, else None.
+
+    In eval mode a loss is the one of a rank's own batch, as the statistics of SyncBatchNorm are: a
+    validation on one rank must not wait for the others.
+    """
+    return world_group() if loss.training else None
+
+
+def joined_group(loss):
+    """The group whose batches ``loss`` joins: all ranks in training with ``scope='global'``."""
+    return training_group(loss) if loss.scope == 'global' else None
 
 
 class _AllReduceSum(Function):
@@ -85,25 +100,51 @@ def _agreed_dtype(flags: list[int], own: torch.dtype) -> torch.dtype:
     return reduce(torch.promote_types, found, found[0] if found else own)
 
 
+def _bits(rows: Tensor) -> Tensor:
+    """The float32 bits of rows, as integers: NaN equals NaN."""
+    return rows.detach().float().contiguous().view(torch.int32)
+
+
 def sizes_and_dtype(
-    own: Sequence[int], dtype: torch.dtype, group, device
+    own: Sequence[int], dtype: torch.dtype, group, device, rows: Tensor | None = None
 ) -> tuple[list[list[int]], torch.dtype]:
-    """The sizes of each rank, and the dtype to convert to before a collective. The host waits."""
+    """The sizes of each rank, and the dtype to convert to before a collective. The host waits.
+
+    Raises:
+        UserError: Where all ranks have the same (n, D) ``rows``, which are of images or texts.
+    """
     number = len(own)
     size = dist.get_world_size(group)
-    begin = dist.get_rank(group) * number
-    local_sizes = [0] * (size * number) + _dtype_flags(dtype)
-    local_sizes[begin : begin + number] = own
+    rank = dist.get_rank(group)
+    local_sizes = [0] * (size * number + size) + _dtype_flags(dtype)
+    local_sizes[rank * number : (rank + 1) * number] = own
     joined = torch.tensor(local_sizes, device=device)
+    if rows is not None:
+        joined[size * number + rank] = _bits(rows).sum()
     dist.all_reduce(joined, group=group)
     joined = joined.tolist()
     sizes = [joined[i * number : (i + 1) * number] for i in range(size)]
-    return sizes, _agreed_dtype(joined[size * number :], dtype)
+    sums = joined[size * number : size * number + size]
+    if rows is not None and len(rows) and len({*sums}) == 1:
+        _refuse_equal_rows(rows)
+    return sizes, _agreed_dtype(joined[size * number + size :], dtype)
+
+
+def _refuse_equal_rows(rows: Tensor) -> None:
+    """Refuse rows that all ranks have, unless a rank has one row only, as of a dead network."""
+    bits = _bits(rows)
+    if not (bits == bits[0]).all():
+        raise UserError(
+            f"scope='global' with the same {len(rows)} embeddings on every rank: they would meet "
+            'their own copies. They were gathered before, or the sampler gives each rank the same '
+            "samples. Fix: the rank's own embeddings; scope='local' for gathered ones; a "
+            'DistributedSampler'
+        )
 
 
 def rows_and_dtype(own: Tensor, group) -> tuple[list[int], torch.dtype]:
     """Rows of each rank, and the dtype to convert to before a collective. The host waits."""
-    sizes, dtype = sizes_and_dtype([len(own)], own.dtype, group, own.device)
+    sizes, dtype = sizes_and_dtype([len(own)], own.dtype, group, own.device, own)
     return [x for (x,) in sizes], dtype
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mmrank.autograd import violated
-from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
+from mmrank.distributed import all_gather_rows, joined_group, rows_and_dtype
 from mmrank.errors import UserError, UserTypeError
 from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.imports import required_package
@@ -165,7 +165,7 @@ class SentenceRetrievalLoss(_SentenceLoss):
         queries, *documents = embeddings
         if labels is None:
             self._check_without_labels(documents)
-        group = world_group() if self.loss.scope == 'global' else None
+        group = joined_group(self.loss)
         counts = [len(queries)]
         offset = 0
         dtype = queries.dtype

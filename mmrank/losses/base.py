@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mmrank.checks import one_of
-from mmrank.distributed import world_group
+from mmrank.distributed import joined_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.class_weights import ClassWeight, weights_of_classes
 from mmrank.losses.embeddings import EmbeddingBatch
@@ -111,7 +111,7 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
             )
         if group is not None:
             cls_score, target, weight, group = check_groups(cls_score, target, weight, group)
-            if self.scope == 'global' and world_group() is not None:
+            if joined_group(self) is not None:
                 raise UserError(
                     "group= with scope='global': the lists of other processes are other lists. "
                     f"Fix: {type(self).__name__}(scope='local')"

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import is_compiling, violated
-from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
+from mmrank.distributed import all_gather_rows, joined_group, rows_and_dtype
 from mmrank.errors import UserError, UserTypeError
 from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses.options import NamedSettings
@@ -280,7 +280,7 @@ class EmbeddingLoss(NamedSettings):
         gallery = rows if searches_itself else unit_rows(gallery)
         counts = [len(queries)]
         offset = 0
-        group = world_group() if self.loss.scope == 'global' else None
+        group = joined_group(self.loss)
         if group is not None:
             if indices_tuple is not None:
                 raise UserError(

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import can_sync, violated
-from mmrank.distributed import all_gather_lists, join, scale_gradient, world_group
+from mmrank.distributed import all_gather_lists, join, scale_gradient, training_group
 from mmrank.errors import UserError
 from mmrank.tensors import (
     at_least_float32,
@@ -342,7 +342,7 @@ def ranked_lists(
     ``values`` are (L, M) floats of boxes, see :func:`values_at`; ``weight`` and ``list_weight`` are
     (L, N) and (L,) floats. ``loss`` has the settings.
     """
-    world = world_group() if dist.is_available() and dist.is_initialized() else None
+    world = training_group(loss) if dist.is_available() and dist.is_initialized() else None
     group = world if loss.scope == 'global' else None
     if group is not None:
         scores = scale_gradient(scores, dist.get_world_size(group))

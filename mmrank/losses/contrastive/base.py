@@ -7,7 +7,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mmrank.distributed import all_gather_rows, join, mean_over_ranks, sizes_and_dtype, world_group
+from mmrank.distributed import (
+    all_gather_rows,
+    join,
+    mean_over_ranks,
+    sizes_and_dtype,
+    training_group,
+)
 from mmrank.errors import UserError
 from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses.options import ScopedLoss
@@ -58,7 +64,9 @@ class ContrastedBatch:
         spread = group is not None and together
         if group is not None:
             dtype = torch.promote_types(view1.dtype, view2.dtype)
-            sizes, dtype = sizes_and_dtype([n, int(weight is not None)], dtype, group, view1.device)
+            own = [n, int(weight is not None)]
+            rows = view1 if spread else None
+            sizes, dtype = sizes_and_dtype(own, dtype, group, view1.device, rows)
             counts, weighted = zip(*sizes)
             if any(weighted) and weight is None:
                 weight = torch.ones(n, device=view1.device)
@@ -188,7 +196,7 @@ class ContrastiveLoss(ScopedLoss):
         self._check(view1, view2, sample_idx)
         view1 = self.normalized(view1)
         view2 = self.normalized(view2)
-        world = world_group()
+        world = training_group(self)
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None
         batch = ContrastedBatch.of_views(view1, view2, sample_idx, group, together, weight)

@@ -6,7 +6,7 @@ from importlib import import_module
 import torch
 from torch import Tensor, nn
 
-from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
+from mmrank.distributed import all_gather_rows, joined_group, sizes_and_dtype
 from mmrank.errors import UserError
 from mmrank.imports import required_package
 from mmrank.losses.embeddings import EmbeddingBatch
@@ -73,7 +73,7 @@ class PMLLoss(ScopedLoss):
         batch.refuse_weights('PMLLoss')
         if self.proxy_classes is not None:
             return self._proxy_loss(batch)
-        group = world_group() if self.scope == 'global' else None
+        group = joined_group(self)
         if group is not None:
             batch = _with_gallery_of_all_ranks(batch, group)
         dtype = torch.promote_types(batch.queries.dtype, torch.float32)
@@ -173,13 +173,15 @@ def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
     The gradient of the gallery is summed over ranks, as the queries' gradient is by who gathered
     them: all ranks compute one loss, and the mean of DistributedDataParallel makes it count once.
     """
-    counts, dtype = rows_and_dtype(batch.gallery, group)
+    gallery = batch.gallery
+    sizes, dtype = sizes_and_dtype([len(gallery)], gallery.dtype, group, gallery.device)
+    counts = [rows for (rows,) in sizes]
     # uint8: not every backend sends bool.
     itself = batch.is_itself.t().to(torch.uint8)
     return EmbeddingBatch(
         batch.queries,
         batch.query_labels,
-        all_gather_rows(batch.gallery.to(dtype), counts, group),
+        all_gather_rows(gallery.to(dtype), counts, group),
         all_gather_rows(batch.gallery_labels[:, None], counts, group)[:, 0],
         all_gather_rows(itself, counts, group).t().bool(),
     )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import can_sync
-from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
+from mmrank.distributed import all_reduce_sum, joined_group, scale_gradient
 from mmrank.errors import UserError
 from mmrank.losses.base import warn_of_first_batch
 from mmrank.losses.class_weights import ClassWeight, weights_of_classes
@@ -97,7 +97,7 @@ class PointwiseLoss(ScopedLoss):
                 cls_score = cls_score.masked_fill(column == 0, 0)
                 target = without_left_out(target, weight)
             weight = column
-        group = world_group() if self.scope == 'global' else None
+        group = joined_group(self)
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())
         # Small probabilities are lost in half precision.

@@ -16,7 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_not_negative, check_within
-from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
+from mmrank.distributed import all_reduce_sum, joined_group, scale_gradient
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.lists import positive_index, values_at
 from mmrank.tensors import as_divisor, at_least_float32, clamp_infinite, refuse_nan
@@ -88,7 +88,7 @@ class QualityLoss(HeadLoss):
         list_weight=None,
     ) -> Tensor:
         """See :meth:`HeadLoss.loss_of_lists`; at least float32."""
-        group = world_group() if self.scope == 'global' else None
+        group = joined_group(self)
         if group is not None:
             scores = scale_gradient(scores, group.size())
         scores = _FirstOrder.apply(clamp_infinite(scores))  # the slopes would be 0 * inf

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.distributed import world_group
+from mmrank.distributed import joined_group
 from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
@@ -120,7 +120,7 @@ class RecallAtKLoss(StatelessRankingLoss):
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         if self.mixup and self.training:
             batch.refuse_weights('mixup=True of RecallAtKLoss')
-            batch = _with_mixtures(batch, world_group() if self.scope == 'global' else None)
+            batch = _with_mixtures(batch, joined_group(self))
         return super().embedding_loss(batch)
 
 

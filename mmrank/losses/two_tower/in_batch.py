@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mmrank.autograd import can_sync, violated
 from mmrank.checks import check_positive, one_of
-from mmrank.distributed import all_gather_rows, scale_gradient, sizes_and_dtype, world_group
+from mmrank.distributed import all_gather_rows, joined_group, scale_gradient, sizes_and_dtype
 from mmrank.errors import UserError
 from mmrank.losses.options import ScopedLoss
 from mmrank.state.pair_counts import PairCounts, check_columns, check_entities, check_pairs
@@ -217,7 +217,7 @@ class InBatchLoss(ScopedLoss):
             check_columns(cols[start:], counts.col_counts, 'the second sample')
         sizes = [[first, len(cols) - start, len(right), int(weight is not None)]]
         dtype = common_dtype(left, right)
-        group = world_group() if self.scope == 'global' else None
+        group = joined_group(self)
         if group is not None:
             sizes, dtype = sizes_and_dtype(sizes[0], dtype, group, left.device)
         firsts, seconds, entities, weighted = zip(*sizes)

@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 
 from mmrank.autograd import can_sync
 from mmrank.checks import check_positive, one_of
-from mmrank.distributed import all_gather_rows, mean_over_ranks, sizes_and_dtype, world_group
+from mmrank.distributed import all_gather_rows, mean_over_ranks, sizes_and_dtype, training_group
 from mmrank.errors import UserError
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.terms import negative_terms
@@ -169,11 +169,12 @@ class InBatchSoftmaxLoss(ScopedLoss):
                 f'candidates or none, got {len(right)}'
             )
         cols = cols.to(left.device).long()
-        world = world_group()
+        world = training_group(self)
         sizes = [[len(left), len(right), int(weight is not None)]]
         if world is not None:
             dtype = torch.promote_types(left.dtype, right.dtype)
-            sizes, dtype = sizes_and_dtype(sizes[0], dtype, world, left.device)
+            own = left if self.scope == 'global' else None
+            sizes, dtype = sizes_and_dtype(sizes[0], dtype, world, left.device, own)
             left = left.to(dtype)
             right = right.to(dtype)
         pairs, counts, weighted = zip(*sizes)

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from mmengine.model import BaseModule
 from torch import Tensor
 
-from mmrank.distributed import all_gather_rows, sizes_and_dtype, world_group
+from mmrank.distributed import all_gather_rows, sizes_and_dtype, training_group
 from mmrank.errors import UserError
 from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses.base import HeadLoss
@@ -38,7 +38,11 @@ class _EmbeddingRows:
         """The rows of all ranks, rank 0's first, where this rank's begin, and how many each has."""
         levels = self.labels.size(1) if self.labels.dim() == 2 else 0
         sizes, dtype = sizes_and_dtype(
-            [len(self), levels], self.embeddings.dtype, group, self.embeddings.device
+            [len(self), levels],
+            self.embeddings.dtype,
+            group,
+            self.embeddings.device,
+            self.embeddings,
         )
         counts = [rows for rows, _ in sizes]
         levels = max(number for _, number in sizes)
@@ -146,7 +150,7 @@ class RetrievalHead(BaseModule):
             if self.start_follows:
                 self.memory.start_iter = self.training_set.iterations() // 5
         own = _EmbeddingRows(embeddings, torch.cat([labels] * copies), ids.repeat(copies))
-        group = world_group()
+        group = training_group(self)
         rows = own
         counts = [len(own)]
         offset = 0
