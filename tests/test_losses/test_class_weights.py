@@ -82,7 +82,7 @@ def test_classes_by_index_and_by_name(monkeypatch):
     assert loss.class_weights.of(3).tolist() == [1, 1, 5]
     loss = APLoss(class_weight={'platelets': 5.0})
     monkeypatch.setattr(loss.class_weights.training_set, 'metainfo', lambda: names)
-    with pytest.raises(UserError, match="'platelets', which is no class. Fix: 'platelet'"):
+    with pytest.raises(UserError, match="'platelets', which is not a class. Fix: 'platelet'"):
         loss(torch.randn(4, 3), torch.tensor([0, 1, 2, 3]))
 
 
