@@ -82,7 +82,7 @@ class ClassWeights(SavedState):
             if name not in names and name not in range(classes):
                 near = get_close_matches(str(name), [str(x) for x in names], n=1)
                 fix = repr(near[0]) if near else f'one of {", ".join(map(repr, names[:20]))}'
-                raise UserError(f'class_weight has {name!r}, which is no class. Fix: {fix}')
+                raise UserError(f'class_weight has {name!r}, which is not a class. Fix: {fix}')
             weight[names.index(name) if name in names else name] = value
         return weight
 

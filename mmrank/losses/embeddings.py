@@ -59,7 +59,7 @@ def _class_numbers(name: str, labels: Tensor) -> Tensor:
         return labels.long()  # a smaller type wraps the number of classes it is compared with
     refuse_nan(name, labels, 'give each image its class')
     if labels.numel() and violated(
-        (labels == labels.floor()).all(), f'{name} are no whole numbers'
+        (labels == labels.floor()).all(), f'{name} are not whole numbers'
     ):
         raise UserError(
             f'{name} must be whole numbers of classes, got numbers from {labels.min().item()} to '

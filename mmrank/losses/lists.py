@@ -6,7 +6,8 @@ function of the public API has lists already, see :func:`split_lists`.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -62,6 +63,16 @@ class RankedLists:
     weight: Tensor | None = None
     #: (L,) float weights of the lists in their mean, or None.
     list_weight: Tensor | None = None
+    #: (L, P) how often each of ``pos`` counts, 0 for padding: ``pos_mask``, or float weights.
+    positives: Tensor = field(init=False)
+    #: (L, N) how often each of ``scores`` counts as a negative: ``is_negative``, or float weights.
+    negatives: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.positives = self.pos_mask if self.pos_weight is None else self.pos_weight
+        self.negatives = self.is_negative
+        if self.weight is not None:
+            self.negatives = self.weight * self.is_negative
 
     @property
     def has_positive(self) -> Tensor:
@@ -76,18 +87,6 @@ class RankedLists:
     def counts_of(self, lists: Tensor) -> Tensor:
         """(L,) bool of some lists, or their float weights in the mean."""
         return lists if self.list_weight is None else torch.where(lists, self.list_weight, 0)
-
-    @property
-    def positives(self) -> Tensor:
-        """(L, P) how often each of ``pos`` counts: a bool mask, or float weights; 0 is padding."""
-        return self.pos_mask if self.pos_weight is None else self.pos_weight
-
-    @property
-    def negatives(self) -> Tensor:
-        """(L, N) how often each of ``scores`` counts as a negative: bool, or float weights."""
-        if self.weight is None:
-            return self.is_negative
-        return torch.where(self.is_negative, self.weight, 0)
 
     def num_positives(self) -> Tensor:
         """(L,) float64 number of positives, or the sum of their weights."""
@@ -225,14 +224,11 @@ def check_classified(
         checked_weight('weight', weight, *both)
 
 
-def without_left_out(target: Tensor, weight: Tensor) -> Tensor:
-    """Labels with 0 where the (n,) or (n, C) weight is 0: what is left out is never looked at."""
-    left_out = weight == 0
-    if left_out.dim() > target.dim():
-        left_out = left_out.all(1)
-    if left_out.dim() < target.dim():
-        left_out = left_out.unsqueeze(1)
-    return target.masked_fill(left_out, 0)
+def without_left_out(target: Tensor, counted: Tensor) -> Tensor:
+    """Labels with 0 where nothing of (n, 1) or (n, C) bool counts: those are never looked at."""
+    if target.dim() == 1:
+        counted = counted.any(1)
+    return target.masked_fill(~counted, 0)
 
 
 def labelled_entries(
@@ -248,35 +244,36 @@ def labelled_entries(
     [0, 1] are positive above 0. The (n, C) weights are None where each entry counts once, or not.
     """
     check_classified(cls_score, target, weight, num_classes)
-    # On a device the host would wait for the answer.
-    all_count = weight is None or (can_sync(weight) and bool(weight.all()))
-    if weight is not None and not all_count:
-        target = without_left_out(target, weight)
+    counted = None
+    if weight is not None:
+        counted, weight = counted_and_weight(weight.unsqueeze(1) if weight.dim() == 1 else weight)
+    if counted is not None:
+        target = without_left_out(target, counted)
     is_positive = one_vs_all(target, cls_score.size(1), soft)
     is_negative = ~is_positive
-    if weight is None:
-        return is_positive, is_negative, None
-    weight = weight.unsqueeze(1) if weight.dim() == 1 else weight
-    counted = weight > 0
-    if not all_count:
+    if counted is not None:
         is_positive = is_positive & counted
         is_negative = is_negative & counted
-    weight = _weights(weight, counted)
     return is_positive, is_negative, None if weight is None else weight.expand(is_positive.shape)
 
 
-def _weights(weight: Tensor, counted: Tensor) -> Tensor | None:
-    """The weights, at least float32, or None where they are 0 and 1, which a mask says faster.
+def counted_and_weight(weight: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Where checked weights are above 0, and the weights, at least float32.
 
-    Not where the host would wait for the answer, nor in distributed training, where the ranks might
-    not agree.
+    The first is None where the host sees that all are. The second is None where they are 0 and 1,
+    which a mask says faster, unless the host would wait for the answer, or other ranks, in
+    distributed training, might not agree.
     """
     if weight.dtype == torch.bool:
-        return None
+        return None if can_sync(weight) and weight.all() else weight, None
+    weight = at_least_float32(weight)
+    if not can_sync(weight):
+        return weight > 0, weight
+    least, most = weight.aminmax() if weight.numel() else (1, 1)
+    counted = weight > 0 if least == 0 else None
+    is_mask = least == most == 1 if counted is None else (weight == counted).all()
     is_distributed = dist.is_available() and dist.is_initialized()
-    if can_sync(weight) and not is_distributed and (weight == counted).all():
-        return None
-    return at_least_float32(weight) if weight.is_floating_point() else weight.double()
+    return counted, None if is_mask and not is_distributed else weight
 
 
 def values_at(values: Tensor, index: Tensor, columns: int) -> Tensor:
@@ -325,6 +322,12 @@ def probabilities(scores: Tensor) -> Tensor:
     scores = at_least_float32(scores)  # in half precision all near 1 would tie
     broken = scores.isnan()  # its slope is NaN, also where a list does not count
     return torch.where(broken, scores, scores.masked_fill(broken, 0).sigmoid())
+
+
+#: Settings of :func:`ranked_lists` for lists of one process.
+_AS_THEY_ARE = SimpleNamespace(
+    scope='local', activation='none', cost='pairs', zero_without_positives=False
+)
 
 
 def ranked_lists(
@@ -450,25 +453,14 @@ def split_lists(
     is_negative = ~is_positive
     weight = None
     if mask is not None:
-        counted = checked_weight('mask', mask, scores.shape) > 0
-        is_positive = is_positive & counted
-        is_negative = is_negative & counted
-        weight = _weights(mask, counted)
+        counted, weight = counted_and_weight(checked_weight('mask', mask, scores.shape))
+        if counted is not None:
+            is_positive = is_positive & counted
+            is_negative = is_negative & counted
+    entries = [scores, is_positive, is_negative, values, None, weight]
     if scores.dim() == 1:
-        scores = scores[None]
-        is_positive = is_positive[None]
-        is_negative = is_negative[None]
-        values = None if values is None else values[None]
-        weight = None if weight is None else weight[None]
-    index, pos_mask = positive_index(is_positive)
-    pos_weight = None
-    if weight is not None:
-        pos_weight = torch.where(pos_mask, weight.gather(1, index).double(), 0)
-    if values is not None:
-        values = torch.where(pos_mask, values.gather(1, index), 0)
-    pos = scores.gather(1, index)
-    lists = RankedLists(pos, pos_mask, scores, is_positive, is_negative, values)
-    return replace(lists, pos_weight=pos_weight, weight=weight)
+        entries = [None if x is None else x[None] for x in entries]
+    return ranked_lists(_AS_THEY_ARE, *entries)
 
 
 def like_scores(values: Tensor, scores: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ def checked_counts(counts: Sequence[int] | Mapping[int, int] | Tensor, size: int
     if isinstance(counts, Mapping):
         unknown = [x for x in counts if x not in range(size)]
         if unknown:
-            raise UserError(f'class_counts has {unknown[0]!r}, which is no class index. {fix}')
+            raise UserError(f'class_counts has {unknown[0]!r}, which is not a class index. {fix}')
         counts = [counts.get(i, 0) for i in range(size)]
     if isinstance(counts, str):
         raise UserError(f'class_counts={counts!r:.80} is text. {fix}')

@@ -334,7 +334,7 @@ CALLS = [
     ('APLoss(class_weight=[1, 2])(matrix, classes)',
      'APLoss(class_weight=[1, 2, 1])(matrix, classes)', '2 numbers for 3 classes'),
     ('APLoss(class_weight={"a": 2})(matrix, classes)',
-     'APLoss(class_weight={{fix}: 2})(matrix, classes)', "'a', which is no class"),
+     'APLoss(class_weight={{fix}: 2})(matrix, classes)', "'a', which is not a class"),
     ('EmbeddingLoss(APLoss(class_weight=[1, 2]))(rows, classes)',
      'EmbeddingLoss(APLoss())(rows, classes)', 'of the columns of scores'),
     ('APLoss(class_weight=[2])(scores, labels, group=idx)',

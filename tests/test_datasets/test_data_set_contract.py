@@ -162,7 +162,7 @@ def test_items_are_the_same_each_time_and_in_two_processes(written, name):
     assert len(dataset) == CASES[name].length
     found = contents(dataset)
     assert contents(written(name)) == found
-    loader = DataLoader(dataset, None, num_workers=2, collate_fn=lambda item: item)
+    loader = DataLoader(dataset, None, num_workers=1, collate_fn=lambda item: item)
     assert [str(item) for item in loader] == found
     if CASES[name].other:
         assert contents(written(name, **CASES[name].other)) != found

@@ -99,7 +99,7 @@ def test_the_fix_of_a_setting_works(name, settings, fix):
         (lambda: losses.RecallAtKLoss(5), r'Fix: ks=\(1, 2, 4, 8, 16\)'),
         (
             lambda: losses.LDAMLoss(3, class_counts=Counter(a=2)),
-            "class_counts has 'a', which is no class index",
+            "class_counts has 'a', which is not a class index",
         ),
         (
             lambda: F.grad_cache(len, {'a': torch.ones(4, 2), 'b': torch.ones(3)}, 2),

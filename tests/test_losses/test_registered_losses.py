@@ -104,9 +104,9 @@ def test_a_new_loss_is_in_the_list(register):
 
 #: What the settings of a loss seldom change: slow for all but its first ones.
 OF_THE_CLASS = (
-    'bfloat16 built_on_meta computes_in_float32 deepcopy evaluation expanded function_transform '
-    'grad_output inputs_untouched label_dtypes moved_to_another_dtype pickle '
-    'same_twice second_derivative strided value_alone'
+    'autocast bfloat16 built_on_meta checkpointing computes_in_float32 deepcopy evaluation '
+    'expanded function_transform grad_output inputs_untouched label_dtypes moved_to_another_dtype '
+    'pickle same_twice second_derivative strided value_alone'
 )
 
 

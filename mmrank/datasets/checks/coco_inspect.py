@@ -147,8 +147,8 @@ def _compare_classes(classes: Sequence[str], names: list[str], found: Findings) 
     if absent:
         found.add(
             'class without category',
-            f"{len(absent)} of {len(classes)} names in metainfo['classes'] are no category of the "
-            f'file: {shown(absent)}; the file has {len(names)}: {shown(names)}',
+            f"{len(absent)} of {len(classes)} names in metainfo['classes'] are not categories "
+            f'of the file: {shown(absent)}; the file has {len(names)}: {shown(names)}',
         )
     elif list(classes) != [name for name in names if name in requested]:
         text = f"metainfo['classes'] is {shown(tuple(classes))}, the file's order is {shown(names)}"

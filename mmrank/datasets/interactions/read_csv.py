@@ -117,7 +117,7 @@ def _kept_pairs(
 
 
 def is_kept(rating: str, min_rating: float, place: str) -> bool:
-    """Whether a rating is at least ``min_rating``; a UserError if it is no number."""
+    """Whether a rating is at least ``min_rating``; a UserError if it is not a number."""
     try:
         value = float(rating)
     except ValueError:

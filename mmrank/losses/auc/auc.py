@@ -95,12 +95,14 @@ def _mauc_of_classes(lists: RankedLists, tau: float) -> tuple[Tensor, Tensor]:
 
     def by_class(values: Tensor) -> Tensor:
         """(C, 1 + C + 1) sums over the positives of a class and over its negatives, by class."""
-        if lists.weight is not None:
-            values = values * lists.weight
         pos = torch.where(lists.is_positive, values, 0).sum(1, keepdim=True)
         return torch.cat([pos, torch.where(lists.is_negative, values, 0) @ members], 1)
 
-    sums = torch.stack([by_class(values) for values in (torch.ones_like(x), x, x.square())])
+    moments = [torch.ones_like(x), x, x.square()]
+    if lists.weight is not None:
+        weight = lists.weight.double()
+        moments = [weight, weight * x, weight * moments[2]]
+    sums = torch.stack([by_class(values) for values in moments])
     number, first, second = all_reduce_sum(sums, lists.group)
     has_pairs = (number[:, :1] > 0) & (number[:, 1:] > 0)
     number = as_divisor(number)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmrank.autograd import can_sync
 from mmrank.checks import check_within
-from mmrank.distributed import all_gather_lists
+from mmrank.distributed import all_gather_lists, join
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, positive_index
 from mmrank.losses.pairs import pairwise_surrogate_sum
@@ -71,81 +71,92 @@ class PartialAUCLoss(StatelessRankingLoss):
 def _highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor, Tensor | None]:
     """The ``ceil(share * n)`` highest of the n negatives of a list, and their ties.
 
-    NaN counts as high. With a ``group`` they are the highest of the negatives of all ranks.
+    A negative of weight w is w negatives. NaN counts as high. With a ``group`` they are the highest
+    of the negatives of all ranks.
 
     Returns:
         (L,) their number, of all ranks; of this rank their (L, K) columns, and how often each
         counts, 0 for padding, or None.
     """
-    scores = lists.scores.detach()
+    scores = at_least_float32(lists.scores.detach())
     # 0.1 times 30 is above 3.
-    number = (lists.num_negatives() * share - 1e-9).ceil().clamp(min=1).long()
-    if lists.weight is not None:
-        return _highest_weighted(lists, number)
-    if lists.group is None and len(scores) == 1 and can_sync(scores):
-        values = at_least_float32(scores[0]).numpy()
-        found = _highest_of_one(values, lists.is_negative[0].numpy(), int(number))
-        return torch.tensor([len(found)]), torch.from_numpy(found)[None], None
-    every, counted = scores, lists.is_negative
-    if lists.group is not None:
-        every, counted = all_gather_lists(scores, counted, lists.group)
+    number = (lists.num_negatives() * share - 1e-9).ceil().clamp(min=1)
+    every, counts = _of_all_ranks(scores, lists)
+    if can_sync(every):
+        rows = zip(every.numpy(), counts.numpy(), number.tolist())
+        if lists.group is None and len(scores) == 1:
+            found, _ = _highest_of_one(*next(rows), share)
+            index = torch.from_numpy(found)[None]
+            mask = counts.gather(1, index)
+            number = mask.sum(1, dtype=torch.float64)
+            return number, index, None if lists.weight is None else mask
+        lowest = every.new_tensor([_highest_of_one(*row, share)[1] for row in rows])[:, None]
+    else:
+        lowest = _lowest(every, counts, number[:, None])
     # Without positives all scores may be 0, ties that would make the others wide.
-    highest = lists.is_negative & lists.has_positive[:, None]
-    if every.size(1):
-        every = at_least_float32(every).masked_fill(~counted, -torch.inf)
-        place = every.size(1) - number[:, None]
-        if can_sync(every):
-            # In a twentieth of the time of a sort.
-            ordered = np.partition(every.numpy(), np.unique(place), axis=1)
-            lowest = torch.from_numpy(ordered).gather(1, place)
-        else:
-            lowest = every.sort(1).values.gather(1, place)
-        highest = highest & ~(scores < lowest)
-    number = replace(lists, is_negative=highest).num_negatives()
-    return number, *positive_index(highest)
-
-
-def _highest_weighted(lists: RankedLists, number: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """:func:`_highest_negatives` where a negative of weight w counts as w negatives."""
-    scores = at_least_float32(lists.scores.detach()).double()
-    counted = lists.is_negative
-    every = scores
-    weight = lists.negatives.double()
-    if lists.group is not None:
-        joined, mask = all_gather_lists(
-            torch.cat([scores, weight]), counted.repeat(2, 1), lists.group
-        )
-        every, weight = torch.where(mask, joined, 0).chunk(2)
-        counted = mask[: len(scores)]
-    every = every.nan_to_num(torch.inf, torch.inf, -torch.inf).masked_fill(~counted, -torch.inf)
-    width = every.size(1)
-    if can_sync(every) and counted.any():
-        # So many have the weight that is asked for, if they are the lightest.
-        width = min(width, int((number.max() / weight[counted].min()).ceil()))
-    ordered, order = every.topk(width, dim=1)
-    reached = weight.gather(1, order).cumsum(1) >= number[:, None]
-    place = reached.byte().argmax(1, keepdim=True)
-    lowest = torch.where(reached.any(1, keepdim=True), ordered.gather(1, place), -torch.inf)
     highest = lists.is_negative & lists.has_positive[:, None] & ~(scores < lowest)
-    number = replace(lists, is_negative=highest).num_negatives()
+    highest_lists = replace(lists, is_negative=highest)
     index, mask = positive_index(highest)
-    return number, index, torch.where(mask, lists.negatives.gather(1, index), 0)
+    mask = highest_lists.negatives.gather(1, index) * mask
+    return highest_lists.num_negatives(), index, mask
 
 
-def _highest_of_one(values: np.ndarray, counted: np.ndarray, number: int) -> np.ndarray:
-    """Places of the ``number`` highest of (n,) values that count, and their ties."""
+def _of_all_ranks(scores: Tensor, lists: RankedLists) -> tuple[Tensor, Tensor]:
+    """Scores of all ranks of the lists, and how often each counts as a negative."""
+    if lists.group is None:
+        return scores, lists.negatives
+    parts = [scores] if lists.weight is None else [scores, lists.negatives]
+    mask = lists.is_negative.repeat(len(parts), 1)
+    joined, mask = all_gather_lists(join(parts), mask, lists.group)
+    every, *weight = joined.chunk(len(parts))
+    return every, weight[0] if weight else mask
+
+
+def _lowest(every: Tensor, counts: Tensor, number: Tensor) -> Tensor:
+    """(L, 1) scores down to which (L, 1) numbers are reached, without waiting for a device."""
+    if not every.size(1):
+        return every.new_zeros(len(every), 1)
+    ordered, order = every.masked_fill(counts == 0, -torch.inf).sort(1, descending=True)
+    place = number - 1
+    if counts.is_floating_point():
+        passed = counts.gather(1, order).cumsum(1, dtype=torch.float64) < number
+        place = passed.sum(1, keepdim=True).clamp(max=every.size(1) - 1)
+    return ordered.gather(1, place.long())
+
+
+def _highest_of_one(
+    values: np.ndarray, counts: np.ndarray, number: float, share: float
+) -> tuple[np.ndarray, float]:
+    """Places of the ``number`` highest of (n,) values that count, and their ties; the lowest."""
     found = None
     sample = values[:: len(values) // _SAMPLE + 1]
     # A bound of a few more, so that few are left to search.
-    place = int(len(sample) * (1 - 1.2 * number / max(len(values), 1))) - 1
+    place = int(len(sample) * (1 - 1.2 * share)) - 1
     if place > 0:
         found = np.flatnonzero(~(values < np.partition(sample, place)[place]))
-        found = found[counted[found]]
-    if found is None or len(found) < number:
+        found = found[counts[found] > 0]
+    if found is None or counts[found].sum(dtype=np.float64) < number:
         # The sample was too small, or unlike the rest.
-        found = np.flatnonzero(counted)
+        found = np.flatnonzero(counts)
     if not len(found):
-        return found
+        return found, -np.inf
     own = values[found]
-    place = len(own) - number
-    return found[~(own < np.partition(own, place)[place])]
+    lowest = _lowest_of_weight(own, counts[found].astype(float), number)
+    return found[~(own < lowest)], lowest
+
+
+def _lowest_of_weight(values: np.ndarray, weights: np.ndarray, number: float) -> float:
+    """The value down to which the weights of the highest of (n,) values reach a number."""
+    # It is near here where the weights do not depend on the values: only those around are sorted.
+    place = len(values) * (1 - number / weights.sum())
+    room = 2 * len(values) ** 0.5
+    low, high = np.clip([place - room, place + room], 0, len(values) - 1).astype(int)
+    order = np.argpartition(values, [low, high])
+    above = weights[order[high:]].sum()
+    near = order[low:high]
+    if not above < number <= above + weights[near].sum():
+        above = 0.0
+        near = order
+    near = near[values[near].argsort()[::-1]]
+    reached = np.searchsorted(above + weights[near].cumsum(), number)
+    return values[near[min(reached, len(near) - 1)]]

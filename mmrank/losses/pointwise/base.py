@@ -5,12 +5,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.autograd import can_sync
 from mmrank.distributed import all_reduce_sum, joined_group, scale_gradient
 from mmrank.errors import UserError
 from mmrank.losses.base import warn_of_first_batch
 from mmrank.losses.class_weights import ClassWeight, weights_of_classes
-from mmrank.losses.lists import check_classified, class_indices, one_vs_all, without_left_out
+from mmrank.losses.lists import (
+    check_classified,
+    class_indices,
+    counted_and_weight,
+    one_vs_all,
+    without_left_out,
+)
 from mmrank.losses.options import ScopedLoss
 from mmrank.state import LabelCounts
 from mmrank.tensors import (
@@ -90,13 +95,12 @@ class PointwiseLoss(ScopedLoss):
         by_sigmoid = target.dim() == 2 if self.use_sigmoid is None else self.use_sigmoid
         if weight is not None:
             _check_weight(weight, cls_score.shape, by_sigmoid)
-            # On a device the host would wait for the answer.
-            column = weight.unsqueeze(1) if weight.dim() == 1 else weight
-            if not (can_sync(weight) and weight.all()):
+            weight = weight.unsqueeze(1) if weight.dim() == 1 else weight
+            counted, _ = counted_and_weight(weight)
+            if counted is not None:
                 # A score may be NaN, and 0 * NaN is not 0.
-                cls_score = cls_score.masked_fill(column == 0, 0)
-                target = without_left_out(target, weight)
-            weight = column
+                cls_score = cls_score.masked_fill(~counted, 0)
+                target = without_left_out(target, counted)
         group = joined_group(self)
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())

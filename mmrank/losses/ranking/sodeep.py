@@ -121,13 +121,13 @@ class RankSorter(SavedState):
         """Read a network; UserError if the file is not there, or is not a sorter."""
         fix = f'Fix: train one with {TRAIN}'
         if not Path(path).is_file():
-            raise UserError(f'sorter={str(path)!r} is no file. {fix}')
+            raise UserError(f'sorter={str(path)!r} is not a file. {fix}')
         try:
             content = torch.load(path, map_location='cpu', weights_only=True)
             sorter = cls(**content['settings'])
             sorter.load_state_dict(content['state_dict'])
         except Exception as error:
-            raise UserError(f'sorter={str(path)!r} is no sorter: {error}. {fix}') from error
+            raise UserError(f'sorter={str(path)!r} is not a sorter: {error}. {fix}') from error
         return sorter
 
 

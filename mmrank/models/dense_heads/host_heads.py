@@ -76,7 +76,8 @@ def traits_of(host: type) -> _HostTraits:
             return TRAITS[base.__name__]
     if not hasattr(host, 'loss_by_feat'):
         raise UserTypeError(
-            f'ListwiseHead does not support {host.__name__}: it is no dense head with loss_by_feat'
+            f'ListwiseHead does not support {host.__name__}: it is not a dense head with '
+            'loss_by_feat'
         )
     return _HostTraits()
 

@@ -58,7 +58,7 @@ class _EmbeddingRows:
         return joined, sum(counts[: dist.get_rank(group)]), counts
 
     def originals(self, counts: list[int], copies: int) -> '_EmbeddingRows':
-        """Rows that are no mixed copies, without gradient; ``counts`` are the rows of each rank."""
+        """Rows without mixed copies and gradient; ``counts`` are the rows of each rank."""
 
         def first(values: Tensor) -> Tensor:
             return torch.cat([x[: x.size(0) // copies] for x in values.split(counts)])

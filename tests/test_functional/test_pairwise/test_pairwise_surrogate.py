@@ -75,7 +75,7 @@ def _score_kinds(positives, negatives):
 @pytest.mark.parametrize('kind', list(_score_kinds(2, 2)))
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    ('negatives', 'tau'), [(3000, 0.01), (3000, 1.0), (3000, 50.0), (70_000, 0.01)]
+    ('negatives', 'tau'), [(3000, 0.01), (3000, 1.0), (3000, 50.0), (5000, 0.01)]
 )
 def test_intervals_equal_all_pairs(kind, tau, dtype, negatives):
     """The second size is past the one from which scores are binned by grid."""
@@ -145,7 +145,7 @@ def test_scores_at_the_thresholds_of_a_cell(spread, clustered):
     if clustered:
         pos[10:] = pos[0] + 1e-6 * torch.randn(30, generator=g)
     at = torch.cat([pos, pos - 1, pos + 1e-6])
-    neg = torch.cat([at, spread * torch.randn(70_000, generator=g)])
+    neg = torch.cat([at, spread * torch.randn(5000, generator=g)])
     assert max(compare(pos.double(), neg.double(), 1.0)) < 1e-11
     assert max(compare(pos, neg, 1.0)) < 1e-6
 
@@ -224,7 +224,7 @@ def test_memory_for_backward_is_that_of_the_scores(scores, positives, dtype):
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize('method', ['intervals', 'pairs'])
 def test_infinite_and_left_out_scores_of_long_lists(method, dtype):
-    neg = torch.randn(1, 2**18, generator=torch.manual_seed(0)).to(dtype)
+    neg = torch.randn(1, 2**16, generator=torch.manual_seed(0)).to(dtype)
     neg[0, :2] = torch.tensor([-torch.inf, torch.inf])
     pos = torch.linspace(-1, 1, 20)[None].to(dtype)
     taken = torch.ones_like(neg, dtype=torch.bool)

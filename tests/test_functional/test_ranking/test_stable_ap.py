@@ -97,7 +97,7 @@ def test_weight_passes_no_gradient_and_positives_are_pushed_up():
     torch.testing.assert_close(grad, expected)
 
 
-@pytest.mark.parametrize('seed', range(20))
+@pytest.mark.parametrize('seed', range(8))
 def test_theorem_1(seed):
     """1 - AP <= mean htilde(rho l_i/r_i) <= q/2 h(rho/n+ sum w_i l_i)."""
     g = torch.Generator().manual_seed(seed)
@@ -126,7 +126,7 @@ def test_theorem_1(seed):
 
 
 @pytest.mark.parametrize('weights', ['normalised', 'printed'])
-@pytest.mark.parametrize('seed', range(10))
+@pytest.mark.parametrize('seed', range(4))
 def test_lemma_1_bounded_difference(seed, weights):
     """Replacing one sample moves the loss by no more than the bound.
 

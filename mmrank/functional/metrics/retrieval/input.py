@@ -189,7 +189,7 @@ def _check_labels(labels: Tensor, embeddings: Tensor, name: str) -> Tensor:
 
 
 def check_classes(labels: Tensor, name: str) -> None:
-    """Raise UserError for a class below 0: -1 is no class in which samples could be found."""
+    """Raise UserError for a class below 0: -1 is not a class in which samples could be found."""
     unknown = int((labels < 0).sum())
     if unknown:
         raise UserError(
