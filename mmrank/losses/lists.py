@@ -326,7 +326,7 @@ def probabilities(scores: Tensor) -> Tensor:
 
 #: Settings of :func:`ranked_lists` for lists of one process.
 _AS_THEY_ARE = SimpleNamespace(
-    scope='local', activation='none', cost='pairs', zero_without_positives=False
+    scope='local', training=False, activation='none', cost='pairs', zero_without_positives=False
 )
 
 

@@ -162,7 +162,7 @@ def test_groups_of_a_classifier_are_refused():
 
 
 def test_groups_of_other_processes_are_refused(monkeypatch):
-    monkeypatch.setattr('mmrank.losses.base.joined_group', lambda loss: object())
+    monkeypatch.setattr('mmrank.distributed.world_group', object)
     with pytest.raises(UserError, match=r"Fix: SmoothAPLoss\(scope='local'\)"):
         SmoothAPLoss()(made_up(4), torch.ones(4), group=torch.zeros(4))
 
