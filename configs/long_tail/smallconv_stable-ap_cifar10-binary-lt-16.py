@@ -31,7 +31,7 @@ model = dict(
             score_penalty=0.001)))
 
 # 200 iterations, two passes: some seconds on one CPU core. The learning rate
-# is tuned by configs/long_tail/cifar10_losses_ir100.yaml.
+# is tuned by tools/research/papers/stable_ap/table6.yaml.
 max_iters = 200
 # Validation is done after the training, by tools/benchmarks/run_seeds.py.
 train_cfg = dict(

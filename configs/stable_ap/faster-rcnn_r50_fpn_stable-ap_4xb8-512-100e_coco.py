@@ -3,10 +3,10 @@
 # cross-entropy. The paper gives no details of its two-stage detector; the rest
 # is mmdet's. We have not trained it.
 _base_ = [
-    'mmdet::_base_/models/faster-rcnn_r50_fpn.py',
+    '../_base_/coco_512/faster-rcnn_r50_fpn_giou.py',
     '../_base_/datasets/coco_512_ssd_augmentation.py',
     '../_base_/schedules/schedule_512_100e.py',
-    'mmdet::_base_/default_runtime.py',
+    '../_base_/coco_512/runtime.py',
 ]
 
 stable_ap = dict(
@@ -17,39 +17,29 @@ stable_ap = dict(
     t=2.0,
     score_penalty=0.001)
 model = dict(
-    backbone=dict(
-        norm_cfg=dict(type='BN', requires_grad=False), norm_eval=True),
     rpn_head=dict(
         type='mmrank.ListwiseHead',
         head_type='mmdet.RPNHead',
-        reg_decoded_bbox=True,
         loss_cls=dict(_delete_=True, mean_mode='exact', **stable_ap),
         # 2 * GIoU of a positive, as in the paper: without sampling the box
-        # loss of an RPN is an average over the positives. With cross-entropy
-        # and sampling mmdet's weight of GIoU is 10, here and below.
-        loss_bbox=dict(_delete_=True, type='GIoULoss', loss_weight=2.0)),
+        # loss of an RPN is an average over the positives.
+        loss_bbox=dict(loss_weight=2.0)),
     roi_head=dict(
         bbox_head=dict(
             type='mmrank.ListwiseBBoxHead',
             head_type='mmdet.Shared2FCBBoxHead',
             box_average='positives',
-            reg_decoded_bbox=True,
-            loss_bbox=dict(_delete_=True, type='GIoULoss', loss_weight=2.0),
+            loss_bbox=dict(loss_weight=2.0),
             # The variance reduction of mean_mode='exact' needs the scores of
             # the same boxes under the previous weights, but these make other
             # proposals.
             loss_cls=dict(_delete_=True, **stable_ap))),
     train_cfg=dict(
         rpn=dict(sampler=dict(_delete_=True, type='PseudoSampler')),
-        rcnn=dict(sampler=dict(num=1000000, pos_fraction=1.0))),
-    test_cfg=dict(rcnn=dict(nms=dict(type='nms', iou_threshold=0.6))))
+        rcnn=dict(sampler=dict(num=1000000, pos_fraction=1.0))))
 
 # mean_mode='exact' scores each batch again under the previous weights.
 custom_hooks = [
     dict(type='mmrank.PreviousWeightsHook'),
-    dict(type='mmrank.RankingMonitorHook', interval=50),
-    dict(type='mmrank.RNGStateHook'),
+    *_base_.custom_hooks,
 ]
-default_hooks = dict(
-    checkpoint=dict(
-        type='mmrank.AtomicCheckpointHook', interval=1, max_keep_ckpts=3))

@@ -1,26 +1,10 @@
 # Stanford Online Products on stable AP, the paper's settings. Beside them:
 # configs/stable_ap/README.md, "The paper's settings".
 _base_ = [
-    '../_base_/retrieval_runtime.py',
+    '../_base_/retrieval_exact_runtime.py',
     '../_base_/models/r50_stable-ap_retriever.py',
     '../_base_/datasets/sop_28x4.py',
+    '../_base_/schedules/schedule_sum_100k.py',
 ]
 
 model = dict(head=dict(num_classes=10181))
-
-train_cfg = dict(
-    type='IterBasedTrainLoop', max_iters=100000, val_interval=10000)
-optim_wrapper = dict(
-    optimizer=dict(
-        type='mmrank.SUM', lr=0.003, momentum=0.9, s=1.0, weight_decay=4e-5))
-param_scheduler = [
-    dict(
-        type='MultiStepLR', by_epoch=False, milestones=[60000, 80000],
-        gamma=0.1)
-]
-auto_scale_lr = dict(base_batch_size=112)
-# mean_mode='exact' scores each batch again under the previous weights.
-custom_hooks = [
-    *_base_.custom_hooks,
-    dict(type='mmrank.PreviousWeightsHook'),
-]

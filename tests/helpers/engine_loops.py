@@ -3,7 +3,7 @@
     python tests/helpers/engine_loops.py ENGINE FOLDER STEPS
 
 The model holds its losses: a ranking with moving averages, a contrastive loss with state a sample,
-and one with a learnt temperature. A process has its share of the samples of a step, of unlike sizes.
+and one with a learnt temperature. A process has its share of the samples of a step.
 FOLDER gets a checkpoint each three steps and, at the end, ``STEPS.pt``: all parameters and buffers.
 With ``KILL_AT`` the last process kills itself there, in its first life.
 """

@@ -15,7 +15,7 @@ PARTS = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', ['detector', 'retriever'])
+@pytest.mark.parametrize('kind', ['detector', 'retriever', 'plan'])
 def test_parts_of_a_training_step(kind, run, monkeypatch):
     monkeypatch.chdir(ROOT)
     pytest.importorskip('mmdet' if kind == 'detector' else 'mmpretrain')
@@ -23,9 +23,11 @@ def test_parts_of_a_training_step(kind, run, monkeypatch):
     if kind == 'retriever':
         configs = (f'configs/{x}_ap/conv4_{x}-ap_omniglot.py' for x in ('smooth', 'stable'))
         words = ' '.join([*configs, words.replace('64', '28')])
+    elif kind == 'plan':
+        words = '--plan tools/research/papers/stable_ap/table3.yaml --set small --repeats 2'
     out = run('benchmarks/training_step', words)
     rows = [[float(x) for x in row] for row in re.findall(PARTS, out)]
-    assert len(rows) == 2
+    assert len(rows) == (5 if kind == 'plan' else 2)
     for network, loss, backward, optimiser, total, share, _ in rows:
         assert min(network, loss, backward) > 0
         assert total == pytest.approx(network + loss + backward + optimiser, abs=0.21)

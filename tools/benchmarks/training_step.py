@@ -4,13 +4,19 @@ r"""A whole training step of several configs, side by side in one process.
     python tools/benchmarks/training_step.py --threads 1 \
         configs/smooth_ap/conv4_smooth-ap_omniglot.py \
         configs/stable_ap/conv4_stable-ap_omniglot.py --batch-size 112 --image-size 28 28
+    python tools/benchmarks/training_step.py --threads 1 \
+        --plan tools/research/papers/stable_ap/table3.yaml --set small
 
 All models, detectors or retrievers, get the same batch of random images in turn. A step is split
 as in stable AP's table 3, in CPU time of all threads or seconds of the GPU; what a loss has
 computed of the backward pass in its forward pass counts as loss. --balance compares the last config
 with balance_gradients of its bbox_head: a step that measures, one that does not, and their mean.
+
+--plan takes the rows of a plan of run_seeds.py in place of configs, with the batch and crop that
+they train on, on a GPU where there is one.
 """
 
+import argparse
 import copy
 import statistics
 import time
@@ -19,6 +25,7 @@ from itertools import pairwise
 
 import torch
 from mmengine.config import Config
+from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import init_default_scope
@@ -27,6 +34,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.entry_point import add_config_option
+from mmrank.apis.seeds.plan import read_plan
 from mmrank.registry import MODELS
 from mmrank.state import GradientBalance
 from timing import cpu_in_turn
@@ -90,9 +99,10 @@ def batch_for(config, model, args):
     return make_labelled_batch(args.batch_size, size, first.in_channels)
 
 
-def build(path, device, balance=None):
+def build(path, device, balance=None, options=()):
     """The model of a config in training mode and its optimiser."""
     config = Config.fromfile(path)
+    config.merge_from_dict(dict(options))
     if balance is not None:
         config.model.bbox_head.balance_gradients = balance
     init_default_scope(config.get('default_scope', 'mmdet'))
@@ -107,6 +117,25 @@ def build(path, device, balance=None):
     model.init_weights()
     model.to(device).train()
     return config, model, build_optim_wrapper(model, config.optim_wrapper)
+
+
+def rows_of_plan(args):
+    """Config and options of each row of a plan; the sizes of the first decide for all."""
+    parser = argparse.ArgumentParser()
+    add_config_option(parser)
+    rows = {}
+    for method in read_plan(args.plan, args.set).methods:
+        words = [f'{key}={value}' for key, value in method.cfg_options.items()]
+        rows[method.name] = (
+            method.config,
+            parser.parse_args(['--cfg-options', *words]).cfg_options,
+        )
+    path, _ = next(iter(rows.values()))
+    loader = Config.fromfile(path).train_dataloader
+    args.batch_size = loader.batch_size
+    args.image_size = 2 * [next(x.crop_size for x in loader.dataset.pipeline if 'crop_size' in x)]
+    args.device = get_device()
+    return rows
 
 
 def step(model, wrapper, batch):
@@ -234,6 +263,8 @@ def parse_args():
     )
     size = dict(type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'))
     parser.add_argument('--image-size', default=(256, 320), **size)
+    parser.add_argument('--plan', help='plan of retrieval losses, YAML')
+    parser.add_argument('--set', default='', help='one of the sets of the plan')
     parser.add_argument(
         'configs',
         nargs='*',
@@ -250,13 +281,14 @@ def main():
     # Building a detector logs every parameter.
     MMLogger.get_instance('mmengine', log_level='WARNING')
 
+    rows = rows_of_plan(args) if args.plan else {path: (path, {}) for path in args.configs}
     models = {}
     batch = None
-    for path in args.configs:
-        config, model, wrapper = build(path, args.device)
+    for name, (path, options) in rows.items():
+        config, model, wrapper = build(path, args.device, options=options)
         if batch is None:
             batch = batch_for(config, model, args)
-        models[path] = (model, wrapper, batch)
+        models[name] = (model, wrapper, batch)
     title = (
         f'one training step, {args.batch_size} images of '
         f'{args.image_size[0]} x {args.image_size[1]}, {args.device}, '
@@ -265,7 +297,7 @@ def main():
     if args.balance:
         _, model, wrapper = build(path, args.device, args.balance)
         steps = {name: (step, given) for name, given in models.items()}
-        show_balance(steps, path, (model, wrapper, batch), args.repeats, title)
+        show_balance(steps, name, (model, wrapper, batch), args.repeats, title)
     else:
         clocks = {path: PartClock(*given) for path, given in models.items()}
         show_parts(clocks, args, title)

@@ -62,8 +62,10 @@ class PaperTable(NamedTuple):
     small: Mapping[str, Sequence[str]] = {}
     published: Mapping[str, Sequence[str]] = {}
     # What is run for each set after its trainings, with ``python`` left out. ``{out}`` is the
-    # folder of the trainings, ``{figures}`` of what is drawn; a word with ``*`` stands for the
-    # one file that matches then.
+    # folder of the trainings, ``{figures}`` of what is drawn, ``{set}`` the set; ``{run[row]}`` is
+    # the folder of a row's first seed, ``{model[row]}`` that model for tools that take
+    # ``row=config,checkpoint``, ``{models}`` those of all rows. A path with ``*`` stands for the
+    # one that matches then.
     commands: Sequence[str] = ()
     note: str = ''  # How the small size differs from the paper, or why there is none
     results: str = ''  # File of this repository with what came out
@@ -92,12 +94,18 @@ DATA = yaml.safe_load((PAPERS / 'data.yaml').read_text('utf-8'))
 
 
 def missing(data: Sequence[str]) -> list[str]:
-    """What is not there, with where to get it and its licence."""
+    """What is not there and is not made by a command, with where to get it and its licence."""
     return [
         f'{DATA[name]["path"]} (from {DATA[name]["source"]}; {DATA[name]["licence"]})'
         for name in data
-        if not Path(DATA[name]['path']).exists()
+        if not Path(DATA[name]['path']).exists() and 'made_by' not in DATA[name]
     ]
+
+
+def makers_of(data: Sequence[str]) -> list[str]:
+    """The commands that make what is not there and can be made."""
+    made = [DATA[name] for name in data if 'made_by' in DATA[name]]
+    return [item['made_by'] for item in made if not Path(item['path']).exists()]
 
 
 def state_of(entry: PaperTable, size: str) -> str:
@@ -131,8 +139,15 @@ def steps_of(entry: PaperTable, size: str, set_name: str) -> Iterator[str]:
     """The commands that make a set of a table."""
     if entry.plan:
         yield f'tools/benchmarks/run_seeds.py --plan {entry.plan} --set {set_name}'
+    places = {'out': folder_of(entry, set_name), 'figures': figures_of(entry, size)}
+    if entry.plan:
+        plan = read_plan(Path(ROOT, entry.plan), set_name)
+        first = f'seed_{plan.seeds[0]}-*'
+        runs = {x.name: f'{plan.out_dir}/final/{x.name}/{first}' for x in plan.methods}
+        model = {name: f'{name}={run}/*.py,{run}/*.pth' for name, run in runs.items()}
+        places |= {'run': runs, 'model': model, 'models': ' '.join(model.values())}
     for command in entry.commands:
-        yield command.format(out=folder_of(entry, set_name), figures=figures_of(entry, size))
+        yield command.format(set=set_name, **places)
 
 
 def folder_of(entry: PaperTable, set_name: str) -> Path:
@@ -158,24 +173,28 @@ def explain(entry: PaperTable, size: str, console: Console) -> None:
     lines += [f'  {training}' for training in entry.trainings]
     for set_name, data in getattr(entry, size).items():
         lines += [f'{set_name}: missing: {text}' for text in missing(data)]
-        lines += [f'{set_name}: python {step}' for step in steps_of(entry, size, set_name)]
+        steps = [*makers_of(data), *steps_of(entry, size, set_name)]
+        lines += [f'{set_name}: python {step}' for step in steps]
     if not entry.shows_results:
         lines.append('It shows no result: there is nothing to run.')
     console.print('\n'.join(lines), soft_wrap=True, highlight=False)
 
 
 def expand(word: str) -> str:
-    """Replace the file of a word that has ``*`` by the one that matches."""
-    if '*' not in word:
-        return word
-    start = max(word.rfind(','), word.rfind('=')) + 1
-    found = sorted(glob.glob(word[start:], root_dir=ROOT))
+    """Replace the paths of a word that have ``*`` by those that match, one each."""
+    return ''.join(_the_only(part) for part in re.split('([,=])', word))
+
+
+def _the_only(path: str) -> str:
+    if '*' not in path or '/' not in path:
+        return path
+    found = sorted(glob.glob(path, root_dir=ROOT))
     if len(found) != 1:
         raise UserError(
-            f'{word[start:]!r} matches {len(found)} files, {found[:3]}; one is required. Fix: '
-            'remove what earlier versions of the plan have left there'
+            f'{path!r} matches {len(found)} files, {found[:3]}; one is required. Fix: remove what '
+            'earlier versions of the plan have left there'
         )
-    return word[:start] + found[0]
+    return found[0]
 
 
 def run(entry: PaperTable, size: str, options: Sequence[str], console: Console) -> dict:
@@ -187,7 +206,9 @@ def run(entry: PaperTable, size: str, options: Sequence[str], console: Console) 
         if absent:
             outcome['status'] = outcome['status'] or 3
             continue
-        for number, step in enumerate(steps_of(entry, size, set_name)):
+        makers = makers_of(data)
+        steps = [*makers, *steps_of(entry, size, set_name)]
+        for number, step in enumerate(steps, -len(makers)):
             before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
             words = [expand(word) for word in shlex.split(step)]
             words = [sys.executable, *words, *(options if number == 0 else ())]

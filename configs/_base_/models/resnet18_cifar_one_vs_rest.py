@@ -1,4 +1,6 @@
-# ResNet-18 for 32 x 32 images, one sigmoid score per class.
+# ResNet-18 for 32 x 32 images, one sigmoid score per class, on stable AP.
+_base_ = '../long_tail_losses/stable_ap.py'
+
 model = dict(
     type='mmpretrain.ImageClassifier',
     backbone=dict(
@@ -8,4 +10,8 @@ model = dict(
         out_indices=(3, ),
         style='pytorch'),
     neck=dict(type='mmpretrain.GlobalAveragePooling'),
-    head=dict(type='mmrank.OneVsRestHead', num_classes=1, in_channels=512))
+    head=dict(
+        type='mmrank.OneVsRestHead',
+        num_classes=1,
+        in_channels=512,
+        loss={{_base_.loss}}))

@@ -113,7 +113,7 @@ def calls(monkeypatch):
         ('--list', 0, 0, 'GPU h'),
         ('soprc/figure5 -- --trials 3', 0, 1, 'status 0'),
         ('stable_ap/table3 -- --fail', 7, 1, 'status 7'),
-        ('stable_ap/table3', 0, 2, 'training_step.py'),
+        ('stable_ap/table3', 0, 1, 'training_step.py'),
         ('soprc/table3 --size published', 3, 0, '33 GPU hours, an estimate'),
         ('soprc/table3 --size published', 3, 0, 'data/Stanford_Online_Products (from cvgl'),
         ('soprc/figure5 --explain', 0, 0, 'python tools/research/soprc_simulation.py'),
@@ -151,6 +151,31 @@ def test_a_table_has_what_the_paper_prints(tmp_path, monkeypatch):
     assert '50 (41.25)' in lines[3]
 
 
+def test_steps_name_models_and_what_is_made_first(tmp_path, monkeypatch):
+    monkeypatch.setitem(DATA, 'sorter', {'path': str(tmp_path / 'x'), 'made_by': 'make x'})
+    plan = {'out_dir': 'out', 'metrics': ['x'], 'seeds': [3, 4], 'sets': {'small': {}}}
+    plan['methods'] = ['x/a.py', 'x/b.py']
+    (tmp_path / 'plan.yaml').write_text(yaml.safe_dump(plan))
+    entry = paper_table.PaperTable(
+        'x/table1',
+        'x',
+        str(tmp_path / 'plan.yaml'),
+        small={'small': ['sorter']},
+        commands=['one {model[b]}', 'all {models} {run[a]} {set}'],
+    )
+    assert paper_table.makers_of(['sorter']) == ['make x']
+    assert not paper_table.missing(['sorter'])
+    model = [
+        f'{x}=out/small/final/{x}/seed_3-*/*.py,out/small/final/{x}/seed_3-*/*.pth' for x in 'ab'
+    ]
+    assert [*paper_table.steps_of(entry, 'small', 'small')][1:] == [
+        f'one {model[1]}',
+        f'all {model[0]} {model[1]} out/small/final/a/seed_3-* small',
+    ]
+    (tmp_path / 'x').touch()
+    assert not paper_table.makers_of(['sorter'])
+
+
 def test_the_report_has_every_name(run_script, calls, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(paper_table, 'make', lambda *_: {'status': 0})
@@ -163,9 +188,11 @@ def test_the_report_has_every_name(run_script, calls, tmp_path, monkeypatch):
 def test_a_star_is_the_file_that_there_is(tmp_path, monkeypatch):
     monkeypatch.setattr(paper_table, 'ROOT', tmp_path)
     (tmp_path / 'seed_0-ab').mkdir()
-    (tmp_path / 'seed_0-ab/iter_9.pth').touch()
-    word = 'name=a.py,./seed_0-*/iter_*.pth'
-    assert paper_table.expand(word) == 'name=a.py,./seed_0-ab/iter_9.pth'
+    for name in ('a.py', 'iter_9.pth'):
+        (tmp_path / 'seed_0-ab' / name).touch()
+    word = 'name=./seed_0-*/*.py,./seed_0-*/iter_*.pth'
+    assert paper_table.expand(word) == 'name=./seed_0-ab/a.py,./seed_0-ab/iter_9.pth'
+    assert paper_table.expand('*loss*') == '*loss*'
     (tmp_path / 'seed_0-ab/iter_10.pth').touch()
     with pytest.raises(UserError, match='matches 2 files'):
         paper_table.expand(word)

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+import stable_ap_metrics
 from mmrank.functional import stable_ap_loss
 from theory.stable_ap import (
     DifferenceSetting,
@@ -130,3 +131,14 @@ def test_exact_mode_tracks_the_drift_and_plain_ema_lags():
     # Frozen weights: 300 steps later plain EMA has caught up.
     left = run.error['plain'][-1].mean() / -run.lag
     assert left.item() == pytest.approx(0.99**300, abs=0.03)
+
+
+def test_the_rankings_of_figure_1_have_its_figures():
+    printed = {
+        'f1': [0.685, 0.571, 1, 0.4, 0.3],
+        'f2': [0.622, 0.607, 1, 0.4, 0.4],
+        'f3': [0.607, 0.643, 1, 0.4, 0.4],
+    }
+    for name, ranks in stable_ap_metrics.RANKINGS.items():
+        found = [round(x, 3) for x in stable_ap_metrics.metrics_of(ranks).values()]
+        assert found == printed[name]
