@@ -32,7 +32,7 @@ LEARNERS = [path for path in PATHS if path not in LINEAR]
 # Every loss of a comparison, once for each network.
 COMPARED = (
     'soprc/omniglot_losses',
-    pytest.param('soprc/baselines_sop', marks=pytest.mark.slow),
+    pytest.param('../tools/research/papers/soprc/losses sop', marks=pytest.mark.slow),
     'long_tail/cifar10_losses_ir100',
     'clip/caption_losses',
     pytest.param('clip/cc3m', marks=pytest.mark.slow),
@@ -168,7 +168,8 @@ def test_config_trains_and_predicts(path):
 @pytest.mark.parametrize('name', COMPARED)
 def test_rows_train_and_predict(name):
     found = set()
-    for row, (path, options) in rows(FOLDERS / f'{name}.yaml').items():
+    plan, _, set_name = name.partition(' ')
+    for row, (path, options) in rows(FOLDERS / f'{plan}.yaml', set_name).items():
         cfg = load(path, options)
         loss = cfg.model.get('loss') or cfg.model.head.loss
         # A plan at full size repeats its losses for other data.

@@ -30,10 +30,6 @@ COMPARISONS = {
     'long_tail/cifar10_losses_ir50': ('model', *DATA),
     'soprc/omniglot_losses': ('model', *DATA, *SCHEDULE),
     'soprc/omniglot_folds': ('model', *DATA, *SCHEDULE),
-    # The paper trains the baselines with Adam, its code with other steps.
-    'soprc/baselines_sop': ('model', *DATA),
-    'soprc/baselines_vehicleid': ('model', *DATA),
-    'soprc/baselines_inaturalist': ('model', *DATA),
 }
 
 

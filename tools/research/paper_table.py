@@ -62,8 +62,8 @@ class PaperTable(NamedTuple):
     small: Mapping[str, Sequence[str]] = {}
     published: Mapping[str, Sequence[str]] = {}
     # What is run for each set after its trainings, with ``python`` left out. ``{out}`` is the
-    # folder of the trainings, ``{figures}`` of what is drawn; a word with ``*`` stands for the
-    # one file that matches then.
+    # folder of the trainings, ``{figures}`` of what is drawn, ``{set}`` the set; a path with ``*``
+    # stands for the one that matches then.
     commands: Sequence[str] = ()
     note: str = ''  # How the small size differs from the paper, or why there is none
     results: str = ''  # File of this repository with what came out
@@ -131,8 +131,9 @@ def steps_of(entry: PaperTable, size: str, set_name: str) -> Iterator[str]:
     """The commands that make a set of a table."""
     if entry.plan:
         yield f'tools/benchmarks/run_seeds.py --plan {entry.plan} --set {set_name}'
+    places = {'out': folder_of(entry, set_name), 'figures': figures_of(entry, size)}
     for command in entry.commands:
-        yield command.format(out=folder_of(entry, set_name), figures=figures_of(entry, size))
+        yield command.format(set=set_name, **places)
 
 
 def folder_of(entry: PaperTable, set_name: str) -> Path:
@@ -165,17 +166,20 @@ def explain(entry: PaperTable, size: str, console: Console) -> None:
 
 
 def expand(word: str) -> str:
-    """Replace the file of a word that has ``*`` by the one that matches."""
-    if '*' not in word:
-        return word
-    start = max(word.rfind(','), word.rfind('=')) + 1
-    found = sorted(glob.glob(word[start:], root_dir=ROOT))
+    """Replace the paths of a word that have ``*`` by those that match, one each."""
+    return ''.join(_the_only(part) for part in re.split('([,=])', word))
+
+
+def _the_only(path: str) -> str:
+    if '*' not in path or '/' not in path:
+        return path
+    found = sorted(glob.glob(path, root_dir=ROOT))
     if len(found) != 1:
         raise UserError(
-            f'{word[start:]!r} matches {len(found)} files, {found[:3]}; one is required. Fix: '
-            'remove what earlier versions of the plan have left there'
+            f'{path!r} matches {len(found)} files, {found[:3]}; one is required. Fix: remove what '
+            'earlier versions of the plan have left there'
         )
-    return word[:start] + found[0]
+    return found[0]
 
 
 def run(entry: PaperTable, size: str, options: Sequence[str], console: Console) -> dict:

@@ -163,9 +163,11 @@ def test_the_report_has_every_name(run_script, calls, tmp_path, monkeypatch):
 def test_a_star_is_the_file_that_there_is(tmp_path, monkeypatch):
     monkeypatch.setattr(paper_table, 'ROOT', tmp_path)
     (tmp_path / 'seed_0-ab').mkdir()
-    (tmp_path / 'seed_0-ab/iter_9.pth').touch()
-    word = 'name=a.py,./seed_0-*/iter_*.pth'
-    assert paper_table.expand(word) == 'name=a.py,./seed_0-ab/iter_9.pth'
+    for name in ('a.py', 'iter_9.pth'):
+        (tmp_path / 'seed_0-ab' / name).touch()
+    word = 'name=./seed_0-*/*.py,./seed_0-*/iter_*.pth'
+    assert paper_table.expand(word) == 'name=./seed_0-ab/a.py,./seed_0-ab/iter_9.pth'
+    assert paper_table.expand('*loss*') == '*loss*'
     (tmp_path / 'seed_0-ab/iter_10.pth').touch()
     with pytest.raises(UserError, match='matches 2 files'):
         paper_table.expand(word)
