@@ -11,6 +11,7 @@ default_hooks = dict(
         interval=5000,
         max_keep_ckpts=3))
 custom_hooks = [
+    dict(type='mmrank.ClassCountsHook'),
     dict(type='mmrank.RankingMonitorHook'),
     dict(type='mmrank.RNGStateHook'),
 ]

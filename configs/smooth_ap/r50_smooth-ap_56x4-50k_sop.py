@@ -1,24 +1,11 @@
 # Stanford Online Products on SmoothAP, in the setting in which the SOPRC paper trains its
-# baselines: model and data of SOPRC, and Adam; learning rate and schedule are
-# those of its authors' code. The other baselines are rows of
-# configs/soprc/baselines_sop.yaml, which change the loss of this file.
-_base_ = '../soprc/r50_soprc_56x4-50k_sop.py'
+# baselines: model and data of SOPRC, and Adam at the learning rate of its authors' code.
+# The other losses and data sets are rows and sets of tools/research/papers/soprc/losses.yaml.
+_base_ = [
+    '../_base_/retrieval_runtime.py',
+    '../_base_/models/r50_smooth-ap_retriever.py',
+    '../_base_/datasets/sop_56x4.py',
+    '../_base_/schedules/schedule_multi_step_50k.py',
+]
 
-model = dict(
-    head=dict(
-        _delete_=True,
-        type='mmrank.RetrievalHead',
-        num_classes=10181,
-        loss=dict(type='mmrank.SmoothAPLoss', mode='per_class')))
-optim_wrapper = dict(
-    optimizer=dict(_delete_=True, type='Adam', lr=1e-5, weight_decay=4e-4))
-param_scheduler = [
-    dict(
-        type='MultiStepLR', by_epoch=False, milestones=[15000, 30000],
-        gamma=0.3)
-]
-# Without the class counts, which only SOPRC requires.
-custom_hooks = [
-    dict(type='mmrank.RankingMonitorHook'),
-    dict(type='mmrank.RNGStateHook'),
-]
+model = dict(head=dict(num_classes=10181))

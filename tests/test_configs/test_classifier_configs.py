@@ -32,7 +32,7 @@ LEARNERS = [path for path in PATHS if path not in LINEAR]
 # Every loss of a comparison, once for each network.
 COMPARED = (
     'soprc/omniglot_losses',
-    pytest.param('soprc/baselines_sop', marks=pytest.mark.slow),
+    pytest.param('../tools/research/papers/soprc/losses sop', marks=pytest.mark.slow),
     '../tools/research/papers/stable_ap/table6 small',
     'clip/caption_losses',
     pytest.param('clip/cc3m', marks=pytest.mark.slow),

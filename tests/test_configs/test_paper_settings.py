@@ -18,8 +18,8 @@ SOPRC = {  # lam1, lam2, largest prior, momentum of v
     'vehicleid': (5, 25, 0.1, 0.1),
     'inaturalist': (1, 5, 0.1, 0.001),
 }
-OTHERS = ('smooth-ap', 'listwise-ap', 'blackbox-ap', 'auc-huber', 'auc-sigmoid')
-OTHERS += ('contrastive', 'triplet', 'multi-similarity', 'fast-ap', 'xbm')
+OTHERS = ('smooth-ap', 'listwise-ap', 'blackbox-ap', 'auc', 'contrastive')
+OTHERS += ('triplet', 'multi-similarity', 'fast-ap', 'xbm')
 RHO = {
     'cifar10': 0.2,
     'cifar100': 0.4,
@@ -30,7 +30,7 @@ RHO = {
 }
 RETRIEVAL = {}
 for data in CLASSES:
-    plan = rows(FOLDERS / f'soprc/baselines_{data}.yaml')
+    plan = rows(ROOT / 'tools/research/papers/soprc/losses.yaml', f'{data}_code')
     RETRIEVAL |= {(name.replace('_', '-'), data): row for name, row in plan.items()}
     plan = rows(ROOT / 'tools/research/papers/stable_ap/table2.yaml', data)
     RETRIEVAL['stable-ap', data] = plan['stable_ap']

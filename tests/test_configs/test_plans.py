@@ -26,10 +26,6 @@ COMPARISONS = {
     'metric_learning/grocery_losses': (*DATA, *SCHEDULE),
     'soprc/omniglot_losses': ('model', *DATA, *SCHEDULE),
     'soprc/omniglot_folds': ('model', *DATA, *SCHEDULE),
-    # The paper trains the baselines with Adam, its code with other steps.
-    'soprc/baselines_sop': ('model', *DATA),
-    'soprc/baselines_vehicleid': ('model', *DATA),
-    'soprc/baselines_inaturalist': ('model', *DATA),
     '../tools/research/papers/stable_ap/table6 small': ('model', *DATA, *SCHEDULE, 'custom_hooks'),
     '../tools/research/papers/stable_ap/table6 chest-xray': ('model', *DATA, *SCHEDULE),
 }

@@ -117,6 +117,15 @@ def test_report_of_a_config(call, tmp_path, images, monkeypatch):
     text = call(*words, '--sheets')
     assert text.count('tested before') == text.count('testing, log in') == 1
 
+    # Validation data are other data.
+    with pytest.raises(UserError, match='0: the config has no val_data'):
+        call(*words, '--sheets', '--split', 'val')
+    with config.open('a') as file:
+        file.write('val_dataloader = dict(test_dataloader, batch_size=5)\n')
+        file.write('val_evaluator = test_evaluator\n')
+    text = call(*words, '--sheets', '--split', 'val')
+    assert text.count('testing, log in') == 2
+
     config.write_text('model = dict()\n')
     with pytest.raises(UserError, match='0: the config has no test_data'):
         call(words[0])

@@ -1,7 +1,7 @@
 # ResNet-50 on SOPRC with the settings of the authors' public code, which differ
 # from the paper's text; configs/soprc/README.md has both. num_classes, and what
 # depends on the data set, is set by the inheriting config, which also requires
-# mmrank.ClassCountsHook.
+# mmrank.ClassCountsHook, as in ../retrieval_runtime.py.
 _base_ = './r50_retriever.py'
 
 model = dict(

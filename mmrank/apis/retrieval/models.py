@@ -68,6 +68,12 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="config with checkpoint, or .npz file of features; the name defaults to the path's",
     )
     parser.add_argument(
+        '--split',
+        choices=['test', 'val'],
+        default='test',
+        help='data that configs are tested on (default: test)',
+    )
+    parser.add_argument(
         '--cfg-options',
         nargs='+',
         default=[],
@@ -106,6 +112,11 @@ def _features_of(entry: Entry, args: argparse.Namespace, out_dir: str | os.PathL
         cfg = load(options)
     except UserError as error:
         raise UserError(f'{entry.name}: {error}') from error
+    if args.split == 'val':
+        if not cfg.get('val_dataloader'):
+            raise UserError(f'{entry.name}: the config has no val_dataloader. Fix: add one')
+        cfg.test_dataloader = cfg.val_dataloader
+        cfg.test_evaluator = cfg.get('val_evaluator')
     content = cfg.to_dict()
     if args.allow_partial:
         content['allow_partial'] = list(args.allow_partial)

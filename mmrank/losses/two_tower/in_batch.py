@@ -87,9 +87,8 @@ def _form_of(
         )
     cross = 1 / ratio
     if mode == 'popularity':
-        return _Form(scale, 0.0, -cross, cross, False)
-    weight = omega if mode == 'unbiased_omega' else 1.0
-    return _Form(scale, -weight, weight * (1 - cross), weight * cross, True)
+        return _Form(scale, 0.0, -omega * cross, omega * cross, False)
+    return _Form(scale, -omega, omega * (1 - cross), omega * cross, True)
 
 
 def _pair_weights(indices: Tensor, counts: Tensor, form: _Form, dtype: torch.dtype) -> Tensor:
@@ -107,7 +106,7 @@ class InBatchLoss(ScopedLoss):
 
     - ``unbiased`` (17) and ``sogram`` (34): the full objective (5);
     - ``unbiased_omega`` (25): its negatives weighted by omega (19);
-    - ``popularity`` (26): every ``l-`` weighted by ``|O_i,:| |O_:,j|`` (15);
+    - ``popularity`` (26): every ``l-`` weighted by ``|O_i,:| |O_:,j|`` (15), and by omega;
     - ``pos_neg`` (27): the negatives weighted by ``(|Ohat| - 1) / (|O| - 1)`` (16);
     - ``in_batch`` (28): both biases (13).
 
@@ -127,7 +126,7 @@ class InBatchLoss(ScopedLoss):
         mode: See above.
         pointwise: ``square`` (targets 1 and 0), ``logistic`` (labels +1 and -1), or a
             :class:`mmrank.functional.Pointwise`.
-        omega: Weight of the negatives, > 0, only for ``unbiased_omega``.
+        omega: Weight of the negatives, > 0, only for ``unbiased_omega`` and ``popularity``.
         **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`; with ``global`` the ranks
             sample one batch together.
 
@@ -152,10 +151,10 @@ class InBatchLoss(ScopedLoss):
         super().__init__(**kwargs)
         one_of('mode', mode, IN_BATCH_MODES)
         check_positive(omega=omega)
-        if omega != 1 and mode != 'unbiased_omega':
+        if omega != 1 and mode not in ('unbiased_omega', 'popularity'):
             raise ValueError(
                 f'omega={omega!r} has no effect with mode={mode!r}; use '
-                "mode='unbiased_omega', or remove omega"
+                "mode='unbiased_omega' or 'popularity', or remove omega"
             )
         self.mode = mode
         self.omega = omega

@@ -1,0 +1,158 @@
+"""The sets of the paper on in-batch bias train as its appendices D and G.2 say."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from in_batch_enumeration import OMEGA, PAIRS, SHAPE, objective, score_matrix
+from published_configs import ROOT, load, rows
+from starting_plans import start
+
+import in_batch_tables
+from make_interactions import InteractionsSpec, write_interactions
+from mmrank.apis.entry_point import build_runner
+from mmrank.datasets.interactions import Interactions
+from mmrank.losses import InBatchLoss
+from mmrank.registry import MODELS
+from tools.research import in_batch_training
+
+PLANS = ROOT / 'tools/research/papers/in_batch'
+SETS = [
+    (plan, name)
+    for plan in ('losses', 'full_gradient')
+    for name in yaml.safe_load((PLANS / f'{plan}.yaml').read_text('utf-8'))['sets']
+]
+MODES = ('unbiased', 'unbiased_omega', 'popularity', 'pos_neg', 'in_batch', 'sogram')
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """The data sets with as many entities as there are, and fewer pairs."""
+    root = tmp_path_factory.mktemp('pairs')
+    write_interactions(root / 'data/interactions', InteractionsSpec())
+    for name in ('eurlex', 'movielens-1m'):
+        (root / 'data' / name).mkdir(parents=True)
+    for split, count, shift in (('train', 15449, 0), ('test', 50, 9)):
+        lines = [
+            f'{i % 3801},{(i * 7 + 1 + shift) % 3801} {i + 1}:1 {186104 - i}:0.5\n'
+            for i in range(count)
+        ]
+        (root / f'data/eurlex/{split}.txt').write_text(''.join(lines))
+    for split, offsets in (('train', range(4)), ('test', range(4, 6))):
+        lines = [f'{u}::{(u + 600 * k) % 3533}::5::0\n' for u in range(6038) for k in offsets]
+        (root / f'data/movielens-1m/{split}.dat').write_text(''.join(lines))
+    return root
+
+
+@pytest.mark.parametrize(('plan', 'name'), SETS)
+def test_rows_differ_in_loss_and_batch_only(plan, name):
+    first = None
+    for row, (path, options) in rows(PLANS / f'{plan}.yaml', name).items():
+        cfg = load(path, options).to_dict()
+        loss = cfg['model'].pop('loss')
+        mode, has_ratio, ratio = row.rpartition('_1e-')
+        if plan == 'losses':
+            assert loss['mode'] == mode
+            found = cfg['train_dataloader']['sampler'].pop('batch_ratio')
+            assert found == pytest.approx(10.0 ** -int(ratio))
+        elif has_ratio:
+            assert loss['omega'] ** 2 == pytest.approx(10.0 ** -int(ratio), rel=3e-3)
+        assert loss['pointwise'] == name.rpartition('_')[2]
+        sampling = cfg['train_dataloader']['dataset'].pop('sampling', 'in_batch')
+        assert (sampling == 'sogram') == (mode == 'sogram')
+        InBatchLoss(**{key: x for key, x in loss.items() if key != 'type'})
+        first = first or cfg
+        assert cfg == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('plan', 'name'), SETS)
+def test_set_starts(plan, name, folder, monkeypatch):
+    method = 'unbiased_1e-3' if plan == 'losses' else 'pos_neg_1e-3'
+    if plan == 'losses' and name.endswith('_logistic') and name != 'small_logistic':
+        method = 'sogram_1e-3'
+    runner = start(str(PLANS / f'{plan}.yaml'), name, method, folder, monkeypatch)
+    batch = next(iter(runner.train_dataloader))
+    pairs = len(runner.train_dataloader.dataset)
+    assert len(batch['rows']) == (round(1e-3**0.5 * pairs) if plan == 'losses' else pairs)
+
+
+@pytest.mark.parametrize('mode', MODES)
+def test_objective_is_the_mean_of_the_batches(mode):
+    scores = score_matrix().detach()
+    pairs = Interactions(*np.array(PAIRS).T, *map(range, SHAPE))
+    sampler = SimpleNamespace(batch_size=3)
+    loader = SimpleNamespace(
+        dataset=SimpleNamespace(interactions=pairs), batch_sampler=SimpleNamespace(sampler=sampler)
+    )
+    omega = dict(omega=OMEGA) if mode == 'unbiased_omega' else {}
+    model = SimpleNamespace(
+        pair_loss=InBatchLoss(mode, 'logistic', **omega),
+        left=lambda batch: scores[batch['ids']],
+        right=lambda batch: torch.eye(SHAPE[1], dtype=scores.dtype)[batch['ids']],
+        data_preprocessor=lambda batch: batch,
+    )
+    found = in_batch_training.Objective(model, loader)()
+    assert found == pytest.approx(objective(scores, mode, 'logistic', 3).item())
+
+
+def runner_of(plan, method, folder, tmp_path, monkeypatch, **options):
+    """A whole training of a row of the small sets."""
+    row = rows(PLANS / f'{plan}.yaml', 'small_square')[method]
+    cfg = load(row[0], {**row[1], **options})
+    monkeypatch.chdir(folder)
+    cfg.work_dir, cfg.log_level, cfg.launcher = str(tmp_path), 'ERROR', 'none'
+    return cfg, build_runner(cfg)
+
+
+def test_rate_is_halved_until_nothing_diverges(folder, tmp_path, monkeypatch):
+    options = {'default_hooks.usable_rate.patience': '1', 'train_cfg.max_epochs': '50'}
+    cfg, runner = runner_of('losses', 'unbiased_1e-1', folder, tmp_path, monkeypatch, **options)
+    runner.train()
+    (hook,) = [x for x in runner.hooks if isinstance(x, in_batch_training.UsableRateHook)]
+    rate, best = hook.state['rate'], hook.state['best']
+    assert math.log2(rate) == int(math.log2(rate)) < 10
+    assert runner.optim_wrapper.param_groups[0]['lr'] == rate
+    assert hook.objective() <= 100 * hook.state['objective']
+    assert runner.epoch < 50
+    # A test reports the best on the way.
+    cfg.load_from = str(next(tmp_path.glob('epoch_*.pth')))
+    cfg.experiment_name = 'tested'
+    assert build_runner(cfg).test() == best
+
+
+def test_lbfgs_ends_at_a_small_gradient(folder, tmp_path, monkeypatch):
+    options = {'default_hooks.small_gradient.norm': '1e-4', 'train_cfg.max_epochs': '50'}
+    _, runner = runner_of('full_gradient', 'unbiased', folder, tmp_path, monkeypatch, **options)
+    runner.train()
+    assert runner.epoch < 50
+    norms = torch.stack([x.grad.norm() for x in runner.model.parameters()])
+    assert norms.norm() <= 1e-4
+    assert MODELS.get('FullGradientTwoTower') is type(runner.model)
+
+
+def test_tables(folder, tmp_path, run_script, monkeypatch):
+    monkeypatch.chdir(folder)
+    tool = ROOT / 'tools/research/in_batch_tables.py'
+    config = ROOT / 'configs/in_batch/two-tower8_unbiased-logistic_synthetic.py'
+    text = run_script(tool, 'sizes', config)[1]
+    assert '200 x 100, 2,085 pairs, mean popularity 217.4' in text
+    runs = pd.DataFrame(
+        {
+            'stage': 'final',
+            'method': ['unbiased_1e-5', 'unbiased_1e-1', 'sogram_1e-5', 'sogram_1e-1'],
+            'top_k/precision@5': [1.0, 2.0, 3.0, 4.0],
+        }
+    )
+    runs.to_csv(tmp_path / 'runs.csv')
+    in_batch_tables.draw_ratios(tmp_path / 'runs.csv', 'top_k/precision@5', tmp_path / 'a/b.png')
+    assert (tmp_path / 'a/b.png').stat().st_size > 5000
