@@ -39,9 +39,10 @@ def load(path: Path, options: dict[str, str] | None = None) -> Config:
     return cfg
 
 
-def rows(plan: Path) -> dict[str, tuple[Path, dict[str, str]]]:
+def rows(plan: Path, set_name: str = '') -> dict[str, tuple[Path, dict[str, str]]]:
     """Config and overrides of each method of a plan, without what is tuned."""
-    return {x.name: (ROOT / x.config, dict(x.cfg_options)) for x in read_plan(plan).methods}
+    methods = read_plan(plan, set_name).methods
+    return {x.name: (ROOT / x.config, dict(x.cfg_options)) for x in methods}
 
 
 def _spelled(names: list[str]) -> list[str]:

@@ -62,8 +62,8 @@ class PaperTable(NamedTuple):
     small: Mapping[str, Sequence[str]] = {}
     published: Mapping[str, Sequence[str]] = {}
     # What is run for each set after its trainings, with ``python`` left out. ``{out}`` is the
-    # folder of the trainings, ``{figures}`` of what is drawn; a word with ``*`` stands for the
-    # one file that matches then.
+    # folder of the trainings, ``{figures}`` of what is drawn, ``{set}`` the set; a part of a word
+    # with ``*``, between ``,`` and ``=``, stands for the one file that matches then.
     commands: Sequence[str] = ()
     note: str = ''  # How the small size differs from the paper, or why there is none
     results: str = ''  # File of this repository with what came out
@@ -132,7 +132,8 @@ def steps_of(entry: PaperTable, size: str, set_name: str) -> Iterator[str]:
     if entry.plan:
         yield f'tools/benchmarks/run_seeds.py --plan {entry.plan} --set {set_name}'
     for command in entry.commands:
-        yield command.format(out=folder_of(entry, set_name), figures=figures_of(entry, size))
+        folders = {'out': folder_of(entry, set_name), 'figures': figures_of(entry, size)}
+        yield command.format(**folders, set=set_name)
 
 
 def folder_of(entry: PaperTable, set_name: str) -> Path:
@@ -165,17 +166,18 @@ def explain(entry: PaperTable, size: str, console: Console) -> None:
 
 
 def expand(word: str) -> str:
-    """Replace the file of a word that has ``*`` by the one that matches."""
-    if '*' not in word:
-        return word
-    start = max(word.rfind(','), word.rfind('=')) + 1
-    found = sorted(glob.glob(word[start:], root_dir=ROOT))
-    if len(found) != 1:
-        raise UserError(
-            f'{word[start:]!r} matches {len(found)} files, {found[:3]}; one is required. Fix: '
-            'remove what earlier versions of the plan have left there'
-        )
-    return word[:start] + found[0]
+    """Replace the files of a word that have ``*`` by the ones that match."""
+
+    def only_file(pattern: re.Match) -> str:
+        found = sorted(glob.glob(pattern[0], root_dir=ROOT))
+        if len(found) != 1:
+            raise UserError(
+                f'{pattern[0]!r} matches {len(found)} files, {found[:3]}; one is required. Fix: '
+                'remove what earlier versions of the plan have left there'
+            )
+        return found[0]
+
+    return re.sub(r'[^,=]*\*[^,=]*', only_file, word)
 
 
 def run(entry: PaperTable, size: str, options: Sequence[str], console: Console) -> dict:

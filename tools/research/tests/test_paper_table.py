@@ -30,7 +30,7 @@ PLANS = sorted({x.plan for x in TABLES.values()} - {''})
 
 
 def test_every_table_and_figure_is_named_once():
-    expected = ['in_batch/appendixF1']  # in the text alone
+    expected = ['in_batch/appendixF1', 'isogclr/appendixC3']  # in the text alone
     for paper, (tables, figures) in PRINTED.items():
         expected += [f'{paper}/table{i}' for i in range(1, tables + 1)]
         expected += [f'{paper}/figure{i}' for i in figures]
@@ -166,6 +166,9 @@ def test_a_star_is_the_file_that_there_is(tmp_path, monkeypatch):
     (tmp_path / 'seed_0-ab/iter_9.pth').touch()
     word = 'name=a.py,./seed_0-*/iter_*.pth'
     assert paper_table.expand(word) == 'name=a.py,./seed_0-ab/iter_9.pth'
+    (tmp_path / 'seed_0-ab/a.py').touch()
+    word = 'name=./seed_0-*/*.py,./seed_0-*/iter_*.pth'
+    assert paper_table.expand(word) == 'name=./seed_0-ab/a.py,./seed_0-ab/iter_9.pth'
     (tmp_path / 'seed_0-ab/iter_10.pth').touch()
     with pytest.raises(UserError, match='matches 2 files'):
         paper_table.expand(word)
