@@ -1,5 +1,5 @@
-# CLIP with a learned temperature. The other losses of caption_losses.yaml inherit
-# from this file.
+# CLIP with a learned temperature. Other losses are rows of
+# tools/research/papers/isogclr/captions.yaml.
 _base_ = [
     'mmpretrain::_base_/default_runtime.py',
     '../_base_/models/conv3-text_clip_dual_encoder.py',

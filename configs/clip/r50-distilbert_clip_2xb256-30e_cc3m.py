@@ -1,5 +1,6 @@
 # CLIP on CC3M in the settings of iSogCLR's paper. The bounds of the learned
-# temperature are those of the authors' code. The other losses inherit from this.
+# temperature are those of the authors' code. Other losses are rows of
+# tools/research/papers/isogclr/captions.yaml.
 _base_ = [
     'mmpretrain::_base_/default_runtime.py',
     '../_base_/datasets/cc3m_256.py',
@@ -55,5 +56,8 @@ custom_hooks = [
     dict(type='mmrank.SampleIndexHook'),
     dict(type='mmrank.RankingMonitorHook'),
     dict(type='mmrank.RNGStateHook'),
+    # CIFAR-10, CIFAR-100, ImageNet-1K and COCO; without one of them:
+    # --cfg-options custom_hooks.3.tests.imagenet=None
+    dict(type='mmrank.FurtherTestsHook', tests=_base_.further_tests),
 ]
 randomness = dict(seed=0)

@@ -1,4 +1,5 @@
-# Linear evaluation on CIFAR-10 of the backbone of any of the three methods.
+# Linear evaluation on CIFAR-10 of the backbone of any checkpoint. tools/test.py on the
+# config of a training does the same for its own data.
 _base_ = [
     '../_base_/datasets/cifar10_linear_224.py',
     '../_base_/models/r18_linear_classifier.py',

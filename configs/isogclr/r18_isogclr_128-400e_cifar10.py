@@ -1,5 +1,11 @@
-# iSogCLR; all else as in the SimCLR config.
-_base_ = './r18_simclr_128-400e_cifar10.py'
+# iSogCLR on CIFAR-10: batch 128 in all, 400 epochs. Other losses, data and epochs of
+# the paper are sets of tools/research/papers/isogclr/unimodal.yaml.
+_base_ = [
+    '../_base_/datasets/cifar10_simclr_224.py',
+    '../_base_/models/r18_vicreg-projector_two-view.py',
+    '../_base_/schedules/schedule_lars_400e.py',
+    '../_base_/selfsup_runtime.py',
+]
 
 model = dict(
     loss=dict(
@@ -14,3 +20,4 @@ model = dict(
         beta0=0.9,
         beta1=0.5,
         gradient_clip=3.0))
+auto_scale_lr = dict(base_batch_size=128)

@@ -189,7 +189,7 @@ class LinearProbeMetric(_FrozenFeatureMetric):
 
     The quick form of a linear evaluation: images are not augmented, and the classifier is at its
     optimum, so the figure depends on no learning rate and no seed; see :class:`LinearProbe`. The
-    papers train it by SGD on augmented images: ``configs/isogclr`` has a config for that. Of
+    papers train it by SGD on augmented images, as ``mmrank.LinearEvaluationHook`` does. Of
     several processes the first one fits.
 
     Args:

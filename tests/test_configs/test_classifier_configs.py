@@ -7,7 +7,7 @@ import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import HOOKS, METRICS, MODELS, init_default_scope
-from published_configs import FOLDERS, LEAVES, load, rows
+from published_configs import FOLDERS, LEAVES, ROOT, load, rows
 
 pytest.importorskip('mmpretrain')
 from mmpretrain.registry import DATASETS, TRANSFORMS
@@ -34,10 +34,24 @@ COMPARED = (
     'soprc/omniglot_losses',
     pytest.param('../tools/research/papers/soprc/losses sop', marks=pytest.mark.slow),
     '../tools/research/papers/stable_ap/table6 small',
-    'clip/caption_losses',
-    pytest.param('clip/cc3m', marks=pytest.mark.slow),
-    'isogclr/cifar10-lt_contrastive',
-    pytest.param('isogclr/sogclr_400e', marks=pytest.mark.slow),
+)
+# Sets of the papers' plans, and the data by which their losses count.
+PAPER_SETS = (
+    ('isogclr/unimodal', 'small_lt', ''),
+    *(
+        pytest.param(*row, marks=pytest.mark.slow)
+        for row in (
+            ('isogclr/unimodal', 'cifar10-lt_400e', 'cifar10-lt'),
+            ('isogclr/unimodal', 'inaturalist_200e', 'inaturalist2018'),
+            ('isogclr/temperatures', 'tau_imagenet100', 'imagenet100'),
+            ('isogclr/temperatures', 'rho_cifar100-lt', 'cifar100-lt'),
+            ('isogclr/temperatures', 'tau-net_cifar100', 'cifar100'),
+            ('isogclr/captions', 'cc3m', 'cc3m'),
+            ('isogclr/captions', 'cc3m_temperatures', 'cc3m'),
+            ('isogclr/captions', 'cc3m_individual', 'cc3m'),
+        )
+    ),
+    ('isogclr/captions', 'small', 'cifar10-captions'),
 )
 IMAGES = {
     'cifar10': 50000,
@@ -167,20 +181,27 @@ def test_config_trains_and_predicts(path):
 
 @pytest.mark.parametrize('name', COMPARED)
 def test_rows_train_and_predict(name):
-    found = set()
     plan, _, set_name = name.partition(' ')
     for row, (path, options) in rows(FOLDERS / f'{plan}.yaml', set_name).items():
         cfg = load(path, options)
         loss = cfg.model.get('loss') or cfg.model.head.loss
-        # A plan at full size repeats its losses for other data.
-        if (kind := str(loss.get('loss', loss).type)) in found and name.endswith('400e'):
-            continue
-        found.add(kind)
         check(cfg)
-        data = row.split('_')[-1] if name.endswith('400e') else path.stem.split('_')[-1]
+        data = path.stem.split('_')[-1]
         num_samples = loss.get('num_samples')
         if data in IMAGES and num_samples and 'conv3_' not in path.stem:
             assert num_samples == IMAGES[data], row
+
+
+@pytest.mark.parametrize(('name', 'set_name', 'data'), PAPER_SETS)
+def test_rows_of_a_paper_train_and_predict(name, set_name, data, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    found = rows(ROOT / f'tools/research/papers/{name}.yaml', set_name)
+    for row, (path, options) in found.items():
+        cfg = load(path, options)
+        loss = cfg.model.get('loss') or cfg.model.head.loss
+        if data in IMAGES and 'num_samples' in loss:
+            assert loss.num_samples == IMAGES[data], row
+        check(cfg)
 
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda p: p.stem)

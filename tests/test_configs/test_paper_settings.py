@@ -26,7 +26,7 @@ RHO = {
     'cifar10-lt': 0.4,
     'cifar100-lt': 0.4,
     'imagenet100': 0.2,
-    'inaturalist2018': 0.3,
+    'inaturalist': 0.3,
 }
 RETRIEVAL = {}
 for data in CLASSES:
@@ -118,13 +118,20 @@ def test_long_tail(name):
     assert 'PreviousWeightsHook' in hooks_of(cfg)
 
 
-@pytest.mark.parametrize(
-    'path', sorted(FOLDERS.glob('isogclr/r*_isogclr_*.py')), ids=lambda p: p.stem
-)
-def test_isogclr(path):
-    loss = MODELS.build(dict(read(path).model.loss, num_samples=4))
+def test_isogclr_is_that_of_the_plan(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    plan = ROOT / 'tools/research/papers/isogclr/unimodal.yaml'
+    row = read(*rows(plan, 'cifar10_400e')['isogclr'])
+    own = read(FOLDERS / 'isogclr/r18_isogclr_128-400e_cifar10.py')
+    assert {**row.to_dict(), 'auto_scale_lr': own.auto_scale_lr} == own.to_dict()
+
+
+@pytest.mark.parametrize(('data', 'rho'), RHO.items())
+def test_isogclr(data, rho, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    plan = ROOT / 'tools/research/papers/isogclr/temperatures.yaml'
+    loss = MODELS.build(dict(read(*rows(plan, f'tau_{data}')['isogclr-0.7']).model.loss))
     state, step = loss.temperature, loss.temperature.step
-    rho = RHO[path.stem.rpartition('_')[2]]
     assert (loss.rho, state.beta0, step.beta1) == (rho, 0.9, 0.5)
     assert (step.eta, step.gradient_clip) == (0.03, 3.0)
     assert (step.tau0, step.tau_max) == (0.05, 1.0)

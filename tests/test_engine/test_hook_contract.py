@@ -18,6 +18,7 @@ NEEDED = {'CosineBeta0Hook': {'decay': 2}, 'DeferredReweightingHook': {'begin': 
 #: Hooks that refuse to run for nothing, and what of the model they name.
 REFUSING = {
     'CosineBeta0Hook': 'the model has no moving average of samples',
+    'LinearEvaluationHook': 'the data set of the evaluation has not two parts',
     'PreviousWeightsHook': "no loss of the model has mean_mode='exact'",
 }
 

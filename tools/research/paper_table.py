@@ -236,7 +236,8 @@ def table_of(entry: PaperTable, sets: Sequence[str]) -> str:
         runs = pd.read_csv(Path(ROOT, plan.out_dir, 'runs.csv'))
         runs = runs[runs['stage'] == 'final']
         for number, metric in enumerate(plan.metrics):
-            header.append(f'{set_name} {metric.rpartition("/")[2]}')
+            *further, last = metric.split('/')
+            header.append(' '.join([set_name, *further[:-1], last]))
             column = []
             for name in names:
                 values = runs.loc[runs['method'] == name, metric] * plan.scale

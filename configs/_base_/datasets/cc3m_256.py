@@ -93,3 +93,67 @@ test_dataloader = dict(
 val_evaluator = dict(
     type='mmrank.ImageTextRetrievalMetric', recall_at=(1, 5, 10))
 test_evaluator = val_evaluator
+
+# After Flickr30K: COCO's 5,000 test images, and zero-shot classification.
+images = dict(
+    batch_size=128,
+    num_workers=8,
+    collate_fn=dict(type='mmrank.one_size_collate'),
+    sampler=dict(type='DefaultSampler', shuffle=False))
+small_pipeline = [
+    dict(type='Resize', scale=(256, 256), interpolation='bicubic'),
+    dict(type='PackInputs'),
+]
+templates = ('a photo of a {}.', )
+accuracy = dict(type='mmpretrain.Accuracy', topk=(1, 3, 5))
+further_tests = dict(
+    coco=dict(
+        dataloader=dict(
+            images,
+            dataset=dict(
+                type='mmrank.KarpathyCaptions',
+                data_root='data/coco/',
+                ann_file='annotations/dataset_coco.json',
+                split='test',
+                test_mode=True,
+                pipeline=test_pipeline)),
+        evaluator=test_evaluator),
+    cifar10=dict(
+        dataloader=dict(
+            images,
+            dataset=dict(
+                type='CIFAR10',
+                data_root='data/cifar10/',
+                split='test',
+                pipeline=small_pipeline)),
+        evaluator=accuracy,
+        zero_shot=dict(classes='cifar10', templates=templates)),
+    cifar100=dict(
+        dataloader=dict(
+            images,
+            dataset=dict(
+                type='CIFAR100',
+                data_root='data/cifar100/',
+                split='test',
+                pipeline=small_pipeline)),
+        evaluator=accuracy,
+        zero_shot=dict(classes='cifar100', templates=templates)),
+    imagenet=dict(
+        dataloader=dict(
+            images,
+            dataset=dict(
+                type='ImageNet',
+                data_root='data/imagenet/',
+                split='val',
+                pipeline=[
+                    dict(type='LoadImageFromFile'),
+                    dict(
+                        type='ResizeEdge',
+                        scale=256,
+                        edge='short',
+                        interpolation='bicubic'),
+                    dict(type='CenterCrop', crop_size=256),
+                    dict(type='PackInputs'),
+                ])),
+        evaluator=accuracy,
+        zero_shot=dict(classes='imagenet', templates=templates)))

@@ -1,7 +1,8 @@
 # LARS, 400 epochs, 10 of them warm-up, as in the iSogCLR paper: 0.8 at a batch
 # of 128 for CIFAR.
 max_epochs = 400
-train_cfg = dict(by_epoch=True, max_epochs=max_epochs)
+# Never validated on the way: a validation is a linear evaluation.
+train_cfg = dict(by_epoch=True, max_epochs=max_epochs, val_begin=100000)
 
 optim_wrapper = dict(
     optimizer=dict(type='LARS', lr=0.8, momentum=0.9, weight_decay=1e-4),

@@ -13,6 +13,8 @@ from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features
 
 _METRIC = 'mmrank.RetrievalMetric'
+#: Hooks that measure more after a test.
+_AFTER_TEST = ('mmrank.LinearEvaluationHook', 'mmrank.FurtherTestsHook')
 
 
 def _parse_entries(words: Sequence[str]) -> list[Entry]:
@@ -57,6 +59,7 @@ def _use_retrieval_metric(cfg: Any, out_file: str, name: str) -> None:
     metric = own[0] if own else dict(type=_METRIC)
     metric['out_file'] = out_file
     cfg.test_evaluator = metric
+    cfg.custom_hooks = [x for x in cfg.get('custom_hooks') or [] if x['type'] not in _AFTER_TEST]
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

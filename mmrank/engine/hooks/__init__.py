@@ -1,5 +1,6 @@
 """Hooks of scope ``mmrank``."""
 
+from .after_test_hooks import FurtherTestsHook, LinearEvaluationHook
 from .atomic_checkpoint_hook import AtomicCheckpointHook
 from .checkpoint_match_hook import CheckpointMatchHook
 from .data_check_hooks import LabelCheckHook, SampleIndexHook
@@ -22,8 +23,10 @@ __all__ = [
     'ClassPairsHook',
     'CosineBeta0Hook',
     'DeferredReweightingHook',
+    'FurtherTestsHook',
     'InterruptHook',
     'LabelCheckHook',
+    'LinearEvaluationHook',
     'PairCountsHook',
     'PreviousWeightsHook',
     'RNGStateHook',

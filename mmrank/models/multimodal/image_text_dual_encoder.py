@@ -117,8 +117,7 @@ class ImageTextDualEncoder(BaseModel):
         self.image_projection = nn.Linear(image_channels, embed_channels)
         self.text_projection = nn.Linear(self.text_encoder.out_channels, embed_channels)
         self.head = None if head is None else MODELS.build(head)
-        self.prompts = None if zero_shot is None else ZeroShotPrompts(**zero_shot)
-        self._class_rows = (None, None)
+        self.set_zero_shot(zero_shot)
 
     def forward(self, inputs: Tensor, data_samples: Sequence | None = None, mode: str = 'tensor'):
         """Embed (``tensor``), compute the ``loss`` of, or ``predict`` (B, C, H, W) images."""
@@ -132,6 +131,11 @@ class ImageTextDualEncoder(BaseModel):
         # A hook that swaps averaged weights in does so unseen by versions.
         self._class_rows = (None, None)
         return super().train(mode)
+
+    def set_zero_shot(self, zero_shot: dict | None) -> None:
+        """Set the classes that evaluation tells, see ``zero_shot`` of the class."""
+        self.prompts = None if zero_shot is None else ZeroShotPrompts(**zero_shot)
+        self._class_rows = (None, None)
 
     def embed_images(self, inputs: Tensor) -> Tensor:
         """(B, D) embeddings, at least float32, of (B, C, H, W) images."""

@@ -74,7 +74,7 @@ def view_learner(cfg):
     neck, backbone = cfg.model.neck, cfg.model.backbone
     small = backbone.type == 'mmrank.SmallConvNet'
     if not small:
-        assert neck.hid_channels == neck.out_channels == 8192
+        assert (neck.hid_channels, neck.out_channels) in ((8192, 8192), (8192, 8193))
         backbone.update(depth=18, base_channels=8, norm_cfg=dict(type='BN'))
         neck.in_channels = 64
     extra = neck.out_channels % 2  # a temperature
