@@ -346,7 +346,10 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     runner = build(cfg)
     optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
     name = optimizer.get('type', '')
-    if isinstance(name, str) and name and OPTIMIZERS.get(name) is None:
+    # The scope is the config's: LARS is mmpretrain's.
+    with OPTIMIZERS.switch_scope_and_registry(None) as registry:
+        is_known = not isinstance(name, str) or not name or registry.get(name) is not None
+    if not is_known:
         close = get_close_matches(name, OPTIMIZERS.module_dict, 1) or ['SGD']
         raise UserError(
             f'optim_wrapper.optimizer.type={name!r} is not a registered optimizer.\n  Fix: '
