@@ -83,7 +83,7 @@ class Record(NamedTuple):
 def read_record(
     path: Path, metrics: list[str], baseline: str = '', step: str = '', scale: str = '100'
 ) -> Record:
-    """Read the last step of a record, or ``step``; ``scale`` is 1 if it is in percent.
+    """Read the last step of each method, or ``step``; ``scale`` is 1 if the record is in percent.
 
     Raises:
         UserError: If the record is absent or lacks a metric, the baseline or the step.
@@ -92,8 +92,10 @@ def read_record(
         known = ', '.join(sorted(x.stem for x in path.parent.glob('*.csv')))
         raise UserError(f'there is no record {path.stem!r}. Fix: one of {known}')
     rows = [row for row in read_final_rows(path) if row.get('step')]
-    step = step or max((row['step'] for row in rows), key=int, default='')
-    rows = [row for row in rows if row['step'] == step]
+    last = {}
+    for row in sorted(rows, key=lambda row: int(row['step'])):
+        last[row['method']] = row['step']
+    rows = [row for row in rows if row['step'] == (step or last[row['method']])]
     methods = list(dict.fromkeys(row['method'] for row in rows))
     baseline = (methods or [''])[0] if baseline in ('', OWN) else baseline
     is_whole = all(row.get(metric) for row in rows for metric in metrics)
