@@ -40,12 +40,14 @@ def write_images(folder: Path, names: list[str]) -> None:
 
 def write_cifar(folder: Path, classes: int) -> None:
     """50,000 and 100 images of 8 x 8 pixels, as the converter writes them."""
+    from mmpretrain.datasets import CIFAR10, CIFAR100
+
     folder.mkdir(parents=True)
+    names = (CIFAR100 if classes == 100 else CIFAR10).METAINFO['classes']
     for part, number in (('train', 50000), ('test', 100)):
         labels = np.arange(number) % classes
         images = np.random.default_rng(0).integers(0, 255, (number, 8, 8, 3), np.uint8)
-        names = np.array([f'class{i}' for i in range(classes)])
-        np.savez(folder / f'{part}.npz', images=images, labels=labels, classes=names)
+        np.savez(folder / f'{part}.npz', images=images, labels=labels, classes=np.array(names))
 
 
 def write_list(path: Path, prefix: str, lines: int) -> None:
