@@ -205,7 +205,7 @@ def _set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
     cfg.work_dir = args.work_dir or cfg.get('work_dir') or default
 
 
-def _set_collate(cfg: Config) -> None:
+def set_collate(cfg: Config) -> None:
     """Set the collate function that mmpretrain's configs leave to their tool: models stack."""
     loaders = [cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test')]
     for loader in loaders:
@@ -217,6 +217,10 @@ def _set_collate(cfg: Config) -> None:
     for loader in loaders if cfg.get('default_scope') == 'mmpretrain' else ():
         if loader:
             loader.setdefault('collate_fn', ConfigDict(type='default_collate'))
+    for loader in loaders:
+        if loader and isinstance(loader.get('collate_fn'), dict):
+            # mmengine passes it on to the function; configs that inherit from mmpretrain's have it.
+            loader.collate_fn.pop('_scope_', None)
 
 
 def apply_options(cfg: Config, options: Mapping | None) -> None:
@@ -252,7 +256,7 @@ def load(args: argparse.Namespace) -> Config:
     cfg.launcher = args.launcher
     apply_options(cfg, args.cfg_options)
     _set_work_dir(cfg, args)
-    _set_collate(cfg)
+    set_collate(cfg)
     return cfg
 
 

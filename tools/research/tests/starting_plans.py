@@ -6,7 +6,7 @@ import torch
 from mmengine.runner import Runner
 from published_configs import ROOT, load
 
-from mmrank.apis.entry_point import build_runner
+from mmrank.apis.entry_point import build_runner, set_collate
 from mmrank.apis.seeds.plan import read_plan
 
 
@@ -27,6 +27,7 @@ def start(plan: str, set_name: str, method: str, folder: Path, monkeypatch, **op
     monkeypatch.chdir(ROOT)
     (row,) = [x for x in read_plan(plan, set_name).methods if x.name == method]
     cfg = load(Path(ROOT, row.config), {**row.cfg_options, **options})
+    set_collate(cfg)
     monkeypatch.chdir(folder)
     cfg.work_dir = str(folder / 'out')
     cfg.train_cfg = dict(type='IterBasedTrainLoop', max_iters=2, val_interval=1000)
