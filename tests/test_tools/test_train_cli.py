@@ -40,6 +40,14 @@ def test_a_list_of_loggers_alone_is_a_visualizer(tmp_path):
     assert [*visualizer._vis_backends] == ['LocalVisBackend']
 
 
+def test_an_optimiser_of_the_scope_is_known(tmp_path):
+    pytest.importorskip('mmpretrain')
+    cfg = Config.fromfile(write_config(tmp_path))
+    cfg.update(launcher='none', default_scope='mmpretrain')
+    cfg.optim_wrapper.optimizer = dict(type='LARS', lr=0.1)
+    assert entry_point.build_runner(cfg).optim_wrapper.optimizer.type == 'LARS'
+
+
 @pytest.mark.parametrize('kind', ['FlexibleRunner', 'mmrank.FlexibleRunner'])
 def test_a_runner_whose_checkpoints_tear_is_refused(tmp_path, kind):
     cfg = Config.fromfile(write_config(tmp_path))
@@ -92,12 +100,13 @@ def test_work_dir_priority():
 def test_mmpretrain_loaders_stack_their_batches():
     cfg = Config(dict(default_scope='mmpretrain', test_dataloader=None))
     cfg.train_dataloader = dict(batch_size=2)
-    cfg.val_dataloader = dict(collate_fn=dict(type='pseudo_collate'))
-    entry_point._set_collate(cfg)
+    # A config that inherits from another package has its scope.
+    cfg.val_dataloader = dict(collate_fn=dict(type='pseudo_collate', _scope_='mmpretrain'))
+    entry_point.set_collate(cfg)
     assert cfg.train_dataloader.collate_fn.type == 'default_collate'
-    assert cfg.val_dataloader.collate_fn.type == 'pseudo_collate'
+    assert cfg.val_dataloader.collate_fn == dict(type='pseudo_collate')
     cfg = Config(dict(default_scope='mmdet', train_dataloader=dict(a=1)))
-    entry_point._set_collate(cfg)
+    entry_point.set_collate(cfg)
     assert 'collate_fn' not in cfg.train_dataloader
 
 
