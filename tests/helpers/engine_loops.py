@@ -203,6 +203,10 @@ def mmengine(folder, steps):
         def forward(self, *_, **__):
             return dict(loss=self.model(runner.iter))
 
+    # As mmrank.apis.entry_point does it: mmengine would select a GPU by rank.
+    wrapper = dict(type='MMDistributedDataParallel', broadcast_buffers=False, device_ids=None)
+    if WORLD > 1:
+        dist.init_process_group('gloo')
     runner = Runner(
         Whole(),
         str(folder),
@@ -217,8 +221,8 @@ def mmengine(folder, steps):
         default_hooks=dict(checkpoint=dict(type='CheckpointHook', interval=EVERY, by_epoch=False)),
         launcher='pytorch' if WORLD > 1 else 'none',
         resume=True,
-        env_cfg=dict(dist_cfg=dict(backend='gloo')),
         default_scope='mmengine',
+        cfg=dict(model_wrapper_cfg=wrapper),
     )
     runner.train()
     return getattr(runner.model, 'module', runner.model).model
