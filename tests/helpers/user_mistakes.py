@@ -165,6 +165,7 @@ COMMANDS = [
     ('benchmarks/run_seeds --plan good.yaml --jobs 0', '', '--jobs 1'),
     ('benchmarks/run_seeds --plan plan.yaml', '', 'seedz'),
     ('research/paper_table figure', 'research/paper_table {fix}', "'figure'"),
+    ('research/hard_negatives a --out-dir o', '', "'a' is not a model"),
 ]  # fmt: skip
 
 #: Python, and the same after the fix. Names: of ``mmrank.losses`` and ``test_user_mistakes.names``.
@@ -233,6 +234,7 @@ CALLS = [
     ('embed(hot)', 'embed((lambda labels: {fix})(hot))', 'argmax'),
     ('embed(hot > 0)', 'embed((lambda labels: {fix})(hot > 0))', 'got bool'),
     ("of('mmrank.distributed', '_refuse_equal_rows')(rows)", '', 'on every rank', 'Sampler'),
+    ("of('mmrank.engine.hooks', 'LinearEvaluationHook')._parts([])", '', 'not two parts'),
     ("of('mmrank.apis.seeds.plan', 'parse_plan')({'sets': {'a': {}}}, 'b')", '', "sets ['a']"),
     ('in_a_group(lambda: APLoss()(scores, labels, group=idx // 4))',
      'in_a_group(lambda: {fix}(scores, labels, group=idx // 4))', 'of other processes'),

@@ -154,6 +154,8 @@ def test_cifar_configs_load_batches(tmp_path, name):
     assert splits
     for split in splits:
         loader = cfg[f'{split}_dataloader']
+        if 'datasets' in loader.dataset:  # of a linear evaluation, which has classes of 500 images
+            continue
         ratio = loader.dataset.imbalance_ratio
         assert ratio == (100 if '_lt_' in name else 1)
         loader.dataset.imbalance_ratio = min(ratio, 5)

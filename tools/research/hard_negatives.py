@@ -78,7 +78,7 @@ def main() -> None:
         name, _, files = word.partition('=')
         config, _, checkpoint = files.partition(',')
         if not checkpoint:
-            raise UserError(f'{word!r} is no model. Fix: NAME=CONFIG,CHECKPOINT')
+            raise UserError(f'{word!r} is not a model. Fix: NAME=CONFIG,CHECKPOINT')
         models[name] = config, checkpoint
     first = next(iter(models))
     kind = read_temperatures(models[first][1], trust=args.trust_checkpoint)[0]

@@ -116,9 +116,7 @@ def _features_of(entry: Entry, args: argparse.Namespace, out_dir: str | os.PathL
     except UserError as error:
         raise UserError(f'{entry.name}: {error}') from error
     if args.split == 'val':
-        if not cfg.get('val_dataloader'):
-            raise UserError(f'{entry.name}: the config has no val_dataloader. Fix: add one')
-        cfg.test_dataloader = cfg.val_dataloader
+        cfg.test_dataloader = cfg.get('val_dataloader')
         cfg.test_evaluator = cfg.get('val_evaluator')
     content = cfg.to_dict()
     if args.allow_partial:
