@@ -29,8 +29,8 @@ def world_group():
 def training_group(loss):
     """The group of all ranks while ``loss`` trains, else None.
 
-    In eval mode a loss is the one of a rank's own batch, as the statistics of SyncBatchNorm are: a
-    validation on one rank must not wait for the others.
+    In eval mode a loss is of a rank's own batch, as SyncBatchNorm is: a validation on one rank must
+    not wait for the others.
     """
     return world_group() if loss.training else None
 
@@ -131,7 +131,7 @@ def sizes_and_dtype(
 
 
 def _refuse_equal_rows(rows: Tensor) -> None:
-    """Refuse rows that all ranks have, unless a rank has one row only, as of a dead network."""
+    """Refuse rows that all ranks have, unless they are all equal: a dead network makes such."""
     bits = _bits(rows)
     if not (bits == bits[0]).all():
         raise UserError(

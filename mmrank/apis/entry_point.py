@@ -214,11 +214,10 @@ def set_collate(cfg: Config) -> None:
                 f'dataset={loader["dataset"]!r} of a data loader is a text.\n  Fix: '
                 "dataset=dict(type='CocoDataset', ann_file=...), as in configs/_base_/datasets"
             )
-    for loader in loaders if cfg.get('default_scope') == 'mmpretrain' else ():
-        if loader:
+    for loader in filter(None, loaders):
+        if cfg.get('default_scope') == 'mmpretrain':
             loader.setdefault('collate_fn', ConfigDict(type='default_collate'))
-    for loader in loaders:
-        if loader and isinstance(loader.get('collate_fn'), dict):
+        if isinstance(loader.get('collate_fn'), dict):
             # mmengine passes it on to the function; configs that inherit from mmpretrain's have it.
             loader.collate_fn.pop('_scope_', None)
 
@@ -351,9 +350,9 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
     name = optimizer.get('type', '')
     # The scope is the config's: LARS is mmpretrain's.
-    with OPTIMIZERS.switch_scope_and_registry(None) as registry:
-        is_known = not isinstance(name, str) or not name or registry.get(name) is not None
-    if not is_known:
+    with OPTIMIZERS.switch_scope_and_registry(cfg.get('default_scope')) as registry:
+        is_unknown = isinstance(name, str) and name and registry.get(name) is None
+    if is_unknown:
         close = get_close_matches(name, OPTIMIZERS.module_dict, 1) or ['SGD']
         raise UserError(
             f'optim_wrapper.optimizer.type={name!r} is not a registered optimizer.\n  Fix: '

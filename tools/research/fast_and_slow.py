@@ -139,9 +139,8 @@ def _order(values: dict[str, dict[str, float]]) -> str:
 def own_config(spec: dict, out: Path) -> Path:
     """The config of the first method with all its options, written whole."""
     name = next(iter(spec['losses']))
-    method = next(
-        x for x in read_plan(ROOT / spec['plan'], spec.get('set', '')).methods if x.name == name
-    )
+    plan = read_plan(ROOT / spec['plan'], spec['set'])
+    method = next(x for x in plan.methods if x.name == name)
     options = {**method.cfg_options, **spec.get('cfg_options', {})}
     words = [method.config]
     if options:

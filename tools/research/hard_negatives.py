@@ -2,8 +2,8 @@
 
     python tools/research/hard_negatives.py isogclr=CONFIG,CHECKPOINT clip=CONFIG,CHECKPOINT
 
-The first model has a temperature for each pair; the images are those of its largest and its
-smallest one, in place of the paper's kitten and bridge. Written to the out dir: weights.png
+The first model has a temperature for each pair; the images have its largest and its smallest one,
+in place of the paper's kitten and bridge. Written to the out dir: weights.png
 (similarities to random texts of the training set, and the optimal weights p* of eq. 6),
 pairs.png (t-SNE of images and texts, the hottest and the coldest marked), and
 hard_negatives.csv (the texts of the largest weights).

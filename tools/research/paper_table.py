@@ -27,18 +27,19 @@ import json
 import re
 import resource
 import shlex
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
 import yaml
 from rich.console import Console
 from rich.table import Table
 
 from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.records import read_final_rows, values_of
 from mmrank.apis.common.tables import markdown_table
 from mmrank.apis.seeds.plan import read_plan
 from mmrank.errors import UserError, show_user_errors
@@ -233,16 +234,16 @@ def table_of(entry: PaperTable, sets: Sequence[str]) -> str:
     header = ['method']
     columns = []
     for set_name, plan in plans.items():
-        runs = pd.read_csv(Path(ROOT, plan.out_dir, 'runs.csv'))
-        runs = runs[runs['stage'] == 'final']
+        runs = read_final_rows(Path(ROOT, plan.out_dir, 'runs.csv'))
         for number, metric in enumerate(plan.metrics):
+            measured = values_of(runs, metric, plan.scale)
             *further, last = metric.split('/')
             header.append(' '.join([set_name, *further[:-1], last]))
             column = []
             for name in names:
-                values = runs.loc[runs['method'] == name, metric] * plan.scale
-                spread = f' ± {values.std():.2g}' if len(values) > 1 else ''
-                cell = f'{values.mean():.4g}{spread}' if len(values) else ''
+                values = [*measured.get(name, {}).values()]
+                spread = f' ± {statistics.stdev(values):.2g}' if len(values) > 1 else ''
+                cell = f'{statistics.mean(values):.4g}{spread}' if values else ''
                 known = plan.printed.get(name, [])[number : number + 1]
                 column.append(' '.join([cell, *(f'({x})' for x in known if x is not None)]))
             columns.append(column)

@@ -1,5 +1,5 @@
 # The schedule of Stanford Online Products in the SOPRC paper, with the optimiser
-# of its baselines; their learning rate is that of its authors' code.
+# of its baselines; they have the learning rate of its authors' code.
 train_cfg = dict(
     type='IterBasedTrainLoop', max_iters=50000, val_interval=10000)
 optim_wrapper = dict(

@@ -143,7 +143,8 @@ def test_a_table_has_what_the_paper_prints(tmp_path, monkeypatch):
     for name in plan['sets']:
         folder = tmp_path / 'out' / name
         folder.mkdir(parents=True)
-        text = 'stage,method,retrieval/mAP\nfinal,a,0.25\nfinal,a,0.35\ntune,a,0.9\nfinal,b,0.5\n'
+        lines = ['final,a,0,0.25', 'final,a,1,0.35', 'tune,a,0,0.9', 'final,b,0,0.5']
+        text = '\n'.join(['stage,method,seed,retrieval/mAP', *lines, ''])
         (folder / 'runs.csv').write_text(text)
     entry = paper_table.PaperTable('x/table1', 'x', 'plan.yaml')
     lines = paper_table.table_of(entry, ['small', 'sop']).splitlines()

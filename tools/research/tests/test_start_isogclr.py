@@ -12,6 +12,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from made_up_data import write_cifar
+
+pytest.importorskip('mmpretrain')
+
+from mmpretrain.datasets import CIFAR10, CIFAR100
 from starting_plans import start
 
 pytestmark = pytest.mark.slow
@@ -38,18 +43,6 @@ def write_images(folder: Path, names: list[str]) -> None:
         cv2.imwrite(str(folder / name), rng.integers(0, 255, (36, 40, 3), np.uint8))
 
 
-def write_cifar(folder: Path, classes: int) -> None:
-    """50,000 and 100 images of 8 x 8 pixels, as the converter writes them."""
-    from mmpretrain.datasets import CIFAR10, CIFAR100
-
-    folder.mkdir(parents=True)
-    names = (CIFAR100 if classes == 100 else CIFAR10).METAINFO['classes']
-    for part, number in (('train', 50000), ('test', 100)):
-        labels = np.arange(number) % classes
-        images = np.random.default_rng(0).integers(0, 255, (number, 8, 8, 3), np.uint8)
-        np.savez(folder / f'{part}.npz', images=images, labels=labels, classes=np.array(names))
-
-
 def write_list(path: Path, prefix: str, lines: int) -> None:
     """A list of as many lines as the real one, over four files and two classes."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,8 +54,9 @@ def folder(tmp_path_factory):
     """The data of all sets."""
     folder = tmp_path_factory.mktemp('isogclr')
     data = folder / 'data'
-    for classes in (10, 100):
-        write_cifar(data / f'cifar{classes}', classes)
+    for name, data_set, number in (('cifar10', CIFAR10, 5000), ('cifar100', CIFAR100, 500)):
+        names = data_set.METAINFO['classes']
+        write_cifar(data / name, names, {'train': number, 'test': number // 500}, size=8)
     files = [f'{i}.jpg' for i in range(4)]
     for part, lines in (('train', 126689), ('val', 5000)):
         write_images(data / 'imagenet' / part / 'a', files)

@@ -1,12 +1,10 @@
 """The published sets of the SOPRC paper have the text's settings, and train their first steps."""
 
-import os
-from pathlib import Path
-
 import cv2
 import numpy as np
 import pytest
 import yaml
+from made_up_data import write_retrieval
 from published_configs import ROOT, load, rows
 
 pytest.importorskip('mmpretrain')
@@ -30,12 +28,8 @@ SETS = [
     for name in yaml.safe_load((PLANS / f'{plan}.yaml').read_text('utf-8'))['sets']
     if not name.startswith('small')
 ]
-FOLDERS = {
-    'sop': 'Stanford_Online_Products',
-    'vehicleid': 'VehicleID',
-    'inaturalist': 'inaturalist2018',
-}
-LISTS = {'vehicleid': 'train_test_split', 'inaturalist': 'Inat_dataset_splits'}
+#: All training classes, of the trainval splits too.
+CLASSES = {'Stanford_Online_Products': 11318, 'VehicleID': 13134, 'inaturalist2018': 5690}
 #: A step of the real 224 images takes minutes on a CPU.
 SMALLER = {
     'train_dataloader.batch_size': '8',
@@ -79,41 +73,13 @@ def test_every_row_builds(plan, name):
         MODELS.build(cfg.model.head)
 
 
-def _write_lists(root: Path) -> list[Path]:
-    """The lists of the three data sets, with as many classes as there are; return the images."""
-    places = {key: root / 'data' / name for key, name in FOLDERS.items()}
-    for folder in (places['sop'], *(places[x] / y for x, y in LISTS.items())):
-        folder.mkdir(parents=True)
-    files = []
-    for split, classes in (('train', range(1, 11319)), ('test', range(11319, 11323))):
-        lines = ['image_id class_id super_class_id path']
-        for label in classes:
-            names = [f'chair_final/{label}_{i}.JPG' for i in range(4)]
-            lines += [f'1 {label} 1 {x}' for x in names]
-            files += [places['sop'] / x for x in names]
-        (places['sop'] / f'Ebay_{split}.txt').write_text('\n'.join(lines))
-    folder = places['vehicleid'] / LISTS['vehicleid']
-    for name, classes in (('train_list', range(13134)), ('test_list_2400', range(13134, 13138))):
-        lines = [f'{4 * label + i:07d} {label}' for label in classes for i in range(4)]
-        files += [places['vehicleid'] / f'image/{x.split()[0]}.jpg' for x in lines]
-        (folder / f'{name}.txt').write_text('\n'.join(lines))
-    folder = places['inaturalist'] / LISTS['inaturalist']
-    for split, classes in (('train', range(5690)), ('test', range(5690, 5694))):
-        lines = [f'train_val2018/Aves/{x}/{x}_{i}.jpg' for x in classes for i in range(4)]
-        files += [places['inaturalist'] / x for x in lines]
-        (folder / f'Inaturalist_{split}_set1.txt').write_text('\n'.join(lines))
-    return files
-
-
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     """The three data sets; all their images are one file."""
     root = tmp_path_factory.mktemp('retrieval')
     pixels = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
     cv2.imwrite(str(root / 'image.jpg'), pixels)
-    for path in _write_lists(root):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.symlink(root / 'image.jpg', path)
+    write_retrieval(root / 'data', root / 'image.jpg', CLASSES)
     return root
 
 

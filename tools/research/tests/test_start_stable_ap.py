@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaml
 from chest_xray_tree import write_chest_xrays
+from made_up_data import FORMS, write_cifar, write_retrieval
 from published_configs import ROOT, load, rows
 
 pytest.importorskip('mmpretrain')
@@ -87,35 +88,6 @@ def test_every_row_builds_and_has_the_settings(plan, name):
             MODELS.build(cfg.model.head)
 
 
-def _write_retrieval(data, image):
-    """Six training and four test classes of each data set; all images are one file."""
-    classes = {'train': range(1, 7), 'test': range(7, 11)}
-    places = {x: data / x for x in ('Stanford_Online_Products', 'VehicleID', 'inaturalist2018')}
-    sop, vehicles, species = places.values()
-    for folder in (sop, vehicles / 'train_test_split', species / 'Inat_dataset_splits'):
-        folder.mkdir(parents=True)
-    files = []
-    for split, labels in classes.items():
-        four = [(label, i) for label in labels for i in range(4)]
-        names = [f'chair_final/{label}_{i}.JPG' for label, i in four]
-        lines = [f'1 {label} 1 {name}' for (label, _), name in zip(four, names)]
-        files += [sop / name for name in names]
-        header = 'image_id class_id super_class_id path'
-        (sop / f'Ebay_{split}.txt').write_text('\n'.join([header, *lines]))
-        numbers = [f'{10 * label + i:07d}' for label, i in four]
-        lines = [f'{number} {label}' for (label, _), number in zip(four, numbers)]
-        files += [vehicles / f'image/{number}.jpg' for number in numbers]
-        list_name = 'train_list' if split == 'train' else 'test_list_2400'
-        (vehicles / f'train_test_split/{list_name}.txt').write_text('\n'.join(lines))
-        names = [f'train_val2018/Aves/{label}/{i}.jpg' for label, i in four]
-        files += [species / name for name in names]
-        path = species / f'Inat_dataset_splits/Inaturalist_{split}_set1.txt'
-        path.write_text('\n'.join(names))
-    for path in files:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.symlink(image, path)
-
-
 def _write_coco(data, image):
     """Four images of two objects, of which one is small, in both parts."""
     for part in ('train2017', 'val2017'):
@@ -148,27 +120,18 @@ def _write_coco(data, image):
         path.write_text(json.dumps(content))
 
 
-def _write_cifar(data, names):
-    """600 grey images of each class."""
-    data.mkdir(parents=True)
-    for part, count in (('train', 500), ('test', 100)):
-        labels = np.repeat(np.arange(len(names)), count)
-        images = np.full((len(labels), 32, 32, 3), 90, np.uint8)
-        classes = np.array(names)
-        np.savez_compressed(data / f'{part}.npz', images=images, labels=labels, classes=classes)
-
-
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     """All data sets in their real folders, with made-up images."""
     root = tmp_path_factory.mktemp('stable_ap')
     pixels = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
     cv2.imwrite(str(root / 'image.jpg'), pixels)
-    _write_retrieval(root / 'data', root / 'image.jpg')
+    write_retrieval(root / 'data', root / 'image.jpg', dict.fromkeys(FORMS, 6))
     _write_coco(root / 'data/coco', root / 'image.jpg')
     write_chest_xrays(root / 'data/chest_xray14')
     for name, data_set in (('cifar10', CIFAR10), ('cifar100', CIFAR100)):
-        _write_cifar(root / 'data' / name, data_set.METAINFO['classes'])
+        names = data_set.METAINFO['classes']
+        write_cifar(root / 'data' / name, names, {'train': 500, 'test': 100}, size=32)
     return root
 
 
