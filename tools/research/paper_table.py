@@ -250,11 +250,19 @@ def table_of(entry: PaperTable, sets: Sequence[str]) -> str:
     return '\n'.join(markdown_table(header, list(zip(names, *columns)))) + '\n'
 
 
+def read_outcome(entry: PaperTable, size: str) -> dict:
+    """What the last run of a table at a size has said; empty before the first."""
+    file = figures_of(entry, size) / 'outcome.json'
+    return json.loads(file.read_text()) if file.is_file() else {}
+
+
 def make(entry: PaperTable, size: str, options: Sequence[str], console: Console) -> dict:
     """Run a table, write its files, and return what there is to say of it."""
     folder = figures_of(entry, size)
     folder.mkdir(parents=True, exist_ok=True)
+    spent = read_outcome(entry, size).get('seconds', 0)
     outcome = run(entry, size, options, console)
+    outcome['seconds'] += spent
     if entry.plan and outcome['sets']:
         text = table_of(entry, outcome['sets'])
         write_atomically(text.encode(), folder / 'table.md')
@@ -269,8 +277,7 @@ def write_report(size: str, console: Console) -> None:
     body = [f"<h1>The papers' tables and figures, {size} size</h1>"]
     for entry in TABLES.values():
         folder = figures_of(entry, size)
-        file = folder / 'outcome.json'
-        known = json.loads(file.read_text()) if file.is_file() else {}
+        known = read_outcome(entry, size)
         status = known.get('status')
         what = {0: 'made', 3: 'data are missing', None: 'not run'}.get(status, f'failed: {status}')
         if not entry.shows_results:
@@ -309,8 +316,10 @@ def main() -> int:
         show_all(console)
         return 0
     if args.all:
-        statuses = [make(x, args.size, (), console)['status'] for x in TABLES.values()]
-        write_report(args.size, console)
+        statuses = []
+        for entry in TABLES.values():
+            statuses.append(make(entry, args.size, (), console)['status'])
+            write_report(args.size, console)
         return next((status for status in statuses if status not in (0, 3)), 0)
     if args.name not in TABLES:
         raise UserError(
