@@ -50,6 +50,8 @@ PAPERS = Path(__file__).with_name('papers')
 OUT = Path('work_dirs/papers')
 SIZES = ('small', 'published')
 GPU = 'A100 80 GB, TF32'
+#: What that GPU trains: 938 images/s of ResNet-50, 4.09 GMAC each.
+GMAC_A_SECOND = 938 * 4.09
 
 
 class PaperTable(NamedTuple):
@@ -58,24 +60,32 @@ class PaperTable(NamedTuple):
     name: str  # ``paper/table2``, or ``paper/table2@data`` for a further way to make it
     title: str  # What it shows
     plan: str = ''  # Trainings: a plan of run_seeds.py
-    # Sets of the plan by size, each with the data that it needs, by name in data.yaml; without a
-    # plan the set has the name of the size.
-    small: Mapping[str, Sequence[str]] = {}
-    published: Mapping[str, Sequence[str]] = {}
+    # Sets of the plan by size; without a plan there is one, or one a command's config
+    small: Sequence[str] = ()
+    published: Sequence[str] = ()
+    data: Mapping[str, Sequence[str]] = {}  # What each set needs, by name in data.yaml
     # What is run for each set after its trainings, with ``python`` left out. ``{out}`` is the
     # folder of the trainings, ``{figures}`` of what is drawn, ``{set}`` the set; ``{run[row]}`` is
-    # the folder of a row's first seed, ``{model[row]}`` that model for tools that take
-    # ``row=config,checkpoint``, ``{models}`` those of all rows. A path with ``*`` stands for the
-    # one that matches then.
+    # the folder of a row's first seed, ``{files[row]}`` its config and checkpoint,
+    # ``{model[row]}`` the same for tools that take ``row=config,checkpoint``; ``{runs}``
+    # (``row=folder``) and ``{models}`` are all rows. A path with ``*`` stands for the one that
+    # matches then.
     commands: Sequence[str] = ()
     note: str = ''  # How the small size differs from the paper, or why there is none
     results: str = ''  # File of this repository with what came out
-    trainings: Sequence[str] = ()  # GPU hours of the published size, and what they are the sum of
+    # Trainings of each set: how many, million images of each, and the network of data.yaml
+    trainings: Mapping[str, Sequence[tuple[int, float, str]]] = {}
 
     @property
-    def gpu_hours(self) -> float:
-        """GPU hours of the published size, an estimate."""
-        return sum(float(re.search(r': (\S+) h$', line)[1]) for line in self.trainings)
+    def gpu_hours(self) -> dict[str, float]:
+        """GPU hours of the published size, an estimate, by what they are the sum of."""
+        hours = {}
+        for name in self.published:
+            for number, images, network in self.trainings.get(name, ()):
+                gmac = NETWORKS[network]
+                text = f'{name}: {number} x {images:g} M images, {network}, {gmac:.2f} GMAC'
+                hours[text] = number * images * 1e6 * gmac / GMAC_A_SECOND / 3600
+        return hours
 
     @property
     def shows_results(self) -> bool:
@@ -83,15 +93,28 @@ class PaperTable(NamedTuple):
         return bool(self.plan or self.commands)
 
 
-def read_tables() -> dict[str, PaperTable]:
-    """All tables and figures by name."""
-    files = [path for path in sorted(PAPERS.glob('*.yaml')) if path.stem != 'data']
-    rows = [row for path in files for row in yaml.safe_load(path.read_text('utf-8'))]
-    return {row['name']: PaperTable(**row) for row in rows}
+def read_tables(path: Path) -> Iterator[PaperTable]:
+    """All tables and figures of a paper, each with what the sets of its plan need."""
+    content = yaml.safe_load(path.read_text('utf-8'))
+    for name, fields in content['tables'].items():
+        plan = content.get('plans', {}).get(fields.get('plan'), {'sets': {}})
+        fields['name'] = f'{path.stem}/{name}'
+        fields['note'] = '; '.join(x['note'] for x in (plan, fields) if 'note' in x)
+        fields.setdefault('data', {key: x['data'] for key, x in plan['sets'].items()})
+        trained = {key: x['trainings'] for key, x in plan['sets'].items() if 'trainings' in x}
+        if 'plan' in fields:
+            fields['plan'] = f'tools/research/papers/{path.stem}/{fields["plan"]}.yaml'
+        yield PaperTable(**fields, trainings=trained)
 
 
-TABLES = read_tables()
-DATA = yaml.safe_load((PAPERS / 'data.yaml').read_text('utf-8'))
+_INPUTS = yaml.safe_load((PAPERS / 'data.yaml').read_text('utf-8'))
+DATA, NETWORKS = _INPUTS['data'], _INPUTS['networks']
+TABLES = {
+    table.name: table
+    for path in sorted(PAPERS.glob('*.yaml'))
+    if path.stem != 'data'
+    for table in read_tables(path)
+}
 
 
 def missing(data: Sequence[str]) -> list[str]:
@@ -116,7 +139,8 @@ def state_of(entry: PaperTable, size: str) -> str:
         return 'shows no result'
     if not sets:
         return '-'
-    absent = sorted({name for data in sets.values() for name in data if missing([name])})
+    needed = {name for key in sets for name in entry.data.get(key, ())}
+    absent = sorted(name for name in needed if missing([name]))
     return f'needs {", ".join(absent)}' if absent else 'runs'
 
 
@@ -126,7 +150,7 @@ def show_all(console: Console) -> None:
     for column in ('name', 'shows', 'plan', *SIZES, 'GPU h'):
         table.add_column(column, overflow='fold')
     for entry in TABLES.values():
-        hours = f'{entry.gpu_hours:.2g}' if entry.trainings else ''
+        hours = f'{sum(entry.gpu_hours.values()):.2g}' if entry.gpu_hours else ''
         plan = entry.plan.removeprefix('tools/research/')
         states = [state_of(entry, size) for size in SIZES]
         table.add_row(entry.name, entry.title, plan, *states, hours)
@@ -144,9 +168,12 @@ def steps_of(entry: PaperTable, size: str, set_name: str) -> Iterator[str]:
     if entry.plan:
         plan = read_plan(Path(ROOT, entry.plan), set_name)
         first = f'seed_{plan.seeds[0]}-*'
-        runs = {x.name: f'{plan.out_dir}/final/{x.name}/{first}' for x in plan.methods}
-        model = {name: f'{name}={run}/*.py,{run}/*.pth' for name, run in runs.items()}
-        places |= {'run': runs, 'model': model, 'models': ' '.join(model.values())}
+        run = {x.name: f'{plan.out_dir}/final/{x.name}/{first}' for x in plan.methods}
+        model = {name: f'{name}={folder}/*.py,{folder}/*.pth' for name, folder in run.items()}
+        files = {name: f'{folder}/*.py {folder}/*.pth' for name, folder in run.items()}
+        places |= {'run': run, 'model': model, 'files': files}
+        places['runs'] = ' '.join(f'{name}={folder}' for name, folder in run.items())
+        places['models'] = ' '.join(model.values())
     for command in entry.commands:
         yield command.format(set=set_name, **places)
 
@@ -169,10 +196,12 @@ def explain(entry: PaperTable, size: str, console: Console) -> None:
     for name in ('note', 'results'):
         if getattr(entry, name):
             lines.append(f'{name}: {getattr(entry, name)}')
-    if entry.trainings:
-        lines.append(f'published size: {entry.gpu_hours:.2g} GPU hours, an estimate for one {GPU}:')
-    lines += [f'  {training}' for training in entry.trainings]
-    for set_name, data in getattr(entry, size).items():
+    if hours := entry.gpu_hours:
+        total = sum(hours.values())
+        lines.append(f'published size: {total:.2g} GPU hours, an estimate for one {GPU}:')
+    lines += [f'  {text}: {value:.2g} h' for text, value in hours.items()]
+    for set_name in getattr(entry, size):
+        data = entry.data.get(set_name, ())
         lines += [f'{set_name}: missing: {text}' for text in missing(data)]
         steps = [*makers_of(data), *steps_of(entry, size, set_name)]
         lines += [f'{set_name}: python {step}' for step in steps]
@@ -201,7 +230,8 @@ def _the_only(path: str) -> str:
 def run(entry: PaperTable, size: str, options: Sequence[str], console: Console) -> dict:
     """Run the commands of all sets; return the status, CPU seconds, and what is missing."""
     outcome = {'status': 0, 'seconds': 0, 'missing': [], 'sets': []}
-    for set_name, data in getattr(entry, size).items():
+    for set_name in getattr(entry, size):
+        data = entry.data.get(set_name, ())
         absent = missing(data)
         outcome['missing'] += absent
         if absent:

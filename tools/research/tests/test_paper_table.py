@@ -1,6 +1,7 @@
 """The list of the papers' tables, and what one command does with it."""
 
 import argparse
+import re
 import runpy
 import shlex
 import subprocess
@@ -25,7 +26,12 @@ PRINTED = {
     'isogclr': (10, range(1, 12)),
     'in_batch': (6, range(1, 5)),
 }
-COMMANDS = {step for x in TABLES.values() for step in x.commands if '-m ' not in step}
+COMMANDS = {
+    re.sub(r'{files.*?}', 'config.py last.pth', step)
+    for x in TABLES.values()
+    for step in x.commands
+    if '-m ' not in step
+}
 PLANS = sorted({x.plan for x in TABLES.values()} - {''})
 
 
@@ -41,11 +47,11 @@ def test_every_table_and_figure_is_named_once():
 
 @pytest.mark.parametrize('entry', TABLES.values(), ids=lambda x: x.name)
 def test_what_an_entry_names_is_there(entry):
-    sets = {**entry.small, **entry.published}
+    sets = [*entry.small, *entry.published]
     assert bool(sets) == entry.shows_results
-    assert all(name in DATA for data in sets.values() for name in data)
+    assert all(name in DATA for data in entry.data.values() for name in data)
     assert not entry.results or (ROOT / entry.results).is_file()
-    assert entry.gpu_hours >= 0
+    assert all(hours > 0 for hours in entry.gpu_hours.values())
     if entry.plan:
         known = yaml.safe_load((ROOT / entry.plan).read_text('utf-8'))['sets']
         assert {*sets} <= {*known}
@@ -57,9 +63,10 @@ def test_what_an_entry_names_is_there(entry):
 @pytest.mark.parametrize('path', PLANS)
 def test_every_set_of_a_plan_is_used(path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    used = [{**x.small, **x.published} for x in TABLES.values() if x.plan == path]
+    entries = [x for x in TABLES.values() if x.plan == path]
     known = yaml.safe_load(Path(path).read_text('utf-8'))
-    assert {name for sets in used for name in sets} == {*known['sets']}
+    assert {name for x in entries for name in (*x.small, *x.published)} == {*known['sets']}
+    assert all({*x.data} == {*known['sets']} for x in entries)
     for name in known['sets']:
         plan = read_plan(path, name)
         names = {method.name for method in plan.methods}
@@ -161,17 +168,16 @@ def test_steps_name_models_and_what_is_made_first(tmp_path, monkeypatch):
         'x/table1',
         'x',
         str(tmp_path / 'plan.yaml'),
-        small={'small': ['sorter']},
-        commands=['one {model[b]}', 'all {models} {run[a]} {set}'],
+        small=['small'],
+        commands=['one {model[b]} {files[b]}', 'all {models} {run[a]} {runs} {set}'],
     )
     assert paper_table.makers_of(['sorter']) == ['make x']
     assert not paper_table.missing(['sorter'])
-    model = [
-        f'{x}=out/small/final/{x}/seed_3-*/*.py,out/small/final/{x}/seed_3-*/*.pth' for x in 'ab'
-    ]
+    run = [f'out/small/final/{x}/seed_3-*' for x in 'ab']
+    model = [f'{x}={folder}/*.py,{folder}/*.pth' for x, folder in zip('ab', run)]
     assert [*paper_table.steps_of(entry, 'small', 'small')][1:] == [
-        f'one {model[1]}',
-        f'all {model[0]} {model[1]} out/small/final/a/seed_3-* small',
+        f'one {model[1]} {run[1]}/*.py {run[1]}/*.pth',
+        f'all {model[0]} {model[1]} {run[0]} a={run[0]} b={run[1]} small',
     ]
     (tmp_path / 'x').touch()
     assert not paper_table.makers_of(['sorter'])
