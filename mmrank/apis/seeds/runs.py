@@ -4,12 +4,12 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +19,7 @@ from mmrank.apis.common.processes import end_process, start_process
 from mmrank.errors import UserError
 from mmrank.files import read_text, refuse_link
 
-from .plan import Run, SeedPlan
+from .plan import Run, SeedPlan, load_config
 
 POLL_SECONDS = 0.3
 #: Trains, tests and writes the result file of a run.
@@ -74,8 +74,8 @@ def _read_result(run: Run, metrics: Sequence[str] = ()) -> dict[str, float]:
 
 
 def build_command(run: Run) -> list[str]:
-    """The command of a run."""
-    command = [sys.executable, *SCRIPT, run.config, '--work-dir', str(run.folder)]
+    """The command of a run, after ``python``."""
+    command = [*SCRIPT, run.config, '--work-dir', str(run.folder)]
     command += ['--split', run.split, '--cfg-options', f'randomness.seed={run.seed}']
     return command + [f'{key}={value}' for key, value in run.options.items()]
 
@@ -136,7 +136,7 @@ def work_off(
             finish(run, '', 0.0)
         else:
             waiting.append(run)
-    active: list[tuple[Run, subprocess.Popen]] = []
+    active: list[tuple[Run, BaseProcess]] = []
     begins: dict[Path, float] = {}
     attempts: Counter = Counter()
     try:
@@ -151,9 +151,9 @@ def work_off(
                 time.sleep(POLL_SECONDS)
                 states = [f'{x.label}: {_parse_progress(_read_tail(x.log))}' for x, _ in active]
                 status.update(escape('; '.join(states)))
-                for run, process in [x for x in active if x[1].poll() is not None]:
+                for run, process in [x for x in active if x[1].exitcode is not None]:
                     active.remove((run, process))
-                    fault = _fault_of(process.returncode) or f'no {run.result_file.name} is there'
+                    fault = _fault_of(process.exitcode) or f'no {run.result_file.name} is there'
                     # The result is written last, so it counts however its command went on to end.
                     if run.result_file.is_file():
                         fault = ''
@@ -170,16 +170,22 @@ def work_off(
     return [outcomes[run.folder] for run in runs]
 
 
-def _start(run: Run, jobs: int) -> subprocess.Popen:
+def _start(run: Run, jobs: int) -> BaseProcess:
     command = build_command(run)
     run.folder.mkdir(parents=True, exist_ok=True)
     refuse_link(run.log)
     with open(run.log, 'ab') as file:
-        file.write(f'\n$ {shlex.join(command)}\n'.encode())
-    # Threads decide the last bits of sums; what the user has set stays.
-    threads = os.environ.get('OMP_NUM_THREADS', str(max(1, count_cores() // jobs)))
-    settings = {'OMP_NUM_THREADS': threads, 'MKL_NUM_THREADS': threads, **os.environ}
-    return start_process(command, run.log, env={**settings, 'PYTHONUNBUFFERED': '1'})
+        file.write(f'\n$ python {shlex.join(command)}\n'.encode())
+    threads = max(1, count_cores() // jobs)
+    return start_process(command, run.log, threads, _modules_of(run))
+
+
+def _modules_of(run: Run) -> list[str]:
+    """The modules that take a training of this config longest to import."""
+    package = load_config(run.config).get('default_scope') or 'mmengine'
+    parts = ('models', 'datasets', 'engine', 'evaluation', 'visualization')
+    modules = [f'{name}.{part}' for name in dict.fromkeys((package, 'mmrank')) for part in parts]
+    return [SCRIPT[-1], 'mmengine.runner', *modules]
 
 
 def _read_outcome(plan: SeedPlan, run: Run, fault: str, seconds: float) -> Outcome:

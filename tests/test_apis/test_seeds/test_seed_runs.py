@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import sys
 import time
 
 import pytest
@@ -47,7 +46,7 @@ def make_work(tmp_path, monkeypatch):
 def test_command(tmp_path):
     (run,) = plan_of_one(tmp_path, [5], lr='1e-4').final_runs()
     assert build_command(run) == [
-        *(sys.executable, *SCRIPT, run.config, '--work-dir', str(run.folder)),
+        *(*SCRIPT, run.config, '--work-dir', str(run.folder)),
         *('--split', 'test', '--cfg-options', 'randomness.seed=5', 'lr=1e-4'),
     ]
 
