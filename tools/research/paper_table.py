@@ -257,26 +257,30 @@ def table_of(entry: PaperTable, sets: Sequence[str]) -> str:
     """The table in the layout of the paper: methods as rows, metrics of each set as columns.
 
     A cell is the mean and the standard deviation over seeds, with what the paper prints in
-    parentheses.
+    parentheses. What it prints of sets that were not run comes last.
     """
-    plans = {name: read_plan(Path(ROOT, entry.plan), name) for name in sets}
-    names = list(dict.fromkeys(x.name for plan in plans.values() for x in plan.methods))
+    plans = {
+        x: read_plan(Path(ROOT, entry.plan), x) for x in dict.fromkeys((*sets, *entry.published))
+    }
+    names = list(dict.fromkeys(x.name for name in sets for x in plans[name].methods))
     header = ['method']
     columns = []
     for set_name, plan in plans.items():
-        runs = read_final_rows(Path(ROOT, plan.out_dir, 'runs.csv'))
+        runs = read_final_rows(Path(ROOT, plan.out_dir, 'runs.csv')) if set_name in sets else []
         for number, metric in enumerate(plan.metrics):
             measured = values_of(runs, metric, plan.scale)
             *further, last = metric.split('/')
-            header.append(' '.join([set_name, *further[:-1], last]))
             column = []
             for name in names:
                 values = [*measured.get(name, {}).values()]
                 spread = f' ± {statistics.stdev(values):.2g}' if len(values) > 1 else ''
                 cell = f'{statistics.mean(values):.4g}{spread}' if values else ''
                 known = plan.printed.get(name, [])[number : number + 1]
-                column.append(' '.join([cell, *(f'({x})' for x in known if x is not None)]))
-            columns.append(column)
+                cell = ' '.join([cell, *(f'({x})' for x in known if x is not None)])
+                column.append(cell.strip())
+            if any(column):
+                header.append(' '.join([set_name, *further[:-1], last]))
+                columns.append(column)
     return '\n'.join(markdown_table(header, list(zip(names, *columns)))) + '\n'
 
 

@@ -144,18 +144,22 @@ def test_a_table_has_what_the_paper_prints(tmp_path, monkeypatch):
         'scale': 100,
         'seeds': [0, 1],
         'methods': ['x/a.py', 'x/b.py'],
-        'sets': {'small': {}, 'sop': {'printed': {'b': [41.25]}}},
+        'sets': {
+            'small': {},
+            'sop': {'printed': {'b': [41.25]}},
+            'cars': {'printed': {'a': [7.5]}},
+        },
     }
     (tmp_path / 'plan.yaml').write_text(yaml.safe_dump(plan))
-    for name in plan['sets']:
+    for name in ('small', 'sop'):
         folder = tmp_path / 'out' / name
         folder.mkdir(parents=True)
         lines = ['final,a,0,0.25', 'final,a,1,0.35', 'tune,a,0,0.9', 'final,b,0,0.5']
         text = '\n'.join(['stage,method,seed,retrieval/mAP', *lines, ''])
         (folder / 'runs.csv').write_text(text)
-    entry = paper_table.PaperTable('x/table1', 'x', 'plan.yaml')
+    entry = paper_table.PaperTable('x/table1', 'x', 'plan.yaml', published=['sop', 'cars'])
     lines = paper_table.table_of(entry, ['small', 'sop']).splitlines()
-    assert [x.strip() for x in lines[2].split('|')[1:-1]] == ['a', '30 ± 7.1', '30 ± 7.1']
+    assert [x.strip() for x in lines[2].split('|')[1:-1]] == ['a', '30 ± 7.1', '30 ± 7.1', '(7.5)']
     assert '50 (41.25)' in lines[3]
 
 
