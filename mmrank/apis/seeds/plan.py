@@ -240,7 +240,7 @@ def parse_plan(plan: Any, set_name: str = '') -> SeedPlan:
     if not out_dir or not out_dir.isprintable():
         raise _wrong('out_dir', out_dir, 'a folder')
     made = SeedPlan(
-        out_dir=Path(out_dir),
+        out_dir=Path(out_dir, set_name),
         methods=methods,
         seeds=_read_seeds(plan, 'seeds', [*range(len(folds))]),
         metrics=_read_names(plan),
@@ -294,13 +294,13 @@ def _choose_set(plan: dict[str, Any], name: str) -> dict[str, Any]:
     chosen = _mapping(sets[name], name)
     own = _mapping(chosen.pop('methods', None), f'{name}.methods')
     left_out = _take(chosen, 'leave_out', [], list, 'a list of names of methods')
-    entries = [x if isinstance(x, dict) else {'config': x} for x in plan.get('methods', [])]
+    entries = _take({**plan}, 'methods', [], list, 'a list of configs')
+    entries = [x if isinstance(x, dict) else {'config': x} for x in entries]
     entries = {entry.get('name', Path(str(entry.get('config'))).stem): entry for entry in entries}
     if unknown := {*own, *left_out} - {*entries}:
         raise _wrong(f'{name}.methods', sorted(unknown), f'some of {[*entries]}')
-    merged = {'out_dir': 'work_dirs/seeds', **plan, **chosen}
+    merged = {**plan, **chosen}
     merged['cfg_options'] = _merge(plan.get('cfg_options'), chosen.get('cfg_options'))
-    merged['out_dir'] += f'/{name}'
     kept = {key: entry for key, entry in entries.items() if key not in left_out}
     merged['methods'] = [_merge(entry, own.get(key)) for key, entry in kept.items()]
     return merged

@@ -104,7 +104,8 @@ def test_a_set_overrides_what_all_sets_share(content, config, tmp_path, monkeypa
     large = parse_plan({**content}, 'large')
     assert large.methods[2].cfg_options['model.b'] == '4'
     assert (large.methods[2].config, len(large.seeds)) == (str(config), 3)
-    for name, change in (('smal', {}), ('large', {'sets': {'large': {'methods': {'d': {}}}}})):
+    wrong = ({'sets': {'large': {'methods': {'d': {}}}}}, {'out_dir': 5}, {'methods': 'a.py'})
+    for name, change in (('smal', {}), *(('large', change) for change in wrong)):
         with pytest.raises(UserError, match='Fix: '):
             parse_plan({**content, **change}, name)
     with pytest.raises(UserError, match='no sets'):
