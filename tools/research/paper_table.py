@@ -34,7 +34,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import yaml
+from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
@@ -44,6 +46,7 @@ from mmrank.apis.common.tables import markdown_table
 from mmrank.apis.seeds.plan import read_plan
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
+from mmrank.visualization.figures import new_grid, save
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = Path(__file__).with_name('papers')
@@ -305,33 +308,56 @@ def make(entry: PaperTable, size: str, options: Sequence[str], console: Console)
     return outcome
 
 
+def state_of_run(entry: PaperTable, size: str) -> str:
+    """What became of a table at a size."""
+    if not entry.shows_results:
+        return 'shows no result'
+    if not getattr(entry, size):
+        return 'the published size alone'
+    known = read_outcome(entry, size)
+    if known.get('status') == 3:
+        return f'missing: {"; ".join(known["missing"])}'
+    return {0: 'made', None: 'not run'}.get(known.get('status'), f'failed: {known.get("status")}')
+
+
 def write_report(size: str, console: Console) -> None:
-    """Write all tables and figures that were made at a size as report.md and report.html."""
-    text = [f"# The papers' tables and figures, {size} size", '']
-    body = [f"<h1>The papers' tables and figures, {size} size</h1>"]
+    """Write what was made at a size, report.md and report.html, and a sheet of pictures a paper."""
+    title = f"The papers' tables and figures, {size} size"
+    rows, sections, body = [], [], [f'<h1>{title}</h1>']
+    pictures: dict[str, list[Path]] = {}
     for entry in TABLES.values():
-        folder = figures_of(entry, size)
-        known = read_outcome(entry, size)
-        status = known.get('status')
-        what = {0: 'made', 3: 'data are missing', None: 'not run'}.get(status, f'failed: {status}')
-        if not entry.shows_results:
-            what = 'shows no result'
-        seconds = f', {known["seconds"]} CPU s' if known.get('seconds') else ''
-        lines = [f'{what}{seconds}', entry.note, *known.get('missing', ())]
-        table = folder / 'table.md'
-        pictures = sorted(p.relative_to(OUT / size) for p in folder.rglob('*.png'))
-        text += [f'## {entry.name}: {entry.title}', '', *filter(None, lines), '']
-        body += [f'<h2>{entry.name}: {html.escape(entry.title)}</h2>']
-        body += [f'<p>{html.escape(line)}</p>' for line in lines if line]
+        state = state_of_run(entry, size)
+        seconds = read_outcome(entry, size).get('seconds') or ''
+        rows.append([f'`{entry.name}`', entry.title, state, seconds])
+        heading = f'{entry.name}: {entry.title}'
+        body += [f'<h2>{html.escape(heading)}</h2>', f'<p>{html.escape(state)}</p>']
+        table = figures_of(entry, size) / 'table.md'
         if table.is_file():
-            text += [table.read_text('utf-8')]
-            body += [f'<pre>{html.escape(table.read_text("utf-8"))}</pre>']
-        text += [f'![{picture.stem}]({picture})' for picture in pictures]
-        body += [f'<img src="{picture}" alt="{picture.stem}">' for picture in pictures]
-    for suffix, lines in (('md', text), ('html', body)):
+            text = table.read_text('utf-8')
+            sections += [f'## {heading}', '', *filter(None, [entry.note]), '', text]
+            body.append(f'<pre>{html.escape(text)}</pre>')
+        found = sorted(figures_of(entry, size).rglob('*.png'))
+        pictures.setdefault(entry.name.partition('/')[0], []).extend(found)
+        body += [f'<img src="{x.relative_to(OUT / size)}" alt="{x.stem}">' for x in found]
+    for paper, found in pictures.items():
+        if found:
+            draw_sheet(found, OUT / size / f'{paper}.png')
+            sections.append(f'![{paper}]({paper}.png)\n')
+    overview = markdown_table(['', 'shows', 'state', 'CPU s'], rows, align='lllr')
+    for suffix, lines in (('md', [f'# {title}', '', *overview, '', *sections]), ('html', body)):
         path = OUT / size / f'report.{suffix}'
         write_atomically('\n'.join([*lines, '']).encode(), path)
         console.print(f'wrote {path}')
+
+
+def draw_sheet(pictures: Sequence[Path], path: Path) -> None:
+    """Draw pictures side by side, each under the name of its table."""
+    figure, axes = new_grid(len(pictures), columns=3, width=5, height=4)
+    for axis, picture in zip(axes, pictures):
+        axis.set_axis_off()
+        axis.imshow(np.asarray(Image.open(picture).convert('RGB')))
+        axis.set_title(f'{picture.parent.name}, {picture.stem}', fontsize=9)
+    save(figure, path, dpi=90)
 
 
 @show_user_errors()

@@ -193,7 +193,7 @@ def test_the_report_has_every_name(run_script, calls, tmp_path, monkeypatch):
     assert run_script(TOOL, '--all')[0] in (0, 3)
     for suffix in ('md', 'html'):
         text = (tmp_path / f'work_dirs/papers/small/report.{suffix}').read_text('utf-8')
-        assert all(f'{name}: ' in text for name in TABLES)
+        assert all(name in text for name in TABLES)
 
 
 def test_a_star_is_the_file_that_there_is(tmp_path, monkeypatch):
