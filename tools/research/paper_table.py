@@ -41,7 +41,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.common.records import read_final_rows, values_of
+from mmrank.apis.common.records import read_final_rows, read_rows, values_of
 from mmrank.apis.common.tables import markdown_table
 from mmrank.apis.seeds.plan import read_plan
 from mmrank.errors import UserError, show_user_errors
@@ -297,15 +297,21 @@ def make(entry: PaperTable, size: str, options: Sequence[str], console: Console)
     """Run a table, write its files, and return what there is to say of it."""
     folder = figures_of(entry, size)
     folder.mkdir(parents=True, exist_ok=True)
-    spent = read_outcome(entry, size).get('seconds', 0)
     outcome = run(entry, size, options, console)
-    outcome['seconds'] += spent
     if entry.plan and outcome['sets']:
         text = table_of(entry, outcome['sets'])
         write_atomically(text.encode(), folder / 'table.md')
         console.print(text, soft_wrap=True, highlight=False)
     write_atomically(json.dumps(outcome).encode(), folder / 'outcome.json')
     return outcome
+
+
+def seconds_of(entry: PaperTable, size: str) -> int:
+    """CPU seconds of a table at a size: of its trainings, whenever they ran, and commands."""
+    known = read_outcome(entry, size)
+    records = [folder_of(entry, x) / 'runs.csv' for x in known.get('sets', ()) if entry.plan]
+    rows = [row for path in records for row in read_rows(Path(ROOT, path))]
+    return round(known.get('seconds', 0) + sum(float(x['seconds'] or 0) for x in rows))
 
 
 def state_of_run(entry: PaperTable, size: str) -> str:
@@ -327,8 +333,7 @@ def write_report(size: str, console: Console) -> None:
     pictures: dict[str, list[Path]] = {}
     for entry in TABLES.values():
         state = state_of_run(entry, size)
-        seconds = read_outcome(entry, size).get('seconds') or ''
-        rows.append([f'`{entry.name}`', entry.title, state, seconds])
+        rows.append([f'`{entry.name}`', entry.title, state, seconds_of(entry, size) or ''])
         heading = f'{entry.name}: {entry.title}'
         body += [f'<h2>{html.escape(heading)}</h2>', f'<p>{html.escape(state)}</p>']
         table = figures_of(entry, size) / 'table.md'

@@ -154,13 +154,17 @@ def test_a_table_has_what_the_paper_prints(tmp_path, monkeypatch):
     for name in ('small', 'sop'):
         folder = tmp_path / 'out' / name
         folder.mkdir(parents=True)
-        lines = ['final,a,0,0.25', 'final,a,1,0.35', 'tune,a,0,0.9', 'final,b,0,0.5']
-        text = '\n'.join(['stage,method,seed,retrieval/mAP', *lines, ''])
+        lines = ['final,a,0,2,0.25', 'final,a,1,2,0.35', 'tune,a,0,2,0.9', 'final,b,0,2,0.5']
+        text = '\n'.join(['stage,method,seed,seconds,retrieval/mAP', *lines, ''])
         (folder / 'runs.csv').write_text(text)
     entry = paper_table.PaperTable('x/table1', 'x', 'plan.yaml', published=['sop', 'cars'])
     lines = paper_table.table_of(entry, ['small', 'sop']).splitlines()
     assert [x.strip() for x in lines[2].split('|')[1:-1]] == ['a', '30 ± 7.1', '30 ± 7.1', '(7.5)']
     assert '50 (41.25)' in lines[3]
+    # Its seconds are those of its trainings and commands, whenever they ran.
+    known = {'seconds': 3, 'sets': ['small']}
+    monkeypatch.setattr(paper_table, 'read_outcome', lambda *_: known)
+    assert paper_table.seconds_of(entry, 'small') == 11
 
 
 def test_steps_name_models_and_what_is_made_first(tmp_path, monkeypatch):
