@@ -75,6 +75,17 @@ def test_failure_is_reported_and_tried_again(call, tmp_path):
     assert 'done in' not in output
 
 
+def test_a_value_that_fails_is_not_chosen(call, tmp_path):
+    status, output = call(tune={'grid': {'fail': [8, 'none']}, 'seeds': [8]})
+    assert status == 0
+    assert 'failed tune a fail=8 seed 8' in output
+    assert "tuned a: {'fail': 'none'}" in output
+    assert '- tune a fail=8 seed 8:' in (tmp_path / 'out' / 'report.md').read_text()
+    status, output = call(tune={'grid': {'fail': [8]}, 'seeds': [8]})
+    assert status == 1
+    assert 'finished all tuning seeds' in output.replace('\n', ' ')
+
+
 def test_report_only_trains_nothing(call, tmp_path):
     call()
     status, output = call('--report-only', scale=100)
