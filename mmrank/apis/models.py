@@ -1,5 +1,6 @@
-"""Trained models from checkpoints."""
+"""Models of configs, and trained ones from checkpoints."""
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,11 +44,19 @@ def load_all(model: nn.Module, checkpoint: Mapping, name: str) -> None:
     model.load_state_dict(state, strict=False)  # compared above
 
 
+def build_model(cfg: Config) -> nn.Module:
+    """Build the model of a config as mmengine's Runner does, which the top level may preprocess."""
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
+    model = copy.deepcopy(cfg.model)  # mmdet writes into what it builds from
+    if cfg.get('data_preprocessor'):
+        model.setdefault('data_preprocessor', cfg.data_preprocessor)
+    return MODELS.build(model)
+
+
 def trained_model(
     cfg: Config, checkpoint: str, device: str = 'cpu', trust: bool = False
 ) -> nn.Module:
     """Build the model of a config with all weights of a checkpoint, in evaluation mode."""
-    init_default_scope(cfg.get('default_scope') or 'mmengine')
-    model = MODELS.build(cfg.model)
+    model = build_model(cfg)
     load_all(model, read_weights(checkpoint, trust), checkpoint)
     return model.to(device).eval()

@@ -13,7 +13,7 @@ from PIL import Image
 from small_retriever import write_image_config
 
 from mmrank.apis.common.training_curves import _chosen_keys, read_training_logs
-from mmrank.apis.models import trained_model
+from mmrank.apis.models import build_model, trained_model
 from mmrank.apis.recommendation import recommend
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.datasets.interactions.interaction_dataset import InteractionDataset
@@ -163,6 +163,16 @@ def test_nearest_images_of_a_picture(run, tmp_path):
     assert Image.open(out).size[0] > 400
     (shop / 'blue.png').write_bytes(b'no image')
     assert 'blue.png' in run(tool, *arguments, status=2)
+
+
+def test_a_model_has_the_preprocessor_of_its_config(tmp_path):
+    pytest.importorskip('mmpretrain')
+    cfg = Config.fromfile(write_image_config(tmp_path / 'config.py', tmp_path / 'shop'))
+    cfg.default_scope = 'mmpretrain'
+    cfg.data_preprocessor = dict(mean=[1.0, 2.0, 3.0], std=[1.0, 1.0, 1.0])
+    assert build_model(cfg).data_preprocessor.mean.flatten().tolist() == [1, 2, 3]
+    cfg.model.data_preprocessor = dict(mean=[4.0] * 3, std=[1.0] * 3)
+    assert build_model(cfg).data_preprocessor.mean.flatten().tolist() == [4, 4, 4]
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ exit status: 0 answered, 1 no loss has learnt anything, 2 an error.
 
 import argparse
 import contextlib
-import copy
 import io
 import json
 import os
@@ -123,9 +122,10 @@ def store_features(
     """
     import torch
     from mmengine.logging import MMLogger
-    from mmengine.registry import DATASETS, MODELS, init_default_scope
+    from mmengine.registry import DATASETS
     from mmengine.runner import Runner, load_checkpoint, set_random_seed
 
+    from mmrank.apis.models import build_model
     from mmrank.apis.own_data.stored_features import write_samples
 
     names = [x for x in names if x == 'trial' or not (folder / f'{x}.index').is_file()]
@@ -137,9 +137,7 @@ def store_features(
     logger.addFilter(lambda x: re.search('missing keys|size mismatch', x.getMessage()) is not None)
     set_random_seed(0)
     with _hush():
-        init_default_scope(cfg.get('default_scope', 'mmengine'))
-        # A detector writes into its config, on which the folders of the trainings depend.
-        model = MODELS.build(copy.deepcopy(cfg.model))
+        model = build_model(cfg)
         model.init_weights()
     if args.checkpoint:
         load_checkpoint(model, args.checkpoint, 'cpu', logger='current', revise_keys=[])
