@@ -59,14 +59,20 @@ class _MovingAverageLoss(ContrastiveLoss):
     """Base of SogCLR and iSogCLR.
 
     The mean of exp over the negatives of a small batch is a poor estimate of the mean over the data
-    set, so it is averaged over the visits of a sample. The two views of a sample share one average
-    s. Each view takes its own step from it for the gradient, and their mean is kept.
+    set, so it is averaged over the visits of a sample. The views of a sample share one average s.
+    Each view takes its own step from it for the gradient, and their mean is kept. With labels the
+    negatives are the samples of another label.
     """
 
     keeps_samples = True
+    takes_labels = True
     learn_temperature = False  # of each sample
     prefixes = ('',)
     rho = tau0 = 0.0
+
+    @property
+    def two_views(self) -> bool:
+        return len(self.prefixes) == 2
 
     def states(self) -> list[SampleLogMean]:
         """State of the anchors: one, or one for each modality."""
@@ -90,7 +96,7 @@ class _MovingAverageLoss(ContrastiveLoss):
         states = self.states()
         entries = torch.stack([state.fetch(sample_idx, ids.device) for state in states], 1)
         tau = self.temperatures(entries)
-        terms = self.terms(batch, tau.detach(), bimodal=len(states) == 2)
+        terms = self.terms(batch, tau.detach(), bimodal=len(states) == 2, spare_label=True)
         log_s = moving_log_mean(entries[0], terms.log_mean, states[0].beta0)
         losses = global_contrastive_loss(terms.log_mean, log_s, tau, self.rho, self.tau0)
         slope = _temperature_gradient(terms.log_mean, log_s, terms.mean_h, tau, self.rho)
@@ -98,7 +104,7 @@ class _MovingAverageLoss(ContrastiveLoss):
             # Without negatives it is not finite. The value is in the loss already.
             losses = losses + torch.where(terms.count > 0, slope, 0) * (tau - tau.detach())
         # Each view of its state: the mean over those of one state.
-        shape = len(states), 2 // len(states), len(ids)
+        shape = len(states), len(batch.views) // len(states), len(ids)
         log_g = terms.log_mean.detach().view(shape).logsumexp(1) - math.log(shape[1])
         gradients = slope.view(shape).mean(1) if self.learn_temperature else [None] * 2
         for k, state in enumerate(states):
