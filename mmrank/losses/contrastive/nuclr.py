@@ -36,7 +36,8 @@ class NUCLRLoss(MovingAverageLoss):
             after 5 epochs of 30 and lower it by a cosine, and to a tenth and a hundredth: set
             ``eta`` of ``loss.image_margin`` and ``loss.text_margin``, 0 for no step.
         zeta_init: Margin at the start; the authors take -0.05.
-        beta0: See :class:`ISogCLRLoss`, like ``load_state``; the authors take 0.8.
+        beta0: Weight of the batch in the moving average, in (0, 1]; the authors take 0.8.
+        load_state: False resets the state when a checkpoint is loaded.
         **kwargs: See :class:`ContrastiveLoss`.
     """
 

@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from mmrank.checks import check_ascending, check_count, check_not_negative, check_within
 from mmrank.functional.metrics.unit_rows import unit_rows
@@ -38,14 +39,18 @@ class TemperatureNetwork(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """(n,) temperatures, at least float32, of (n, width) rows."""
-        rows = self.project(rows.to(self.prototypes.dtype))
-        rows = self.dropout(at_least_float32(rows).sigmoid())
-        scores = rows @ unit_rows(self.prototypes).t()
-        shares = (scores / at_least_float32(self.log_scale).exp()).softmax(1)
-        levels = (shares - 1 / scores.size(1)) * scores.sigmoid()
-        level = self.pool(levels.to(self.prototypes.dtype))[:, 0]
+        rows = at_least_float32(rows)
+        rows = self.dropout(_linear(self.project, rows).sigmoid())
+        scores = rows @ unit_rows(self.prototypes.to(rows.dtype)).t()
+        shares = (scores / self.log_scale.to(rows.dtype).exp()).softmax(1)
+        levels = _linear(self.pool, (shares - 1 / scores.size(1)) * scores.sigmoid())
         low, high = self.bounds
-        return low + (high - low) * at_least_float32(level).sigmoid()
+        return low + (high - low) * levels[:, 0].sigmoid()
+
+
+def _linear(layer: nn.Linear, rows: Tensor) -> Tensor:
+    """The layer in the dtype of the rows."""
+    return linear(rows, *(x.to(rows.dtype) for x in layer.parameters()))
 
 
 class TempNetLoss(MovingAverageLoss):
@@ -70,7 +75,8 @@ class TempNetLoss(MovingAverageLoss):
         tau_max: And below.
         prototypes: Number of prototypes of each network.
         dropout: Share of the hidden values that training drops, in [0, 1).
-        beta0: See :class:`ISogCLRLoss`, like ``load_state``; the authors take 0.8.
+        beta0: Weight of the batch in the moving average, in (0, 1]; the authors take 0.8.
+        load_state: False resets the state when a checkpoint is loaded.
         **kwargs: See :class:`ContrastiveLoss`.
     """
 
