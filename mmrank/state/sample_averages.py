@@ -144,25 +144,22 @@ class SampleTemperature(SampleLogMean):
 class SampleMargin(SampleLogMean):
     """Learned margin ``zeta``, the moving average ``u`` of its slope, and log s of each sample.
 
-    ``u <- (1 - theta) u + theta G``, ``zeta <- zeta - eta u``; the first u is G. Source: NUCLR
-    (ICLR 2025), algorithm 1, with the theta of the authors' code. With ``eta = 0`` both stay.
+    ``u <- (1 - theta) u + theta G``, ``zeta <- zeta - eta u``; the first u is G. With ``eta = 0``
+    both stay. Source: NUCLR (ICLR 2025), algorithm 1; theta and the first zeta are of the authors'
+    code.
     """
 
     theta = 0.9
+    start = -0.05
     zeta: Tensor  # (size,) float32 buffers
     u: Tensor
 
     def __init__(
-        self,
-        size: int,
-        beta0: float = 0.8,
-        eta: float = 5e-6,
-        start: float = -0.05,
-        load_state: bool = True,
+        self, size: int, beta0: float = 0.8, eta: float = 5e-6, load_state: bool = True
     ) -> None:
         super().__init__(size, beta0, load_state)
         self.eta = eta
-        self.add_state('zeta', (size,), start)
+        self.add_state('zeta', (size,), self.start)
         self.add_state('u', (size,))
 
     def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:

@@ -244,12 +244,8 @@ class ContrastiveLoss(ScopedLoss):
             weight = weight.to(views[0].device, non_blocking=True)
             *views, sample_idx, labels = zero_absent(weight, *views, sample_idx, labels)
         self._check(views, sample_idx)
-        if labels is not None and not self.takes_labels:
-            raise UserError(
-                f'{type(self).__name__} compares the views of a sample alone, and takes no labels. '
-                'Fix: leave labels= out, or mmrank.InfoNCELoss() with hardness_strength=0'
-            )
         if labels is not None:
+            self._check_takes_labels()
             labels = checked_labels(labels, len(views[0]))
         views = [self.normalized(x) for x in views]
         world = training_group(self)
@@ -304,6 +300,14 @@ class ContrastiveLoss(ScopedLoss):
                 f'{type(self).__name__} requires sample_idx. Fix: loss(view1, view2, '
                 'sample_idx=the place of each sample in the training set); in mmpretrain keep '
                 "'sample_idx' in meta_keys of PackInputs"
+            )
+
+    def _check_takes_labels(self) -> None:
+        if not self.takes_labels:
+            raise UserError(
+                f'{type(self).__name__} has the views of one sample as its only positives, so it '
+                'takes neither labels nor a retrieval batch. Fix: leave labels= out, or '
+                'mmrank.InfoNCELoss() without hardness_strength'
             )
 
     def _check_batch_size(self, rows: int) -> None:

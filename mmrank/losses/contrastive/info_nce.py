@@ -9,7 +9,6 @@ from torch.nn.functional import pad
 
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.distributed import all_reduce_sum, joined_group, scale_gradient
-from mmrank.errors import UserError
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.tensors import as_divisor
 
@@ -87,11 +86,7 @@ class InfoNCELoss(ContrastiveLoss):
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Scalar mean over the queries with a positive; each is compared with its gallery."""
-        if not self.takes_labels:
-            raise UserError(
-                f'hardness_strength={self.hardness_strength} weighs negatives by their hardness, '
-                'and a retrieval batch has positives among them. Fix: hardness_strength=0'
-            )
+        self._check_takes_labels()
         scores = batch.scores() / self.tau
         group = joined_group(self)
         if group is not None:

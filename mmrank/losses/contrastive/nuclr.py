@@ -35,7 +35,6 @@ class NUCLRLoss(MovingAverageLoss):
         eta: Step size of the margins of the texts, > 0, of the images a tenth. The authors begin
             after 5 epochs of 30 and lower it by a cosine, and to a tenth and a hundredth: set
             ``eta`` of ``loss.image_margin`` and ``loss.text_margin``, 0 for no step.
-        zeta_init: Margin at the start; the authors take -0.05.
         beta0: Weight of the batch in the moving average, in (0, 1]; the authors take 0.8.
         load_state: False resets the state when a checkpoint is loaded.
         **kwargs: See :class:`ContrastiveLoss`.
@@ -50,7 +49,6 @@ class NUCLRLoss(MovingAverageLoss):
         num_samples: int,
         tau: float = 0.01,
         eta: float = 5e-6,
-        zeta_init: float = -0.05,
         beta0: float = 0.8,
         load_state: bool = True,
         **kwargs,
@@ -59,7 +57,7 @@ class NUCLRLoss(MovingAverageLoss):
         check_positive(tau=tau, eta=eta)
         self.tau = float(tau)
         for prefix, step in zip(self.prefixes, (eta / 10, eta)):
-            state = SampleMargin(num_samples, beta0, step, zeta_init, load_state)
+            state = SampleMargin(num_samples, beta0, step, load_state)
             self.add_module(f'{prefix}margin', state)
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
