@@ -280,7 +280,7 @@ CALLS = [
     ('use_ranking_loss(detector(), StableAPLoss(num_classes=80))',
      'use_ranking_loss(detector(), {fix})', 'which has 3 classes'),
     ('SentenceContrastLoss(None, StableAPLoss())', '', 'go into SentenceRetrievalLoss'),
-    ('SentenceRetrievalLoss(None, InfoNCELoss())', '', 'go into SentenceContrastLoss'),
+    ('SentenceRetrievalLoss(None, SigLIPLoss())', '', 'go into SentenceContrastLoss'),
     # Models.
     ('head(dict(type="mmrank.StableAPLos"))', '', "there is 'mmrank.StableAPLoss'"),
     ('dense("RetinaHead", dict(type="mmrank.APLoss"), listwise=False)',
