@@ -125,34 +125,34 @@ class ContrastedBatch:
         among = self.all_labels, self.all_ids
         return label_mates(rows, own, among, self.all_weight)
 
-    def terms(self, tau: Tensor | float, bimodal: bool, spare_label: bool = False) -> NegativeTerms:
+    def terms(
+        self, tau: Tensor | float, bimodal: bool, true_negatives: bool = False
+    ) -> NegativeTerms:
         """(V, n) terms of the views, compared with all samples but their own.
 
         If ``bimodal`` the two views are modalities, each compared with the other one (iSogCLR, ICML
         2023, eq. 15 and 16); if not, each view is compared with all (eq. 11). ``tau`` is one, (n,)
-        or (V, n). With labels h is relative to the mean of all positives, which are negatives, too,
-        unless ``spare_label``.
+        or (V, n). With labels h is relative to the mean of all positives. Those of other samples
+        are compared with as negatives are, but for ``true_negatives``.
         """
         views = self.views
         dtype = torch.promote_types(views[0].dtype, torch.float32)
         tau = torch.as_tensor(tau, dtype=dtype, device=self.ids.device)
         tau = tau.expand(len(views), len(self.ids))
-        by_label = spare_label and self.labels is not None
+        by_label = true_negatives and self.labels is not None
         ids = self.labels if by_label else self.ids
         all_ids = self.all_labels if by_label else self.all_ids
         terms = self._terms(tau, bimodal, ids, ids if self.all_views is views else all_ids)
         if self.labels is None and len(views) == 2:
             return terms
-        rows = torch.stack([at_least_float32(x) for x in views])
+        rows = torch.stack(views)
         own = [(rows * rows.roll(-i, 0)).sum(2) for i in range(1, len(rows))]
         total = count = torch.zeros_like(tau)
         if self.labels is not None:
-            keys = torch.stack([at_least_float32(x) for x in self.all_views])
-            keys = keys.flip(0) if bimodal else keys.sum(0, keepdim=True)
-            sums, count = self.mates(keys.transpose(0, 1).flatten(1))
-            sums = sums.view(len(sums), *keys[:, 0].shape).transpose(0, 1)
-            total = (rows * sums).sum(2)
-            count = count if bimodal else count * len(views)
+            keys = self.all_views[::-1] if bimodal else [sum(self.all_views)]
+            sums, count = self.mates(torch.cat(keys, 1))
+            total = (rows * torch.stack(sums.chunk(len(keys), 1))).sum(2)
+            count = count * (len(views) // len(keys))
         return terms.towards_positives(torch.stack(own), total, count, tau)
 
     def _terms(self, tau: Tensor, bimodal: bool, ids: Tensor, all_ids: Tensor) -> NegativeTerms:
@@ -269,20 +269,26 @@ class ContrastiveLoss(ScopedLoss):
         """(n,) losses of the samples of this rank."""
         raise NotImplementedError
 
-    def terms(self, batch: ContrastedBatch, *args, **options) -> NegativeTerms:
+    def terms(
+        self,
+        batch: ContrastedBatch,
+        tau: Tensor | float,
+        bimodal: bool,
+        true_negatives: bool = False,
+    ) -> NegativeTerms:
         """See :meth:`ContrastedBatch.terms`; notes the mean number of negatives of an anchor."""
-        terms = batch.terms(*args, **options)
+        terms = batch.terms(tau, bimodal, true_negatives)
         if terms.count.numel():
             self.diagnostics['negatives'] = terms.count.double().mean()
         return terms
 
     def _check(self, views, sample_idx) -> None:
-        shapes = [tuple(x.shape) for x in views[:3]]
-        if len(views) < 2 or len(shapes[0]) != 2 or {*shapes} != {shapes[0]}:
+        shapes = [tuple(x.shape) for x in views]
+        if len(views) < 2 or len(shapes[0]) != 2 or len({*shapes}) > 1:
             raise UserError(
-                'view1 and view2 must be embeddings (samples, length) of the same samples, got '
-                f'shapes {shapes}. Fix: loss(view1, view2), loss(view1, view2, labels=classes); '
-                'of one view mmrank.EmbeddingLoss(mmrank.InfoNCELoss())(embeddings, classes)'
+                'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
+                f'{shapes[:3]}. Fix: loss(view1, view2), loss(view1, view2, labels=classes); of one '
+                'view mmrank.EmbeddingLoss(mmrank.InfoNCELoss())(embeddings, classes)'
             )
         if self.two_views and len(views) > 2:
             raise UserError(

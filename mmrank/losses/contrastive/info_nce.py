@@ -73,8 +73,8 @@ class InfoNCELoss(ContrastiveLoss):
         """Mean over the two anchors of each sample."""
         strength = self.hardness_strength
         if not strength:
-            spare_label = not self.positive_in_denominator
-            terms = self.terms(batch, self.tau, self.bimodal, spare_label)
+            true_negatives = not self.positive_in_denominator
+            terms = self.terms(batch, self.tau, self.bimodal, true_negatives)
         else:
             # <a, z> (1 + strength tau), with the gradient of <a, z>; not for the positive.
             factor = (strength * self.tau) ** 0.5

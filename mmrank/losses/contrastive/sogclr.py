@@ -101,7 +101,7 @@ class MovingAverageLoss(ContrastiveLoss):
         states = self.states()
         entries = self.entries(batch)
         tau = self.temperatures(entries, batch)
-        terms = self.terms(batch, tau.detach(), bimodal=len(states) == 2, spare_label=True)
+        terms = self.terms(batch, tau.detach(), bimodal=len(states) == 2, true_negatives=True)
         log_s = moving_log_mean(entries[0], terms.log_mean, states[0].beta0)
         losses = global_contrastive_loss(terms.log_mean, log_s, tau, self.rho, self.tau0)
         slope = _temperature_gradient(terms.log_mean, log_s, terms.mean_h, tau, self.rho)
