@@ -97,7 +97,7 @@ def test_tempnet_drops_in_training_alone():
 
 
 def test_nuclr_steps_as_its_formula():
-    """Loss, averages and margins, which rise where the softmaxes give a text more than its share."""
+    """Loss, averages and margins, which rise where softmaxes give a text more than its share."""
     tau, eta = 0.2, 0.1
     loss = NUCLRLoss(SAMPLES, tau, eta)
     states = [loss.image_margin, loss.text_margin]

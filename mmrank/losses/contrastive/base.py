@@ -286,8 +286,8 @@ class ContrastiveLoss(ScopedLoss):
         shapes = [tuple(x.shape) for x in views]
         if len(views) < 2 or len(shapes[0]) != 2 or len({*shapes}) > 1:
             raise UserError(
-                'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
-                f'{shapes[:3]}. Fix: loss(view1, view2), loss(view1, view2, labels=classes); of one '
+                'view1 and view2 must be embeddings (samples, length) of the same samples, got '
+                f'shapes {shapes[:3]}. Fix: loss(view1, view2), or with labels=classes; of one '
                 'view mmrank.EmbeddingLoss(mmrank.InfoNCELoss())(embeddings, classes)'
             )
         if self.two_views and len(views) > 2:
