@@ -162,10 +162,15 @@ class SampleMargin(SampleLogMean):
         self.add_state('zeta', (size,), self.start)
         self.add_state('u', (size,))
 
+    def read(self, ids: Tensor) -> Tensor:
+        """The entries, and in a last row the largest zeta of all samples."""
+        entries = super().read(ids)
+        return torch.cat([entries, self.zeta.max().expand(1, entries.size(1))])
+
     def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
-        log_s, zeta, u = entries
+        log_s, zeta, u, largest = entries
         log_g, slope = batch
         if self.eta:
             u = torch.where(u == 0, slope, torch.lerp(u, slope, self.theta))
             zeta = zeta - self.eta * u
-        return torch.stack([moving_log_mean(log_s, log_g, self.beta0), zeta, u])
+        return torch.stack([moving_log_mean(log_s, log_g, self.beta0), zeta, u, largest])

@@ -64,16 +64,15 @@ class NUCLRLoss(MovingAverageLoss):
         """Losses of the samples; then the state takes in the batch."""
         tau = self.tau
         states = self.states()
-        entries = self.entries(batch)
-        zeta = entries[1]
+        old_log_s, zeta, _, largest = self.entries(batch)
         # Of what the anchors in a row are compared with.
         other_zeta = zeta.flip(0)
-        xi = torch.stack([x.zeta.max() for x in states[::-1]]).to(zeta.device).clamp(min=0)
+        xi = largest.flip(0).clamp(min=0)
         log_others = math.log(max(self.num_samples - 1, 1))
         terms = self.terms(_with_logits(batch, -zeta), tau, bimodal=True)
         log_g = terms.log_mean - other_zeta / tau
-        log_s = moving_log_mean(entries[0], log_g, states[0].beta0)
-        with_rest = torch.logaddexp(log_s, -xi[:, None] / tau - log_others)
+        log_s = moving_log_mean(old_log_s, log_g, states[0].beta0)
+        with_rest = torch.logaddexp(log_s, -xi / tau - log_others)
         losses = global_contrastive_loss(log_g, with_rest, tau)
         with torch.no_grad():
             # What a softmax of an anchor gives its own positive and the others, with its positive
