@@ -28,8 +28,9 @@ class ImageTextContrastHead(BaseModule):
             same index are not negatives of each other. ``sample_idx``: the pair. ``image_id``: the
             image, whose captions then share a state. Set ``num_samples`` of the loss to the number
             of images then, and leave out ``mmrank.SampleIndexHook``, which counts ``sample_idx``.
-        label_key: Field with a class, whose pairs are positives of each other: ``gt_label``, or
-            ``text_id`` where captions repeat. None: a pair is a positive of itself alone.
+        label_key: Field with a class, whose pairs are positives of each other: ``gt_label``; or
+            ``text_id``, which spares captions that repeat in losses of true negatives, as SogCLR.
+            None: a pair is a positive of itself alone.
     """
 
     def __init__(
