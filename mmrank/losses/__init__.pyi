@@ -14,6 +14,7 @@ from .contrastive.decorrelation import BarlowTwinsLoss as BarlowTwinsLoss
 from .contrastive.decorrelation import VICRegLoss as VICRegLoss
 from .contrastive.info_nce import FlatCLRLoss as FlatCLRLoss
 from .contrastive.info_nce import InfoNCELoss as InfoNCELoss
+from .contrastive.nuclr import NUCLRLoss as NUCLRLoss
 from .contrastive.siglip import SigLIPLoss as SigLIPLoss
 from .contrastive.simco import SimCoLoss as SimCoLoss
 from .contrastive.sogclr import BimodalISogCLRLoss as BimodalISogCLRLoss
@@ -21,6 +22,7 @@ from .contrastive.sogclr import ISogCLRLoss as ISogCLRLoss
 from .contrastive.sogclr import SogCLRLoss as SogCLRLoss
 from .contrastive.spectral import SpectralContrastiveLoss as SpectralContrastiveLoss
 from .contrastive.tau_simclr import TaUSimCLRLoss as TaUSimCLRLoss
+from .contrastive.tempnet import TempNetLoss as TempNetLoss
 from .embeddings import EmbeddingBatch as EmbeddingBatch
 from .embeddings import EmbeddingLoss as EmbeddingLoss
 from .lists import RankedLists as RankedLists

@@ -68,6 +68,18 @@ def _class_numbers(name: str, labels: Tensor) -> Tensor:
     return labels
 
 
+def checked_labels(labels: Tensor, rows: int) -> Tensor:
+    """(rows,) int64 classes of the samples of a batch; those below 0 are none."""
+    check_tensors(labels=labels)
+    labels = _class_numbers('labels', labels)
+    if labels.shape != (rows,):
+        raise UserError(
+            f'labels must be one class for each sample, shape ({rows},), got '
+            f'{tuple(labels.shape)}. Fix: labels[:, -1] of several levels'
+        )
+    return labels.long()
+
+
 def _levels(name: str, labels: Tensor) -> Tensor:
     """(L, n) classes of each level, from coarse to fine, of (n,) or (n, L) labels."""
     labels = _class_numbers(name, labels)

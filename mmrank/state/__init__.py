@@ -6,7 +6,7 @@ from .gradient_balance import GradientBalance, SelfBalance
 from .pair_counts import PairCounts
 from .positive_history import SampleRanks
 from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean, ScoreSpread
-from .sample_averages import SampleLogMean, SampleTemperature, TemperatureStep
+from .sample_averages import SampleLogMean, SampleMargin, SampleTemperature, TemperatureStep
 from .sample_state import SampleState
 from .score_vector import ScoreVector
 
@@ -21,6 +21,7 @@ __all__ = [
     'PairCounts',
     'RunningMean',
     'SampleLogMean',
+    'SampleMargin',
     'SampleRanks',
     'SampleState',
     'SampleTemperature',

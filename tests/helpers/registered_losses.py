@@ -86,6 +86,7 @@ SETTINGS = {
     'ListwiseAPLoss': BOTH_MODES,
     'LogitAdjustedCELoss': [dict(COUNTED, use_sigmoid=True), dict(COUNTED, tau=1.5)],
     'NDCGLoss': [dict(tau=0.3), dict(tau=0.3, mode='per_class')],
+    'NUCLRLoss': [dict(PER_SAMPLE, tau=0.3, eta=0.02)],
     'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
     'PartialAUCLoss': [
         dict(max_fpr=0.4),
@@ -127,6 +128,7 @@ SETTINGS = {
             weights=[1.0, 0.5],
         )
     ],
+    'TempNetLoss': [dict(PER_SAMPLE, width=WIDTH, tau_min=0.1, tau_max=0.5, dropout=0.0)],
     'VarifocalLoss': [{}, dict(use_iou=False)],
 }
 
@@ -200,7 +202,9 @@ def build(name: str, settings: dict) -> nn.Module:
             is known.
     """
     try:
-        loss = MODELS.build(dict(type=f'mmrank.{name}', **settings))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            loss = MODELS.build(dict(type=f'mmrank.{name}', **settings))
     except TypeError as error:
         raise LookupError(
             f'mmrank.{name} cannot be built with {settings}: {error}. Fix: '
@@ -304,6 +308,7 @@ OWN_GRADIENT = {
     'SimCoLoss': 'the ratio of the two temperatures is a constant',
     'StableAPLoss': 'the weights of the positives are constants',
     'SumLoss': 'it has StableAPLoss as a part',
+    'TempNetLoss': 'a temperature is a constant of the embedding',
     'VarifocalLoss': 'the weight of a negative is a constant',
 }
 #: A cross-entropy is infinite where a score is.

@@ -230,7 +230,7 @@ CALLS = [
     ]),
     # Embeddings.
     ('EmbeddingLoss(RankSortLoss())', 'EmbeddingLoss(SmoothAPLoss())', 'Fix: another loss'),
-    ('EmbeddingLoss(InfoNCELoss())', '{fix}(rows, classes)', 'cannot train embeddings'),
+    ('EmbeddingLoss(SigLIPLoss())', '{fix}(rows, classes)', 'cannot train embeddings'),
     ('embed(hot)', 'embed((lambda labels: {fix})(hot))', 'argmax'),
     ('embed(hot > 0)', 'embed((lambda labels: {fix})(hot > 0))', 'got bool'),
     ("of('mmrank.distributed', '_refuse_equal_rows')(rows)", '', 'on every rank', 'Sampler'),
@@ -280,7 +280,7 @@ CALLS = [
     ('use_ranking_loss(detector(), StableAPLoss(num_classes=80))',
      'use_ranking_loss(detector(), {fix})', 'which has 3 classes'),
     ('SentenceContrastLoss(None, StableAPLoss())', '', 'go into SentenceRetrievalLoss'),
-    ('SentenceRetrievalLoss(None, InfoNCELoss())', '', 'go into SentenceContrastLoss'),
+    ('SentenceRetrievalLoss(None, SigLIPLoss())', '', 'go into SentenceContrastLoss'),
     # Models.
     ('head(dict(type="mmrank.StableAPLos"))', '', "there is 'mmrank.StableAPLoss'"),
     ('dense("RetinaHead", dict(type="mmrank.APLoss"), listwise=False)',
@@ -302,7 +302,14 @@ CALLS = [
     ('NDCGLoss(tau=leaf + 1)', 'NDCGLoss(tau=float(leaf + 1))', 'requires a gradient'),
     ('BalancedSoftmaxLoss(3, class_counts=[1, 2, 3])(matrix, hot)', '(lambda target: '
      'BalancedSoftmaxLoss(3, class_counts=[1, 2, 3])(matrix, {fix}))(hot)', 'one class per sample'),
-    ('InfoNCELoss()(rows, classes)', 'EmbeddingLoss(SmoothAPLoss())(rows, classes)', '(8,)'),
+    ('InfoNCELoss()(rows, classes)', 'EmbeddingLoss(InfoNCELoss())(rows, classes)', '(8,)'),
+    ('CLIPLoss()([rows, rows, rows])', '{fix}([rows, rows, rows])', 'two views, got 3'),
+    ('VICRegLoss()(rows, rows, labels=classes)', 'VICRegLoss()(rows, rows)', 'neither labels'),
+    ('InfoNCELoss()(rows, rows, labels=classes[:3])', 'InfoNCELoss()(rows, rows, labels=classes)',
+     'labels must be one class for each sample'),
+    ('InBatchSoftmaxLoss(refined=True)(rows, rows, idx, idx, labels=classes)',
+     "InBatchSoftmaxLoss(frequency='none', {fix})(rows, rows, idx, idx, labels=classes)",
+     'one positive of each pair'),
     ('InfoNCELoss()(rows, rows, rows)', '2 * InfoNCELoss()(rows, rows)', 'of a third view'),
     ('CLIPLoss()(rows, rows, 9.0)', 'OpenCLIPLoss(CLIPLoss())(unit, unit, 1 + leaf)',
      'a logit_scale'),

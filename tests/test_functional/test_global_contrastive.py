@@ -25,7 +25,7 @@ def views(n, dim=5, seed=0, dtype=torch.float64):
 
 
 def two_view_terms(view1, view2, tau, ids=None):
-    terms = ContrastedBatch.of_views(view1, view2, ids).terms(tau, bimodal=False)
+    terms = ContrastedBatch.of_views([view1, view2], ids).terms(tau, bimodal=False)
     return NegativeTerms(*(x.flatten() for x in vars(terms).values()))
 
 
@@ -196,7 +196,7 @@ def test_both_directions_equal_each_alone(monkeypatch, dim, entries, repeated, k
 
 def test_memory_is_at_most_six_times_one_view():
     def both(view1, view2):
-        terms = ContrastedBatch.of_views(view1, view2).terms(0.05, bimodal=True)
+        terms = ContrastedBatch.of_views([view1, view2]).terms(0.05, bimodal=True)
         terms.log_mean.sum().backward()
 
     # Smaller ones take 4 MiB and more, whatever their size.

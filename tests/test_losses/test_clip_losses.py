@@ -90,7 +90,7 @@ def test_gradient_of_cyclic_consistency(dim, columns):
     cross = images @ all_texts.t() - texts @ all_images.t()
     within = images @ all_images.t() - texts @ all_texts.t()
     expected = [x.square().sum(1) for x in (cross, within)]
-    got = _cyclic_consistency(images, texts, all_images, all_texts)
+    got = _cyclic_consistency((images, texts), (all_images, all_texts))
     assert_same_gradients(torch.stack([*got]), torch.stack(expected), inputs)
 
 
@@ -99,7 +99,7 @@ def test_small_inconsistencies_are_not_rounded_away():
     texts = normalize(images + 1e-4 * two_views(30, 1, dim=8)[0], dim=1)
     views = images.float(), texts.float()
     exact = [x.double() for x in views]
-    for got, want in zip(_cyclic_consistency(*views, *views), _cyclic_consistency(*exact, *exact)):
+    for got, want in zip(_cyclic_consistency(views, views), _cyclic_consistency(exact, exact)):
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=0)
 
 

@@ -51,7 +51,11 @@ CASES = {
         {'HasDiagnostics', 'KeepsSampleState'},
         {'keeps_samples': True, 'num_samples': 40},
     ),
-    'InfoNCELoss': (losses.InfoNCELoss(), {'HasDiagnostics'}, {'keeps_samples': False}),
+    'InfoNCELoss': (
+        losses.InfoNCELoss(),
+        {'HasDiagnostics', 'TrainsEmbeddings'},
+        {'keeps_samples': False},
+    ),
     'LDAMLoss': (
         losses.LDAMLoss(3),
         {'Reweights', 'TakesClassCounts'},

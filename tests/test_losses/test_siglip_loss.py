@@ -35,7 +35,7 @@ def test_equals_loops(monkeypatch, least, ids):
     views = [x.requires_grad_() for x in two_views(7)]
     t, b = (torch.tensor(x).double().requires_grad_() for x in (1.7, -0.8))
     index = None if ids is None else torch.tensor(ids)
-    got = sigmoid_losses(ContrastedBatch.of_views(*views, index), t, b)
+    got = sigmoid_losses(ContrastedBatch.of_views(views, index), t, b)
     want = loops(*views, t, b, ids)
     assert_same_gradients(got, want, [*views, t, b], rtol=1e-12, atol=1e-12)
 
@@ -68,7 +68,7 @@ def test_large_logits_keep_their_digits():
     views = [20 * x for x in two_views(5)]
     exact = [normalize(x, dim=1) for x in views]
     for t in (30.0, 5000.0):
-        losses = sigmoid_losses(ContrastedBatch.of_views(*exact), t, -7.0)
+        losses = sigmoid_losses(ContrastedBatch.of_views(exact), t, -7.0)
         scores = t * exact[0] @ exact[1].t() - 7
         z = 2 * torch.eye(5).double() - 1
         # log(1 + e^x) = x + log(1 + e^-x).

@@ -59,6 +59,16 @@ def test_the_loss_knows_the_samples():
     assert state.seen.nonzero()[:, 0].tolist() == [1, 4]
 
 
+def test_pairs_of_one_caption_are_positives_of_each_other():
+    model = build(head=dict(CONTRAST_HEAD, label_key='text_id'))
+    images, samples = batch(text_id=[3, 0, 3, 1, 3])
+    found = model(images, samples, mode='loss')['loss']
+    views = model(images), model.embed_texts(TEXTS)
+    labels = torch.tensor([3, 0, 3, 1, 3])
+    torch.testing.assert_close(found, model.head.loss_module(*views, labels=labels))
+    assert found != model.head.loss_module(*views)
+
+
 def test_embeddings_have_length_one_unless_set_otherwise():
     images, _ = batch()
     rows = torch.cat([build()(images), build().embed_texts(TEXTS)])

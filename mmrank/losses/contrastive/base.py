@@ -1,7 +1,8 @@
 """Base of the registered contrastive losses, and the batch they compare."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,7 @@ from mmrank.distributed import (
 )
 from mmrank.errors import UserError
 from mmrank.functional.metrics.unit_rows import unit_rows
+from mmrank.losses.embeddings import checked_labels
 from mmrank.losses.options import ScopedLoss
 from mmrank.state.sample_state import check_sample_ids
 from mmrank.tensors import (
@@ -28,77 +30,88 @@ from mmrank.tensors import (
     zero_absent,
 )
 
-from .terms import NegativeTerms, negative_terms
+from .terms import NegativeTerms, label_mates, negative_terms
 
 
 @dataclass
 class ContrastedBatch:
-    """Two (n, D) views of the samples of this rank, their (n,) int64 ids, and the negatives.
+    """V (n, D) views of the samples of this rank, their (n,) int64 ids, and the negatives.
 
-    Those are ``all_view1``, ``all_view2`` and ``all_ids`` of M rows of all ranks, with a gradient
-    that is summed over ranks, or the batch itself. ``counts`` are the rows of each rank of
-    ``group``, over which state is kept equal, or of this rank alone. ``sample_idx`` is as given.
-    ``weight`` (n,) and ``all_weight`` (M,) are floats that say how many samples a row is, or None.
+    Those are the ``all_views`` and ``all_ids`` of M rows of all ranks, with a gradient that is
+    summed over ranks, or the batch itself. ``counts`` are the rows of each rank of ``group``, over
+    which state is kept equal, or of this rank alone. ``sample_idx`` is as given. ``weight`` (n,)
+    and ``all_weight`` (M,) are floats that say how many samples a row is, or None. ``labels`` (n,)
+    and ``all_labels`` (M,) are equal where rows are positives of each other, or None.
     """
 
-    view1: Tensor
-    view2: Tensor
+    views: tuple[Tensor, ...]
     ids: Tensor
-    all_view1: Tensor
-    all_view2: Tensor
+    all_views: tuple[Tensor, ...]
     all_ids: Tensor
     counts: list[int]
     group: object = None
     sample_idx: Tensor | None = None
     weight: Tensor | None = None
     all_weight: Tensor | None = None
+    labels: Tensor | None = None
+    all_labels: Tensor | None = None
 
     @classmethod
-    def of_views(cls, view1, view2, sample_idx=None, group=None, together=True, weight=None):
+    def of_views(
+        cls, views, sample_idx=None, group=None, together=True, weight=None, labels=None
+    ) -> 'ContrastedBatch':
         """Join the views of all ranks, whose numbers may differ; without ids all rows differ.
 
-        If not ``together``, the negatives are this rank's, and the group has its ``counts``.
+        If not ``together``, the negatives are this rank's, and the group has its ``counts``. A
+        label below 0 is of no other row.
         """
-        n = len(view1)
+        views = tuple(views)
+        n = len(views[0])
+        device = views[0].device
         counts = [n]
         spread = group is not None and together
         if group is not None:
-            dtype = torch.promote_types(view1.dtype, view2.dtype)
-            own = [n, int(weight is not None)]
-            rows = view1 if spread else None
-            sizes, dtype = sizes_and_dtype(own, dtype, group, view1.device, rows)
-            counts, weighted = zip(*sizes)
+            dtype = reduce(torch.promote_types, (x.dtype for x in views))
+            own = [n, int(weight is not None), int(labels is not None)]
+            rows = views[0] if spread else None
+            sizes, dtype = sizes_and_dtype(own, dtype, group, device, rows)
+            counts, weighted, labelled = zip(*sizes)
             if any(weighted) and weight is None:
-                weight = torch.ones(n, device=view1.device)
+                weight = torch.ones(n, device=device)
+            if any(labelled) and labels is None:
+                labels = torch.full((n,), -1)
             if spread:
-                view1 = view1.to(dtype)
-                view2 = view2.to(dtype)
+                views = tuple(x.to(dtype) for x in views)
         begin = sum(counts[: dist.get_rank(group)]) if spread else 0
         if sample_idx is None:
-            ids = torch.arange(begin, begin + n, device=view1.device)
+            ids = torch.arange(begin, begin + n, device=device)
         else:
-            ids = sample_idx.to(view1.device, non_blocking=True).long()
+            ids = sample_idx.to(device, non_blocking=True).long()
         if weight is not None:
-            weight = weight.to(torch.promote_types(view1.dtype, torch.float32))
-        rest = counts, group, sample_idx, weight
+            weight = weight.to(torch.promote_types(views[0].dtype, torch.float32))
+        if labels is not None:
+            labels = labels.to(device, non_blocking=True).long()
+            labels = torch.where(labels < 0, -1 - ids, labels)
+        batch = cls(views, ids, views, ids, counts, group, sample_idx, weight, weight)
+        batch = replace(batch, labels=labels, all_labels=labels)
         if not spread:
-            return cls(view1, view2, ids, view1, view2, ids, *rest, weight)
-        joined = all_gather_rows(join([view1, view2], 1), counts, group)
-        all_ids = all_gather_rows(ids[:, None], counts, group)[:, 0]
+            return batch
+        joined = all_gather_rows(join(views, 1), counts, group)
+        numbers = torch.stack([ids] if labels is None else [ids, labels], 1)
+        all_ids, *all_labels = all_gather_rows(numbers, counts, group).t().contiguous()
         if weight is not None:
-            weight = all_gather_rows(weight[:, None], counts, group)[:, 0]
-        all_view1, all_view2 = joined.chunk(2, 1)
-        return cls(view1, view2, ids, all_view1, all_view2, all_ids, *rest, weight)
+            batch.all_weight = all_gather_rows(weight[:, None], counts, group)[:, 0]
+        batch.all_views = joined.chunk(len(views), 1)
+        batch.all_ids = all_ids
+        batch.all_labels = all_labels[0] if all_labels else None
+        return batch
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> 'ContrastedBatch':
         """The batch with a function of all rows."""
-        view1 = function(self.view1)
-        view2 = function(self.view2)
-        if self.all_view1 is self.view1:
-            return replace(self, view1=view1, view2=view2, all_view1=view1, all_view2=view2)
-        all_view1 = function(self.all_view1)
-        all_view2 = function(self.all_view2)
-        return replace(self, view1=view1, view2=view2, all_view1=all_view1, all_view2=all_view2)
+        views = all_views = tuple(map(function, self.views))
+        if self.all_views is not self.views:
+            all_views = tuple(map(function, self.all_views))
+        return replace(self, views=views, all_views=all_views)
 
     def mean(self, values: Tensor) -> Tensor:
         """() weighted mean of (n,) finite values of this rank; 0 without any."""
@@ -106,33 +119,62 @@ class ContrastedBatch:
             return values.sum() / max(len(values), 1)
         return (values * self.weight).sum() / self.weight.sum().clamp(min=1e-30)
 
-    def terms(self, tau: Tensor | float, bimodal: bool) -> NegativeTerms:
-        """(2, n) terms of both views, compared with all samples but their own.
+    def mates(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """See :func:`label_mates`, of (M, D) rows of the samples of all ranks."""
+        own = self.labels, self.ids
+        among = self.all_labels, self.all_ids
+        return label_mates(rows, own, among, self.all_weight)
 
-        If ``bimodal`` the views are modalities, each compared with the other one (iSogCLR, ICML
-        2023, eq. 15 and 16); if not, each view is compared with both (eq. 11). ``tau`` is one, (n,)
-        or (2, n).
+    def terms(
+        self, tau: Tensor | float, bimodal: bool, true_negatives: bool = False
+    ) -> NegativeTerms:
+        """(V, n) terms of the views, compared with all samples but their own.
+
+        If ``bimodal`` the two views are modalities, each compared with the other one (iSogCLR, ICML
+        2023, eq. 15 and 16); if not, each view is compared with all (eq. 11). ``tau`` is one, (n,)
+        or (V, n). With labels h is relative to the mean of all positives. Those of other samples
+        are compared with as negatives are, but for ``true_negatives``.
         """
-        ids = self.ids
-        dtype = torch.promote_types(self.view1.dtype, torch.float32)
-        tau = torch.as_tensor(tau, dtype=dtype, device=ids.device).expand(2, len(ids))
-        is_whole = self.all_view1 is self.view1
+        views = self.views
+        dtype = torch.promote_types(views[0].dtype, torch.float32)
+        tau = torch.as_tensor(tau, dtype=dtype, device=self.ids.device)
+        tau = tau.expand(len(views), len(self.ids))
+        by_label = true_negatives and self.labels is not None
+        ids = self.labels if by_label else self.ids
+        all_ids = self.all_labels if by_label else self.all_ids
+        terms = self._terms(tau, bimodal, ids, ids if self.all_views is views else all_ids)
+        if self.labels is None and len(views) == 2:
+            return terms
+        rows = torch.stack(views)
+        own = [(rows * rows.roll(-i, 0)).sum(2) for i in range(1, len(rows))]
+        total = count = torch.zeros_like(tau)
+        if self.labels is not None:
+            keys = self.all_views[::-1] if bimodal else [sum(self.all_views)]
+            sums, count = self.mates(torch.cat(keys, 1))
+            total = (rows * torch.stack(sums.chunk(len(keys), 1))).sum(2)
+            count = count * (len(views) // len(keys))
+        return terms.towards_positives(torch.stack(own), total, count, tau)
+
+    def _terms(self, tau: Tensor, bimodal: bool, ids: Tensor, all_ids: Tensor) -> NegativeTerms:
+        """(V, n) terms with the next view as positive."""
+        views = self.views
+        is_whole = self.all_views is views
+        weight = self.all_weight
         if bimodal and is_whole:
-            return negative_terms(self.view1, self.view2, self.view2, tau, ids, ids, self.weight)
-        all_weight = self.all_weight
+            return negative_terms(*views, views[1], tau, ids, ids, weight)
         if bimodal:
-            views = self.view1, self.view2
-            keys = ids, self.all_ids, all_weight
-            first = negative_terms(*views, self.all_view2, tau[0], *keys)
-            second = negative_terms(*views[::-1], self.all_view1, tau[1], *keys)
+            keys = ids, all_ids, weight
+            first = negative_terms(*views, self.all_views[1], tau[0], *keys)
+            second = negative_terms(*views[::-1], self.all_views[0], tau[1], *keys)
             pairs = zip(vars(first).values(), vars(second).values())
             return NegativeTerms(*(torch.stack(pair) for pair in pairs))
-        anchors = torch.cat([self.view1, self.view2])
-        positives = torch.cat([self.view2, self.view1])
-        ids = ids.repeat(2)
-        keys = anchors if is_whole else torch.cat([self.all_view1, self.all_view2])
-        key_ids = ids if is_whole else self.all_ids.repeat(2)
-        weight = None if all_weight is None else all_weight.repeat(2)
+        times = len(views)
+        anchors = torch.cat(views)
+        positives = torch.cat([*views[1:], views[0]])
+        ids = ids.repeat(times)
+        keys = anchors if is_whole else torch.cat(self.all_views)
+        key_ids = ids if is_whole else all_ids.repeat(times)
+        weight = None if weight is None else weight.repeat(times)
         terms = negative_terms(anchors, positives, keys, tau.reshape(-1), ids, key_ids, weight)
         return NegativeTerms(*(x.view_as(tau) for x in vars(terms).values()))
 
@@ -148,6 +190,8 @@ class ContrastiveLoss(ScopedLoss):
     """
 
     keeps_samples = False  # whether it keeps state per sample, the same on all ranks
+    takes_labels = False  # whether samples of one label may be positives of each other
+    two_views = True  # whether there may not be more
     saturation_advice = ''
 
     def __init__(self, **kwargs) -> None:
@@ -165,20 +209,25 @@ class ContrastiveLoss(ScopedLoss):
 
     def forward(
         self,
-        view1: Tensor,
-        view2: Tensor,
+        view1: Tensor | Sequence[Tensor],
+        view2: Tensor | None = None,
         sample_idx: Tensor | None = None,
         *,
+        labels: Tensor | None = None,
         weight: Tensor | None = None,
     ) -> Tensor:
         """Compute the loss of a batch.
 
         Args:
-            view1: (B, D) embeddings, any float dtype; B may differ by rank and batch.
+            view1: (B, D) embeddings, any float dtype; B may differ by rank and batch. Without
+                ``view2`` a list of the views, or (V, B, D). More than two are for losses that
+                compare each view with all, as :class:`InfoNCELoss` and SogCLR without ``bimodal``.
             view2: (B, D) embeddings of the same samples: another augmentation, or another modality.
             sample_idx: (B,) integer index of each sample in the training set; rows of one sample
                 are not negatives of each other. None, where the loss keeps nothing per sample: all
                 rows differ.
+            labels: (B,) integer classes: other samples of the class are positives, too. One of -1
+                has no class. None: all -1, also where other ranks have labels.
             weight: (B,) finite weights >= 0. A sample of weight w counts as w copies of one sample:
                 they are not negatives of each other, and a moving average takes one step. One of 0
                 is absent, whatever it holds. None: all 1, also where other ranks have weights.
@@ -188,18 +237,21 @@ class ContrastiveLoss(ScopedLoss):
             With ``scope='global'`` all ranks return the loss of the joined batch, with a gradient
             for DistributedDataParallel, which averages.
         """
-        check_tensors(view1=view1, view2=view2)
+        views = view1 if view2 is None else (view1, view2)
+        check_tensors(**{f'view{i + 1}': x for i, x in enumerate(views)})
         if weight is not None:
-            weight = checked_weight('weight', weight, (len(view1),)).detach()
-            weight = weight.to(view1.device, non_blocking=True)
-            view1, view2, sample_idx = zero_absent(weight, view1, view2, sample_idx)
-        self._check(view1, view2, sample_idx)
-        view1 = self.normalized(view1)
-        view2 = self.normalized(view2)
+            weight = checked_weight('weight', weight, (len(views[0]),)).detach()
+            weight = weight.to(views[0].device, non_blocking=True)
+            *views, sample_idx, labels = zero_absent(weight, *views, sample_idx, labels)
+        self._check(views, sample_idx)
+        if labels is not None:
+            self._check_takes_labels()
+            labels = checked_labels(labels, len(views[0]))
+        views = [self.normalized(x) for x in views]
         world = training_group(self)
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None
-        batch = ContrastedBatch.of_views(view1, view2, sample_idx, group, together, weight)
+        batch = ContrastedBatch.of_views(views, sample_idx, group, together, weight, labels)
         total = len(batch.all_ids)
         self._check_batch_size(total)
         losses = self.row_losses(batch)
@@ -217,23 +269,36 @@ class ContrastiveLoss(ScopedLoss):
         """(n,) losses of the samples of this rank."""
         raise NotImplementedError
 
-    def terms(self, batch: ContrastedBatch, tau: Tensor | float, bimodal: bool) -> NegativeTerms:
+    def terms(
+        self,
+        batch: ContrastedBatch,
+        tau: Tensor | float,
+        bimodal: bool,
+        true_negatives: bool = False,
+    ) -> NegativeTerms:
         """See :meth:`ContrastedBatch.terms`; notes the mean number of negatives of an anchor."""
-        terms = batch.terms(tau, bimodal)
+        terms = batch.terms(tau, bimodal, true_negatives)
         if terms.count.numel():
             self.diagnostics['negatives'] = terms.count.double().mean()
         return terms
 
-    def _check(self, view1, view2, sample_idx) -> None:
-        if view1.dim() != 2 or view1.shape != view2.shape:
+    def _check(self, views, sample_idx) -> None:
+        shapes = [tuple(x.shape) for x in views]
+        if len(views) < 2 or len(shapes[0]) != 2 or len({*shapes}) > 1:
             raise UserError(
                 'view1 and view2 must be embeddings (samples, length) of the same samples, got '
-                f'shapes {tuple(view1.shape)} and {tuple(view2.shape)}. Fix: loss(view1, view2); '
-                'with classes mmrank.EmbeddingLoss(mmrank.SmoothAPLoss())(embeddings, classes)'
+                f'shapes {shapes[:3]}. Fix: loss(view1, view2), or with labels=classes; of one '
+                'view mmrank.EmbeddingLoss(mmrank.InfoNCELoss())(embeddings, classes)'
             )
-        check_floats(view1=view1, view2=view2)
+        if self.two_views and len(views) > 2:
+            raise UserError(
+                f'{type(self).__name__} compares two views, got {len(views)}. Fix: '
+                'mmrank.InfoNCELoss(); of a third view add up loss(view1, view2) and '
+                'loss(view1, view3)'
+            )
+        check_floats(**{f'view{i + 1}': x for i, x in enumerate(views)})
         if sample_idx is not None:
-            check_sample_ids(sample_idx, len(view1))
+            check_sample_ids(sample_idx, len(views[0]))
             if is_first_batch(self, sample_idx):
                 warn_of_one_sample(self, sample_idx)
         elif self.keeps_samples:
@@ -241,6 +306,14 @@ class ContrastiveLoss(ScopedLoss):
                 f'{type(self).__name__} requires sample_idx. Fix: loss(view1, view2, '
                 'sample_idx=the place of each sample in the training set); in mmpretrain keep '
                 "'sample_idx' in meta_keys of PackInputs"
+            )
+
+    def _check_takes_labels(self) -> None:
+        if not self.takes_labels:
+            raise UserError(
+                f'{type(self).__name__} has the views of one sample as its only positives, so it '
+                'takes neither labels nor a retrieval batch. Fix: leave labels= out, or '
+                'mmrank.InfoNCELoss() without hardness_strength'
             )
 
     def _check_batch_size(self, rows: int) -> None:
@@ -258,8 +331,7 @@ class ContrastiveLoss(ScopedLoss):
     @torch.no_grad()
     def _note(self, batch: ContrastedBatch) -> None:
         if batch.ids.numel():
-            view1 = at_least_float32(batch.view1)
-            view2 = at_least_float32(batch.view2)
+            view1, view2 = (at_least_float32(x) for x in batch.views[:2])
             self.diagnostics['pos_score'] = batch.mean((view1 * view2).sum(1))
 
 

@@ -26,7 +26,7 @@ class CLIPLoss(ContrastiveLoss):
     The image of a pair is classified among the texts of the batch, and its text among the images;
     the two losses are averaged. Give ``loss.parameters()`` to the optimiser, too. Source: Radford
     et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021,
-    section 2.3.
+    section 2.3. With ``labels`` it is the loss of UniCL, Yang et al., CVPR 2022, eq. 2 to 4.
 
     Args:
         tau: Temperature, at the start if it is learned. CLIP takes 0.07.
@@ -42,6 +42,8 @@ class CLIPLoss(ContrastiveLoss):
         >>> round(float(CLIPLoss(tau=0.5, learnable=False)(rows, rows)), 4)
         0.1269
     """
+
+    takes_labels = True
 
     def __init__(
         self,
@@ -92,6 +94,7 @@ class IndividualCLIPLoss(ContrastiveLoss):
     """
 
     keeps_samples = True
+    takes_labels = True
     tau_min = 0.001
 
     def __init__(self, num_samples: int, tau: float = 0.01, **kwargs) -> None:

@@ -1,5 +1,7 @@
 """CyCLIP: similarities of two modalities that should agree."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -18,7 +20,7 @@ def _gap_and_total(view1: Tensor, view2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _cyclic_consistency(
-    view1: Tensor, view2: Tensor, all_view1: Tensor, all_view2: Tensor, weight: Tensor | None = None
+    views: Sequence[Tensor], all_views: Sequence[Tensor], weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Two (n,) squared differences of similarities, at least float32: across and within.
 
@@ -31,10 +33,10 @@ def _cyclic_consistency(
     across is ``(y - x) / 2`` and the one within ``(x + y) / 2``: one product serves both, and a
     small difference is not one of large numbers.
     """
-    is_whole = all_view1 is view1
-    with torch.autocast(view1.device.type, enabled=False):
-        gap, total = _gap_and_total(view1, view2)
-        all_gap, all_total = (gap, total) if is_whole else _gap_and_total(all_view1, all_view2)
+    is_whole = all_views is views
+    with torch.autocast(views[0].device.type, enabled=False):
+        gap, total = _gap_and_total(*views)
+        all_gap, all_total = (gap, total) if is_whole else _gap_and_total(*all_views)
         if len(all_gap) <= 4 * gap.size(1):
             x = gap @ all_total.t()
             y = x.t() if is_whole else total @ all_gap.t()
@@ -59,13 +61,13 @@ class CyCLIPLoss(CLIPLoss):
     arguments.
     """
 
+    takes_labels = False  # a similarity across is to equal its mirror image, whatever the classes
     cross_weight = 0.25
     in_weight = 0.25
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """CLIP's loss and the weighted inconsistency of each sample."""
-        views = batch.view1, batch.view2, batch.all_view1, batch.all_view2
-        cross, within = _cyclic_consistency(*views, batch.all_weight)
+        cross, within = _cyclic_consistency(batch.views, batch.all_views, batch.all_weight)
         self.diagnostics['cross_inconsistency'] = batch.mean(cross.detach())
         self.diagnostics['in_inconsistency'] = batch.mean(within.detach())
         return super().row_losses(batch) + self.cross_weight * cross + self.in_weight * within

@@ -52,8 +52,7 @@ class _DecorrelationLoss(ContrastiveLoss):
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """The loss of the batch, once for each sample: the base takes the mean."""
-        view1 = at_least_float32(batch.all_view1)
-        view2 = at_least_float32(batch.all_view2)
+        view1, view2 = (at_least_float32(x) for x in batch.all_views)
         weight = batch.all_weight
         if len(view1) < (2 if weight is None else 1):
             loss = (0 * view1).sum() + (0 * view2).sum()

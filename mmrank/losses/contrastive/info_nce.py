@@ -1,9 +1,16 @@
 """InfoNCE and FlatCLR: the negatives of a batch, with one temperature."""
 
+import math
+
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mmrank.checks import check_not_negative, check_positive
+from mmrank.distributed import all_reduce_sum, joined_group, scale_gradient
+from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.tensors import as_divisor
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .terms import NegativeTerms
@@ -21,7 +28,8 @@ def info_nce_losses(terms: NegativeTerms, positive_in_denominator: bool = True) 
     """InfoNCE of each anchor, see :class:`InfoNCELoss`; 0 for one without negatives."""
     log_sum = log_sum_of_negatives(terms)
     if positive_in_denominator:
-        log_sum = torch.logaddexp(log_sum, torch.zeros_like(log_sum))
+        own = torch.zeros_like(log_sum) if terms.own is None else terms.own
+        log_sum = torch.logaddexp(log_sum, own)
     return torch.where(terms.count > 0, log_sum, log_sum * 0)
 
 
@@ -33,7 +41,9 @@ class InfoNCELoss(ContrastiveLoss):
     Coding, 2018; SimCLR (ICML 2020), eq. 1.
 
     With two augmentations it is SimCLR (ICML 2020); with ``bimodal=True`` and images and texts as
-    views it is CLIP (ICML 2021) of a fixed temperature.
+    views it is CLIP (ICML 2021) of a fixed temperature. With ``labels`` it is SupCon, Khosla et
+    al., Supervised Contrastive Learning, NeurIPS 2020, eq. 2, of two views or more; of one view it
+    is a loss of :class:`EmbeddingLoss`, alone or as a part of :class:`SumLoss`.
 
     Args:
         tau: Temperature > 0. SimCLR takes 0.5 for CIFAR-10, 0.1 for ImageNet.
@@ -56,20 +66,49 @@ class InfoNCELoss(ContrastiveLoss):
         self.tau = float(tau)
         self.bimodal = bimodal
         self.hardness_strength = float(hardness_strength)
+        self.takes_labels = not hardness_strength
+        self.two_views = bimodal or not self.takes_labels
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Mean over the two anchors of each sample."""
         strength = self.hardness_strength
         if not strength:
-            terms = self.terms(batch, self.tau, self.bimodal)
+            true_negatives = not self.positive_in_denominator
+            terms = self.terms(batch, self.tau, self.bimodal, true_negatives)
         else:
             # <a, z> (1 + strength tau), with the gradient of <a, z>; not for the positive.
             factor = (strength * self.tau) ** 0.5
             harder = batch.mapped(lambda x: torch.cat([x, factor * x.detach()], 1))
             terms = self.terms(harder, self.tau, self.bimodal)
-            positive = (batch.view1 * batch.view2).sum(1).detach()
+            positive = (batch.views[0] * batch.views[1]).sum(1).detach()
             terms.log_mean = terms.log_mean + strength * positive
         return info_nce_losses(terms, self.positive_in_denominator).mean(0)
+
+    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        """Scalar mean over the queries with a positive; each is compared with its gallery."""
+        self._check_takes_labels()
+        scores = batch.scores() / self.tau
+        group = joined_group(self)
+        if group is not None:
+            scores = scale_gradient(scores, group.size())
+        weight = torch.ones_like(scores) if batch.weight is None else batch.weight.to(scores)
+        is_positive = batch.is_positive()
+        is_other = ~batch.is_itself if self.positive_in_denominator else batch.is_negative()
+        compared = scores.masked_fill(~is_other, -math.inf)
+        best = pad(compared.detach(), (0, 1), value=torch.finfo(scores.dtype).min).amax(1)
+        if group is not None:
+            dist.all_reduce(best, dist.ReduceOp.MAX, group)
+        powers = (compared - best[:, None]).exp() * weight
+        counted = is_positive * weight
+        sums = powers.sum(1), (scores * counted).sum(1), counted.sum(1)
+        total, positive, count = all_reduce_sum(torch.stack(sums), group)
+        has_both = (total > 0) & (count > 0)
+        losses = torch.where(has_both, total, 1).log() + best - positive / as_divisor(count)
+        losses = torch.where(has_both, losses, 0 * positive)
+        counts = has_both.to(scores.dtype)
+        if batch.query_weight is not None:
+            counts = counts * batch.query_weight.to(counts)
+        return self.loss_weight * (losses * counts).sum() / as_divisor(counts.sum())
 
 
 class FlatCLRLoss(InfoNCELoss):

@@ -50,17 +50,23 @@ class _NegativeSums(Function):
 
 def sigmoid_losses(batch: ContrastedBatch, scale: Tensor | float, bias: Tensor | float) -> Tensor:
     """(n,) losses of the samples, at least float32; see :class:`SigLIPLoss`."""
-    dtype = torch.promote_types(at_least_float32(batch.view1).dtype, batch.view2.dtype)
-    images = batch.view1.to(dtype)
-    texts = batch.view2.to(dtype)
-    keys = batch.all_view2.to(dtype)
+    images, texts = batch.views
+    dtype = torch.promote_types(at_least_float32(images).dtype, texts.dtype)
+    images = images.to(dtype)
+    texts = texts.to(dtype)
+    keys = batch.all_views[1].to(dtype)
     scale = torch.as_tensor(scale, dtype=dtype, device=images.device)
     bias = torch.as_tensor(bias, dtype=dtype, device=images.device)
     numbers = [number_samples(x, batch.all_ids)[0] for x in (batch.ids, batch.all_ids)]
     with torch.autocast(images.device.type, enabled=False):
         positive = logsigmoid(scale * (images * texts).sum(1) + bias)
         weight = None if batch.all_weight is None else batch.all_weight.to(dtype)
-        return _NegativeSums.apply(images, keys, scale, bias, numbers, weight) - positive
+        losses = _NegativeSums.apply(images, keys, scale, bias, numbers, weight) - positive
+        if batch.labels is None:
+            return losses
+        # softplus(-x) = softplus(x) - x for each other positive.
+        sums, count = batch.mates(keys)
+        return losses - scale * (images * sums).sum(1) - bias * count
 
 
 class SigLIPLoss(ContrastiveLoss):
@@ -85,6 +91,7 @@ class SigLIPLoss(ContrastiveLoss):
         0.6932
     """
 
+    takes_labels = True
     start_bias = -10.0
     log_scale: Tensor | None
     logit_bias: Tensor | None

@@ -55,25 +55,32 @@ def _temperature_gradient(
     return log_s + rho - ratio * mean_h.detach() / tau.detach()
 
 
-class _MovingAverageLoss(ContrastiveLoss):
-    """Base of SogCLR and iSogCLR.
+class MovingAverageLoss(ContrastiveLoss):
+    """Base of SogCLR, iSogCLR, TempNet and NUCLR.
 
     The mean of exp over the negatives of a small batch is a poor estimate of the mean over the data
-    set, so it is averaged over the visits of a sample. The two views of a sample share one average
-    s. Each view takes its own step from it for the gradient, and their mean is kept.
+    set, so it is averaged over the visits of a sample. The views of a sample share one average s.
+    Each view takes its own step from it for the gradient, and their mean is kept. With labels the
+    negatives are the samples of another label.
     """
 
     keeps_samples = True
+    takes_labels = True
     learn_temperature = False  # of each sample
+    state_name = 'average'
     prefixes = ('',)
     rho = tau0 = 0.0
 
+    @property
+    def two_views(self) -> bool:
+        return len(self.prefixes) == 2
+
     def states(self) -> list[SampleLogMean]:
         """State of the anchors: one, or one for each modality."""
-        kind = 'temperature' if self.learn_temperature else 'average'
-        return [cast(SampleLogMean, self.get_submodule(x + kind)) for x in self.prefixes]
+        modules = [self.get_submodule(x + self.state_name) for x in self.prefixes]
+        return cast(list[SampleLogMean], modules)
 
-    def temperatures(self, entries: Tensor) -> Tensor:
+    def temperatures(self, entries: Tensor, batch: ContrastedBatch) -> Tensor:
         """(k, n) temperatures, of the (quantities, k, n) entries of n samples in k states."""
         raise NotImplementedError
 
@@ -82,15 +89,19 @@ class _MovingAverageLoss(ContrastiveLoss):
         """Number of samples that the state is for."""
         return self.states()[0].size
 
+    def entries(self, batch: ContrastedBatch) -> Tensor:
+        """(quantities, k, n) entries of the samples of a batch in k states."""
+        sample_idx = cast(Tensor, batch.sample_idx)  # the base refuses None
+        check_sample_ids(sample_idx, len(batch.ids), self.num_samples)
+        return torch.stack([x.fetch(sample_idx, batch.ids.device) for x in self.states()], 1)
+
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Losses of the samples; then the state takes in the batch."""
         ids = batch.ids
-        sample_idx = cast(Tensor, batch.sample_idx)  # the base refuses None
-        check_sample_ids(sample_idx, len(ids), self.num_samples)
         states = self.states()
-        entries = torch.stack([state.fetch(sample_idx, ids.device) for state in states], 1)
-        tau = self.temperatures(entries)
-        terms = self.terms(batch, tau.detach(), bimodal=len(states) == 2)
+        entries = self.entries(batch)
+        tau = self.temperatures(entries, batch)
+        terms = self.terms(batch, tau.detach(), bimodal=len(states) == 2, true_negatives=True)
         log_s = moving_log_mean(entries[0], terms.log_mean, states[0].beta0)
         losses = global_contrastive_loss(terms.log_mean, log_s, tau, self.rho, self.tau0)
         slope = _temperature_gradient(terms.log_mean, log_s, terms.mean_h, tau, self.rho)
@@ -98,7 +109,7 @@ class _MovingAverageLoss(ContrastiveLoss):
             # Without negatives it is not finite. The value is in the loss already.
             losses = losses + torch.where(terms.count > 0, slope, 0) * (tau - tau.detach())
         # Each view of its state: the mean over those of one state.
-        shape = len(states), 2 // len(states), len(ids)
+        shape = len(states), len(batch.views) // len(states), len(ids)
         log_g = terms.log_mean.detach().view(shape).logsumexp(1) - math.log(shape[1])
         gradients = slope.view(shape).mean(1) if self.learn_temperature else [None] * 2
         for k, state in enumerate(states):
@@ -121,7 +132,7 @@ class _MovingAverageLoss(ContrastiveLoss):
         self.diagnostics |= {prefix + name: value for name, value in noted.items()}
 
 
-class SogCLRLoss(_MovingAverageLoss):
+class SogCLRLoss(MovingAverageLoss):
     """Global contrastive loss with one temperature.
 
     ``tau log mean_z exp(h(z)/tau)`` over the negatives z of the data set, with ``h(z) = <a, z> -
@@ -177,13 +188,13 @@ class SogCLRLoss(_MovingAverageLoss):
             average = SampleLogMean(num_samples, beta0, load_state)
             self.add_module(f'{prefix}average', average)
 
-    def temperatures(self, entries: Tensor) -> Tensor:
+    def temperatures(self, entries: Tensor, batch: ContrastedBatch) -> Tensor:
         if self.log_tau is None:
             return torch.full_like(entries[0], self.tau)
         return bounded_exp(self.log_tau, *self.bounds).expand_as(entries[0])
 
 
-class ISogCLRLoss(_MovingAverageLoss):
+class ISogCLRLoss(MovingAverageLoss):
     """Robust global contrastive loss with a temperature for each sample.
 
     ``tau_i log mean_z exp(h_i(z)/tau_i) + (tau_i - tau0) rho`` over both views z of all other
@@ -215,6 +226,7 @@ class ISogCLRLoss(_MovingAverageLoss):
     """
 
     learn_temperature = True
+    state_name = 'temperature'
 
     def __init__(
         self,
@@ -239,7 +251,7 @@ class ISogCLRLoss(_MovingAverageLoss):
             state = SampleTemperature(num_samples, beta0, step, load_state)
             self.add_module(f'{prefix}temperature', state)
 
-    def temperatures(self, entries: Tensor) -> Tensor:
+    def temperatures(self, entries: Tensor, batch: ContrastedBatch) -> Tensor:
         return entries[1]
 
 

@@ -31,11 +31,12 @@ class SpectralContrastiveLoss(ContrastiveLoss):
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Loss of each sample, its first view the anchor; 0 without negatives."""
-        with torch.autocast(batch.view1.device.type, enabled=False):
+        view1, view2 = batch.views
+        with torch.autocast(view1.device.type, enabled=False):
             is_negative = batch.ids[:, None] != batch.all_ids
-            squares = (batch.view1 @ batch.all_view2.t()).square()
+            squares = (view1 @ batch.all_views[1].t()).square()
             count = weighted_sum(is_negative, 1, batch.all_weight)
             total = weighted_sum(torch.where(is_negative, squares, 0), 1, batch.all_weight)
             negative = total / as_divisor(count)
-            losses = (negative - 2 * (batch.view1 * batch.view2).sum(1)) / self.mu
+            losses = (negative - 2 * (view1 * view2).sum(1)) / self.mu
         return torch.where(count > 0, losses, losses * 0)

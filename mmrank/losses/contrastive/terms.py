@@ -199,11 +199,30 @@ class NegativeTerms:
     log_mean: Tensor
     mean_h: Tensor
     count: Tensor
+    own = None  # log sum of exp(h/tau) over the sample's own positives; None: 0, of one
 
     @property
     def log_count(self) -> Tensor:
         """Log of the number of negatives; 0 without."""
         return torch.where(self.count > 0, self.count, 1).to(self.log_mean).log()
+
+    def towards_positives(
+        self, own: Tensor, total: Tensor, count: Tensor, tau: Tensor | float
+    ) -> 'NegativeTerms':
+        """The terms with h relative to the mean similarity with several positives.
+
+        Those are the samples' other views, with (k, ..., n) similarities ``own``, whose first the
+        terms are relative to, and samples of the label, with a sum ``total`` of ``count``. The
+        logarithm of the softmax is linear in the similarity of the positive, so its mean over the
+        positives is the one of the mean. Source: Khosla et al., Supervised Contrastive Learning,
+        NeurIPS 2020, eq. 2.
+        """
+        mean = (own.sum(0) + total) / (len(own) + count)
+        shift = own[0] - mean
+        mean_h = torch.where(self.count > 0, self.mean_h + shift.detach(), 0)
+        moved = NegativeTerms(self.log_mean + shift / tau, mean_h, self.count)
+        moved.own = ((own - mean) / tau).logsumexp(0)
+        return moved
 
 
 def negative_terms(
@@ -240,3 +259,28 @@ def negative_terms(
     terms = NegativeTerms(log_sum, mean_h, count.expand_as(tau))
     terms.log_mean = log_sum - terms.log_count
     return terms
+
+
+def _places(numbers: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
+    """(n,) and (m,) int64 below m, equal where (n,) and (m,) integers are."""
+    ordered = among.sort().values
+    return torch.searchsorted(ordered, numbers), torch.searchsorted(ordered, among)
+
+
+def label_mates(
+    rows: Tensor, own: tuple[Tensor, Tensor], among: tuple[Tensor, Tensor], weight: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """(n, D) sum of the (m, D) rows of other samples with the label of each sample; their number.
+
+    ``own`` are (n,) labels and ids, ``among`` (m,) of the rows, which count by their ``weight``.
+    """
+    rows = pad(rows, (0, 1), value=1.0)
+    if weight is not None:
+        rows = rows * weight[:, None]
+    label, all_label = _places(own[0], among[0])
+    sample, all_sample = _places(own[1], among[1])
+    itself, all_itself = _places(label * len(rows) + sample, all_label * len(rows) + all_sample)
+    empty = torch.zeros_like(rows)
+    sums = empty.index_add(0, all_label, rows).index_select(0, label)
+    sums = sums - empty.index_add(0, all_itself, rows).index_select(0, itself)
+    return sums[:, :-1], sums[:, -1]

@@ -12,7 +12,8 @@ from mmrank.checks import check_positive, one_of
 from mmrank.distributed import all_gather_rows, mean_over_ranks, sizes_and_dtype, training_group
 from mmrank.errors import UserError
 from mmrank.losses.contrastive.info_nce import info_nce_losses
-from mmrank.losses.contrastive.terms import negative_terms
+from mmrank.losses.contrastive.terms import label_mates, negative_terms
+from mmrank.losses.embeddings import checked_labels
 from mmrank.losses.options import ScopedLoss
 from mmrank.state.pair_counts import PairCounts, check_entities
 from mmrank.tensors import check_index, check_tensors, checked_weight, zero_absent
@@ -50,6 +51,7 @@ def _in_batch_softmax_losses(
     counts: Sequence[int] = (),
     group=None,
     weight: Tensor | None = None,
+    labels: Tensor | None = None,
 ) -> Tensor:
     """Loss of each pair, see :class:`InBatchSoftmaxLoss`; 0 for one without negatives.
 
@@ -60,16 +62,20 @@ def _in_batch_softmax_losses(
     ``left`` are (B, D) embeddings of the pairs, ``right`` (B + C, D): theirs, then the embeddings
     of C further candidates, Yang et al., Mixed Negative Sampling, WWW 2020. ``cols`` (B + C,) are
     right entities with (B + C,) ``log_share`` log q. ``counts`` are those of each rank of
-    ``group``, which has one batch. ``weight`` (B + C,) says how often a candidate counts.
+    ``group``, which has one batch. ``weight`` (B + C,) says how often a candidate counts. Those of
+    the (B + C,) ``labels`` of a pair are positives of it.
     """
     anchors, keys = _corrected_rows(left, right, log_share, tau)
     all_keys = keys
     all_cols = cols
+    all_labels = labels
     if group is not None:
         all_keys = all_gather_rows(keys, counts, group)
         all_cols = all_gather_rows(cols[:, None], counts, group)[:, 0]
         if weight is not None:
             weight = all_gather_rows(weight[:, None], counts, group)[:, 0]
+        if labels is not None:
+            all_labels = all_gather_rows(labels[:, None], counts, group)[:, 0]
     # The same tensor, if it can be: its entities are compared faster.
     ids = cols if len(cols) == len(left) else cols[: len(left)]
     positives = keys[: len(left)]
@@ -77,6 +83,12 @@ def _in_batch_softmax_losses(
         width = left.size(1)
         positives = pad(positives[:, :width], (0, positives.size(1) - width))
     terms = negative_terms(anchors, positives, all_keys, 1.0, ids, all_cols, weight)
+    if labels is not None:
+        sums, mates = label_mates(
+            all_keys, (labels[: len(left)], ids), (all_labels, all_cols), weight
+        )
+        own = (anchors * positives).sum(1, keepdim=True).t()
+        terms = terms.towards_positives(own, (anchors * sums).sum(1), mates, 1.0)
     if refined:
         rest = torch.log1p(-log_share[: len(left)].to(keys.dtype).exp())
         # A mean over the negatives, where InfoNCE takes the sum.
@@ -143,6 +155,7 @@ class InBatchSoftmaxLoss(ScopedLoss):
         left_index: Tensor | None = None,
         right_index: Tensor | None = None,
         *,
+        labels: Tensor | None = None,
         weight: Tensor | None = None,
     ) -> Tensor:
         """Loss of a batch, >= 0, with the arguments of :class:`InBatchLoss`.
@@ -151,6 +164,9 @@ class InBatchSoftmaxLoss(ScopedLoss):
         negatives. Still attached to the graph when no pair has a negative. Raises as
         :class:`InBatchLoss`. A pair or candidate of a ``weight`` w counts as w of them, in sums, in
         the mean, and in the share of the pairs among the candidates.
+
+        ``labels`` are as many integers as ``cols``: right entities of the label of a pair are
+        positives of it, too, -1 of no other pair. The loss is the mean over the positives.
         """
         check_tensors(left=left, right=right, rows=rows, cols=cols)
         if weight is not None:
@@ -169,18 +185,28 @@ class InBatchSoftmaxLoss(ScopedLoss):
                 f'candidates or none, got {len(right)}'
             )
         cols = cols.to(left.device).long()
+        if labels is not None and self.refined:
+            raise UserError(
+                'refined=True corrects one positive of each pair, and labels= are of several. Fix: '
+                'refined=False'
+            )
+        if labels is not None:
+            labels = checked_labels(labels, len(cols)).to(left.device)
         world = training_group(self)
-        sizes = [[len(left), len(right), int(weight is not None)]]
+        sizes = [[len(left), len(right), int(weight is not None), int(labels is not None)]]
         if world is not None:
             dtype = torch.promote_types(left.dtype, right.dtype)
             own = left if self.scope == 'global' else None
             sizes, dtype = sizes_and_dtype(sizes[0], dtype, world, left.device, own)
             left = left.to(dtype)
             right = right.to(dtype)
-        pairs, counts, weighted = zip(*sizes)
+        pairs, counts, weighted, labelled = zip(*sizes)
         group = world if self.scope == 'global' else None
         totals = sum(pairs), sum(counts)
         total = len(left) if group is None else totals[0]
+        if any(labelled):
+            labels = torch.full_like(cols, -1) if labels is None else labels
+            labels = torch.where(labels < 0, -1 - cols, labels)
         if any(weighted):
             weight = torch.ones(len(cols), device=left.device) if weight is None else weight
             weight = weight.to(common_dtype(left, right))
@@ -198,6 +224,7 @@ class InBatchSoftmaxLoss(ScopedLoss):
             counts=counts,
             group=group,
             weight=weight,
+            labels=labels,
         )
         if weight is not None:
             losses = losses * weight[: len(left)]

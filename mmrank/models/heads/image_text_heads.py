@@ -28,10 +28,17 @@ class ImageTextContrastHead(BaseModule):
             same index are not negatives of each other. ``sample_idx``: the pair. ``image_id``: the
             image, whose captions then share a state. Set ``num_samples`` of the loss to the number
             of images then, and leave out ``mmrank.SampleIndexHook``, which counts ``sample_idx``.
+        label_key: Field with a class, whose pairs are positives of each other: ``gt_label``; or
+            ``text_id``, which spares captions that repeat in losses of true negatives, as SogCLR.
+            None: a pair is a positive of itself alone.
     """
 
     def __init__(
-        self, loss: dict, id_key: str = 'sample_idx', init_cfg: dict | None = None
+        self,
+        loss: dict,
+        id_key: str = 'sample_idx',
+        label_key: str | None = None,
+        init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         self.loss_module = build_loss('loss', loss)
@@ -41,16 +48,18 @@ class ImageTextContrastHead(BaseModule):
                 "'mmrank.BimodalISogCLRLoss' or another of them, or "
                 "head.type='mmrank.ImageTextInBatchHead' for 'mmrank.InBatchLoss'"
             )
-        self.id_key = id_key
+        self.keys = [id_key] if label_key is None else [id_key, label_key]
 
-    def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor]:
-        """Read the (B,) ``id_key`` of each pair."""
+    def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor, ...]:
+        """Read the (B,) ``id_key`` of each pair, and its ``label_key`` if there is one."""
         # On the host, where an index that does not fit is named.
-        return (ids_of(data_samples, self.id_key, torch.device('cpu')),)
+        return tuple(ids_of(data_samples, key, torch.device('cpu')) for key in self.keys)
 
-    def loss(self, images: Tensor, texts: Tensor, ids: Tensor) -> dict[str, Tensor]:
+    def loss(
+        self, images: Tensor, texts: Tensor, ids: Tensor, labels: Tensor | None = None
+    ) -> dict[str, Tensor]:
         """Dict with ``loss`` of (B, D) embeddings and what :meth:`read_samples` returned."""
-        return dict(loss=self.loss_module(images, texts, ids))
+        return dict(loss=self.loss_module(images, texts, ids, labels=labels))
 
 
 @MODELS.register_module()

@@ -20,7 +20,7 @@ def view_rows(sizes: Sizes) -> list[Row]:
     """Rows of all contrastive losses."""
     b, d = sizes.batch, sizes.width
     rows = []
-    for label, config in losses(sizes.samples).items():
+    for label, config in losses(sizes.samples, d).items():
         words, shapes = _floor(config, b, d)
 
         def prepare(config=config, shapes=shapes) -> Sides:
@@ -32,8 +32,8 @@ def view_rows(sizes: Sizes) -> list[Row]:
     return rows
 
 
-def losses(samples: int) -> dict[str, dict]:
-    """Configs by name; those with state for so many samples."""
+def losses(samples: int, width: int) -> dict[str, dict]:
+    """Configs by name; those with state for so many samples of embeddings of that length."""
     state = dict(num_samples=samples)
     return {
         'InfoNCE': dict(type='mmrank.InfoNCELoss', tau=0.5),
@@ -47,6 +47,8 @@ def losses(samples: int) -> dict[str, dict]:
         'CLIP, individual': dict(type='mmrank.IndividualCLIPLoss', **state),
         'SogCLR, images and texts': dict(type='mmrank.SogCLRLoss', bimodal=True, **state),
         'FastCLIP-v3': dict(type='mmrank.SogCLRLoss', bimodal=True, rho=6.5, **state),
+        'TempNet': dict(type='mmrank.TempNetLoss', width=width, **state),
+        'NUCLR': dict(type='mmrank.NUCLRLoss', **state),
         'FlatCLR': dict(type='mmrank.FlatCLRLoss'),
         'SimCo': dict(type='mmrank.SimCoLoss'),
         'spectral': dict(type='mmrank.SpectralContrastiveLoss'),
@@ -89,7 +91,9 @@ def _floor(config: dict, b: int, d: int) -> tuple[str, list]:
     if name == 'SpectralContrastiveLoss':
         shapes = [(b, d, b), (b, b, d), (b, b, d)]
         return '3 products B x D x B', shapes
-    bimodal = name in ('BimodalISogCLRLoss', 'IndividualCLIPLoss', 'SimCoLoss')
+    if name == 'NUCLRLoss':
+        return '5 products B x D x B', [(b, d, b)] * 3 + [(b, b, d)] * 2
+    bimodal = name in ('BimodalISogCLRLoss', 'TempNetLoss', 'SimCoLoss')
     if bimodal or 'CLIP' in name or config.get('bimodal'):
         shapes = [(b, d, b)] * 2 + [(b, b, d)] * 2
         return '4 products B x D x B', shapes
