@@ -1,6 +1,7 @@
 # The public names: what type checkers and editors read, and what is imported when first used.
 from .auc.auc import AUCLoss as AUCLoss
 from .auc.auc import MAUCLoss as MAUCLoss
+from .auc.aucm import AUCMLoss as AUCMLoss
 from .auc.partial_auc import PartialAUCLoss as PartialAUCLoss
 from .auc.soap import SOAPLoss as SOAPLoss
 from .base import HeadLoss as HeadLoss

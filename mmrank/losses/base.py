@@ -334,6 +334,17 @@ class RankingLoss(HeadLoss):
         """
         raise NotImplementedError
 
+    def state_size(self) -> int:
+        """How many lists have a state of their own: one in all, or one for each class."""
+        if self.mode == 'flatten':
+            return 1
+        if self.num_columns is None:
+            raise UserError(
+                "mode='per_class' keeps a state for each class and requires num_classes. Fix: "
+                "num_classes=the number of classes of the data set, or mode='flatten'"
+            )
+        return self.num_columns
+
     def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
         """Mean of (L,) losses, 0 for lists that do not count, by bool or (L,) float weights."""
         if counted.dtype == torch.bool:

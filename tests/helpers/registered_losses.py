@@ -59,6 +59,7 @@ SETTINGS = {
         dict(num_classes=CLASSES),
         dict(num_classes=CLASSES, gamma_neg=0.5, gamma_pos=1.0, clip=0.0),
     ],
+    'AUCMLoss': [{}, dict(num_classes=CLASSES, mode='per_class', margin=0.5)],
     'AUCLoss': [*BOTH_MODES, dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid')],
     'BalancedSoftmaxLoss': [COUNTED],
     'BimodalISogCLRLoss': [PER_SAMPLE],
