@@ -26,6 +26,7 @@ from mmrank.tensors import (
     refuse_nan,
     refuse_swapped,
     shares,
+    whole_numbers,
     zeros_and_ones,
 )
 
@@ -55,8 +56,9 @@ class RankedLists:
     state_group: object = None
     #: (L,) integer class of each list; None if list i is class i's or there is one in all.
     list_classes: Tensor | None = None
-    #: Of the labels, of which ``values`` holds those that a positive shares with the query.
-    num_levels: int = 1
+    #: Of the labels, of which ``values`` holds those that a positive shares with the query. None:
+    #: the largest of the values, which the host looks at.
+    num_levels: int | None = None
     #: (L, P) and (L, N) float weights >= 0 of ``pos`` and ``scores``: one of weight w counts as w
     #: scores. None: each is one.
     pos_weight: Tensor | None = None
@@ -147,8 +149,7 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
 #: What to do about labels of another meaning.
 _FIX = (
     'target > 0 if each number above 0 is a positive; weight=(target != ignored) to leave out what '
-    'is unknown; ndcg_loss or hap_loss of mmrank.functional for grades; loss(scores, labels) in '
-    'that order'
+    'is unknown; mmrank.NDCGLoss or HAPLoss for grades; loss(scores, labels) in that order'
 )
 
 
@@ -176,14 +177,19 @@ def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
     return target.long()
 
 
-def one_vs_all(target: Tensor, num_classes: int, soft: bool = False) -> Tensor:
+def one_vs_all(
+    target: Tensor, num_classes: int, soft: bool = False, levels: bool = False
+) -> Tensor:
     """(n, C) bool of (n,) class indices, C = background, or of (n, C) labels; else ValueError.
 
-    With ``soft`` labels in [0, 1] are positive above 0, as heads mix them.
+    With ``soft`` labels in [0, 1] are positive above 0, as heads mix them; with ``levels`` whole
+    numbers are.
     """
     if target.dim() == 2:
         if soft and target.is_floating_point():
             return shares('target', target, _FIX) > 0
+        if levels:
+            return whole_numbers('target', target, 'weight=(target >= 0)') > 0
         return zeros_and_ones('target', target, _FIX)
     target = class_indices(target, num_classes, num_classes)
     result = torch.zeros((len(target), num_classes), dtype=torch.bool, device=target.device)
@@ -237,11 +243,12 @@ def labelled_entries(
     weight: Tensor | None = None,
     num_classes: int | None = None,
     soft: bool = False,
+    levels: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """(n, C) bool of the positives and of the negatives of (n, C) scores, and their weights.
 
-    ValueError or TypeError where labels or weights do not fit. With ``soft``, of a head, labels in
-    [0, 1] are positive above 0. The (n, C) weights are None where each entry counts once, or not.
+    ValueError or TypeError where labels or weights do not fit. See :func:`one_vs_all` for ``soft``
+    and ``levels``. The (n, C) weights are None where each entry counts once, or not.
     """
     check_classified(cls_score, target, weight, num_classes)
     counted = None
@@ -249,7 +256,7 @@ def labelled_entries(
         counted, weight = counted_and_weight(weight.unsqueeze(1) if weight.dim() == 1 else weight)
     if counted is not None:
         target = without_left_out(target, counted)
-    is_positive = one_vs_all(target, cls_score.size(1), soft)
+    is_positive = one_vs_all(target, cls_score.size(1), soft, levels)
     is_negative = ~is_positive
     if counted is not None:
         is_positive = is_positive & counted
@@ -403,6 +410,17 @@ def _of_all_ranks(
     pos, *rest = joined.chunk(len(parts))
     weight = None if weight is None else rest.pop()
     return pos, rest[0] if rest else None, weight, masks[: pos.size(0)]
+
+
+def negatives_of_all_ranks(scores: Tensor, lists: RankedLists) -> tuple[Tensor, Tensor]:
+    """(L, M) scores of the lists of all ranks, of (L, N), and how often each is a negative."""
+    if lists.group is None:
+        return scores, lists.negatives
+    parts = [scores] if lists.weight is None else [scores, lists.negatives]
+    mask = lists.is_negative.repeat(len(parts), 1)
+    joined, mask = all_gather_lists(join(parts), mask, lists.group)
+    every, *weight = joined.chunk(len(parts))
+    return every, weight[0] if weight else mask
 
 
 def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:

@@ -22,9 +22,10 @@ class PMLLoss(ScopedLoss):
     """A loss of pytorch-metric-learning for queries and their gallery.
 
     Takes its pair losses (contrastive, multi-similarity, NT-Xent, circle ...),
-    ``TripletMarginLoss``, ``MarginLoss`` and ``FastAPLoss``, and its losses with a weight or proxy
-    for each class (proxy anchor, proxy NCA, soft triple, ArcFace, normalised softmax ...): give
-    their parameters to the optimiser. A query never meets its own image. For cross-batch memory
+    ``TripletMarginLoss``, ``MarginLoss``, ``FastAPLoss`` and ``PNPLoss``, and its losses with a
+    weight or proxy for each class (proxy anchor, proxy NCA, soft triple, ArcFace, normalised
+    softmax ...): give their parameters to the optimiser. A query never meets its own image, which
+    the package's PNP counts as a first positive. For cross-batch memory
     (XBM) set ``memory`` of ``mmrank.RetrievalHead``: it is saved and resumed,
     whereas the package's own ``CrossBatchMemory`` keeps its write position outside of its
     ``state_dict``.
@@ -33,10 +34,10 @@ class PMLLoss(ScopedLoss):
     of the package would drop it. The pairs are read from the device: the host waits for it.
 
     Args:
-        loss: Config of the loss: ``type`` and its arguments; ``distance``, ``reducer`` and
-            ``embedding_regularizer`` are configs themselves.
-        miner: Config of a miner, which chooses the pairs; None takes all. With a memory a miner
-            sees the query's own image as a candidate and the pair is dropped afterwards: do not use
+        loss: The loss of the package, its name, or its config: ``type`` and its arguments;
+            ``distance``, ``reducer`` and ``embedding_regularizer`` are configs themselves.
+        miner: Likewise a miner, which chooses the pairs; None takes all. With a memory a miner sees
+            the query's own image as a candidate and the pair is dropped afterwards: do not use
             one that selects the easiest positive. A random miner draws on every rank for itself,
             and the gradient is the mean of the draws.
         **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
@@ -48,19 +49,28 @@ class PMLLoss(ScopedLoss):
         ...     miner=dict(type='MultiSimilarityMiner', epsilon=0.1))
     """
 
-    def __init__(self, loss: dict, miner: dict | None = None, **kwargs) -> None:
+    def __init__(
+        self,
+        loss: Mapping | str | nn.Module,
+        miner: Mapping | str | nn.Module | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(**kwargs)
-        self.loss = _build_part('losses', loss, 'loss')
-        _check_loss(self.loss)
+        original = _build_part('losses', loss, 'loss')
+        _check_loss(original)
+        # Its module needs the package.
+        from .pml_of_pairs import of_pairs
+
+        self.loss = of_pairs(original)
         self.of_triplets = isinstance(self.loss, _triplet_losses())
         #: Classes that have a weight or a proxy; None for losses of pairs.
-        self.proxy_classes = loss['num_classes'] if _has_proxies(self.loss) else None
+        self.proxy_classes = _proxy_classes(self.loss)
         self.miner = None
         if miner is not None:
-            if loss['type'] == 'FastAPLoss' or self.proxy_classes is not None:
+            if self.loss is not original or self.proxy_classes is not None:
                 raise UserError(
-                    f'miner={miner!r} chooses pairs of images, and {loss["type"]} takes all of '
-                    'them, or classes. Fix: remove the miner'
+                    f'miner={miner!r} chooses pairs of images, and {type(original).__name__} takes '
+                    'all of them, or classes. Fix: remove the miner'
                 )
             self.miner = _build_part('miners', miner, 'miner')
 
@@ -187,15 +197,18 @@ def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
     )
 
 
-def _build_part(place: str, config: Mapping, name: str) -> nn.Module:
+def _build_part(place: str, config: Mapping | str | nn.Module, name: str) -> nn.Module:
     """Build a loss, miner, distance, reducer or regulariser; ``name`` is for messages."""
     package = _package(place)
-    if not isinstance(config, Mapping) or 'type' not in config:
+    if isinstance(config, nn.Module):
+        return config
+    settings = {'type': config} if isinstance(config, str) else config
+    if not isinstance(settings, Mapping) or 'type' not in settings:
         raise TypeError(
-            f"{name} must be a dict with a 'type', as in "
-            f"dict(type='ContrastiveLoss'), got {config!r}"
+            f"{name} must be a dict with a 'type', as in dict(type='ContrastiveLoss'), a name or a "
+            f'module, got {config!r}'
         )
-    settings = dict(config)
+    settings = dict(settings)
     kind = settings.pop('type')
     part = getattr(package, kind, None) if isinstance(kind, str) else None
     if part is None:
@@ -203,8 +216,6 @@ def _build_part(place: str, config: Mapping, name: str) -> nn.Module:
     for key, of in _PARTS.items():
         if settings.get(key) is not None:
             settings[key] = _build_part(of, settings[key], f'{name}.{key}')
-    if place == 'losses' and kind == 'FastAPLoss':
-        from .pml_fast_ap import FastAPOfPairs as part
     return part(**settings)
 
 
@@ -212,13 +223,13 @@ def _check_loss(loss: nn.Module) -> None:
     """Raise ValueError for a loss that does not accept the pairs to take."""
     losses = _package('losses')
     kind = type(loss).__name__
-    fits = losses.GenericPairLoss, losses.FastAPLoss, *_triplet_losses()
-    if not isinstance(loss, fits) and not _has_proxies(loss):
+    fits = losses.GenericPairLoss, losses.FastAPLoss, losses.PNPLoss, *_triplet_losses()
+    if not isinstance(loss, (*fits, losses.WeightRegularizerMixin)):
         raise ValueError(
             f'loss.type={kind!r} takes its pairs from the labels alone, so a query could not be '
             'left out of its own gallery. Use a pair loss (ContrastiveLoss, MultiSimilarityLoss, '
-            'NTXentLoss, CircleLoss ...), TripletMarginLoss, MarginLoss or FastAPLoss; SmoothAP is '
-            "type='mmrank.SmoothAPLoss'"
+            'NTXentLoss, CircleLoss ...), TripletMarginLoss, MarginLoss, FastAPLoss or PNPLoss; '
+            "SmoothAP is type='mmrank.SmoothAPLoss'"
         )
     if getattr(loss, 'triplets_per_anchor', 'all') != 'all':
         raise ValueError(
@@ -238,9 +249,14 @@ def _check_loss(loss: nn.Module) -> None:
             )
 
 
-def _has_proxies(loss: nn.Module) -> bool:
-    """Whether the loss compares images with a weight or a proxy of each class."""
-    return isinstance(loss, _package('losses').WeightRegularizerMixin)
+def _proxy_classes(loss: nn.Module) -> int | None:
+    """Number of classes that have a weight or a proxy, which images are compared with."""
+    if not isinstance(loss, _package('losses').WeightRegularizerMixin):
+        return None
+    if loss.num_classes:
+        return loss.num_classes
+    # Some leave it at 0.
+    return loss.proxies.size(0) if hasattr(loss, 'proxies') else loss.W.size(1)
 
 
 def _triplet_losses() -> tuple[type, ...]:
