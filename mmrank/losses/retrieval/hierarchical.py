@@ -206,7 +206,7 @@ class LevelLoss(StatelessRankingLoss):
     def row_values(self, cls_score, target, quality, box_loss, sample_idx) -> Tensor | None:
         """Levels of the entries; None of class indices, and of labels that are 0 and 1."""
         super().row_values(cls_score, target, quality, box_loss, sample_idx)
-        if target.dim() == 1 or target.dtype == torch.bool:
+        if not self.takes_levels or target.dim() == 1 or target.dtype == torch.bool:
             return None
         # A head's labels in (0, 1] are of level 1.
         return self.lists_of(target).double().ceil()
