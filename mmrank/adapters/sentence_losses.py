@@ -2,9 +2,11 @@
 
 Pass one as ``loss`` of ``SentenceTransformerTrainer``. The first columns of the data set are its
 texts, or what else the model embeds; each class below says what a column ``label`` of integers is.
+:class:`CrossEncoderRankingLoss` is for ``CrossEncoderTrainer``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -50,10 +52,13 @@ class _SentenceLoss(nn.Module):
 
     def embed(self, columns: list[dict]) -> list[Tensor]:
         """(B, D) embeddings of each column."""
-        size = self.mini_batch_size
-        if size is None or not torch.is_grad_enabled():
-            return [self._encode(x) for x in columns]
-        return [grad_cache(self._encode, x, size, [self.model]) for x in columns]
+        return [self.in_parts(self._encode, x) for x in columns]
+
+    def in_parts(self, encode: Callable, rows: Mapping | Sequence) -> Tensor:
+        """What ``encode`` makes of the rows, ``mini_batch_size`` of them at a time."""
+        if self.mini_batch_size is None or not torch.is_grad_enabled():
+            return encode(rows)
+        return grad_cache(encode, rows, self.mini_batch_size, [self.model])
 
     def _encode(self, column: dict) -> Tensor:
         return self.model(dict(column))['sentence_embedding']
@@ -259,6 +264,66 @@ class SentenceInBatchLoss(_SentenceLoss):
             labels = torch.zeros(0)
         _check_pairs("the column 'label'", labels)
         return self.loss(*embeddings, *labels.unbind(1))
+
+
+class CrossEncoderRankingLoss(_SentenceLoss):
+    """Ranking losses for ``CrossEncoderTrainer``: each query ranks documents of its own.
+
+    Data set: a column of queries, one of the list of documents of each, of any length, and
+    ``labels``, a list of numbers as long: 0 and 1; levels 0, 1, 2, ... for a loss that takes them
+    (``NDCGLoss``, ``HAPLoss``, ``LambdaLoss``, ``ListNetLoss``); or relevances in [0, 1] for one
+    with ``quality``, such as ``StableAPLoss(quality=1.0)``.
+
+    Args:
+        model: A ``CrossEncoder`` with one output.
+        loss: A loss of scores. In several processes with ``scope='local'``.
+        mini_batch_size: Pairs of texts to score at a time; None: all.
+    """
+
+    def __init__(
+        self, model: nn.Module, loss: HeadLoss, *, mini_batch_size: int | None = None
+    ) -> None:
+        if not isinstance(loss, HeadLoss):
+            raise UserTypeError(
+                f'loss={type(loss).__name__} does not rank scores. Fix: pass a ranking loss such '
+                'as mmrank.losses.NDCGLoss(tau=1.0)'
+            )
+        super().__init__(model, loss, mini_batch_size)
+
+    def forward(
+        self,
+        inputs: Sequence[Sequence],
+        labels: Sequence[Tensor],
+        prompt: str | None = None,
+        task: str | None = None,
+    ) -> Tensor:
+        """Scalar loss of queries and their lists of documents, with (n,) labels of each list."""
+        queries, documents = inputs
+        sizes = [len(x) for x in documents]
+        numbers = [x.numel() for x in labels]
+        if sizes != numbers:
+            raise UserError(
+                'each query needs a list of documents and as many labels, got '
+                f'{sizes} documents and {numbers} labels. Fix: a list in the second column and one '
+                "in labels, as mine_hard_negatives(..., output_format='labeled-list') gives them"
+            )
+        pairs = [(query, x) for query, own in zip(queries, documents) for x in own]
+        score = partial(self._scores, prompt=prompt, task=task)
+        scores = self.in_parts(score, pairs).flatten()
+        self.loss.train(self.model.training)
+        target = torch.cat([*labels]).to(scores.device)
+        group = torch.arange(len(queries)).repeat_interleave(torch.tensor(sizes)).to(scores.device)
+        if self.loss.box_input == 'quality':
+            return self.loss(scores, target > 0, quality=target.to(scores.dtype), group=group)
+        return self.loss(scores, target, group=group)
+
+    def _scores(self, pairs: list, **options) -> Tensor:
+        features = self.model.preprocess(pairs, **options)
+        on_device = {
+            name: x.to(self.model.device) if isinstance(x, Tensor) else x
+            for name, x in features.items()
+        }
+        return self.model(on_device)['scores']
 
 
 class SaveLossState(TrainerCallback):
