@@ -53,7 +53,7 @@ CASES = {
     ),
     'InfoNCELoss': (losses.InfoNCELoss(), {'HasDiagnostics'}, {'keeps_samples': False}),
     'LDAMLoss': (
-        losses.LDAMLoss(3),
+        losses.LDAMLoss(num_classes=3),
         {'Reweights', 'TakesClassCounts'},
         {'wants_class_counts': True},
     ),

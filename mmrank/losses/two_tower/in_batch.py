@@ -20,7 +20,7 @@ from torch import Tensor
 from mmrank.autograd import can_sync, violated
 from mmrank.checks import check_positive, one_of
 from mmrank.distributed import all_gather_rows, joined_group, scale_gradient, sizes_and_dtype
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.options import ScopedLoss
 from mmrank.state.pair_counts import PairCounts, check_columns, check_entities, check_pairs
 from mmrank.tensors import check_tensors, checked_weight, none_absent, zero_absent
@@ -169,8 +169,8 @@ class InBatchLoss(ScopedLoss):
         self,
         left: Tensor,
         right: Tensor,
-        rows: Tensor,
-        cols: Tensor,
+        rows: Tensor | None = None,
+        cols: Tensor | None = None,
         left_index: Tensor | None = None,
         right_index: Tensor | None = None,
         *,
@@ -193,6 +193,11 @@ class InBatchLoss(ScopedLoss):
         """
         counts = self.counts
         counts.require()
+        if rows is None or cols is None:
+            raise UserTypeError(
+                'rows and cols, the left and the right entity of each pair, are missing. Fix: '
+                'loss(left, right, rows, cols)'
+            )
         check_tensors(left=left, right=right, rows=rows, cols=cols)
         if weight is not None:
             weight = checked_weight('weight', weight, (len(cols),)).detach()
