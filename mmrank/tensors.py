@@ -138,7 +138,6 @@ def whole_numbers(name: str, values: Tensor, fix: str) -> Tensor:
     if violated(
         ((values >= 0) & (values == values.floor())).all(), f'{name} are not whole numbers'
     ):
-        refuse_nan(name, values, f'Fix: {fix}')
         raise UserError(
             f'{name} must be whole numbers >= 0, 0 for a negative, got numbers from '
             f'{values.min().item()} to {values.max().item()}. Fix: {fix} to leave out what is '

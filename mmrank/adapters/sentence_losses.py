@@ -36,8 +36,18 @@ class _SentenceLoss(nn.Module):
     :func:`mmrank.losses.contrastive.grad_cache.grad_cache`.
     """
 
-    def __init__(self, model: nn.Module, loss: nn.Module, mini_batch_size: int | None) -> None:
+    #: What the loss must be, and what is said of another.
+    takes: type
+    fix = ''
+
+    def __init__(
+        self, model: nn.Module, loss: nn.Module, *, mini_batch_size: int | None = None
+    ) -> None:
         super().__init__()
+        if not isinstance(loss, self.takes):
+            raise UserTypeError(
+                f'{type(self).__name__} does not take loss={type(loss).__name__}. Fix: {self.fix}'
+            )
         self.model = model
         self.loss = loss
         self.mini_batch_size = mini_batch_size
@@ -98,15 +108,8 @@ class SentenceContrastLoss(_SentenceLoss):
     trainer with such state, whose rows would be taken for the training set's.
     """
 
-    def __init__(
-        self, model: nn.Module, loss: ContrastiveLoss, *, mini_batch_size: int | None = None
-    ) -> None:
-        if not isinstance(loss, ContrastiveLoss):
-            raise UserTypeError(
-                f'loss={type(loss).__name__} is not contrastive. Fix: pass one such as '
-                'mmrank.losses.InfoNCELoss(tau=0.05); ranking losses go into SentenceRetrievalLoss'
-            )
-        super().__init__(model, loss, mini_batch_size)
+    takes = ContrastiveLoss
+    fix = 'InfoNCELoss(tau=0.05); ranking losses go into SentenceRetrievalLoss'
 
     def embed(self, columns: list[dict]) -> list[Tensor]:
         """Two views: of two columns, or of one column twice."""
@@ -144,6 +147,9 @@ class SentenceRetrievalLoss(_SentenceLoss):
         mini_batch_size: Rows to embed at a time; None: all.
     """
 
+    takes = TrainsEmbeddings
+    fix = 'SmoothAPLoss(); contrastive losses go into SentenceContrastLoss'
+
     def __init__(
         self,
         model: nn.Module,
@@ -152,14 +158,9 @@ class SentenceRetrievalLoss(_SentenceLoss):
         *,
         mini_batch_size: int | None = None,
     ) -> None:
-        if not isinstance(loss, TrainsEmbeddings):
-            raise UserTypeError(
-                f'loss={type(loss).__name__} has no embedding_loss. Fix: pass a ranking loss such '
-                'as mmrank.losses.SmoothAPLoss(); contrastive losses go into SentenceContrastLoss'
-            )
         if normalize and isinstance(loss, HeadLoss):
             loss = loss.of_cosines()
-        super().__init__(model, loss, mini_batch_size)
+        super().__init__(model, loss, mini_batch_size=mini_batch_size)
         self.normalize = normalize
 
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
@@ -239,6 +240,9 @@ class SentenceInBatchLoss(_SentenceLoss):
         mini_batch_size: Rows to embed at a time; None: all.
     """
 
+    takes = InBatchLoss
+    fix = 'InBatchLoss()'
+
     def __init__(
         self,
         model: nn.Module,
@@ -247,12 +251,7 @@ class SentenceInBatchLoss(_SentenceLoss):
         *,
         mini_batch_size: int | None = None,
     ) -> None:
-        if not isinstance(loss, InBatchLoss):
-            raise UserTypeError(
-                f'loss={type(loss).__name__} is not an InBatchLoss. Fix: pass '
-                'mmrank.losses.InBatchLoss()'
-            )
-        super().__init__(model, loss, mini_batch_size)
+        super().__init__(model, loss, mini_batch_size=mini_batch_size)
         known = torch.as_tensor(pairs)
         _check_pairs('pairs', known)
         loss.set_pairs(*known.unbind(1), tuple((known.amax(0) + 1).tolist()))
@@ -274,30 +273,17 @@ class CrossEncoderRankingLoss(_SentenceLoss):
     (``NDCGLoss``, ``HAPLoss``, ``LambdaLoss``, ``ListNetLoss``); or relevances in [0, 1] for one
     with ``quality``, such as ``StableAPLoss(quality=1.0)``.
 
-    Args:
-        model: A ``CrossEncoder`` with one output.
-        loss: A loss of scores. In several processes with ``scope='local'``.
-        mini_batch_size: Pairs of texts to score at a time; None: all.
+    In several processes the loss has ``scope='local'``. ``mini_batch_size`` is of pairs of texts.
     """
 
-    def __init__(
-        self, model: nn.Module, loss: HeadLoss, *, mini_batch_size: int | None = None
-    ) -> None:
-        if not isinstance(loss, HeadLoss):
-            raise UserTypeError(
-                f'loss={type(loss).__name__} does not rank scores. Fix: pass a ranking loss such '
-                'as mmrank.losses.NDCGLoss(tau=1.0)'
-            )
-        super().__init__(model, loss, mini_batch_size)
+    takes = HeadLoss
+    fix = 'NDCGLoss(tau=1.0)'
 
-    def forward(
-        self,
-        inputs: Sequence[Sequence],
-        labels: Sequence[Tensor],
-        prompt: str | None = None,
-        task: str | None = None,
-    ) -> Tensor:
-        """Scalar loss of queries and their lists of documents, with (n,) labels of each list."""
+    def forward(self, inputs: Sequence[Sequence], labels: Sequence[Tensor], **options) -> Tensor:
+        """Scalar loss of queries and lists of documents with (n,) labels each.
+
+        ``options`` are ``prompt`` and ``task`` of the model's ``preprocess``.
+        """
         queries, documents = inputs
         sizes = [len(x) for x in documents]
         numbers = [x.numel() for x in labels]
@@ -308,8 +294,7 @@ class CrossEncoderRankingLoss(_SentenceLoss):
                 "in labels, as mine_hard_negatives(..., output_format='labeled-list') gives them"
             )
         pairs = [(query, x) for query, own in zip(queries, documents) for x in own]
-        score = partial(self._scores, prompt=prompt, task=task)
-        scores = self.in_parts(score, pairs).flatten()
+        scores = self.in_parts(partial(self._scores, **options), pairs).flatten()
         self.loss.train(self.model.training)
         target = torch.cat([*labels]).to(scores.device)
         group = torch.arange(len(queries)).repeat_interleave(torch.tensor(sizes)).to(scores.device)
@@ -319,11 +304,9 @@ class CrossEncoderRankingLoss(_SentenceLoss):
 
     def _scores(self, pairs: list, **options) -> Tensor:
         features = self.model.preprocess(pairs, **options)
-        on_device = {
-            name: x.to(self.model.device) if isinstance(x, Tensor) else x
-            for name, x in features.items()
-        }
-        return self.model(on_device)['scores']
+        device = self.model.device
+        moved = {k: x.to(device) if isinstance(x, Tensor) else x for k, x in features.items()}
+        return self.model(moved)['scores']
 
 
 class SaveLossState(TrainerCallback):

@@ -62,11 +62,11 @@ from .ranking.stable_ap import StableAPLoss as StableAPLoss
 from .ranking.sum import SumLoss as SumLoss
 from .retrieval.hierarchical import HAPLoss as HAPLoss
 from .retrieval.hierarchical import NDCGLoss as NDCGLoss
+from .retrieval.hierarchical import SupAPLoss as SupAPLoss
 from .retrieval.lambda_loss import LambdaLoss as LambdaLoss
 from .retrieval.list_net import ListNetLoss as ListNetLoss
 from .retrieval.recall_at_k import RecallAtKLoss as RecallAtKLoss
 from .retrieval.roadmap import ROADMAPLoss as ROADMAPLoss
-from .retrieval.roadmap import SupAPLoss as SupAPLoss
 from .two_tower.in_batch import InBatchLoss as InBatchLoss
 from .two_tower.in_batch_softmax import InBatchSoftmaxLoss as InBatchSoftmaxLoss
 

@@ -90,6 +90,10 @@ class RankedLists:
         """(L,) bool of some lists, or their float weights in the mean."""
         return lists if self.list_weight is None else torch.where(lists, self.list_weight, 0)
 
+    def by_list(self, counts: Tensor) -> Tensor:
+        """(L, N) counts, those of a list of weight w times w."""
+        return counts if self.list_weight is None else counts * self.list_weight[:, None]
+
     def num_positives(self) -> Tensor:
         """(L,) float64 number of positives, or the sum of their weights."""
         return self.positives.sum(1).double()
@@ -416,11 +420,9 @@ def negatives_of_all_ranks(scores: Tensor, lists: RankedLists) -> tuple[Tensor, 
     """(L, M) scores of the lists of all ranks, of (L, N), and how often each is a negative."""
     if lists.group is None:
         return scores, lists.negatives
-    parts = [scores] if lists.weight is None else [scores, lists.negatives]
-    mask = lists.is_negative.repeat(len(parts), 1)
-    joined, mask = all_gather_lists(join(parts), mask, lists.group)
-    every, *weight = joined.chunk(len(parts))
-    return every, weight[0] if weight else mask
+    weight = None if lists.weight is None else lists.negatives
+    every, _, weight, mask = _of_all_ranks(scores, None, weight, lists.is_negative, lists.group)
+    return every, mask if weight is None else weight
 
 
 def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:
@@ -429,10 +431,7 @@ def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:
     Of one part (L, P) as they are. See :attr:`RankedLists.positives`: those of a list of weight w
     count w times as often.
     """
-    all_counts = [
-        x.positives if x.list_weight is None else x.positives * x.list_weight[:, None]
-        for x in parts
-    ]
+    all_counts = [x.by_list(x.positives) for x in parts]
     if len(parts) == 1:
         return parts[0].pos, all_counts[0]
     pos = torch.cat([lists.pos.flatten().double() for lists in parts])

@@ -384,5 +384,5 @@ def test_wrong_lists_are_refused(cross_encoder):
     for wrong in (labels[:1] + labels, torch.ones(3)):
         with pytest.raises(UserError, match='labeled-list'):
             loss(inputs, wrong)
-    with pytest.raises(UserError, match='does not rank scores'):
+    with pytest.raises(UserError, match='does not take loss=InfoNCELoss'):
         CrossEncoderRankingLoss(cross_encoder, InfoNCELoss())

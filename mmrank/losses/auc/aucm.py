@@ -15,18 +15,17 @@ class AUCMLoss(StatelessRankingLoss):
     """AUC margin loss (AUCM) of each list, in linear time.
 
     ``mean_i (s_i - a)^2 + mean_j (t_j - b)^2 + 2 alpha (margin + mean_j t_j - mean_i s_i) -
-    alpha^2`` over positives i and negatives j: minimised in the scores, a and b, maximised in alpha
-    >= 0. It may be negative. Where a, b and alpha are at their best it is, but for alpha >= 0,
-    ``mean_ij (margin - s_i + t_j)^2``; with that bound a lead beyond the margin costs nothing.
-    Source: Yuan et al., Large-scale Robust Deep AUC Maximization, ICCV 2021; it is ``version='v2'``
-    of LibAUC's documentation and of MONAI, and their ``'v1'`` divided by ``p (1 - p)``, p the share
-    of positives in the batch.
+    alpha^2`` over positives i and negatives j, which may be negative. The scores, a and b minimise
+    it, alpha >= 0 maximises it. At the best a, b and alpha > 0 it is ``mean_ij (margin - s_i +
+    t_j)^2``. Source: Yuan et al., Large-scale Robust Deep AUC Maximization, ICCV 2021:
+    ``version='v2'`` of MONAI, and ``'v1'`` of LibAUC and MONAI over ``p (1 - p)``, p the share of
+    positives in the batch.
 
-    Give ``loss.parameters()`` to the optimiser, without weight decay. Any one will do: the gradient
-    of alpha has the opposite sign, so that a step down its gradient raises the loss, and a call
-    sets an alpha below 0 to 0. LibAUC's PESG also pulls the weights to their mean over the last
-    epoch, clips each gradient at 1, and steps alpha by ``2 (margin + b - a - alpha)`` in place of
-    its gradient, which has the means of the batch for a and b.
+    ``a``, ``b`` and ``alpha`` are (1,) or (C,) parameters: give ``loss.parameters()`` to any
+    optimiser, without weight decay. The gradient of alpha has the opposite sign, so that a step
+    down raises the loss; in training a call sets an alpha below 0 to 0. LibAUC's PESG also pulls
+    the weights to their mean over the last epoch, clips each gradient at 1, and steps alpha by ``2
+    (margin + b - a - alpha)``, where the gradient has the means of the batch for a and b.
 
     Args:
         num_classes: Number of classes C. Needed for ``mode='per_class'``, where each class has its
@@ -34,31 +33,27 @@ class AUCMLoss(StatelessRankingLoss):
         margin: By how much the positives should lead, in units of the (activated) scores, > 0.
             The authors take 1 and ``activation='sigmoid'``.
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
-
-    Attributes:
-        a: (1,) or (C,) parameter, as ``b`` and ``alpha``: the mean score of the positives.
-        b: The mean score of the negatives.
-        alpha: By how much their distance falls short of the margin.
     """
 
     takes_weights = True
     cost = 'scores'
+    alpha: Tensor
 
     def __init__(self, num_classes: int | None = None, margin: float = 1.0, **kwargs) -> None:
         super().__init__(num_classes, **kwargs)
         check_positive(margin=margin)
         self.margin = margin
-        zeros = torch.zeros(self.state_size(), dtype=torch.float32)
-        self.a = nn.Parameter(zeros)
-        self.b = nn.Parameter(zeros.clone())
-        self.alpha = nn.Parameter(zeros.clone())
+        for name in ('a', 'b', 'alpha'):
+            start = torch.zeros(self.state_size(), dtype=torch.float32)
+            self.register_parameter(name, nn.Parameter(start))
 
     def losses(self, lists: RankedLists) -> Tensor:
         if self.training:
             with torch.no_grad():  # a clamped value would have no gradient, and not return
                 self.alpha.clamp_(min=0)
         # The value of alpha, and minus its gradient.
-        numbers = torch.stack([self.a, self.b, 2 * self.alpha.detach() - self.alpha]).double()
+        alpha = 2 * self.alpha.detach() - self.alpha
+        numbers = torch.stack([self.a, self.b, alpha]).double()
         if lists.list_classes is not None and numbers.size(1) > 1:
             rows = lists.list_classes
             check_rows('list_classes', rows, len(rows), numbers.size(1))
@@ -71,10 +66,6 @@ class AUCMLoss(StatelessRankingLoss):
         neg, neg_square = sums / as_divisor(others)
         losses = pos_square + neg_square + 2 * alpha * (self.margin + neg - pos) - alpha.square()
         return torch.where((number > 0) & (others > 0), losses, 0)
-
-    def extra_diagnostics(self, losses: Tensor, has_positive: Tensor) -> dict[str, Tensor]:
-        """Means of ``a``, ``b`` and ``alpha``."""
-        return {name: getattr(self, name).detach().mean() for name in ('a', 'b', 'alpha')}
 
 
 def _moments(scores: Tensor, counts: Tensor, centre: Tensor) -> Tensor:

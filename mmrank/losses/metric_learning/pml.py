@@ -13,6 +13,8 @@ from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.options import ScopedLoss
 from mmrank.tensors import at_least_float32
 
+from .pml_rankings import RANKINGS
+
 _INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
 # Options of a loss or miner that are modules, and where these are found.
 _PARTS = {'distance': 'distances', 'reducer': 'reducers', 'embedding_regularizer': 'regularizers'}
@@ -56,21 +58,18 @@ class PMLLoss(ScopedLoss):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        original = _build_part('losses', loss, 'loss')
-        _check_loss(original)
-        # Its module needs the package.
-        from .pml_of_pairs import of_pairs
-
-        self.loss = of_pairs(original)
+        self.loss = _build_part('losses', loss, 'loss')
+        _check_loss(self.loss)
+        self.ranking = RANKINGS.get(type(self.loss).__name__)
         self.of_triplets = isinstance(self.loss, _triplet_losses())
         #: Classes that have a weight or a proxy; None for losses of pairs.
         self.proxy_classes = _proxy_classes(self.loss)
         self.miner = None
         if miner is not None:
-            if self.loss is not original or self.proxy_classes is not None:
+            if self.ranking is not None or self.proxy_classes is not None:
                 raise UserError(
-                    f'miner={miner!r} chooses pairs of images, and {type(original).__name__} takes '
-                    'all of them, or classes. Fix: remove the miner'
+                    f'miner={miner!r} chooses pairs of images, and {type(self.loss).__name__} '
+                    'takes all of them, or classes. Fix: remove the miner'
                 )
             self.miner = _build_part('miners', miner, 'miner')
 
@@ -93,6 +92,9 @@ class PMLLoss(ScopedLoss):
         # Both stay attached where no pair is, and no NaN gets lost.
         value = 0 * (queries.sum() + gallery.sum())
         with torch.autocast(queries.device.type, enabled=False):
+            if self.ranking is not None:
+                value = value + self._ranking_loss(batch, queries, gallery)
+                return self.loss_weight * value
             pairs = self._pairs(batch, queries, gallery)
             if len(queries) and len(gallery):
                 value = value + self.loss(
@@ -118,6 +120,19 @@ class PMLLoss(ScopedLoss):
             with torch.autocast(queries.device.type, enabled=False):
                 value = value + self.loss(queries, labels)
         return self.loss_weight * value
+
+    def _ranking_loss(self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor) -> Tensor:
+        """Loss of the queries that have a positive, each of which ranks the gallery."""
+        is_positive = batch.is_positive()
+        has_positive = is_positive.any(1)
+        if not has_positive.any():
+            return queries.new_zeros(())
+        distances = self.loss.distance(queries, gallery)
+        losses = self.ranking(self.loss, distances, is_positive, ~batch.is_itself)[has_positive]
+        indices = has_positive.nonzero()[:, 0]
+        found = {'loss': dict(losses=losses, indices=indices, reduction_type='element')}
+        self.loss.add_embedding_regularization_to_loss_dict(found, queries)
+        return self.loss.reducer(found, queries, batch.query_labels)
 
     def _pairs(self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor) -> tuple[Tensor, ...]:
         """Indices of pairs or triplets as the loss takes them."""

@@ -206,7 +206,7 @@ class LevelLoss(StatelessRankingLoss):
     def row_values(self, cls_score, target, quality, box_loss, sample_idx) -> Tensor | None:
         """Levels of the entries; None of class indices, and of labels that are 0 and 1."""
         super().row_values(cls_score, target, quality, box_loss, sample_idx)
-        if not self.takes_levels or target.dim() == 1 or target.dtype == torch.bool:
+        if target.dim() == 1 or target.dtype == torch.bool:
             return None
         # A head's labels in (0, 1] are of level 1.
         return self.lists_of(target).double().ceil()
@@ -249,6 +249,29 @@ class HAPLoss(LevelLoss):
 
     def losses(self, lists: RankedLists) -> Tensor:
         return _hap(lists, self.surrogate, self.alpha)
+
+
+class SupAPLoss(StatelessRankingLoss):
+    """SupAP: an upper bound of 1 - AP, whose slope does not vanish for a negative far above.
+
+    :func:`mmrank.functional.hap_loss` with one level; in retrieval the finest. Source: Ramzi et
+    al., Robust and Decomposable Average Precision for Image Retrieval (ROADMAP), NeurIPS 2021,
+    section 3.1. The authors' lists hold the query itself, as a first positive; their settings print
+    the step at 0.05 as 1.44, here it is continuous.
+
+    Args:
+        tau: Temperature of the step in units of the (activated) scores, > 0; 0.01 is for cosines.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`.
+    """
+
+    takes_weights = True
+
+    def __init__(self, tau: float = 0.01, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.surrogate = _SupRankStep(tau)
+
+    def losses(self, lists: RankedLists) -> Tensor:
+        return _hap(lists, self.surrogate, 1.0)
 
 
 class NDCGLoss(LevelLoss):
