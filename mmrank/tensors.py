@@ -135,9 +135,8 @@ def whole_numbers(name: str, values: Tensor, fix: str) -> Tensor:
     """Levels, of any dtype and shape, if they are whole numbers >= 0; else UserError."""
     if values.dtype == torch.bool or not values.numel():
         return values
-    if violated(
-        ((values >= 0) & (values == values.floor())).all(), f'{name} are not whole numbers'
-    ):
+    fits = (values >= 0) & (values == values.floor())
+    if violated(fits.all(), f'{name} must be whole numbers >= 0'):
         raise UserError(
             f'{name} must be whole numbers >= 0, 0 for a negative, got numbers from '
             f'{values.min().item()} to {values.max().item()}. Fix: {fix} to leave out what is '

@@ -280,18 +280,14 @@ class CrossEncoderRankingLoss(_SentenceLoss):
     fix = 'NDCGLoss(tau=1.0)'
 
     def forward(self, inputs: Sequence[Sequence], labels: Sequence[Tensor], **options) -> Tensor:
-        """Scalar loss of queries and lists of documents with (n,) labels each.
-
-        ``options`` are ``prompt`` and ``task`` of the model's ``preprocess``.
-        """
+        """Scalar loss of lists of documents, (n,) labels each; options: ``prompt``, ``task``."""
         queries, documents = inputs
         sizes = [len(x) for x in documents]
         numbers = [x.numel() for x in labels]
         if sizes != numbers:
             raise UserError(
-                'each query needs a list of documents and as many labels, got '
-                f'{sizes} documents and {numbers} labels. Fix: a list in the second column and one '
-                "in labels, as mine_hard_negatives(..., output_format='labeled-list') gives them"
+                f'each query needs a list of documents and as many labels, got {sizes} and '
+                f"{numbers}. Fix: mine_hard_negatives(..., output_format='labeled-list')"
             )
         pairs = [(query, x) for query, own in zip(queries, documents) for x in own]
         scores = self.in_parts(partial(self._scores, **options), pairs).flatten()

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_count, check_within
+from mmrank.checks import check_within
 from mmrank.errors import UserError
 
 from .base import SavedState, check_rows
@@ -59,9 +59,6 @@ class LabelCounts(SavedState):
         num_samples: int | None = None,
     ) -> None:
         super().__init__()
-        if num_classes is not None:
-            fix = '; set it to the number of classes of the training set'
-            check_count('num_classes', num_classes, fix=fix)
         self.num_classes = num_classes
         if positives is not None:
             self.set(positives, num_samples)

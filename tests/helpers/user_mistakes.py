@@ -292,7 +292,7 @@ CALLS = [
     ('CrossEncoderRankingLoss(None, InfoNCELoss())', 'CrossEncoderRankingLoss(None, {fix})',
      'does not take loss=InfoNCELoss'),
     ("CrossEncoderRankingLoss(None, NDCGLoss())([['q'], [['a', 'b']]], [labels[:1]])", '',
-     '[2] documents and [1] labels'),
+     'got [2] and [1]'),
     ('use_ranking_loss(detector(), StableAPLoss(num_classes=80))',
      'use_ranking_loss(detector(), {fix})', 'which has 3 classes'),
     ('SentenceContrastLoss(None, StableAPLoss())', '', 'go into SentenceRetrievalLoss'),

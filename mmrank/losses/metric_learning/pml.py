@@ -73,10 +73,6 @@ class PMLLoss(ScopedLoss):
                 )
             self.miner = _build_part('miners', miner, 'miner')
 
-    def forward(self, batch: EmbeddingBatch) -> Tensor:
-        """See :meth:`embedding_loss`."""
-        return self.embedding_loss(batch)
-
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Scalar loss of a retrieval batch; 0, attached to the graph, when there is no pair."""
         batch.refuse_weights('PMLLoss')
@@ -94,16 +90,10 @@ class PMLLoss(ScopedLoss):
         with torch.autocast(queries.device.type, enabled=False):
             if self.ranking is not None:
                 value = value + self._ranking_loss(batch, queries, gallery)
-                return self.loss_weight * value
-            pairs = self._pairs(batch, queries, gallery)
-            if len(queries) and len(gallery):
-                value = value + self.loss(
-                    queries,
-                    batch.query_labels,
-                    pairs,
-                    ref_emb=gallery,
-                    ref_labels=batch.gallery_labels,
-                )
+            elif len(queries) and len(gallery):
+                pairs = self._pairs(batch, queries, gallery)
+                searched = dict(ref_emb=gallery, ref_labels=batch.gallery_labels)
+                value = value + self.loss(queries, batch.query_labels, pairs, **searched)
         return self.loss_weight * value
 
     def _proxy_loss(self, batch: EmbeddingBatch) -> Tensor:
@@ -138,7 +128,7 @@ class PMLLoss(ScopedLoss):
         """Indices of pairs or triplets as the loss takes them."""
         is_positive = batch.is_positive()
         is_negative = batch.is_negative()
-        if self.miner is not None and len(queries):
+        if self.miner is not None:
             mined = self._mine(self.miner, batch, queries, gallery)
             if len(mined) == 3 or not self.of_triplets:
                 return mined

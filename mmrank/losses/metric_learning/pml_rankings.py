@@ -49,6 +49,5 @@ def _pnp(loss: nn.Module, cosines: Tensor, is_positive: Tensor, mask: Tensor) ->
     return penalty.sum(1) / lists.num_positives().clamp(min=1)
 
 
-#: By the name of the loss: (Q,) losses of its settings, (Q, G) distances or cosines, (Q, G) bool
-#: of the positives, and of what takes part.
+#: By name: (Q,) losses of (Q, G) distances, and bool of the positives and of what takes part.
 RANKINGS = {'FastAPLoss': _fast_ap, 'PNPLoss': _pnp}

@@ -142,15 +142,14 @@ def _ranks(lists: RankedLists, step: _SupRankStep) -> tuple[Tensor, Tensor, list
         end = torch.searchsorted(ordered, -pos.detach(), right=True)
         sorted_level = level.gather(1, order)
         counts = lists.positives.double().gather(1, order)
+        rank = torch.zeros_like(level)
         found = []
         for m in range(1, num_levels + 1):
             count = torch.nn.functional.pad((counts * (sorted_level == m)).cumsum(1), (1, 0))
             at_or_above = count.gather(1, end)
             above = count.gather(1, begin)
             found.append(torch.where(level <= m, at_or_above, (at_or_above + above) / 2))
-        rank = torch.zeros_like(level)
-        for m, x in enumerate(found, 1):
-            rank = rank + torch.where(level <= m, x, 0)
+            rank = rank + torch.where(level <= m, at_or_above, 0)
     rank = rank + pairwise_surrogate_sum(
         pos, lists.scores, step, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
     )
@@ -172,13 +171,11 @@ def _hap(lists: RankedLists, step: _SupRankStep, alpha: float) -> Tensor:
     rank, level, found = _ranks(lists, step)
     with torch.no_grad():
         relevance = []
+        own = torch.zeros_like(level)
         for m in range(1, len(found) + 1):
             number = (lists.positives * (level == m)).double().sum(1, keepdim=True)
-            number = as_divisor(number)
-            relevance.append((m / len(found)) ** alpha / number)
-        own = torch.zeros_like(level)
-        for m, u in enumerate(relevance, 1):
-            own = torch.where(level == m, u, own)
+            relevance.append((m / len(found)) ** alpha / as_divisor(number))
+            own = torch.where(level == m, relevance[-1], own)
         gain = torch.zeros_like(level)
         for x, u in zip(found, relevance):
             gain = gain + x * torch.minimum(own, u)

@@ -44,10 +44,10 @@ class LambdaLoss(LevelLoss):
 
     def losses(self, lists: RankedLists) -> Tensor:
         scores, level, counts = graded_entries(lists)
-        with torch.no_grad():
-            total, slope = self._sums(scores, level, counts)
+        total, slope = self._sums(scores, level, counts)
         return given_gradient(total, (scores, slope))
 
+    @torch.no_grad()
     def _sums(self, scores: Tensor, level: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """(L,) sums over the pairs, and (L, M) slopes by the scores."""
         places = torch.arange(1, scores.size(1) + 1, device=scores.device).double()
