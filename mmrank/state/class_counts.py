@@ -55,7 +55,7 @@ class LabelCounts(SavedState):
     def __init__(
         self,
         num_classes: int | None = None,
-        positives: Sequence[int] | None = None,
+        positives: Sequence[int] | Mapping[int, int] | None = None,
         num_samples: int | None = None,
     ) -> None:
         super().__init__()
@@ -63,7 +63,9 @@ class LabelCounts(SavedState):
         if positives is not None:
             self.set(positives, num_samples)
 
-    def set(self, positives: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
+    def set(
+        self, positives: Sequence[int] | Mapping[int, int] | Tensor, num_samples: int | None = None
+    ) -> None:
         """Take the (C,) positives of each class; see the class for ``num_samples``."""
         positives = checked_counts(positives, self.num_classes)
         self.num_classes = len(positives)

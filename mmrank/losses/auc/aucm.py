@@ -37,6 +37,8 @@ class AUCMLoss(StatelessRankingLoss):
 
     takes_weights = True
     cost = 'scores'
+    a: Tensor
+    b: Tensor
     alpha: Tensor
 
     def __init__(self, num_classes: int | None = None, margin: float = 1.0, **kwargs) -> None:
@@ -61,15 +63,15 @@ class AUCMLoss(StatelessRankingLoss):
         a, b, alpha = numbers
         number = lists.num_positives()
         others = lists.num_negatives()
-        pos, pos_square = _moments(lists.pos, lists.positives, a) / as_divisor(number)
-        sums = all_reduce_sum(_moments(lists.scores, lists.negatives, b), lists.group)
+        pos, pos_square = _moments(lists.pos, lists.positives) / as_divisor(number)
+        sums = all_reduce_sum(_moments(lists.scores, lists.negatives), lists.group)
         neg, neg_square = sums / as_divisor(others)
-        losses = pos_square + neg_square + 2 * alpha * (self.margin + neg - pos) - alpha.square()
+        distances = pos_square - 2 * a * pos + a.square() + neg_square - 2 * b * neg + b.square()
+        losses = distances + 2 * alpha * (self.margin + neg - pos) - alpha.square()
         return torch.where((number > 0) & (others > 0), losses, 0)
 
 
-def _moments(scores: Tensor, counts: Tensor, centre: Tensor) -> Tensor:
-    """(2, L) sums of (L, N) scores, and of their squared distances from (L,) or (1,) centres."""
+def _moments(scores: Tensor, counts: Tensor) -> Tensor:
+    """(2, L) float64 sums of (L, N) scores and of their squares."""
     x = torch.where(counts > 0, clamp_infinite(scores.double()), 0)
-    distance = (x - centre[:, None]).square()
-    return torch.stack([(counts * x).sum(1), (counts * distance).sum(1)])
+    return torch.stack([(counts * x).sum(1), (counts * x.square()).sum(1)])

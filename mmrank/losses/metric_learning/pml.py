@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from importlib import import_module
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +59,7 @@ class PMLLoss(ScopedLoss):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        self.loss = _build_part('losses', loss, 'loss')
+        self.loss: Any = _build_part('losses', loss, 'loss')
         _check_loss(self.loss)
         self.ranking = RANKINGS.get(type(self.loss).__name__)
         self.of_triplets = isinstance(self.loss, _triplet_losses())
@@ -89,7 +90,7 @@ class PMLLoss(ScopedLoss):
         value = 0 * (queries.sum() + gallery.sum())
         with torch.autocast(queries.device.type, enabled=False):
             if self.ranking is not None:
-                value = value + self._ranking_loss(batch, queries, gallery)
+                value = value + self._ranking_loss(self.ranking, batch, queries, gallery)
             elif len(queries) and len(gallery):
                 pairs = self._pairs(batch, queries, gallery)
                 searched = dict(ref_emb=gallery, ref_labels=batch.gallery_labels)
@@ -111,14 +112,14 @@ class PMLLoss(ScopedLoss):
                 value = value + self.loss(queries, labels)
         return self.loss_weight * value
 
-    def _ranking_loss(self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor) -> Tensor:
+    def _ranking_loss(self, ranking, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor):
         """Loss of the queries that have a positive, each of which ranks the gallery."""
         is_positive = batch.is_positive()
         has_positive = is_positive.any(1)
         if not has_positive.any():
             return queries.new_zeros(())
         distances = self.loss.distance(queries, gallery)
-        losses = self.ranking(self.loss, distances, is_positive, ~batch.is_itself)[has_positive]
+        losses = ranking(self.loss, distances, is_positive, ~batch.is_itself)[has_positive]
         indices = has_positive.nonzero()[:, 0]
         found = {'loss': dict(losses=losses, indices=indices, reduction_type='element')}
         self.loss.add_embedding_regularization_to_loss_dict(found, queries)
@@ -254,7 +255,7 @@ def _check_loss(loss: nn.Module) -> None:
             )
 
 
-def _proxy_classes(loss: nn.Module) -> int | None:
+def _proxy_classes(loss: Any) -> int | None:
     """Number of classes that have a weight or a proxy, which images are compared with."""
     if not isinstance(loss, _package('losses').WeightRegularizerMixin):
         return None

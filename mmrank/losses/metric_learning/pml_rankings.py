@@ -3,8 +3,10 @@
 The originals take all pairs of their batch, and no gallery.
 """
 
+from typing import Any
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.losses.lists import split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
@@ -12,7 +14,7 @@ from mmrank.losses.pairs_smooth import Sigmoid
 from mmrank.losses.ranking.listwise_ap import listwise_ap_loss
 
 
-def _fast_ap(loss: nn.Module, distances: Tensor, is_positive: Tensor, mask: Tensor) -> Tensor:
+def _fast_ap(loss: Any, distances: Tensor, is_positive: Tensor, mask: Tensor) -> Tensor:
     """(Q,) FastAP of (Q, G) squared distances.
 
     Its histogram is the histogram of list-wise AP with one bin more. Source: Cakir et al., Deep
@@ -35,7 +37,7 @@ _PENALTIES = {
 }
 
 
-def _pnp(loss: nn.Module, cosines: Tensor, is_positive: Tensor, mask: Tensor) -> Tensor:
+def _pnp(loss: Any, cosines: Tensor, is_positive: Tensor, mask: Tensor) -> Tensor:
     """(Q,) means over the positives of a penalty of R, which a sigmoid makes smooth.
 
     Source: Li et al., Rethinking the Optimization of Average Precision: Only Penalizing Negative

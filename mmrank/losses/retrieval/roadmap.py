@@ -36,8 +36,9 @@ class ROADMAPLoss(SupAPLoss):
         ranked = super().part_losses(parts)
         positives = [_violations(0.9 - x.pos, x.by_list(x.positives)) for x in parts]
         negatives = [_violations(x.scores - 0.6, x.by_list(x.negatives)) for x in parts]
-        sums = [sum(positives), all_reduce_sum(sum(negatives), parts[0].group)]
-        total, number = torch.stack(sums, 1)
+        # The positives are of all ranks.
+        others = all_reduce_sum(torch.stack(negatives).sum(0), parts[0].group)
+        total, number = torch.stack([torch.stack(positives).sum(0), others], 1)
         return (1 - self.lam) * ranked + self.lam * (total / as_divisor(number)).sum()
 
 

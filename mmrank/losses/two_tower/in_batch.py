@@ -11,7 +11,7 @@ counts twice. Source: "in-batch bias of two-tower models", equations (17), (25),
 and (34).
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -204,6 +204,7 @@ class InBatchLoss(ScopedLoss):
             weight = weight.to(left.device, torch.float64, non_blocking=True)
             pairs = rows, cols, left_index, right_index
             rows, cols, left_index, right_index = zero_absent(weight, *pairs)
+        rows, cols = cast(tuple[Tensor, Tensor], (rows, cols))
         left_index = embedding_index('left', left, left_index, len(rows))
         right_index = embedding_index('right', right, right_index, len(cols))
         check_widths(left, right)
