@@ -16,9 +16,11 @@ MISSING_COUNTS = (
 )
 
 
-def checked_counts(
-    counts: Sequence[int] | Mapping[int, int] | Tensor, size: int | None = None
-) -> Tensor:
+#: Samples of each class, in order or by its index.
+Counts = Sequence[int] | Mapping[int, int] | Tensor
+
+
+def checked_counts(counts: Counts, size: int | None = None) -> Tensor:
     """(size,) float64 samples of each class, else UserError; None: of as many as there are."""
     shape = f'({"C" if size is None else size},)'
     fix = f'Fix: {shape} numbers, or a Counter, of the positives of each class in training'
@@ -55,7 +57,7 @@ class LabelCounts(SavedState):
     def __init__(
         self,
         num_classes: int | None = None,
-        positives: Sequence[int] | Mapping[int, int] | None = None,
+        positives: Counts | None = None,
         num_samples: int | None = None,
     ) -> None:
         super().__init__()
@@ -63,9 +65,7 @@ class LabelCounts(SavedState):
         if positives is not None:
             self.set(positives, num_samples)
 
-    def set(
-        self, positives: Sequence[int] | Mapping[int, int] | Tensor, num_samples: int | None = None
-    ) -> None:
+    def set(self, positives: Counts, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class; see the class for ``num_samples``."""
         positives = checked_counts(positives, self.num_classes)
         self.num_classes = len(positives)

@@ -50,9 +50,8 @@ class AUCMLoss(StatelessRankingLoss):
             self.register_parameter(name, nn.Parameter(start))
 
     def losses(self, lists: RankedLists) -> Tensor:
-        if self.training:
-            with torch.no_grad():  # a clamped value would have no gradient, and not return
-                self.alpha.clamp_(min=0)
+        if self.training:  # a clamped value would have no gradient, and not return
+            self.alpha.data.clamp_(min=0)
         # The value of alpha, and minus its gradient.
         alpha = 2 * self.alpha.detach() - self.alpha
         numbers = torch.stack([self.a, self.b, alpha]).double()

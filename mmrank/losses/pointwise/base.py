@@ -1,7 +1,5 @@
 """What pointwise losses share, with and without class counts."""
 
-from collections.abc import Mapping, Sequence
-
 import torch
 from torch import Tensor
 
@@ -18,6 +16,7 @@ from mmrank.losses.lists import (
 )
 from mmrank.losses.options import ScopedLoss
 from mmrank.state import LabelCounts
+from mmrank.state.class_counts import Counts
 from mmrank.tensors import (
     as_divisor,
     at_least_float32,
@@ -25,9 +24,6 @@ from mmrank.tensors import (
     clamp_infinite,
     is_first_batch,
 )
-
-#: What ``class_counts`` of a loss may be.
-ClassCounts = Sequence[int] | Mapping[int, int] | None
 
 
 class PointwiseLoss(ScopedLoss):
@@ -175,7 +171,7 @@ class ClassCountLoss(PointwiseLoss):
 
     def __init__(
         self,
-        class_counts: ClassCounts = None,
+        class_counts: Counts | None = None,
         num_classes: int | None = None,
         num_samples: int | None = None,
         **kwargs,
@@ -185,9 +181,7 @@ class ClassCountLoss(PointwiseLoss):
         self.wants_class_counts = class_counts is None
         self.counts = counts
 
-    def set_class_counts(
-        self, counts: Sequence[int] | Tensor, num_samples: int | None = None
-    ) -> None:
+    def set_class_counts(self, counts: Counts, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class and the number of samples; None: their sum."""
         self.counts.set(counts, num_samples)
         self.num_columns = self.counts.num_classes

@@ -8,7 +8,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mmrank.checks import check_within
 
-from .base import ClassCountLoss, ClassCounts
+from .base import ClassCountLoss, Counts
 
 
 def effective_number_weights(counts: Tensor, beta: float) -> Tensor:
@@ -44,7 +44,7 @@ class ClassBalancedCELoss(ClassCountLoss):
         **kwargs: See :class:`ClassCountLoss`.
     """
 
-    def __init__(self, class_counts: ClassCounts = None, beta: float = 0.9999, **kwargs) -> None:
+    def __init__(self, class_counts: Counts | None = None, beta: float = 0.9999, **kwargs) -> None:
         super().__init__(class_counts, **kwargs)
         check_within('[0, 1)', beta=beta)
         self.beta = beta

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy, softplus
 
 from mmrank.checks import check_not_negative, check_positive, check_within
 
-from .base import ClassCountLoss, ClassCounts
+from .base import ClassCountLoss, Counts
 from .class_balanced_ce import effective_number_weights
 
 
@@ -48,7 +48,7 @@ class LDAMLoss(ClassCountLoss):
 
     def __init__(
         self,
-        class_counts: ClassCounts = None,
+        class_counts: Counts | None = None,
         max_margin: float = 0.5,
         scale: float = 30.0,
         reweight_beta: float = 0.9999,

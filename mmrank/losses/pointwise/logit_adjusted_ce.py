@@ -6,7 +6,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mmrank.checks import check_not_negative
 
-from .base import ClassCountLoss, ClassCounts
+from .base import ClassCountLoss, Counts
 
 
 def _log_shares(counts: Tensor, tau: float) -> Tensor:
@@ -35,7 +35,7 @@ class LogitAdjustedCELoss(ClassCountLoss):
         **kwargs: See :class:`ClassCountLoss`.
     """
 
-    def __init__(self, class_counts: ClassCounts = None, tau: float = 1.0, **kwargs) -> None:
+    def __init__(self, class_counts: Counts | None = None, tau: float = 1.0, **kwargs) -> None:
         super().__init__(class_counts, **kwargs)
         check_not_negative(tau=tau)
         self.tau = tau
@@ -68,5 +68,5 @@ class BalancedSoftmaxLoss(LogitAdjustedCELoss):
 
     fixed_settings = ('tau', 'use_sigmoid')
 
-    def __init__(self, class_counts: ClassCounts = None, **kwargs) -> None:
+    def __init__(self, class_counts: Counts | None = None, **kwargs) -> None:
         super().__init__(class_counts, use_sigmoid=False, **kwargs)
