@@ -131,6 +131,20 @@ def zeros_and_ones(name: str, values: Tensor, fix: str) -> Tensor:
     return ones
 
 
+def whole_numbers(name: str, values: Tensor, fix: str) -> Tensor:
+    """Levels, of any dtype and shape, if they are whole numbers >= 0; else UserError."""
+    if values.dtype == torch.bool or not values.numel():
+        return values
+    fits = (values >= 0) & (values == values.floor())
+    if violated(fits.all(), f'{name} must be whole numbers >= 0'):
+        raise UserError(
+            f'{name} must be whole numbers >= 0, 0 for a negative, got numbers from '
+            f'{values.min().item()} to {values.max().item()}. Fix: {fix} to leave out what is '
+            'unknown; relevances of any size go into smooth_ap_loss(relevance=...)'
+        )
+    return values
+
+
 def shares(name: str, values: Tensor, fix: str) -> Tensor:
     """The values, if they are in [0, 1]; else ValueError."""
     if values.numel() and violated(

@@ -2,9 +2,11 @@
 
 Pass one as ``loss`` of ``SentenceTransformerTrainer``. The first columns of the data set are its
 texts, or what else the model embeds; each class below says what a column ``label`` of integers is.
+:class:`CrossEncoderRankingLoss` is for ``CrossEncoderTrainer``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -34,8 +36,18 @@ class _SentenceLoss(nn.Module):
     :func:`mmrank.losses.contrastive.grad_cache.grad_cache`.
     """
 
-    def __init__(self, model: nn.Module, loss: nn.Module, mini_batch_size: int | None) -> None:
+    #: What the loss must be, and what is said of another.
+    takes: type
+    fix = ''
+
+    def __init__(
+        self, model: nn.Module, loss: nn.Module, *, mini_batch_size: int | None = None
+    ) -> None:
         super().__init__()
+        if not isinstance(loss, self.takes):
+            raise UserTypeError(
+                f'{type(self).__name__} does not take loss={type(loss).__name__}. Fix: {self.fix}'
+            )
         self.model = model
         self.loss = loss
         self.mini_batch_size = mini_batch_size
@@ -50,10 +62,13 @@ class _SentenceLoss(nn.Module):
 
     def embed(self, columns: list[dict]) -> list[Tensor]:
         """(B, D) embeddings of each column."""
-        size = self.mini_batch_size
-        if size is None or not torch.is_grad_enabled():
-            return [self._encode(x) for x in columns]
-        return [grad_cache(self._encode, x, size, [self.model]) for x in columns]
+        return [self.in_parts(self._encode, x) for x in columns]
+
+    def in_parts(self, encode: Callable, rows: Mapping | Sequence) -> Tensor:
+        """What ``encode`` makes of the rows, ``mini_batch_size`` of them at a time."""
+        if self.mini_batch_size is None or not torch.is_grad_enabled():
+            return encode(rows)
+        return grad_cache(encode, rows, self.mini_batch_size, [self.model])
 
     def _encode(self, column: dict) -> Tensor:
         return self.model(dict(column))['sentence_embedding']
@@ -93,15 +108,8 @@ class SentenceContrastLoss(_SentenceLoss):
     trainer with such state, whose rows would be taken for the training set's.
     """
 
-    def __init__(
-        self, model: nn.Module, loss: ContrastiveLoss, *, mini_batch_size: int | None = None
-    ) -> None:
-        if not isinstance(loss, ContrastiveLoss):
-            raise UserTypeError(
-                f'loss={type(loss).__name__} is not contrastive. Fix: pass one such as '
-                'mmrank.losses.InfoNCELoss(tau=0.05); ranking losses go into SentenceRetrievalLoss'
-            )
-        super().__init__(model, loss, mini_batch_size)
+    takes = ContrastiveLoss
+    fix = 'InfoNCELoss(tau=0.05); ranking losses go into SentenceRetrievalLoss'
 
     def embed(self, columns: list[dict]) -> list[Tensor]:
         """Two views: of two columns, or of one column twice."""
@@ -139,6 +147,9 @@ class SentenceRetrievalLoss(_SentenceLoss):
         mini_batch_size: Rows to embed at a time; None: all.
     """
 
+    takes = TrainsEmbeddings
+    fix = 'SmoothAPLoss(); contrastive losses go into SentenceContrastLoss'
+
     def __init__(
         self,
         model: nn.Module,
@@ -147,14 +158,9 @@ class SentenceRetrievalLoss(_SentenceLoss):
         *,
         mini_batch_size: int | None = None,
     ) -> None:
-        if not isinstance(loss, TrainsEmbeddings):
-            raise UserTypeError(
-                f'loss={type(loss).__name__} has no embedding_loss. Fix: pass a ranking loss such '
-                'as mmrank.losses.SmoothAPLoss(); contrastive losses go into SentenceContrastLoss'
-            )
         if normalize and isinstance(loss, HeadLoss):
             loss = loss.of_cosines()
-        super().__init__(model, loss, mini_batch_size)
+        super().__init__(model, loss, mini_batch_size=mini_batch_size)
         self.normalize = normalize
 
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
@@ -234,6 +240,9 @@ class SentenceInBatchLoss(_SentenceLoss):
         mini_batch_size: Rows to embed at a time; None: all.
     """
 
+    takes = InBatchLoss
+    fix = 'InBatchLoss()'
+
     def __init__(
         self,
         model: nn.Module,
@@ -242,12 +251,7 @@ class SentenceInBatchLoss(_SentenceLoss):
         *,
         mini_batch_size: int | None = None,
     ) -> None:
-        if not isinstance(loss, InBatchLoss):
-            raise UserTypeError(
-                f'loss={type(loss).__name__} is not an InBatchLoss. Fix: pass '
-                'mmrank.losses.InBatchLoss()'
-            )
-        super().__init__(model, loss, mini_batch_size)
+        super().__init__(model, loss, mini_batch_size=mini_batch_size)
         known = torch.as_tensor(pairs)
         _check_pairs('pairs', known)
         loss.set_pairs(*known.unbind(1), tuple((known.amax(0) + 1).tolist()))
@@ -259,6 +263,46 @@ class SentenceInBatchLoss(_SentenceLoss):
             labels = torch.zeros(0)
         _check_pairs("the column 'label'", labels)
         return self.loss(*embeddings, *labels.unbind(1))
+
+
+class CrossEncoderRankingLoss(_SentenceLoss):
+    """Ranking losses for ``CrossEncoderTrainer``: each query ranks documents of its own.
+
+    Data set: a column of queries, one of the list of documents of each, of any length, and
+    ``labels``, a list of numbers as long: 0 and 1; levels 0, 1, 2, ... for a loss that takes them
+    (``NDCGLoss``, ``HAPLoss``, ``LambdaLoss``, ``ListNetLoss``); or relevances in [0, 1] for one
+    with ``quality``, such as ``StableAPLoss(quality=1.0)``.
+
+    In several processes the loss has ``scope='local'``. ``mini_batch_size`` is of pairs of texts.
+    """
+
+    takes = HeadLoss
+    fix = 'NDCGLoss(tau=1.0)'
+
+    def forward(self, inputs: Sequence[Sequence], labels: Sequence[Tensor], **options) -> Tensor:
+        """Scalar loss of lists of documents, (n,) labels each; options: ``prompt``, ``task``."""
+        queries, documents = inputs
+        sizes = [len(x) for x in documents]
+        numbers = [x.numel() for x in labels]
+        if sizes != numbers:
+            raise UserError(
+                f'each query needs a list of documents and as many labels, got {sizes} and '
+                f"{numbers}. Fix: mine_hard_negatives(..., output_format='labeled-list')"
+            )
+        pairs = [(query, x) for query, own in zip(queries, documents) for x in own]
+        scores = self.in_parts(partial(self._scores, **options), pairs).flatten()
+        self.loss.train(self.model.training)
+        target = torch.cat([*labels]).to(scores.device)
+        group = torch.arange(len(queries)).repeat_interleave(torch.tensor(sizes)).to(scores.device)
+        if self.loss.box_input == 'quality':
+            return self.loss(scores, target > 0, quality=target.to(scores.dtype), group=group)
+        return self.loss(scores, target, group=group)
+
+    def _scores(self, pairs: list, **options) -> Tensor:
+        features = self.model.preprocess(pairs, **options)
+        device = self.model.device
+        moved = {k: x.to(device) if isinstance(x, Tensor) else x for k, x in features.items()}
+        return self.model(moved)['scores']
 
 
 class SaveLossState(TrainerCallback):

@@ -1,6 +1,7 @@
 # The public names: what type checkers and editors read, and what is imported when first used.
 from .auc.auc import AUCLoss as AUCLoss
 from .auc.auc import MAUCLoss as MAUCLoss
+from .auc.aucm import AUCMLoss as AUCMLoss
 from .auc.partial_auc import PartialAUCLoss as PartialAUCLoss
 from .auc.soap import SOAPLoss as SOAPLoss
 from .base import HeadLoss as HeadLoss
@@ -63,7 +64,11 @@ from .ranking.stable_ap import StableAPLoss as StableAPLoss
 from .ranking.sum import SumLoss as SumLoss
 from .retrieval.hierarchical import HAPLoss as HAPLoss
 from .retrieval.hierarchical import NDCGLoss as NDCGLoss
+from .retrieval.hierarchical import SupAPLoss as SupAPLoss
+from .retrieval.lambda_loss import LambdaLoss as LambdaLoss
+from .retrieval.list_net import ListNetLoss as ListNetLoss
 from .retrieval.recall_at_k import RecallAtKLoss as RecallAtKLoss
+from .retrieval.roadmap import ROADMAPLoss as ROADMAPLoss
 from .two_tower.in_batch import InBatchLoss as InBatchLoss
 from .two_tower.in_batch_softmax import InBatchSoftmaxLoss as InBatchSoftmaxLoss
 

@@ -48,6 +48,8 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
     box_input: str | None = None
     #: Whether the loss refuses a batch without its ``box_input``.
     requires_boxes = True
+    #: Whether (n,) or (n, C) labels are levels: whole numbers, of which 0 is a negative.
+    takes_levels = False
     saturation_advice = ''
     #: Why the loss has no use for a retrieval batch; with a ``box_input`` it is for want of boxes.
     no_retrieval = ''
@@ -85,7 +87,8 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
                 :class:`mmrank.losses.EmbeddingLoss`: here their columns would be classes.
             target: (n,) of 0 and 1 for (n,) scores. For (n, C): (n,) class indices, C =
                 background, or (n, C) of 0 and 1. Class indices for C = 1, where 0 is the class,
-                need ``weight`` or ``avg_factor``, as heads give them.
+                need ``weight`` or ``avg_factor``, as heads give them. A loss that ``takes_levels``
+                has levels, 0, 1, 2, ..., in place of 0 and 1.
             weight: (n,) or (n, C) bool, or finite numbers >= 0: an entry of weight w counts as w
                 entries. Those of 0 are left out, whatever their labels.
             avg_factor: Passed by heads, and not used: a ranking loss has its own normalisation.
@@ -143,7 +146,7 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """:func:`labelled_entries` with the weights of the classes, and (C,) of lists or None."""
         is_positive, is_negative, weight = labelled_entries(
-            cls_score, target, weight, self.num_columns, soft
+            cls_score, target, weight, self.num_columns, soft, self.takes_levels
         )
         if self.class_weights is None:
             return is_positive, is_negative, weight, None
@@ -333,6 +336,17 @@ class RankingLoss(HeadLoss):
         lists of ``group=``. Others get one.
         """
         raise NotImplementedError
+
+    def state_size(self) -> int:
+        """How many lists have a state of their own: one in all, or one for each class."""
+        if self.mode == 'flatten':
+            return 1
+        if self.num_columns is None:
+            raise UserError(
+                "mode='per_class' keeps a state for each class and requires num_classes. Fix: "
+                "num_classes=the number of classes of the data set, or mode='flatten'"
+            )
+        return self.num_columns
 
     def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
         """Mean of (L,) losses, 0 for lists that do not count, by bool or (L,) float weights."""

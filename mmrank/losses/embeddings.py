@@ -232,8 +232,9 @@ class EmbeddingLoss(NamedSettings):
         super().__init__()
         if not isinstance(loss, TrainsEmbeddings):
             raise UserTypeError(
-                f'loss={loss!r:.80} cannot train embeddings (it has no embedding_loss). Fix: pass '
-                'a ranking loss, as in EmbeddingLoss(StableAPLoss())'
+                f'loss={loss!r:.80} cannot train embeddings (it has no embedding_loss). Fix: a '
+                'ranking loss, as in EmbeddingLoss(StableAPLoss()); one of pytorch-metric-learning '
+                'as EmbeddingLoss(PMLLoss(loss))'
             )
         of_cosines = getattr(loss, 'of_cosines', None)
         self.loss = loss if of_cosines is None else of_cosines()

@@ -26,6 +26,7 @@ from mmrank.tensors import (
     refuse_nan,
     refuse_swapped,
     shares,
+    whole_numbers,
     zeros_and_ones,
 )
 
@@ -55,8 +56,9 @@ class RankedLists:
     state_group: object = None
     #: (L,) integer class of each list; None if list i is class i's or there is one in all.
     list_classes: Tensor | None = None
-    #: Of the labels, of which ``values`` holds those that a positive shares with the query.
-    num_levels: int = 1
+    #: Of the labels, of which ``values`` holds those that a positive shares with the query. None:
+    #: the largest of the values, which the host looks at.
+    num_levels: int | None = None
     #: (L, P) and (L, N) float weights >= 0 of ``pos`` and ``scores``: one of weight w counts as w
     #: scores. None: each is one.
     pos_weight: Tensor | None = None
@@ -87,6 +89,10 @@ class RankedLists:
     def counts_of(self, lists: Tensor) -> Tensor:
         """(L,) bool of some lists, or their float weights in the mean."""
         return lists if self.list_weight is None else torch.where(lists, self.list_weight, 0)
+
+    def by_list(self, counts: Tensor) -> Tensor:
+        """(L, N) counts, those of a list of weight w times w."""
+        return counts if self.list_weight is None else counts * self.list_weight[:, None]
 
     def num_positives(self) -> Tensor:
         """(L,) float64 number of positives, or the sum of their weights."""
@@ -147,8 +153,7 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
 #: What to do about labels of another meaning.
 _FIX = (
     'target > 0 if each number above 0 is a positive; weight=(target != ignored) to leave out what '
-    'is unknown; ndcg_loss or hap_loss of mmrank.functional for grades; loss(scores, labels) in '
-    'that order'
+    'is unknown; mmrank.NDCGLoss or HAPLoss for grades; loss(scores, labels) in that order'
 )
 
 
@@ -176,14 +181,19 @@ def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
     return target.long()
 
 
-def one_vs_all(target: Tensor, num_classes: int, soft: bool = False) -> Tensor:
+def one_vs_all(
+    target: Tensor, num_classes: int, soft: bool = False, levels: bool = False
+) -> Tensor:
     """(n, C) bool of (n,) class indices, C = background, or of (n, C) labels; else ValueError.
 
-    With ``soft`` labels in [0, 1] are positive above 0, as heads mix them.
+    With ``soft`` labels in [0, 1] are positive above 0, as heads mix them; with ``levels`` whole
+    numbers are.
     """
     if target.dim() == 2:
         if soft and target.is_floating_point():
             return shares('target', target, _FIX) > 0
+        if levels:
+            return whole_numbers('target', target, 'weight=(target >= 0)') > 0
         return zeros_and_ones('target', target, _FIX)
     target = class_indices(target, num_classes, num_classes)
     result = torch.zeros((len(target), num_classes), dtype=torch.bool, device=target.device)
@@ -237,11 +247,12 @@ def labelled_entries(
     weight: Tensor | None = None,
     num_classes: int | None = None,
     soft: bool = False,
+    levels: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """(n, C) bool of the positives and of the negatives of (n, C) scores, and their weights.
 
-    ValueError or TypeError where labels or weights do not fit. With ``soft``, of a head, labels in
-    [0, 1] are positive above 0. The (n, C) weights are None where each entry counts once, or not.
+    ValueError or TypeError where labels or weights do not fit. See :func:`one_vs_all` for ``soft``
+    and ``levels``. The (n, C) weights are None where each entry counts once, or not.
     """
     check_classified(cls_score, target, weight, num_classes)
     counted = None
@@ -249,7 +260,7 @@ def labelled_entries(
         counted, weight = counted_and_weight(weight.unsqueeze(1) if weight.dim() == 1 else weight)
     if counted is not None:
         target = without_left_out(target, counted)
-    is_positive = one_vs_all(target, cls_score.size(1), soft)
+    is_positive = one_vs_all(target, cls_score.size(1), soft, levels)
     is_negative = ~is_positive
     if counted is not None:
         is_positive = is_positive & counted
@@ -405,16 +416,22 @@ def _of_all_ranks(
     return pos, rest[0] if rest else None, weight, masks[: pos.size(0)]
 
 
+def negatives_of_all_ranks(scores: Tensor, lists: RankedLists) -> tuple[Tensor, Tensor]:
+    """(L, M) scores of the lists of all ranks, of (L, N), and how often each is a negative."""
+    if lists.group is None:
+        return scores, lists.negatives
+    weight = None if lists.weight is None else lists.negatives
+    every, _, weight, mask = _of_all_ranks(scores, None, weight, lists.is_negative, lists.group)
+    return every, mask if weight is None else weight
+
+
 def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:
     """(1, n) positives of all lists, padding included, and how often each counts.
 
     Of one part (L, P) as they are. See :attr:`RankedLists.positives`: those of a list of weight w
     count w times as often.
     """
-    all_counts = [
-        x.positives if x.list_weight is None else x.positives * x.list_weight[:, None]
-        for x in parts
-    ]
+    all_counts = [x.by_list(x.positives) for x in parts]
     if len(parts) == 1:
         return parts[0].pos, all_counts[0]
     pos = torch.cat([lists.pos.flatten().double() for lists in parts])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_count, check_within
+from mmrank.checks import check_within
 from mmrank.errors import UserError
 
 from .base import SavedState, check_rows
@@ -16,10 +16,16 @@ MISSING_COUNTS = (
 )
 
 
-def checked_counts(counts: Sequence[int] | Mapping[int, int] | Tensor, size: int) -> Tensor:
-    """(size,) float64 samples of each class, else UserError."""
-    fix = f'Fix: ({size},) numbers, or a Counter, of the positives of each class in training'
+#: Samples of each class, in order or by its index.
+Counts = Sequence[int] | Mapping[int, int] | Tensor
+
+
+def checked_counts(counts: Counts, size: int | None = None) -> Tensor:
+    """(size,) float64 samples of each class, else UserError; None: of as many as there are."""
+    shape = f'({"C" if size is None else size},)'
+    fix = f'Fix: {shape} numbers, or a Counter, of the positives of each class in training'
     if isinstance(counts, Mapping):
+        size = max(counts, default=0) + 1 if size is None else size
         unknown = [x for x in counts if x not in range(size)]
         if unknown:
             raise UserError(f'class_counts has {unknown[0]!r}, which is not a class index. {fix}')
@@ -27,9 +33,10 @@ def checked_counts(counts: Sequence[int] | Mapping[int, int] | Tensor, size: int
     if isinstance(counts, str):
         raise UserError(f'class_counts={counts!r:.80} is text. {fix}')
     counts = torch.as_tensor(counts, dtype=torch.float64, device='cpu')
-    if counts.shape != (size,) or not ((counts >= 0).all() and counts.any()):
+    fits = counts.dim() == 1 and size in (None, len(counts))
+    if not fits or not ((counts >= 0).all() and counts.any()):
         raise UserError(
-            f'class_counts must be ({size},) numbers >= 0, one for each class and not all 0, '
+            f'class_counts must be {shape} numbers >= 0, one for each class and not all 0, '
             f'got {counts.tolist()!r:.80}. {fix}'
         )
     return counts
@@ -39,7 +46,7 @@ class LabelCounts(SavedState):
     """Positives and negatives of each class, from the config or the data; not in a checkpoint.
 
     Args:
-        num_classes: Number of classes C; 1 is a binary problem.
+        num_classes: Number of classes C; 1 is a binary problem. None: the length of ``positives``.
         positives: (C,) positives of each class, or None until :meth:`set`.
         num_samples: Samples of the data set. None: the sum of ``positives``, as where every sample
             has one class.
@@ -49,20 +56,19 @@ class LabelCounts(SavedState):
 
     def __init__(
         self,
-        num_classes: int,
-        positives: Sequence[int] | None = None,
+        num_classes: int | None = None,
+        positives: Counts | None = None,
         num_samples: int | None = None,
     ) -> None:
         super().__init__()
-        fix = '; set it to the number of classes of the training set'
-        check_count('num_classes', num_classes, fix=fix)
         self.num_classes = num_classes
         if positives is not None:
             self.set(positives, num_samples)
 
-    def set(self, positives: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
+    def set(self, positives: Counts, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class; see the class for ``num_samples``."""
         positives = checked_counts(positives, self.num_classes)
+        self.num_classes = len(positives)
         total = positives.sum() if num_samples is None else num_samples
         negatives = total - positives
         if not (negatives >= 0).all() or (self.num_classes == 1 and negatives[0] == 0):

@@ -65,8 +65,9 @@ class PairCounts(SavedState):
         """Raise RuntimeError if the counts are not set."""
         if not self.num_positives:
             raise RuntimeError(
-                'the training pairs are not set. Fix: loss.set_pairs(rows, cols, shape) before '
-                'training; with mmengine custom_hooks=[dict(type="mmrank.PairCountsHook")]'
+                'the training pairs are not set. Fix: loss.set_pairs(rows, cols, shape) of all '
+                'pairs before training, then loss(left, right, rows, cols); with mmengine '
+                'custom_hooks=[dict(type="mmrank.PairCountsHook")]'
             )
 
 

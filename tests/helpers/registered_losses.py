@@ -59,6 +59,7 @@ SETTINGS = {
         dict(num_classes=CLASSES),
         dict(num_classes=CLASSES, gamma_neg=0.5, gamma_pos=1.0, clip=0.0),
     ],
+    'AUCMLoss': [{}, dict(num_classes=CLASSES, mode='per_class', margin=0.5)],
     'AUCLoss': [*BOTH_MODES, dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid')],
     'BalancedSoftmaxLoss': [COUNTED],
     'BimodalISogCLRLoss': [PER_SAMPLE],
@@ -82,6 +83,8 @@ SETTINGS = {
         dict(bimodal=True, loss_weight=0.5, hardness_strength=9.0),
         dict(hardness_strength=2.0),
     ],
+    'LambdaLoss': [{}, dict(scheme='ndcg_loss2', mode='per_class', tau=0.5)],
+    'ListNetLoss': BOTH_MODES,
     'LDAMLoss': [dict(COUNTED, scale=2.0, use_sigmoid=True), dict(COUNTED, scale=2.0)],
     'ListwiseAPLoss': BOTH_MODES,
     'LogitAdjustedCELoss': [dict(COUNTED, use_sigmoid=True), dict(COUNTED, tau=1.5)],
@@ -93,6 +96,7 @@ SETTINGS = {
         dict(max_fpr=0.3, mode='per_class', activation='sigmoid', tau=0.5),
     ],
     'QualityFocalLoss': [{}, dict(use_iou=False, alpha=0.25)],
+    'ROADMAPLoss': [dict(tau=0.3, lam=0.3)],
     'RankSortLoss': BOTH_MODES,
     'RecallAtKLoss': [dict(ks=(1, 3), tau=0.3, mode='per_class')],
     'SOAPLoss': [dict(PER_SAMPLE, num_classes=CLASSES)],
@@ -122,6 +126,7 @@ SETTINGS = {
         dict(tau='auto', num_classes=CLASSES, mode='per_class'),
         dict(quality=0.5, num_classes=CLASSES, mode='per_class'),
     ],
+    'SupAPLoss': [dict(tau=0.3, mode='per_class')],
     'SumLoss': [
         dict(
             losses=[dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')],
@@ -301,6 +306,7 @@ OWN_GRADIENT = {
     'APLoss': 'error-driven update',
     'BlackBoxAPLoss': 'difference to a perturbed ranking',
     'GradedAPLoss': 'error-driven update',
+    'LambdaLoss': 'the weights of the pairs are constants',
     'IABCELoss': 'the target of a positive is a constant',
     'MALLoss': 'the weight of a negative is a constant',
     'RankSortLoss': 'error-driven update',
@@ -432,7 +438,7 @@ def cases(*names: str) -> list[Case]:
 
 
 #: Losses of scores whose weights are 0 and 1.
-NO_WEIGHTS = ('NDCGLoss', 'SoDeepLoss')
+NO_WEIGHTS = ('LambdaLoss', 'NDCGLoss', 'SoDeepLoss')
 
 
 def weighted_cases() -> list[Case]:

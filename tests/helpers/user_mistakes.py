@@ -197,15 +197,20 @@ CALLS = [
     ('SOAPLoss(8)(scores, labels, sample_idx=idx.tolist())', 'SOAPLoss(8)(scores, labels, '
      'sample_idx=(lambda sample_idx: {fix})(idx.tolist()))', 'must be a tensor'),
     ('RecallAtKLoss(mixup=True)(scores, labels)', 'RecallAtKLoss({fix})(scores, labels)', 'mixup'),
-    ('LDAMLoss(3)(matrix, classes)', 'LDAMLoss(3, class_counts=[1, 2, 3])(matrix, classes)',
+    ('LDAMLoss(num_classes=3)(matrix, classes)', 'LDAMLoss([1, 2, 3])(matrix, classes)',
      'ClassCountsHook'),
     # Functions.
     ('F.smooth_ap_loss(scores[:3], scores[:5])', 'F.smooth_ap_loss(scores, labels)',
      'pass all scores of a list together'),
     ('F.hap_loss(scores, scores)', 'F.smooth_ap_loss(scores, labels, relevance=scores.abs())',
-     'levels must be integers'),
-    ('F.hap_loss(scores, labels - 1)', 'F.hap_loss(scores, (labels - 1).clamp(min=0), '
-     'mask=labels > 0)', 'levels must be >= 0'),
+     'levels must be whole numbers'),
+    ('NDCGLoss()(scores, labels - 1)', '(lambda target: NDCGLoss()(scores, target, {fix}))'
+     '(labels - 1)', 'target must be whole numbers >= 0'),
+    ('StableAPLoss(quality=1.0)(scores, labels, quality=3.0 * labels)',
+     'StableAPLoss(quality=1.0)(scores, labels, quality=3.0 * labels / 3)', 'quality must be in'),
+    ('SmoothAPLoss(quality=2.0)', 'SmoothAPLoss(quality=0.9)', 'got 2.0'),
+    ('RecallAtKLoss(5)', 'RecallAtKLoss({fix})', 'ks must be numbers'),
+    ("AUCMLoss(mode='per_class')", "AUCMLoss(mode='per_class', num_classes=3)", 'requires'),
     *((call, '', word) for call, word in [
         ('F.ap_loss(scores, labels, delta=0)', 'delta must be > 0'),
         ('F.alrp_loss(scores, labels, scores[:2])', 'values must have shape'),
@@ -231,6 +236,8 @@ CALLS = [
     # Embeddings.
     ('EmbeddingLoss(RankSortLoss())', 'EmbeddingLoss(SmoothAPLoss())', 'Fix: another loss'),
     ('EmbeddingLoss(SigLIPLoss())', '{fix}(rows, classes)', 'cannot train embeddings'),
+    ("EmbeddingLoss(of('pytorch_metric_learning.losses', 'SupConLoss')())",
+     "EmbeddingLoss(PMLLoss('SupConLoss'))", 'as EmbeddingLoss(PMLLoss(loss))'),
     ('embed(hot)', 'embed((lambda labels: {fix})(hot))', 'argmax'),
     ('embed(hot > 0)', 'embed((lambda labels: {fix})(hot > 0))', 'got bool'),
     ("of('mmrank.distributed', '_refuse_equal_rows')(rows)", '', 'on every rank', 'Sampler'),
@@ -251,6 +258,11 @@ CALLS = [
     ('ISogCLRLoss(4)(rows, rows + 1, idx)', 'ISogCLRLoss(8)(rows, rows + 1, idx)', '[0, 4)'),
     ('TaUSimCLRLoss()(matrix[:, :1], matrix[:, 1:2])', 'TaUSimCLRLoss()(rows, rows)', 'columns'),
     ('twice(ISogCLRLoss(8), 1)', 'twice(ISogCLRLoss(8), 2)', 'batches of one sample'),
+    ('InBatchLoss()(rows, rows)', '(lambda loss, rows, cols, shape: [{fix}, loss(unit, unit, idx, '
+     'idx)])(InBatchLoss(), idx, idx, (8, 8))', 'are not set'),
+    ('(lambda loss: [loss.set_pairs(idx, idx, (8, 8)), loss(unit, unit)])(InBatchLoss())',
+     '(lambda loss, left, right, rows, cols: [loss.set_pairs(idx, idx, (8, 8)), {fix}])'
+     '(InBatchLoss(), unit, unit, idx, idx)', 'rows and cols'),
     ('InBatchLoss().set_pairs(idx[:2], idx[:2], (3, 2))',
      'InBatchLoss().set_pairs(idx[:2], idx[:2], (2, 2))', 'row_counts[2]=0'),
     ('checkpoint(SumLoss([AUCLoss(), APLoss()], balance_gradients=True), scores + leaf, labels, '
@@ -274,9 +286,13 @@ CALLS = [
     ('use_ranking_loss(detector("FasterRCNN"), StableAPLoss(3, mode="per_class"))',
      'use_ranking_loss(detector("FasterRCNN"), {fix})', 'a level of their own'),
     ('SentenceInBatchLoss(None, InfoNCELoss(), [[0, 0]])',
-     'SentenceInBatchLoss(None, {fix}, [[0, 0]])', 'is not an InBatchLoss'),
+     'SentenceInBatchLoss(None, {fix}, [[0, 0]])', 'does not take loss=InfoNCELoss'),
     ('SentenceInBatchLoss(None, InBatchLoss(), [0, 1])',
      'SentenceInBatchLoss(None, InBatchLoss(), [[0, 0]])', 'must be a pair of integers'),
+    ('CrossEncoderRankingLoss(None, InfoNCELoss())', 'CrossEncoderRankingLoss(None, {fix})',
+     'does not take loss=InfoNCELoss'),
+    ("CrossEncoderRankingLoss(None, NDCGLoss())([['q'], [['a', 'b']]], [labels[:1]])", '',
+     'got [2] and [1]'),
     ('use_ranking_loss(detector(), StableAPLoss(num_classes=80))',
      'use_ranking_loss(detector(), {fix})', 'which has 3 classes'),
     ('SentenceContrastLoss(None, StableAPLoss())', '', 'go into SentenceRetrievalLoss'),
@@ -300,8 +316,8 @@ CALLS = [
     ('AUCLoss()(labels, scores)', 'AUCLoss()(scores, labels)', 'Fix: cls_score first'),
     ('InfoNCELoss(rows, rows)', 'InfoNCELoss()(rows, rows)', 'takes settings'),
     ('NDCGLoss(tau=leaf + 1)', 'NDCGLoss(tau=float(leaf + 1))', 'requires a gradient'),
-    ('BalancedSoftmaxLoss(3, class_counts=[1, 2, 3])(matrix, hot)', '(lambda target: '
-     'BalancedSoftmaxLoss(3, class_counts=[1, 2, 3])(matrix, {fix}))(hot)', 'one class per sample'),
+    ('BalancedSoftmaxLoss([1, 2, 3])(matrix, hot)', '(lambda target: '
+     'BalancedSoftmaxLoss([1, 2, 3])(matrix, {fix}))(hot)', 'one class per sample'),
     ('InfoNCELoss()(rows, classes)', 'EmbeddingLoss(InfoNCELoss())(rows, classes)', '(8,)'),
     ('CLIPLoss()([rows, rows, rows])', '{fix}([rows, rows, rows])', 'two views, got 3'),
     ('VICRegLoss()(rows, rows, labels=classes)', 'VICRegLoss()(rows, rows)', 'neither labels'),
@@ -350,8 +366,8 @@ CALLS = [
      'EmbeddingLoss(APLoss())(rows, classes)', 'of the columns of scores'),
     ('APLoss(class_weight=[2])(scores, labels, group=idx)',
      'APLoss()(scores, labels, group=idx, weight=scores.abs())', 'class_weight with group='),
-    ('BalancedSoftmaxLoss(3, class_counts=[1, 2, 3])(matrix, classes, matrix.abs())',
-     'BalancedSoftmaxLoss(3, class_counts=[1, 2, 3])(matrix, classes, scores.abs())', 'one label'),
+    ('BalancedSoftmaxLoss([1, 2, 3])(matrix, classes, matrix.abs())',
+     'BalancedSoftmaxLoss([1, 2, 3])(matrix, classes, scores.abs())', 'one label'),
     ('VICRegLoss()(rows, rows, weight=scores.abs() / 1e3)',
      'VICRegLoss()(rows, rows, weight=scores.abs() / scores.abs().mean())', 'sum up to more'),
     # Warnings of the first batch.

@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import normalize
 
 from mmrank.adapters import (
+    CrossEncoderRankingLoss,
     SaveLossState,
     SentenceContrastLoss,
     SentenceInBatchLoss,
@@ -23,6 +24,9 @@ from mmrank.losses import (
     InBatchLoss,
     InfoNCELoss,
     ISogCLRLoss,
+    LambdaLoss,
+    ListNetLoss,
+    NDCGLoss,
     SmoothAPLoss,
     StableAPLoss,
     SumLoss,
@@ -283,3 +287,102 @@ def test_mini_batches_change_no_gradient(wrapper, loss, labels, size):
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-7)
     # Two columns of five chunks, of which all but the last are embedded twice.
     assert len(calls) == (2 * (5 + 4) if size == 5 else 2)
+
+
+@pytest.fixture
+def cross_encoder(tmp_path):
+    """A BERT of one layer and 16 units, with random weights."""
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    torch.manual_seed(0)
+    vocabulary = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *WORDS]
+    (tmp_path / 'vocab.txt').write_text('\n'.join(vocabulary))
+    BertTokenizerFast(str(tmp_path / 'vocab.txt')).save_pretrained(tmp_path)
+    sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    config = BertConfig(vocab_size=len(vocabulary), num_labels=1, **sizes)
+    BertForSequenceClassification(config).save_pretrained(tmp_path)
+    return st.CrossEncoder(str(tmp_path), device='cpu')
+
+
+def lists_of_documents():
+    """Queries, documents of each, and their levels: of one topic, of its neighbour, of another."""
+    queries = TEXTS[::8]
+    documents = [TEXTS[:9], TEXTS[4:6], TEXTS[10:]]
+    topics = torch.arange(24) // 4
+    parts = [topics[:9], topics[4:6], topics[10:]]
+    labels = [(2 - (own - topic).abs()).clamp(min=0) for own, topic in zip(parts, (0, 2, 4))]
+    return [queries, documents], labels
+
+
+RANKERS = {
+    'NDCG': (NDCGLoss(tau=0.1), 1),
+    'LambdaLoss': (LambdaLoss(), 1),
+    'graded stable AP': (StableAPLoss(quality=1.0, mean_mode='off'), 2),
+    'SmoothAP': (SmoothAPLoss(tau=0.1, quality=0.0), None),
+}
+
+
+@pytest.mark.parametrize('name', RANKERS)
+def test_a_cross_encoder_ranks_the_documents_of_each_query(cross_encoder, name):
+    loss, scale = RANKERS[name]
+    inputs, labels = lists_of_documents()
+    labels = [(x > 0).long() if scale is None else x / scale for x in labels]
+    pairs = [(query, text) for query, texts in zip(*inputs) for text in texts]
+    flat, group = torch.cat(labels), torch.arange(3).repeat_interleave(torch.tensor([9, 2, 14]))
+    graded = dict(quality=flat) if scale == 2 else {}
+    cross_encoder.eval()  # no dropout
+    with torch.no_grad():
+        found = CrossEncoderRankingLoss(cross_encoder, loss)(inputs, labels)
+        scores = cross_encoder(cross_encoder.preprocess(pairs))['scores'][:, 0]
+        expected = loss(scores, flat > 0 if scale != 1 else flat, group=group, **graded)
+    torch.testing.assert_close(found, expected)
+    assert expected > 0
+    whole = gradients(cross_encoder, CrossEncoderRankingLoss(cross_encoder, loss)(inputs, labels))
+    parts = CrossEncoderRankingLoss(cross_encoder, loss, mini_batch_size=4)(inputs, labels)
+    torch.testing.assert_close(gradients(cross_encoder, parts), whole, rtol=1e-4, atol=1e-6)
+
+
+def test_losses_of_documents_are_the_librarys(cross_encoder):
+    """Theirs is a mean over all pairs of the batch, the paper's a sum over the pairs of a list."""
+    from sentence_transformers.cross_encoder import losses
+
+    inputs, labels = lists_of_documents()
+    cross_encoder.eval()
+    pairs = sum(int((x[:, None] > x).sum()) for x in labels)
+    expected = losses.ListNetLoss(cross_encoder)(inputs, labels)
+    found = CrossEncoderRankingLoss(cross_encoder, ListNetLoss())(inputs, labels)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+    expected = losses.LambdaLoss(cross_encoder)(inputs, labels)
+    found = CrossEncoderRankingLoss(cross_encoder, LambdaLoss())(inputs, labels)
+    torch.testing.assert_close(found * len(labels) / pairs, expected, rtol=1e-5, atol=0)
+
+
+def test_a_cross_encoder_trains(cross_encoder, tmp_path):
+    from datasets import Dataset
+    from sentence_transformers.cross_encoder import (
+        CrossEncoderTrainer,
+        CrossEncoderTrainingArguments,
+    )
+
+    (queries, documents), labels = lists_of_documents()
+    data = Dataset.from_dict(
+        dict(query=queries, docs=documents, labels=[x.tolist() for x in labels])
+    )
+    args = CrossEncoderTrainingArguments(
+        str(tmp_path / 'run'), num_train_epochs=40, learning_rate=1e-2, use_cpu=True, report_to=[]
+    )
+    loss = CrossEncoderRankingLoss(cross_encoder, NDCGLoss(tau=0.3))
+    before = float(loss([queries, documents], labels))
+    CrossEncoderTrainer(cross_encoder, args, data, loss=loss).train()
+    cross_encoder.eval()
+    assert float(loss([queries, documents], labels)) < before / 2
+
+
+def test_wrong_lists_are_refused(cross_encoder):
+    inputs, labels = lists_of_documents()
+    loss = CrossEncoderRankingLoss(cross_encoder, NDCGLoss())
+    for wrong in (labels[:1] + labels, torch.ones(3)):
+        with pytest.raises(UserError, match='labeled-list'):
+            loss(inputs, wrong)
+    with pytest.raises(UserError, match='does not take loss=InfoNCELoss'):
+        CrossEncoderRankingLoss(cross_encoder, InfoNCELoss())

@@ -244,3 +244,13 @@ def test_messages_are_read_from_the_source(monkeypatch):
     assert kinds >= {'UserTypeError', 'UserImportError', 'CheckpointError', 'warning'}
     page = messages.as_markdown()
     assert all(f'`{text}`' in page for text in found if '`' not in text)
+
+
+@pytest.mark.parametrize('page', ['find_by_task', 'glossary'])
+def test_names_of_the_field_are_found(page):
+    """Also of what is not there."""
+    names = (
+        'bucketed ranking, Rank-DETR, ROADMAP, SupAP, PNP, AUCM, UniCL, LambdaLoss, ListNet, FROC'
+    )
+    text = (PAGES / f'{page}.md').read_text('utf-8').lower()
+    assert not [x for x in f'{names}, FROC, class weights'.lower().split(', ') if x not in text]

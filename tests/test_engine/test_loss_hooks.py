@@ -48,7 +48,7 @@ def tell(dataset, *losses, hook=ClassCountsHook):
 
 @pytest.mark.parametrize('dataset', [MULTI, SCORES])
 def test_multi_label(dataset):
-    ldam, balanced = tell(dataset, LDAMLoss(3), ClassBalancedCELoss(3))
+    ldam, balanced = tell(dataset, LDAMLoss(num_classes=3), ClassBalancedCELoss(num_classes=3))
     expected = [[3, 1], [3, 1], [1, 3]]
     assert ldam.counts.get().tolist() == expected
     assert balanced.counts.get().tolist() == expected
@@ -70,24 +70,24 @@ def test_items_and_classes_through_wrappers():
     items, classes = label_pairs(joined)
     assert items.tolist() == [0, 1, 2, 3, 4, 5, 5, 7, 8, 8]
     assert classes.tolist() == [0, 0, 1, 0, 0, 0, 2, 2, 1, 2]
-    (loss,) = tell(twice, LDAMLoss(3))
+    (loss,) = tell(twice, LDAMLoss(num_classes=3))
     assert loss.counts.get().tolist() == [[6, 2], [6, 2], [2, 6]]
-    (loss,) = tell(joined, LDAMLoss(3))
+    (loss,) = tell(joined, LDAMLoss(num_classes=3))
     assert loss.counts.get().tolist() == [[4, 5], [7, 2], [6, 3]]
     with pytest.raises(TypeError, match='no get_data_info'):
         label_pairs([1, 2])
 
 
 def test_one_class_takes_label_1_for_its_positives():
-    ldam, soprc = tell(BINARY, LDAMLoss(1), SOPRCLoss(1, 'per_class', prior='counts'))
+    ldam, soprc = tell(BINARY, LDAMLoss(num_classes=1), SOPRCLoss(1, 'per_class', prior='counts'))
     assert ldam.counts.get().tolist() == [[4, 1]]
     assert soprc.prior.of(1, None).tolist() == [0.2]
     with pytest.raises(ValueError, match='has 2 classes, but num_classes=3'):
-        tell(BINARY, LDAMLoss(3))
+        tell(BINARY, LDAMLoss(num_classes=3))
 
 
 def test_losses_that_do_not_ask_are_left_alone():
-    given = LDAMLoss(2, class_counts=[7, 8])
+    given = LDAMLoss([7, 8])
     # Their number of classes is not compared either.
     soprc = SOPRCLoss(5, 'per_class', prior=0.2)
     tell(BINARY, given, StableAPLoss(5), soprc)
@@ -111,7 +111,7 @@ class Net(BaseModel):
         super().__init__()
         torch.manual_seed(0)
         self.fc = nn.Linear(4, 1)
-        self.ldam = LDAMLoss(1, class_counts=[3], num_samples=12)
+        self.ldam = LDAMLoss([3], num_samples=12)
 
     def forward(self, inputs, labels=None, mode='tensor'):
         return dict(loss=self.ldam(self.fc(inputs), labels))

@@ -99,7 +99,7 @@ def test_a_loss_of_embeddings_leaves_the_loss_that_is_given():
 
 def test_a_batch_of_samples_by_torch_func():
     """Labels are looked at within a transform, too."""
-    loss = LDAMLoss(3, class_counts=[25, 10, 5], use_sigmoid=False)
+    loss = LDAMLoss([25, 10, 5], use_sigmoid=False)
     scores, labels = made_up(5, 3), torch.arange(5) % 3
 
     def value(scores, labels):

@@ -14,7 +14,7 @@ from mmrank import losses
 from mmrank.errors import UserError
 from mmrank.state import GradientBalance
 
-COUNTED = dict(num_classes=3, class_counts=[5, 3, 1])
+COUNTED = dict(class_counts=[5, 3, 1])
 UNIT = normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)))
 CLASSES = torch.arange(12) % 4
 
@@ -77,15 +77,23 @@ def test_the_fix_of_a_setting_works(name, settings, fix):
             r'loss\(cls_score.flatten\(\), target.flatten\(\)\)',
         ),
         (lambda: losses.GradedAPLoss()(*rows()), r'Fix: loss\(cls_score, target, quality='),
-        (lambda: losses.LDAMLoss(3)(*rows()), r'Fix: loss.set_class_counts\(counts\)'),
+        (lambda: losses.LDAMLoss(num_classes=3)(*rows()), r'Fix: loss.set_class_counts\(counts\)'),
         (
             lambda: losses.InBatchSoftmaxLoss()(
                 torch.eye(2), torch.eye(2), *torch.ones(2, 2).long()
             ),
             r'Fix: loss.set_pairs\(rows, cols, shape\)',
         ),
+        (
+            lambda: losses.InBatchLoss()(torch.eye(2), torch.eye(2)),
+            r'Fix: loss.set_pairs\(rows, cols, shape\) of all .* loss\(left, right, rows, cols\)',
+        ),
+        (lambda: losses.LDAMLoss(3), r'class_counts must be \(C,\) numbers >= 0.* got 3'),
         (lambda: losses.LDAMLoss(**COUNTED)(rows()[0], rows()[1] + 1), 'is for use_sigmoid=True'),
-        (lambda: losses.LDAMLoss(3, class_counts='5,3,1'), 'is text. Fix: .3,. numbers'),
+        (
+            lambda: losses.LDAMLoss(num_classes=3, class_counts='5,3,1'),
+            'is text. Fix: .3,. numbers',
+        ),
         (lambda: losses.AUCLoss()(CLASSES % 2, UNIT[:, 0]), 'Fix: cls_score first'),
         (lambda: F.auroc(CLASSES % 2, UNIT[:, 0]), 'Fix: scores first'),
         (lambda: F.retrieval_metrics(CLASSES, UNIT), 'Fix: queries first'),
@@ -98,7 +106,7 @@ def test_the_fix_of_a_setting_works(name, settings, fix):
         (lambda: losses.InfoNCELoss()(UNIT, CLASSES), r'Fix: loss\(view1, view2\)'),
         (lambda: losses.RecallAtKLoss(5), r'Fix: ks=\(1, 2, 4, 8, 16\)'),
         (
-            lambda: losses.LDAMLoss(3, class_counts=Counter(a=2)),
+            lambda: losses.LDAMLoss(num_classes=3, class_counts=Counter(a=2)),
             "class_counts has 'a', which is not a class index",
         ),
         (
@@ -162,11 +170,22 @@ def test_class_indices_are_of_a_softmax(counts):
     scores, labels = rows()
     shift = torch.tensor([0.5, 0.3, 0.2]).log()
     expected = cross_entropy(scores + shift, labels)
-    loss = losses.LogitAdjustedCELoss(num_classes=3, class_counts=counts)
+    loss = losses.LogitAdjustedCELoss(counts)
     torch.testing.assert_close(loss(scores, labels), expected)
     onehot = torch.nn.functional.one_hot(labels, 3)
-    by_sigmoid = losses.LogitAdjustedCELoss(num_classes=3, class_counts=counts, use_sigmoid=True)
+    by_sigmoid = losses.LogitAdjustedCELoss(counts, use_sigmoid=True)
     assert torch.equal(loss(scores, onehot), by_sigmoid(scores, labels))
+    # The counts say how many classes there are, also those that come later; one is binary.
+    later = losses.LogitAdjustedCELoss()
+    later.set_class_counts([50, 30, 20])
+    assert later.num_columns == loss.num_columns == 3
+    assert torch.equal(later(scores, labels), loss(scores, labels))
+    one = losses.LogitAdjustedCELoss([30], num_samples=100)
+    first = (labels == 0).long()
+    assert torch.equal(one(scores[:, :1], 1 - first), one(scores[:, :1], first[:, None]))
+    assert one(scores[:, :1], first[:, None]) > 0
+    plain = losses.AsymmetricLoss()
+    assert torch.equal(plain(scores, labels), losses.AsymmetricLoss(3)(scores, labels))
 
 
 OF_TARGETS = {

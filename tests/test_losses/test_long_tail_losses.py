@@ -196,10 +196,10 @@ def test_effective_number():
 def test_binary_ldam_is_that_of_two_classes():
     score, positive = randn(9, 1), torch.arange(9)[:, None] % 3 == 0
     two = torch.cat([torch.zeros_like(score), score], 1)
-    binary = LDAMLoss(1, scale=2.0, class_counts=[10], num_samples=100)
-    softmax = LDAMLoss(2, scale=2.0, use_sigmoid=False, class_counts=[90, 10])
+    binary = LDAMLoss(num_classes=1, scale=2.0, class_counts=[10], num_samples=100)
+    softmax = LDAMLoss(num_classes=2, scale=2.0, use_sigmoid=False, class_counts=[90, 10])
     torch.testing.assert_close(binary(score, positive), softmax(two, positive[:, 0].long()))
-    plain = LDAMLoss(1, max_margin=0.0, scale=1.0, class_counts=[10], num_samples=100)
+    plain = LDAMLoss(num_classes=1, max_margin=0.0, scale=1.0, class_counts=[10], num_samples=100)
     expected = binary_cross_entropy_with_logits(score, positive.double())
     torch.testing.assert_close(plain(score, positive), expected)
 
@@ -210,15 +210,19 @@ def test_class_balanced_ce_is_the_authors_code():
     counts = torch.tensor([300, 20, 100])
     raw = (1 - 0.99) / (1 - 0.99 ** counts.double())
     raw = raw / raw.sum() * CLASSES
-    loss = ClassBalancedCELoss(CLASSES, 0.99, use_sigmoid=False, class_counts=counts.tolist())
+    loss = ClassBalancedCELoss(
+        num_classes=CLASSES, beta=0.99, use_sigmoid=False, class_counts=counts.tolist()
+    )
     expected = cross_entropy(scores, index, raw, reduction='none').mean()
     torch.testing.assert_close(loss(scores, index), expected)
-    binary = ClassBalancedCELoss(1, 0.99, class_counts=[20], num_samples=320)
+    binary = ClassBalancedCELoss([20], 0.99, num_samples=320)
     two = torch.cat([torch.zeros(12, 1).double(), scores[:, :1]], 1)
-    softmax = ClassBalancedCELoss(2, 0.99, use_sigmoid=False, class_counts=[300, 20])
+    softmax = ClassBalancedCELoss(
+        num_classes=2, beta=0.99, use_sigmoid=False, class_counts=[300, 20]
+    )
     label = (index == 1).long()
     torch.testing.assert_close(binary(scores[:, :1], label[:, None]), softmax(two, label))
-    plain = ClassBalancedCELoss(CLASSES, 0.0, **COUNTS)
+    plain = ClassBalancedCELoss(num_classes=CLASSES, beta=0.0, **COUNTS)
     target = (index[:, None] == torch.arange(CLASSES)).double()
     torch.testing.assert_close(
         plain(scores, target), CLASSES * binary_cross_entropy_with_logits(scores, target)
@@ -235,13 +239,13 @@ def test_logit_adjusted_ce_by_loops(tau):
     for row, label in zip(scores.tolist(), labels.tolist()):
         moved = [s + x for s, x in zip(row, prior)]
         total += math.log(sum(map(math.exp, moved))) - moved[label]
-    loss = LogitAdjustedCELoss(CLASSES, tau, use_sigmoid=False, class_counts=counts)
+    loss = LogitAdjustedCELoss(counts, tau, use_sigmoid=False)
     assert loss(scores, labels).item() == pytest.approx(total / 12)
     if tau == 1:
-        balanced = BalancedSoftmaxLoss(CLASSES, class_counts=counts)
+        balanced = BalancedSoftmaxLoss(counts)
         assert torch.equal(balanced(scores, labels), loss(scores, labels))
     # Each column is the softmax of two classes.
-    got = LogitAdjustedCELoss(CLASSES, tau, class_counts=counts, num_samples=500)(scores, target)
+    got = LogitAdjustedCELoss(counts, tau, num_samples=500)(scores, target)
     total = 0.0
     for s, y, n in zip(scores.flatten().tolist(), target.flatten().tolist(), 12 * counts):
         no, yes = (math.exp(x) * ((k / 500) ** tau + 1e-12) for x, k in ((0, 500 - n), (s, n)))
@@ -263,7 +267,7 @@ def test_asymmetric_loss_by_loops(gamma_neg, gamma_pos, clip):
 
 def test_ldam_deferred_weights_are_a_weighted_mean():
     scores, target, _ = batch()
-    loss = LDAMLoss(CLASSES, scale=2.0, reweight_beta=0.99, **COUNTS)
+    loss = LDAMLoss(num_classes=CLASSES, scale=2.0, reweight_beta=0.99, **COUNTS)
     counts = torch.tensor([[200, 300], [480, 20], [400, 100]])
     neg, pos = _ldam_margins(counts, 0.5).unbind(1)
     each = torch.where(target > 0, pos - scores, neg + scores).mul(2.0).exp().log1p()
@@ -273,7 +277,7 @@ def test_ldam_deferred_weights_are_a_weighted_mean():
     weights = torch.where(target > 0, weights[:, 1], weights[:, 0])
     expected = ((each * weights).sum(0) / weights.sum(0)).sum()
     torch.testing.assert_close(loss(scores, target), expected)
-    again = LDAMLoss(CLASSES, scale=2.0, reweight_beta=0.99, **COUNTS)
+    again = LDAMLoss(num_classes=CLASSES, scale=2.0, reweight_beta=0.99, **COUNTS)
     again.load_state_dict(loss.state_dict())
     torch.testing.assert_close(again(scores, target), expected)
     assert set(loss.state_dict()) == {'reweighting'}
@@ -283,7 +287,7 @@ def test_ldam_softmax_is_the_authors_code():
     scores, _, _ = batch()
     index = torch.arange(12) % CLASSES
     counts = torch.tensor([300, 20, 100])
-    loss = LDAMLoss(CLASSES, use_sigmoid=False, class_counts=counts.tolist())
+    loss = LDAMLoss(num_classes=CLASSES, use_sigmoid=False, class_counts=counts.tolist())
     lowered = scores.clone()
     margins = 0.5 * (20 / counts.double()) ** 0.25
     lowered[torch.arange(12), index] -= margins[index]
@@ -297,14 +301,14 @@ def test_ldam_softmax_is_the_authors_code():
 
 def test_counts_have_to_be_set():
     scores, target, _ = batch()
-    loss = LDAMLoss(CLASSES)
+    loss = LDAMLoss(num_classes=CLASSES)
     assert loss.wants_class_counts
-    assert not LDAMLoss(CLASSES, **COUNTS).wants_class_counts
+    assert not LDAMLoss(**COUNTS).wants_class_counts
     with pytest.raises(RuntimeError, match='ClassCountsHook'):
         loss(scores, target)
-    LDAMLoss(CLASSES, class_counts=[0, 4, 2])  # a class may be absent
+    LDAMLoss([0, 4, 2])  # a class may be absent
     loss.set_class_counts([300, 20, 100], 500)
-    torch.testing.assert_close(loss(scores, target), LDAMLoss(CLASSES, **COUNTS)(scores, target))
+    torch.testing.assert_close(loss(scores, target), LDAMLoss(**COUNTS)(scores, target))
     with pytest.raises(ValueError, match='class_counts must be'):
         loss.set_class_counts([300, 20])
     with pytest.raises(ValueError, match='leaves a class without negatives'):

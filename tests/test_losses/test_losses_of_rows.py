@@ -93,8 +93,8 @@ def test_labels_of_any_kind(case):
         assert torch.equal(rows.call(case.build(), labels=hot.to(dtype)), expected)
 
 
-#: Their lists share a mean, an average or a prior: tests of their own.
-SHARED = ('MAUCLoss', 'SOAPLoss', 'SOPRCLoss', 'StableAPLoss', 'SumLoss')
+#: Their lists share a mean, an average, a prior or a margin: tests of their own.
+SHARED = ('AUCMLoss', 'MAUCLoss', 'ROADMAPLoss', 'SOAPLoss', 'SOPRCLoss', 'StableAPLoss', 'SumLoss')
 PER_CLASS = [x for x in RANKINGS if x.name not in SHARED]
 
 

@@ -41,17 +41,22 @@ def call(case, scores, target, *weight, **heads):
 
 @every_rows_loss
 def test_labels_count_by_value(case):
-    """Of every loss of rows: unknown, smoothed and graded labels are no positives."""
+    """Of every loss of rows: unknown, smoothed and, but of levels, graded labels are refused."""
     if not getattr(case.build(), 'use_sigmoid', True):
         pytest.skip('softmax takes class indices alone')
     hard = one_hot(torch.arange(6) % 3, 3).double()
     unknown = hard.clone()
     unknown[:, 2] = -1
-    for target in (unknown, 0.9 * hard + 0.1 / 3, 2 * hard):
-        with pytest.raises(ValueError, match=r'target must be 0 and 1, got numbers from .* Fix: '):
+    message = 'must be 0 and 1, '
+    wrong = [unknown, 0.9 * hard + 0.1 / 3, 2 * hard]
+    if getattr(case.details, 'takes_levels', False):
+        message = 'must be whole numbers >= 0, 0 for a negative, '
+        wrong = wrong[:2]
+    for target in wrong:
+        with pytest.raises(ValueError, match=f'target {message}got numbers from .* Fix: '):
             call(case, made_up(6, 3).double(), target)
         if isinstance(case.details, HeadLoss) and not getattr(case.details, 'keeps_samples', False):
-            with pytest.raises(ValueError, match='must be 0 and 1|num_classes=3'):
+            with pytest.raises(ValueError, match=f'{message}|num_classes=3'):
                 call(case, made_up(6, 3).double(), target, group=torch.arange(6))
     with pytest.raises(ValueError, match=r'target must be in \[0, 1\]'):
         call(case, made_up(6, 3).double(), unknown, avg_factor=6)

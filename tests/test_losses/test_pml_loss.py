@@ -6,7 +6,8 @@ import pytest
 import torch
 from random_batches import with_gradient
 
-from mmrank.losses import EmbeddingBatch
+from mmrank.errors import UserError
+from mmrank.losses import EmbeddingBatch, EmbeddingLoss, PMLLoss
 from mmrank.registry import MODELS
 
 pml = pytest.importorskip('pytorch_metric_learning')
@@ -19,6 +20,10 @@ CONFIGS = {
     'fast_ap': dict(type='FastAPLoss', num_bins=7),
     'nt_xent': dict(type='NTXentLoss', temperature=0.2),
     'circle': dict(type='CircleLoss', m=0.4, gamma=8),
+    **{
+        f'pnp_{variant}': dict(type='PNPLoss', variant=variant, b=3, alpha=2, anneal=0.2)
+        for variant in losses.PNPLoss.VARIANTS
+    },
 }
 
 
@@ -86,6 +91,9 @@ def definition(name, batch):
             own, every = share[:, pos[i]].sum(1), share[:, pos[i] | neg[i]]
             running = own.cumsum(0) / every.sum(1).cumsum(0).clamp(min=1e-30)
             total.append(1 - (own * running).sum() / pos[i].sum())
+        elif name.startswith('pnp') and pos[i].any():
+            above = torch.sigmoid((s[i][neg[i]] - s[i][pos[i]][:, None]) / 0.2).sum(1)
+            total.append(pnp_penalty(name, above).mean())
         elif name == 'nt_xent':
             for p in pos[i].nonzero()[:, 0]:
                 others = torch.exp(s[i][neg[i]] / 0.2).sum()
@@ -95,15 +103,30 @@ def definition(name, batch):
     return values[values > 0].mean() if name == 'triplet' else values.mean()
 
 
+def pnp_penalty(name, above):
+    return {
+        'pnp_O': above,
+        'pnp_Ds': (1 + above).log(),
+        'pnp_Dq': 1 - 1 / (1 + above) ** 2,
+        'pnp_Iu': (1 + above) * (1 + above).log(),
+        'pnp_Ib': (3 * above - (1 + 3 * above).log()) / 9,
+    }[name]
+
+
 @pytest.mark.parametrize('name', CONFIGS)
 class TestEveryLoss:
     def test_a_plain_batch_is_the_original(self, name):
         x, labels = embeddings(24)
         expected = with_gradient(lambda e: original(name)(e, labels), x)
         loss = build(name)
-        got = with_gradient(
-            lambda e: loss.embedding_loss(EmbeddingBatch.of_one_batch(e, labels)), x
-        )
+
+        def ours(e):
+            batch = EmbeddingBatch.of_one_batch(e, labels)
+            if name.startswith('pnp'):
+                batch.is_itself.zero_()  # the original counts the query as a positive
+            return loss.embedding_loss(batch)
+
+        got = with_gradient(ours, x)
         torch.testing.assert_close(got, expected)
         assert got[1].abs().sum() > 0
 
@@ -175,6 +198,26 @@ class TestMiner:
 
 
 class TestBuilding:
+    @pytest.mark.parametrize('loss', [losses.SupConLoss(), losses.PNPLoss(), losses.FastAPLoss()])
+    def test_a_module_is_its_name_and_its_config(self, loss):
+        name = type(loss).__name__
+        x, labels = embeddings(24)
+        found = [
+            EmbeddingLoss(PMLLoss(given))(x, labels) for given in (loss, name, dict(type=name))
+        ]
+        assert found[0] == found[1] == found[2] > 0
+        with pytest.raises(UserError, match=r'as EmbeddingLoss\(PMLLoss\(loss\)\)'):
+            EmbeddingLoss(loss)
+
+    def test_proxies_of_a_module_are_the_users(self):
+        proxies = losses.NormalizedSoftmaxLoss(4, 5)
+        loss = PMLLoss(proxies)
+        assert next(loss.parameters()) is proxies.W
+        assert loss.proxy_classes == 4
+        assert PMLLoss(losses.ProxyNCALoss(4, 5)).proxy_classes == 4
+        miner = miners.BatchHardMiner()
+        assert PMLLoss(losses.TripletMarginLoss(), miner).miner is miner
+
     def test_parts_are_configs(self):
         loss = build(
             dict(

@@ -57,7 +57,7 @@ CASES = {
         {'keeps_samples': False},
     ),
     'LDAMLoss': (
-        losses.LDAMLoss(3),
+        losses.LDAMLoss(num_classes=3),
         {'Reweights', 'TakesClassCounts'},
         {'wants_class_counts': True},
     ),

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from mmrank.autograd import can_sync
 from mmrank.checks import check_within
-from mmrank.distributed import all_gather_lists, join
 from mmrank.losses.base import StatelessRankingLoss
-from mmrank.losses.lists import RankedLists, positive_index
+from mmrank.losses.lists import RankedLists, negatives_of_all_ranks, positive_index
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber
 from mmrank.tensors import as_divisor, at_least_float32
@@ -81,7 +80,7 @@ def _highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor
     scores = at_least_float32(lists.scores.detach())
     # 0.1 times 30 is above 3.
     number = (lists.num_negatives() * share - 1e-9).ceil().clamp(min=1)
-    every, counts = _of_all_ranks(scores, lists)
+    every, counts = negatives_of_all_ranks(scores, lists)
     if can_sync(every):
         rows = zip(every.numpy(), counts.numpy(), number.tolist())
         if lists.group is None and len(scores) == 1:
@@ -99,17 +98,6 @@ def _highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor
     index, mask = positive_index(highest)
     mask = highest_lists.negatives.gather(1, index) * mask
     return highest_lists.num_negatives(), index, mask
-
-
-def _of_all_ranks(scores: Tensor, lists: RankedLists) -> tuple[Tensor, Tensor]:
-    """Scores of all ranks of the lists, and how often each counts as a negative."""
-    if lists.group is None:
-        return scores, lists.negatives
-    parts = [scores] if lists.weight is None else [scores, lists.negatives]
-    mask = lists.is_negative.repeat(len(parts), 1)
-    joined, mask = all_gather_lists(join(parts), mask, lists.group)
-    every, *weight = joined.chunk(len(parts))
-    return every, weight[0] if weight else mask
 
 
 def _lowest(every: Tensor, counts: Tensor, number: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from importlib import import_module
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,8 @@ from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.options import ScopedLoss
 from mmrank.tensors import at_least_float32
 
+from .pml_rankings import RANKINGS
+
 _INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
 # Options of a loss or miner that are modules, and where these are found.
 _PARTS = {'distance': 'distances', 'reducer': 'reducers', 'embedding_regularizer': 'regularizers'}
@@ -22,9 +25,10 @@ class PMLLoss(ScopedLoss):
     """A loss of pytorch-metric-learning for queries and their gallery.
 
     Takes its pair losses (contrastive, multi-similarity, NT-Xent, circle ...),
-    ``TripletMarginLoss``, ``MarginLoss`` and ``FastAPLoss``, and its losses with a weight or proxy
-    for each class (proxy anchor, proxy NCA, soft triple, ArcFace, normalised softmax ...): give
-    their parameters to the optimiser. A query never meets its own image. For cross-batch memory
+    ``TripletMarginLoss``, ``MarginLoss``, ``FastAPLoss`` and ``PNPLoss``, and its losses with a
+    weight or proxy for each class (proxy anchor, proxy NCA, soft triple, ArcFace, normalised
+    softmax ...): give their parameters to the optimiser. A query never meets its own image, which
+    the package's PNP counts as a first positive. For cross-batch memory
     (XBM) set ``memory`` of ``mmrank.RetrievalHead``: it is saved and resumed,
     whereas the package's own ``CrossBatchMemory`` keeps its write position outside of its
     ``state_dict``.
@@ -33,10 +37,10 @@ class PMLLoss(ScopedLoss):
     of the package would drop it. The pairs are read from the device: the host waits for it.
 
     Args:
-        loss: Config of the loss: ``type`` and its arguments; ``distance``, ``reducer`` and
-            ``embedding_regularizer`` are configs themselves.
-        miner: Config of a miner, which chooses the pairs; None takes all. With a memory a miner
-            sees the query's own image as a candidate and the pair is dropped afterwards: do not use
+        loss: The loss of the package, its name, or its config: ``type`` and its arguments;
+            ``distance``, ``reducer`` and ``embedding_regularizer`` are configs themselves.
+        miner: Likewise a miner, which chooses the pairs; None takes all. With a memory a miner sees
+            the query's own image as a candidate and the pair is dropped afterwards: do not use
             one that selects the easiest positive. A random miner draws on every rank for itself,
             and the gradient is the mean of the draws.
         **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
@@ -48,25 +52,27 @@ class PMLLoss(ScopedLoss):
         ...     miner=dict(type='MultiSimilarityMiner', epsilon=0.1))
     """
 
-    def __init__(self, loss: dict, miner: dict | None = None, **kwargs) -> None:
+    def __init__(
+        self,
+        loss: Mapping | str | nn.Module,
+        miner: Mapping | str | nn.Module | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(**kwargs)
-        self.loss = _build_part('losses', loss, 'loss')
+        self.loss: Any = _build_part('losses', loss, 'loss')
         _check_loss(self.loss)
+        self.ranking = RANKINGS.get(type(self.loss).__name__)
         self.of_triplets = isinstance(self.loss, _triplet_losses())
         #: Classes that have a weight or a proxy; None for losses of pairs.
-        self.proxy_classes = loss['num_classes'] if _has_proxies(self.loss) else None
+        self.proxy_classes = _proxy_classes(self.loss)
         self.miner = None
         if miner is not None:
-            if loss['type'] == 'FastAPLoss' or self.proxy_classes is not None:
+            if self.ranking is not None or self.proxy_classes is not None:
                 raise UserError(
-                    f'miner={miner!r} chooses pairs of images, and {loss["type"]} takes all of '
-                    'them, or classes. Fix: remove the miner'
+                    f'miner={miner!r} chooses pairs of images, and {type(self.loss).__name__} '
+                    'takes all of them, or classes. Fix: remove the miner'
                 )
             self.miner = _build_part('miners', miner, 'miner')
-
-    def forward(self, batch: EmbeddingBatch) -> Tensor:
-        """See :meth:`embedding_loss`."""
-        return self.embedding_loss(batch)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Scalar loss of a retrieval batch; 0, attached to the graph, when there is no pair."""
@@ -83,15 +89,12 @@ class PMLLoss(ScopedLoss):
         # Both stay attached where no pair is, and no NaN gets lost.
         value = 0 * (queries.sum() + gallery.sum())
         with torch.autocast(queries.device.type, enabled=False):
-            pairs = self._pairs(batch, queries, gallery)
-            if len(queries) and len(gallery):
-                value = value + self.loss(
-                    queries,
-                    batch.query_labels,
-                    pairs,
-                    ref_emb=gallery,
-                    ref_labels=batch.gallery_labels,
-                )
+            if self.ranking is not None:
+                value = value + self._ranking_loss(self.ranking, batch, queries, gallery)
+            elif len(queries) and len(gallery):
+                pairs = self._pairs(batch, queries, gallery)
+                searched = dict(ref_emb=gallery, ref_labels=batch.gallery_labels)
+                value = value + self.loss(queries, batch.query_labels, pairs, **searched)
         return self.loss_weight * value
 
     def _proxy_loss(self, batch: EmbeddingBatch) -> Tensor:
@@ -109,11 +112,24 @@ class PMLLoss(ScopedLoss):
                 value = value + self.loss(queries, labels)
         return self.loss_weight * value
 
+    def _ranking_loss(self, ranking, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor):
+        """Loss of the queries that have a positive, each of which ranks the gallery."""
+        is_positive = batch.is_positive()
+        has_positive = is_positive.any(1)
+        if not has_positive.any():
+            return queries.new_zeros(())
+        distances = self.loss.distance(queries, gallery)
+        losses = ranking(self.loss, distances, is_positive, ~batch.is_itself)[has_positive]
+        indices = has_positive.nonzero()[:, 0]
+        found = {'loss': dict(losses=losses, indices=indices, reduction_type='element')}
+        self.loss.add_embedding_regularization_to_loss_dict(found, queries)
+        return self.loss.reducer(found, queries, batch.query_labels)
+
     def _pairs(self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor) -> tuple[Tensor, ...]:
         """Indices of pairs or triplets as the loss takes them."""
         is_positive = batch.is_positive()
         is_negative = batch.is_negative()
-        if self.miner is not None and len(queries):
+        if self.miner is not None:
             mined = self._mine(self.miner, batch, queries, gallery)
             if len(mined) == 3 or not self.of_triplets:
                 return mined
@@ -187,15 +203,18 @@ def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
     )
 
 
-def _build_part(place: str, config: Mapping, name: str) -> nn.Module:
+def _build_part(place: str, config: Mapping | str | nn.Module, name: str) -> nn.Module:
     """Build a loss, miner, distance, reducer or regulariser; ``name`` is for messages."""
     package = _package(place)
-    if not isinstance(config, Mapping) or 'type' not in config:
+    if isinstance(config, nn.Module):
+        return config
+    settings = {'type': config} if isinstance(config, str) else config
+    if not isinstance(settings, Mapping) or 'type' not in settings:
         raise TypeError(
-            f"{name} must be a dict with a 'type', as in "
-            f"dict(type='ContrastiveLoss'), got {config!r}"
+            f"{name} must be a dict with a 'type', as in dict(type='ContrastiveLoss'), a name or a "
+            f'module, got {config!r}'
         )
-    settings = dict(config)
+    settings = dict(settings)
     kind = settings.pop('type')
     part = getattr(package, kind, None) if isinstance(kind, str) else None
     if part is None:
@@ -203,8 +222,6 @@ def _build_part(place: str, config: Mapping, name: str) -> nn.Module:
     for key, of in _PARTS.items():
         if settings.get(key) is not None:
             settings[key] = _build_part(of, settings[key], f'{name}.{key}')
-    if place == 'losses' and kind == 'FastAPLoss':
-        from .pml_fast_ap import FastAPOfPairs as part
     return part(**settings)
 
 
@@ -212,13 +229,13 @@ def _check_loss(loss: nn.Module) -> None:
     """Raise ValueError for a loss that does not accept the pairs to take."""
     losses = _package('losses')
     kind = type(loss).__name__
-    fits = losses.GenericPairLoss, losses.FastAPLoss, *_triplet_losses()
-    if not isinstance(loss, fits) and not _has_proxies(loss):
+    fits = losses.GenericPairLoss, losses.FastAPLoss, losses.PNPLoss, *_triplet_losses()
+    if not isinstance(loss, (*fits, losses.WeightRegularizerMixin)):
         raise ValueError(
             f'loss.type={kind!r} takes its pairs from the labels alone, so a query could not be '
             'left out of its own gallery. Use a pair loss (ContrastiveLoss, MultiSimilarityLoss, '
-            'NTXentLoss, CircleLoss ...), TripletMarginLoss, MarginLoss or FastAPLoss; SmoothAP is '
-            "type='mmrank.SmoothAPLoss'"
+            'NTXentLoss, CircleLoss ...), TripletMarginLoss, MarginLoss, FastAPLoss or PNPLoss; '
+            "SmoothAP is type='mmrank.SmoothAPLoss'"
         )
     if getattr(loss, 'triplets_per_anchor', 'all') != 'all':
         raise ValueError(
@@ -238,9 +255,14 @@ def _check_loss(loss: nn.Module) -> None:
             )
 
 
-def _has_proxies(loss: nn.Module) -> bool:
-    """Whether the loss compares images with a weight or a proxy of each class."""
-    return isinstance(loss, _package('losses').WeightRegularizerMixin)
+def _proxy_classes(loss: Any) -> int | None:
+    """Number of classes that have a weight or a proxy, which images are compared with."""
+    if not isinstance(loss, _package('losses').WeightRegularizerMixin):
+        return None
+    if loss.num_classes:
+        return loss.num_classes
+    # Some leave it at 0.
+    return loss.proxies.size(0) if hasattr(loss, 'proxies') else loss.W.size(1)
 
 
 def _triplet_losses() -> tuple[type, ...]:

@@ -19,7 +19,7 @@ class AsymmetricLoss(PointwiseLoss):
     Asymmetric Loss For Multi-Label Classification, ICCV 2021, eq. 7.
 
     Args:
-        num_classes: Number of classes C, columns of the scores.
+        num_classes: Number of classes C, checked against the scores.
         gamma_neg: Exponent of the negatives, >= 0.
         gamma_pos: Exponent of the positives, >= 0.
         clip: Probability up to which a negative has no loss, in [0, 1).
@@ -28,7 +28,7 @@ class AsymmetricLoss(PointwiseLoss):
 
     def __init__(
         self,
-        num_classes: int,
+        num_classes: int | None = None,
         gamma_neg: float = 4.0,
         gamma_pos: float = 0.0,
         clip: float = 0.05,

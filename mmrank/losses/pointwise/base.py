@@ -1,7 +1,5 @@
 """What pointwise losses share, with and without class counts."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -18,6 +16,7 @@ from mmrank.losses.lists import (
 )
 from mmrank.losses.options import ScopedLoss
 from mmrank.state import LabelCounts
+from mmrank.state.class_counts import Counts
 from mmrank.tensors import (
     as_divisor,
     at_least_float32,
@@ -35,7 +34,7 @@ class PointwiseLoss(ScopedLoss):
     :meth:`sigmoid_losses` and, unless they have one form, :meth:`softmax_losses`.
 
     Args:
-        num_classes: Number of classes C, columns of the scores.
+        num_classes: Number of classes C, checked against the scores.
         use_sigmoid: See above. None: softmax for (n,) class indices, where the loss has that form,
             sigmoid for (n, C) labels.
         class_weight: How often a positive of each class counts, see
@@ -47,7 +46,7 @@ class PointwiseLoss(ScopedLoss):
 
     def __init__(
         self,
-        num_classes: int,
+        num_classes: int | None = None,
         use_sigmoid: bool | None = None,
         class_weight: ClassWeight = None,
         **kwargs,
@@ -92,7 +91,9 @@ class PointwiseLoss(ScopedLoss):
         check_classified(cls_score, target, num_classes=self.num_columns)
         if avg_factor is None and is_first_batch(self, cls_score):
             warn_of_first_batch(self, cls_score, target)
-        by_sigmoid = target.dim() == 2 if self.use_sigmoid is None else self.use_sigmoid
+        by_sigmoid = self.use_sigmoid
+        if by_sigmoid is None:
+            by_sigmoid = target.dim() == 2 or cls_score.size(1) == 1
         if weight is not None:
             _check_weight(weight, cls_score.shape, by_sigmoid)
             weight = weight.unsqueeze(1) if weight.dim() == 1 else weight
@@ -108,13 +109,13 @@ class PointwiseLoss(ScopedLoss):
         cls_score = at_least_float32(cls_score)
         cls_score = clamp_infinite(cls_score)  # inf - inf is NaN
         if by_sigmoid:
-            is_positive = one_vs_all(target, self.num_columns, soft=avg_factor is not None)
+            is_positive = one_vs_all(target, cls_score.size(1), soft=avg_factor is not None)
             losses, share = self.sigmoid_losses(cls_score, is_positive)
         else:
-            labels = self._single_labels(target)
+            labels = _single_labels(target, cls_score.size(1))
             losses, share = (x[:, None] for x in self.softmax_losses(cls_score, labels))
         if self.class_weights is not None:
-            of_class = self.class_weights.of(self.num_columns).to(losses)
+            of_class = self.class_weights.of(cls_score.size(1)).to(losses)
             own = torch.where(is_positive, of_class, 1) if by_sigmoid else of_class[labels, None]
             weight = own if weight is None else own * weight
         if weight is not None:
@@ -136,13 +137,14 @@ class PointwiseLoss(ScopedLoss):
         """(n,) losses and shares of (n, C) scores with (n,) int64 classes."""
         raise NotImplementedError
 
-    def _single_labels(self, target: Tensor) -> Tensor:
-        if target.dim() != 1:
-            raise UserError(
-                'softmax needs one class per sample, (n,) indices, got a target of shape '
-                f'{tuple(target.shape)}. Fix: target.argmax(1), or use_sigmoid=True for several'
-            )
-        return class_indices(target, self.num_columns, self.num_columns - 1)
+
+def _single_labels(target: Tensor, classes: int) -> Tensor:
+    if target.dim() != 1:
+        raise UserError(
+            'softmax needs one class per sample, (n,) indices, got a target of shape '
+            f'{tuple(target.shape)}. Fix: target.argmax(1), or use_sigmoid=True for several'
+        )
+    return class_indices(target, classes, classes - 1)
 
 
 def _check_weight(weight: Tensor, shape: torch.Size, by_sigmoid: bool) -> None:
@@ -159,9 +161,9 @@ class ClassCountLoss(PointwiseLoss):
     """Base of losses that treat a class by its number of samples.
 
     Args:
-        num_classes: Number of classes C, columns of the scores.
         class_counts: (C,) positives of each class in the training set. None:
             ``mmrank.ClassCountsHook`` sets them.
+        num_classes: Number of classes C. None: that of the counts.
         num_samples: Number of samples of the training set, with ``class_counts``. None: their
             sum.
         **kwargs: ``use_sigmoid``, ``scope`` and ``loss_weight`` of :class:`PointwiseLoss`.
@@ -169,17 +171,17 @@ class ClassCountLoss(PointwiseLoss):
 
     def __init__(
         self,
-        num_classes: int,
-        class_counts: Sequence[int] | None = None,
+        class_counts: Counts | None = None,
+        num_classes: int | None = None,
         num_samples: int | None = None,
         **kwargs,
     ) -> None:
-        super().__init__(num_classes, **kwargs)
+        counts = LabelCounts(num_classes, class_counts, num_samples)
+        super().__init__(counts.num_classes, **kwargs)
         self.wants_class_counts = class_counts is None
-        self.counts = LabelCounts(num_classes, class_counts, num_samples)
+        self.counts = counts
 
-    def set_class_counts(
-        self, counts: Sequence[int] | Tensor, num_samples: int | None = None
-    ) -> None:
+    def set_class_counts(self, counts: Counts, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class and the number of samples; None: their sum."""
         self.counts.set(counts, num_samples)
+        self.num_columns = self.counts.num_classes

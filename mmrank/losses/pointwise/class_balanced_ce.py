@@ -8,7 +8,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mmrank.checks import check_within
 
-from .base import ClassCountLoss
+from .base import ClassCountLoss, Counts
 
 
 def effective_number_weights(counts: Tensor, beta: float) -> Tensor:
@@ -38,14 +38,14 @@ class ClassBalancedCELoss(ClassCountLoss):
     problem, which also serves samples of several classes or of none.
 
     Args:
-        num_classes: Number of classes C, columns of the scores.
+        class_counts: See :class:`ClassCountLoss`.
         beta: In [0, 1): 0 is plain cross-entropy, towards 1 the weights tend to 1/n. The paper
             compares 0.9, 0.99, 0.999 and 0.9999.
         **kwargs: See :class:`ClassCountLoss`.
     """
 
-    def __init__(self, num_classes: int, beta: float = 0.9999, **kwargs) -> None:
-        super().__init__(num_classes, **kwargs)
+    def __init__(self, class_counts: Counts | None = None, beta: float = 0.9999, **kwargs) -> None:
+        super().__init__(class_counts, **kwargs)
         check_within('[0, 1)', beta=beta)
         self.beta = beta
 

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy, softplus
 
 from mmrank.checks import check_not_negative, check_positive, check_within
 
-from .base import ClassCountLoss
+from .base import ClassCountLoss, Counts
 from .class_balanced_ce import effective_number_weights
 
 
@@ -33,7 +33,7 @@ class LDAMLoss(ClassCountLoss):
     Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss, NeurIPS 2019, eq. 12.
 
     Args:
-        num_classes: Number of classes C, columns of the scores.
+        class_counts: See :class:`ClassCountLoss`.
         max_margin: Margin of the rarest class, >= 0.
         scale: Factor of the scores, > 0. The paper's 30 is for cosines, with weights and features
             of length 1; take 1 for free scores.
@@ -48,13 +48,13 @@ class LDAMLoss(ClassCountLoss):
 
     def __init__(
         self,
-        num_classes: int,
+        class_counts: Counts | None = None,
         max_margin: float = 0.5,
         scale: float = 30.0,
         reweight_beta: float = 0.9999,
         **kwargs,
     ) -> None:
-        super().__init__(num_classes, **kwargs)
+        super().__init__(class_counts, **kwargs)
         check_not_negative(max_margin=max_margin)
         check_positive(scale=scale)
         check_within('[0, 1)', reweight_beta=reweight_beta)

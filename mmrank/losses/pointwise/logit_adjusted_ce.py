@@ -6,7 +6,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mmrank.checks import check_not_negative
 
-from .base import ClassCountLoss
+from .base import ClassCountLoss, Counts
 
 
 def _log_shares(counts: Tensor, tau: float) -> Tensor:
@@ -30,13 +30,13 @@ class LogitAdjustedCELoss(ClassCountLoss):
     2021, eq. 10.
 
     Args:
-        num_classes: Number of classes C, columns of the scores.
+        class_counts: See :class:`ClassCountLoss`.
         tau: Factor of the shift, >= 0; 0 is plain cross-entropy.
         **kwargs: See :class:`ClassCountLoss`.
     """
 
-    def __init__(self, num_classes: int, tau: float = 1.0, **kwargs) -> None:
-        super().__init__(num_classes, **kwargs)
+    def __init__(self, class_counts: Counts | None = None, tau: float = 1.0, **kwargs) -> None:
+        super().__init__(class_counts, **kwargs)
         check_not_negative(tau=tau)
         self.tau = tau
 
@@ -62,11 +62,11 @@ class BalancedSoftmaxLoss(LogitAdjustedCELoss):
     Meta-Softmax for Long-Tailed Visual Recognition, NeurIPS 2020, eq. 3.
 
     Args:
-        num_classes: Number of classes C >= 2, columns of the scores.
+        class_counts: See :class:`ClassCountLoss`.
         **kwargs: See :class:`LogitAdjustedCELoss`, except ``tau`` and ``use_sigmoid``.
     """
 
     fixed_settings = ('tau', 'use_sigmoid')
 
-    def __init__(self, num_classes: int, **kwargs) -> None:
-        super().__init__(num_classes, use_sigmoid=False, **kwargs)
+    def __init__(self, class_counts: Counts | None = None, **kwargs) -> None:
+        super().__init__(class_counts, use_sigmoid=False, **kwargs)

@@ -9,7 +9,6 @@ from torch import Tensor
 from mmrank.autograd import can_sync
 from mmrank.checks import check_count, check_not_negative, check_positive, one_of
 from mmrank.distributed import all_reduce_sum, join
-from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss, idle_share
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
@@ -240,11 +239,7 @@ class SOPRCLoss(RankingLoss):
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         one_of('semi_variance', semi_variance, ('per_list', 'batch'))
-        if mode == 'per_class' and num_classes is None:
-            raise UserError(
-                "mode='per_class' keeps a state for each class and requires num_classes. Fix: "
-                "num_classes=the number of classes of the data set, or mode='flatten'"
-            )
+        size = self.state_size()
         check_not_negative(lam1=lam1, lam2=lam2)
         check_positive(tau1=tau1, tau2=tau2)
         check_count('vector_length', vector_length)
@@ -266,7 +261,6 @@ class SOPRCLoss(RankingLoss):
                 f"max_prior={max_prior!r} has no effect with prior='batch'; "
                 "use prior='counts' or remove it"
             )
-        size = num_classes if mode == 'per_class' else 1
         vector_mode = 'ema' if use_vector else 'off'
         self.score_vector = ScoreVector(size, vector_length, momentum, score_range, vector_mode)
 

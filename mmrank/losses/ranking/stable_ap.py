@@ -250,11 +250,6 @@ class StableAPLoss(RankingLoss):
             raise ValueError(f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}")
         if mean_scope == 'per_class' and mode == 'flatten':
             raise ValueError("mean_scope='per_class' needs mode='per_class'")
-        if mean_scope == 'per_class' and num_classes is None:
-            raise UserError(
-                "mode='per_class' keeps a state for each class and requires num_classes. Fix: "
-                "num_classes=the number of classes of the data set, or mean_scope='global'"
-            )
         if isinstance(tau, str):
             one_of('tau', tau, ('auto',))
             if score_range is not None:
@@ -269,9 +264,8 @@ class StableAPLoss(RankingLoss):
         self.t = t
         self.count_quality(quality)
         size = num_classes or 1
-        self.mean_positive = MeanPositiveScore(
-            1 if mean_scope == 'global' else size, momentum, mean_mode
-        )
+        means = 1 if mean_scope == 'global' else self.state_size()
+        self.mean_positive = MeanPositiveScore(means, momentum, mean_mode)
         self.imbalance = None
         if rho == 'auto':
             self.imbalance = CappedImbalance(1 if mode == 'flatten' else size)

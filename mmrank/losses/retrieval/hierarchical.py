@@ -6,15 +6,21 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mmrank.autograd import violated
 from mmrank.checks import check_not_negative
-from mmrank.errors import UserError, UserTypeError
+from mmrank.distributed import join
+from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
-from mmrank.losses.lists import RankedLists, like_scores, ranked_lists, split_lists
+from mmrank.losses.lists import (
+    RankedLists,
+    like_scores,
+    negatives_of_all_ranks,
+    ranked_lists,
+    split_lists,
+)
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import Surrogate
-from mmrank.tensors import as_divisor, check_tensors
+from mmrank.tensors import as_divisor, check_tensors, whole_numbers
 
 
 class _SupRankStep(Surrogate):
@@ -103,44 +109,51 @@ def ndcg_loss(
 
 def _levelled(scores: Tensor, levels: Tensor, mask: Tensor | None) -> RankedLists:
     check_tensors(levels=levels)
-    if levels.is_floating_point():
-        raise UserTypeError(
-            f'levels must be integers, got {levels.dtype}. Fix: the number of levels that a score '
-            'shares with the query; relevances of any size go into smooth_ap_loss(relevance=...)'
-        )
-    if violated((levels >= 0).all(), 'levels must be >= 0. Fix: mask=levels >= 0'):
-        raise UserError(
-            f'levels must be >= 0, got {levels.min().item()}. Fix: 0 for a negative, and '
-            'mask=levels >= 0 with levels.clamp(min=0) to leave out what is unknown'
-        )
-    lists = split_lists(scores, levels > 0, mask, levels.double())
-    return replace(lists, num_levels=max(int(levels.max()), 1) if levels.numel() else 1)
+    levels = whole_numbers('levels', levels, 'mask=levels >= 0 with levels.clamp(min=0)')
+    return split_lists(scores, levels > 0, mask, levels.double())
+
+
+def levels_of(lists: RankedLists) -> Tensor:
+    """(L, P) float64 levels of the positives, 0 for padding; 1 where the labels are 0 and 1."""
+    if lists.values is None:
+        return lists.pos_mask.double()
+    return torch.where(lists.pos_mask, lists.values.double(), 0)
+
+
+def graded_entries(lists: RankedLists) -> tuple[Tensor, Tensor, Tensor]:
+    """(L, M) scores of all ranks, positives first, their float64 levels, how often each counts."""
+    negatives, counts = negatives_of_all_ranks(lists.scores, lists)
+    scores = join([lists.pos, negatives], 1)
+    level = torch.nn.functional.pad(levels_of(lists), (0, negatives.size(1)))
+    return scores, level, torch.cat([lists.positives, counts], 1)
 
 
 def _ranks(lists: RankedLists, step: _SupRankStep) -> tuple[Tensor, Tensor, list[Tensor]]:
     """(L, P) ranks, levels, and by level m the positives of it at or above each positive."""
     pos = lists.pos
     mask = lists.pos_mask
-    level = mask.double() if lists.values is None else torch.where(mask, lists.values.double(), 0)
+    level = levels_of(lists)
+    num_levels = lists.num_levels
+    if num_levels is None:
+        num_levels = int(level.max()) if lists.values is not None and level.numel() else 1
     with torch.no_grad():
         ordered, order = torch.where(mask, -pos, torch.inf).sort(1)
         begin = torch.searchsorted(ordered, -pos.detach())
         end = torch.searchsorted(ordered, -pos.detach(), right=True)
         sorted_level = level.gather(1, order)
         counts = lists.positives.double().gather(1, order)
+        rank = torch.zeros_like(level)
         found = []
-        for m in range(1, lists.num_levels + 1):
+        for m in range(1, num_levels + 1):
             count = torch.nn.functional.pad((counts * (sorted_level == m)).cumsum(1), (1, 0))
             at_or_above = count.gather(1, end)
             above = count.gather(1, begin)
             found.append(torch.where(level <= m, at_or_above, (at_or_above + above) / 2))
-        rank = torch.zeros_like(level)
-        for m, x in enumerate(found, 1):
-            rank = rank + torch.where(level <= m, x, 0)
+            rank = rank + torch.where(level <= m, at_or_above, 0)
     rank = rank + pairwise_surrogate_sum(
         pos, lists.scores, step, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
     )
-    for m in range(2, lists.num_levels + 1):
+    for m in range(2, num_levels + 1):
         own = mask & (level == m)
         lower = lists.positives * (level < m)
         rank = rank + pairwise_surrogate_sum(pos, pos, step, pos_mask=own, neg_mask=lower)
@@ -158,13 +171,11 @@ def _hap(lists: RankedLists, step: _SupRankStep, alpha: float) -> Tensor:
     rank, level, found = _ranks(lists, step)
     with torch.no_grad():
         relevance = []
-        for m in range(1, lists.num_levels + 1):
-            number = (lists.positives * (level == m)).double().sum(1, keepdim=True)
-            number = as_divisor(number)
-            relevance.append((m / lists.num_levels) ** alpha / number)
         own = torch.zeros_like(level)
-        for m, u in enumerate(relevance, 1):
-            own = torch.where(level == m, u, own)
+        for m in range(1, len(found) + 1):
+            number = (lists.positives * (level == m)).double().sum(1, keepdim=True)
+            relevance.append((m / len(found)) ** alpha / as_divisor(number))
+            own = torch.where(level == m, relevance[-1], own)
         gain = torch.zeros_like(level)
         for x, u in zip(found, relevance):
             gain = gain + x * torch.minimum(own, u)
@@ -184,12 +195,18 @@ def _ndcg(lists: RankedLists, step: _SupRankStep) -> Tensor:
     return _share(lists, (1 + rank).log2(), 2**level - 1, best)
 
 
-class _LevelLoss(StatelessRankingLoss):
+class LevelLoss(StatelessRankingLoss):
     """Base of losses of labels on several levels."""
 
-    def __init__(self, tau: float = 0.01, **kwargs) -> None:
-        super().__init__(**kwargs)
-        self.surrogate = _SupRankStep(tau)
+    takes_levels = True
+
+    def row_values(self, cls_score, target, quality, box_loss, sample_idx) -> Tensor | None:
+        """Levels of the entries; None of class indices, and of labels that are 0 and 1."""
+        super().row_values(cls_score, target, quality, box_loss, sample_idx)
+        if target.dim() == 1 or target.dtype == torch.bool:
+            return None
+        # A head's labels in (0, 1] are of level 1.
+        return self.lists_of(target).double().ceil()
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         if batch.num_levels == 1:
@@ -202,12 +219,13 @@ class _LevelLoss(StatelessRankingLoss):
         return self.loss_weight * self._loss([replace(lists, num_levels=batch.num_levels)])
 
 
-class HAPLoss(_LevelLoss):
+class HAPLoss(LevelLoss):
     """:func:`mmrank.functional.hap_loss` of a batch.
 
     In retrieval labels may have several levels, (n, L) of classes from coarse to fine, such as
     family, genus and species: an image that shares the first l levels with the query is of level l.
-    Each level must refine the one before. (n,) labels and scores of classes have one level.
+    Each level must refine the one before. With scores the labels are the levels, 0 for a negative,
+    in one list or in those of ``group=``; class indices have one level.
 
     The code of HAPPIER counts the query as its first positive and adds 0.1 of a loss with proxies,
     as :class:`mmrank.losses.SumLoss` does with a :class:`mmrank.losses.PMLLoss` as the other part.
@@ -221,21 +239,49 @@ class HAPLoss(_LevelLoss):
     takes_weights = True
 
     def __init__(self, alpha: float = 1.0, tau: float = 0.01, **kwargs) -> None:
-        super().__init__(tau, **kwargs)
+        super().__init__(**kwargs)
         check_not_negative(alpha=alpha)
+        self.surrogate = _SupRankStep(tau)
         self.alpha = alpha
 
     def losses(self, lists: RankedLists) -> Tensor:
         return _hap(lists, self.surrogate, self.alpha)
 
 
-class NDCGLoss(_LevelLoss):
+class SupAPLoss(StatelessRankingLoss):
+    """SupAP: an upper bound of 1 - AP, whose slope does not vanish for a negative far above.
+
+    :func:`mmrank.functional.hap_loss` with one level; in retrieval the finest. Source: Ramzi et
+    al., Robust and Decomposable Average Precision for Image Retrieval (ROADMAP), NeurIPS 2021,
+    section 3.1. The authors' lists hold the query itself, as a first positive; their settings print
+    the step at 0.05 as 1.44, here it is continuous.
+
+    Args:
+        tau: Temperature of the step in units of the (activated) scores, > 0; 0.01 is for cosines.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`.
+    """
+
+    takes_weights = True
+
+    def __init__(self, tau: float = 0.01, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.surrogate = _SupRankStep(tau)
+
+    def losses(self, lists: RankedLists) -> Tensor:
+        return _hap(lists, self.surrogate, 1.0)
+
+
+class NDCGLoss(LevelLoss):
     """:func:`mmrank.functional.ndcg_loss` of a batch; see :class:`HAPLoss` for the labels.
 
     Args:
         tau: Temperature of the step in units of the (activated) scores, > 0; 0.01 is for cosines.
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
+
+    def __init__(self, tau: float = 0.01, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.surrogate = _SupRankStep(tau)
 
     def losses(self, lists: RankedLists) -> Tensor:
         return _ndcg(lists, self.surrogate)

@@ -11,7 +11,7 @@ counts twice. Source: "in-batch bias of two-tower models", equations (17), (25),
 and (34).
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,7 @@ from torch import Tensor
 from mmrank.autograd import can_sync, violated
 from mmrank.checks import check_positive, one_of
 from mmrank.distributed import all_gather_rows, joined_group, scale_gradient, sizes_and_dtype
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.options import ScopedLoss
 from mmrank.state.pair_counts import PairCounts, check_columns, check_entities, check_pairs
 from mmrank.tensors import check_tensors, checked_weight, none_absent, zero_absent
@@ -169,8 +169,8 @@ class InBatchLoss(ScopedLoss):
         self,
         left: Tensor,
         right: Tensor,
-        rows: Tensor,
-        cols: Tensor,
+        rows: Tensor | None = None,
+        cols: Tensor | None = None,
         left_index: Tensor | None = None,
         right_index: Tensor | None = None,
         *,
@@ -193,12 +193,18 @@ class InBatchLoss(ScopedLoss):
         """
         counts = self.counts
         counts.require()
+        if rows is None or cols is None:
+            raise UserTypeError(
+                'rows and cols, the left and the right entity of each pair, are missing. Fix: '
+                'loss(left, right, rows, cols)'
+            )
         check_tensors(left=left, right=right, rows=rows, cols=cols)
         if weight is not None:
             weight = checked_weight('weight', weight, (len(cols),)).detach()
             weight = weight.to(left.device, torch.float64, non_blocking=True)
             pairs = rows, cols, left_index, right_index
             rows, cols, left_index, right_index = zero_absent(weight, *pairs)
+        rows, cols = cast(tuple[Tensor, Tensor], (rows, cols))
         left_index = embedding_index('left', left, left_index, len(rows))
         right_index = embedding_index('right', right, right_index, len(cols))
         check_widths(left, right)

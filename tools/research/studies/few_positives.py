@@ -20,8 +20,12 @@ from training_plan import TrainingPlan, loss_of
 
 #: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
 METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
-#: Partial AUC over the classes: FPR up to 0.05, and of it where the TPR is 0.5 and more.
-PARTIAL = {'pAUC': {'max_fpr': 0.05}, 'two_way_pAUC': {'max_fpr': 0.05, 'min_tpr': 0.5}}
+#: AUC over the classes: whole, FPR up to 0.05, and of it where the TPR is 0.5 and more.
+PARTIAL = {
+    'AUROC': {},
+    'pAUC': {'max_fpr': 0.05},
+    'two_way_pAUC': {'max_fpr': 0.05, 'min_tpr': 0.5},
+}
 #: Features (n, views, D) and labels (n, C) of 0 and 1 of each split.
 Photographs = dict[str, tuple[Tensor, Tensor]]
 
@@ -93,7 +97,8 @@ def train(
     nn.init.normal_(layer.weight, 0, 0.01)
     nn.init.zeros_(layer.bias)
     loss = build_loss(method['loss'], y)
-    optimizer = torch.optim.AdamW(layer.parameters(), lr=method['lr'], weight_decay=0.01)
+    groups = [dict(params=layer.parameters(), weight_decay=0.01), dict(params=loss.parameters())]
+    optimizer = torch.optim.AdamW(groups, lr=method['lr'], weight_decay=0)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     chosen = batches(len(x), fields['batch_size'], seed)
     for step in range(steps):
