@@ -168,7 +168,7 @@ def test_a_machine_is_lost(config, one_machine, tmp_path, lost, how):
 
 def command_of_pod(config, work_dir):
     """What the pods of pytorchjob.yaml start, and what the operator tells torchrun of two."""
-    job = yaml.safe_load((TOOLS / 'cluster/pytorchjob.yaml').read_text())['spec']
+    job = yaml.safe_load((TOOLS / 'jobs/pytorchjob.yaml').read_text())['spec']
     pods = job['pytorchReplicaSpecs']['Worker']
     elastic = job['elasticPolicy']
     (container,) = pods['template']['spec']['containers']
@@ -273,7 +273,7 @@ def test_a_job_of_slurm_is_queued_again(config, one_machine, tmp_path):
     )
     with open(f'{work_dir}.log', 'w') as out:
         job = subprocess.Popen(
-            ['sbatch', 'tools/cluster/slurm_requeue.sh', config, work_dir],
+            ['sbatch', 'tools/jobs/slurm_requeue.sh', config, work_dir],
             env={**environment(), **env},
             cwd=TOOLS.parent,
             stdout=out,

@@ -25,7 +25,7 @@ TOOLS = ROOT / 'tools'
         'dist_test.sh',
         'slurm_train.sh',
         'slurm_test.sh',
-        'cluster/slurm_requeue.sh',
+        'jobs/slurm_requeue.sh',
     ],
 )
 def test_launch_scripts(script):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A training that goes on after preemption, a lost node and the time limit. In the checkout:
-#   sbatch tools/cluster/slurm_requeue.sh CONFIG WORK_DIR [options of train.py]
+#   sbatch tools/jobs/slurm_requeue.sh CONFIG WORK_DIR [options of train.py]
 # From the environment: CONTAINER, what starts a task, such as
 # 'apptainer exec --nv mmrank.sif'.
 #SBATCH --job-name=mmrank
