@@ -20,13 +20,7 @@ TOOLS = ROOT / 'tools'
 
 @pytest.mark.parametrize(
     'script',
-    [
-        'dist_train.sh',
-        'dist_test.sh',
-        'slurm_train.sh',
-        'slurm_test.sh',
-        'jobs/slurm_requeue.sh',
-    ],
+    ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh', 'jobs/slurm_requeue.sh'],
 )
 def test_launch_scripts(script):
     path = TOOLS / script
