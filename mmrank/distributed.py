@@ -89,6 +89,29 @@ def scale_gradient(values: Tensor, factor: float) -> Tensor:
     return scaled
 
 
+class _MeanGradient(Function):
+    @staticmethod
+    def forward(ctx, parameter, group):
+        ctx.group = group
+        return parameter.view_as(parameter)
+
+    @staticmethod
+    @once_differentiable('mean_gradient')
+    def backward(ctx, grad):
+        grad = grad.clone()
+        dist.all_reduce(grad, group=ctx.group)
+        return grad / dist.get_world_size(ctx.group), None
+
+
+def mean_gradient(parameter: Tensor, group) -> Tensor:
+    """Identity whose gradient is the mean over ranks; ``parameter`` itself without a group.
+
+    A loss may be outside of the module that DistributedDataParallel wraps, and its parameters would
+    differ by rank. Where it is inside, the mean of equal gradients changes nothing.
+    """
+    return parameter if group is None else _MeanGradient.apply(parameter, group)
+
+
 def _dtype_flags(dtype: torch.dtype) -> list[int]:
     """Name a float dtype in integers that a collective can add up, for :func:`_agreed_dtype`."""
     return [int(x == dtype) for x in _FLOATS]

@@ -1,4 +1,4 @@
-"""Stand-ins for Slurm's ``srun`` and ``scontrol`` on this machine."""
+"""Stand-ins for Slurm's ``sbatch``, ``srun`` and ``scontrol`` on this machine."""
 
 import os
 import stat
@@ -14,10 +14,10 @@ SRUN = """
     while command[0].startswith('--'):
         name, _, value = command.pop(0)[2:].partition('=')
         options[name] = value
-    if options.pop('gres') != 'none':
+    if options.pop('gres', 'none') != 'none':
         sys.exit('srun: error: Invalid generic resource (gres) specification')
-    number = int(options.pop('ntasks'))
-    on_node = int(options.pop('ntasks-per-node'))
+    number = int(options.pop('ntasks', 0) or os.environ['SLURM_NTASKS'])
+    on_node = int(options.pop('ntasks-per-node', 1))
     end_all = options.pop('kill-on-bad-exit') == '1'
     if unknown := options.keys() - {'partition', 'job-name', 'cpus-per-task'}:
         sys.exit(f"srun: unrecognized option '--{min(unknown)}'")
@@ -54,9 +54,31 @@ SRUN = """
             pass_on(signal.SIGKILL)
     sys.exit(max(code if code >= 0 else 128 - code for code in codes))
 """
+#: Runs the script at once, and again where it asks for that.
+SBATCH = """
+    import os, subprocess, sys
+    from pathlib import Path
+
+    script, *arguments = sys.argv[1:]
+    lines = Path(script).read_text().splitlines()
+    options = {x.removeprefix('#SBATCH --') for x in lines if x.startswith('#SBATCH')}
+    if not {'requeue', 'open-mode=append', 'signal=TERM@300'} <= options:
+        sys.exit(f'sbatch: {options}')
+    env = dict(os.environ, SLURM_JOB_ID='7', SLURM_NTASKS='2')
+    again = Path(__file__).with_name('requeue')
+    while True:
+        code = subprocess.run(['bash', script, *arguments], env=env).returncode
+        if not again.exists():
+            sys.exit(code)
+        again.unlink()
+        print('queued again', flush=True)
+"""
 SCONTROL = """
     import sys
+    from pathlib import Path
 
+    if sys.argv[1:] == ['requeue', '7']:
+        sys.exit(Path(__file__).with_name('requeue').touch())
     if sys.argv[1:] != ['show', 'hostname', 'node[1-2]']:
         sys.exit(f'scontrol: error: {sys.argv[1:]}')
     print('localhost')
@@ -74,7 +96,7 @@ def install(folder: Path) -> str:
         The variable PATH that finds them first.
     """
     folder.mkdir()
-    for name, text in (('srun', SRUN), ('scontrol', SCONTROL)):
+    for name, text in (('sbatch', SBATCH), ('srun', SRUN), ('scontrol', SCONTROL)):
         path = folder / name
         path.write_text(f'#!{sys.executable}\n' + textwrap.dedent(text))
         path.chmod(path.stat().st_mode | stat.S_IEXEC)

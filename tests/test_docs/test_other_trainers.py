@@ -58,6 +58,7 @@ ON_THE_PAGE = {
     'fabric': 'lightning',
     'accelerate': 'accelerate',
     'transformers': 'transformers',
+    'ray': 'ray',
 }
 TWICE = """
 for _ in range(2):

@@ -81,7 +81,11 @@ def _on_rank(rank, world):
     results = []
     every, local = _cases(world)
     for case in every:
-        model = DistributedDataParallel(RankModel(case))
+        model = RankModel(case)
+        # As if the loss were outside: the parameters of a loss need no DistributedDataParallel.
+        own = [name for name, _ in model.named_parameters() if name.startswith('loss.')]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, own)
+        model = DistributedDataParallel(model)
         batches = []
         for step, sizes in enumerate(SIZES[world]):
             batch = batch_of_all_ranks(case, step, sizes)

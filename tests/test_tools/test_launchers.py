@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import slurm_stand_in
+import yaml
 from gloo_processes import free_port
 from tiny_tool_run import environment, write_config
 from training_ends import assert_same, contents, read_losses
@@ -165,6 +166,51 @@ def test_a_machine_is_lost(config, one_machine, tmp_path, lost, how):
     assert_same_end(work_dir, one_machine)
 
 
+def command_of_pod(config, work_dir):
+    """What the pods of pytorchjob.yaml start, and what the operator tells torchrun of two."""
+    job = yaml.safe_load((TOOLS / 'jobs/pytorchjob.yaml').read_text())['spec']
+    pods = job['pytorchReplicaSpecs']['Worker']
+    elastic = job['elasticPolicy']
+    (container,) = pods['template']['spec']['containers']
+    assert container['name'] == 'pytorch'
+    assert str(container['resources']['limits']['nvidia.com/gpu']) == job['nprocPerNode']
+    assert elastic['minReplicas'] == elastic['maxReplicas'] == pods['replicas']
+    words = dict(torchrun=f'{sys.executable} -m torch.distributed.run')
+    words |= {'tools/train.py': TOOLS / 'train.py', '/mmrank/work_dirs/job': work_dir}
+    words['configs/tutorials/long_tail.py'] = config
+    env = dict(
+        PET_RDZV_BACKEND=elastic['rdzvBackend'],
+        PET_RDZV_ENDPOINT=f'localhost:{free_port()}',
+        PET_MAX_RESTARTS=str(elastic['maxRestarts']),
+        PET_NPROC_PER_NODE='2',
+        # Of gloo, see dist_train.sh.
+        TORCH_DISABLE_SHARE_RDZV_TCP_STORE='1',
+    )
+    return ' '.join(str(words.get(x, x)) for x in container['command']).split(), env
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize('by', ['dist_train.sh', 'pytorchjob.yaml'])
+def test_torchrun_starts_a_killed_process_again(by, config, one_machine, tmp_path):
+    work_dir = tmp_path / 'work'
+    command, env = command_of_pod(config, work_dir)
+    if by == 'dist_train.sh':
+        place = f'--rdzv-endpoint=localhost:{free_port()}'
+        options = '--max-restarts=1', '--rdzv-backend=c10d', place, '--resume'
+        command = ['bash', TOOLS / by, config, '2', '--work-dir', work_dir, *options]
+        env = dict(PYTHON=sys.executable)
+    with open(f'{work_dir}.log', 'w') as out:
+        agent = subprocess.Popen(command, env={**environment(), **env}, stdout=out, stderr=out)
+    wait_for_step(work_dir, 13, [agent])
+    worker = next(
+        x for x in family(agent)[1:] if 'train.py' in Path(f'/proc/{x}/cmdline').read_text()
+    )
+    os.kill(worker, signal.SIGKILL)
+    assert agent.wait() == 0, logs(work_dir)
+    assert_same_end(work_dir, one_machine)
+
+
 @pytest.fixture
 def slurm(tmp_path):
     """Starts a tool of Slurm as two tasks."""
@@ -211,6 +257,34 @@ def test_slurm_ends_a_job(slurm, config, one_machine, tmp_path):
     assert find_last_whole_checkpoint(work_dir) == str(saved)
     task = slurm('slurm_train.sh', log, config, work_dir, '--resume')
     assert task.wait() == 0, logs(work_dir)
+    assert_same_end(work_dir, one_machine)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_a_job_of_slurm_is_queued_again(config, one_machine, tmp_path):
+    path = slurm_stand_in.install(tmp_path / 'bin')
+    work_dir = tmp_path / 'work'
+    container = tmp_path / 'bin' / 'container'
+    container.write_text('#!/bin/sh\nexec "$@"\n')
+    container.chmod(0o755)
+    env = dict(
+        PATH=path, PYTHON=sys.executable, CONTAINER='container', MASTER_PORT=str(free_port())
+    )
+    with open(f'{work_dir}.log', 'w') as out:
+        job = subprocess.Popen(
+            ['sbatch', 'tools/jobs/slurm_requeue.sh', config, work_dir],
+            env={**environment(), **env},
+            cwd=TOOLS.parent,
+            stdout=out,
+            stderr=out,
+        )
+    wait_for_step(work_dir, 11, [job])
+    srun = next(x for x in family(job) if 'bin/srun' in Path(f'/proc/{x}/cmdline').read_text())
+    os.kill(srun, signal.SIGTERM)
+    assert job.wait() == 0, logs(work_dir)
+    assert logs(work_dir).count('queued again') == 1
+    assert logs(work_dir).count('starting over') == 2  # the two processes of the first life
     assert_same_end(work_dir, one_machine)
 
 

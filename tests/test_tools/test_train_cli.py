@@ -19,7 +19,8 @@ TOOLS = ROOT / 'tools'
 
 
 @pytest.mark.parametrize(
-    'script', ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh']
+    'script',
+    ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh', 'jobs/slurm_requeue.sh'],
 )
 def test_launch_scripts(script):
     path = TOOLS / script

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from mmrank.distributed import (
     all_gather_rows,
     join,
+    joined_group,
+    mean_gradient,
     mean_over_ranks,
     sizes_and_dtype,
     training_group,
@@ -264,6 +266,10 @@ class ContrastiveLoss(ScopedLoss):
     def normalized(self, view: Tensor) -> Tensor:
         """(n, D) rows that are compared, of the (n, D) rows of the model: of length 1."""
         return unit_rows(view)
+
+    def learnt(self, name: str) -> Tensor:
+        """A parameter, at least float32, whose gradient is the mean over the ranks."""
+        return at_least_float32(mean_gradient(getattr(self, name), joined_group(self)))
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """(n,) losses of the samples of this rank."""

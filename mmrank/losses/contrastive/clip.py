@@ -7,17 +7,16 @@ from torch import Tensor, nn
 
 from mmrank.checks import check_ascending, check_count, check_positive
 from mmrank.state.sample_state import check_sample_ids
-from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
 from .info_nce import info_nce_losses
 
 
-def bounded_exp(logarithm: Tensor, low: float, high: float) -> Tensor:
-    """() exponential of a (1,) parameter that is kept in ``[low, high]``, at least float32."""
+def learnt_temperature(loss: ContrastiveLoss) -> Tensor:
+    """() temperature of ``log_tau``, which is kept in the ``bounds`` of the loss."""
     with torch.no_grad():  # a clamped value would have no gradient, and not return
-        logarithm.clamp_(low, high)
-    return at_least_float32(logarithm).exp().view(())
+        loss.log_tau.clamp_(*loss.bounds)
+    return loss.learnt('log_tau').exp().view(())
 
 
 class CLIPLoss(ContrastiveLoss):
@@ -66,7 +65,7 @@ class CLIPLoss(ContrastiveLoss):
         """The temperature, a () tensor of at least float32 if it is learned."""
         if self.log_tau is None:
             return self.tau
-        tau = bounded_exp(self.log_tau, *self.bounds)
+        tau = learnt_temperature(self)
         self.diagnostics['tau'] = tau.detach()
         return tau
 
@@ -112,9 +111,9 @@ class IndividualCLIPLoss(ContrastiveLoss):
         check_sample_ids(batch.ids, len(batch.ids), self.num_samples)
         taus = []
         for name in ('image_tau', 'text_tau'):
-            tau = getattr(self, name)
             with torch.no_grad():
-                tau.clamp_(self.tau_min)
-            taus.append(at_least_float32(tau[batch.ids]))
+                getattr(self, name).clamp_(self.tau_min)
+            tau = self.learnt(name)
+            taus.append(tau[batch.ids])
             self.diagnostics[f'{name}_mean'] = tau.detach().mean()
         return info_nce_losses(self.terms(batch, torch.stack(taus), bimodal=True)).mean(0)

@@ -107,7 +107,7 @@ class SigLIPLoss(ContrastiveLoss):
         """Loss of the image of each sample with all texts."""
         if self.log_scale is None or self.logit_bias is None:
             return sigmoid_losses(batch, 1 / self.tau, self.start_bias)
-        scale = at_least_float32(self.log_scale).exp().view(())
-        bias = at_least_float32(self.logit_bias).view(())
+        scale = self.learnt('log_scale').exp().view(())
+        bias = self.learnt('logit_bias').view(())
         self.diagnostics |= {'tau': 1 / scale.detach(), 'bias': bias.detach().clone()}
         return sigmoid_losses(batch, scale, bias)

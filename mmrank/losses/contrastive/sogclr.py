@@ -16,7 +16,7 @@ from mmrank.state.sample_averages import (
 from mmrank.state.sample_state import check_sample_ids
 
 from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
-from .clip import bounded_exp
+from .clip import learnt_temperature
 
 
 def global_contrastive_loss(
@@ -191,7 +191,7 @@ class SogCLRLoss(MovingAverageLoss):
     def temperatures(self, entries: Tensor, batch: ContrastedBatch) -> Tensor:
         if self.log_tau is None:
             return torch.full_like(entries[0], self.tau)
-        return bounded_exp(self.log_tau, *self.bounds).expand_as(entries[0])
+        return learnt_temperature(self).expand_as(entries[0])
 
 
 class ISogCLRLoss(MovingAverageLoss):
