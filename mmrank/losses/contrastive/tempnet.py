@@ -4,9 +4,11 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import linear
 
 from mmrank.checks import check_ascending, check_count, check_not_negative, check_within
+from mmrank.distributed import joined_group, mean_gradient
 from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.state.sample_averages import SampleLogMean
 from mmrank.tensors import at_least_float32
@@ -112,5 +114,16 @@ class TempNetLoss(MovingAverageLoss):
         networks = [self.get_submodule(f'{x}network') for x in self.prefixes]
         # A temperature needs the full mantissa, as h/tau does.
         with torch.autocast(entries.device.type, enabled=False):
-            taus = [network(x.detach()) for network, x in zip(networks, batch.views)]
+            taus = [self._predict(network, x) for network, x in zip(networks, batch.views)]
         return torch.stack(taus)
+
+    def _predict(self, network: nn.Module, rows: Tensor) -> Tensor:
+        """(n,) temperatures; the gradient of the network is the mean over the ranks."""
+        group = joined_group(self)
+        if group is None:
+            return network(rows.detach())
+        own = dict(network.named_parameters())
+        joined = mean_gradient(torch.cat([x.flatten() for x in own.values()]), group)
+        parts = joined.split([x.numel() for x in own.values()])
+        shared = {name: part.view_as(own[name]) for name, part in zip(own, parts)}
+        return functional_call(network, shared, (rows.detach(),))
