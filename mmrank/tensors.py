@@ -137,6 +137,7 @@ def whole_numbers(name: str, values: Tensor, fix: str) -> Tensor:
         return values
     fits = (values >= 0) & (values == values.floor())
     if violated(fits.all(), f'{name} must be whole numbers >= 0'):
+        refuse_nan(name, values, f'give each entry a level. Fix: {fix}')
         raise UserError(
             f'{name} must be whole numbers >= 0, 0 for a negative, got numbers from '
             f'{values.min().item()} to {values.max().item()}. Fix: {fix} to leave out what is '

@@ -331,6 +331,8 @@ def write_report(size: str, console: Console) -> None:
     title = f"The papers' tables and figures, {size} size"
     rows, sections, body = [], [], [f'<h1>{title}</h1>']
     pictures: dict[str, list[Path]] = {}
+    # Tables that are made of the same trainings.
+    groups: dict[tuple, list[PaperTable]] = {}
     for entry in TABLES.values():
         state = state_of_run(entry, size)
         rows.append([f'`{entry.name}`', entry.title, state, seconds_of(entry, size) or ''])
@@ -338,15 +340,23 @@ def write_report(size: str, console: Console) -> None:
         body += [f'<h2>{html.escape(heading)}</h2>', f'<p>{html.escape(state)}</p>']
         table = figures_of(entry, size) / 'table.md'
         if table.is_file():
-            text = table.read_text('utf-8')
-            sections += [f'## {heading}', '', *filter(None, [entry.note]), '', text]
-            body.append(f'<pre>{html.escape(text)}</pre>')
+            body.append(f'<pre>{html.escape(table.read_text("utf-8"))}</pre>')
+            if '/figure' not in entry.name:
+                sets = read_outcome(entry, size).get('sets', ())
+                groups.setdefault((entry.plan, *sets), []).append(entry)
         found = sorted(figures_of(entry, size).rglob('*.png'))
         pictures.setdefault(entry.name.partition('/')[0], []).extend(found)
         body += [f'<img src="{x.relative_to(OUT / size)}" alt="{x.stem}">' for x in found]
+    for (_, *sets), entries in groups.items():
+        published = dict.fromkeys(name for x in entries for name in x.published)
+        table = table_of(entries[0]._replace(published=[*published]), sets)
+        sections += [f'## {", ".join(x.name for x in entries)}', '']
+        sections += [*dict.fromkeys(x.note for x in entries if x.note), '', table]
     for paper, found in pictures.items():
-        if found:
-            draw_sheet(found, OUT / size / f'{paper}.png')
+        # Images of the data sets have licences of their own; what two names show is drawn once.
+        plots = {x.read_bytes(): x for x in found if not x.stem.startswith('sheet')}
+        if plots:
+            draw_sheet([*plots.values()], OUT / size / f'{paper}.png')
             sections.append(f'![{paper}]({paper}.png)\n')
     overview = markdown_table(['', 'shows', 'state', 'CPU s'], rows, align='lllr')
     for suffix, lines in (('md', [f'# {title}', '', *overview, '', *sections]), ('html', body)):
@@ -361,7 +371,7 @@ def draw_sheet(pictures: Sequence[Path], path: Path) -> None:
     for axis, picture in zip(axes, pictures):
         axis.set_axis_off()
         axis.imshow(np.asarray(Image.open(picture).convert('RGB')))
-        axis.set_title(f'{picture.parent.name}, {picture.stem}', fontsize=9)
+        axis.set_title(picture.relative_to(path.parent).with_suffix(''), fontsize=8)
     save(figure, path, dpi=90)
 
 

@@ -29,6 +29,8 @@ LOSSES = (
     ('AUCLoss', {}),
     ('AUCLoss', dict(surrogate='one_sided_huber', tau=0.5)),
     ('PartialAUCLoss', {}),
+    ('AUCMLoss', {}),
+    ('ListNetLoss', {}),
     ('ListwiseAPLoss', {}),
     ('BlackBoxAPLoss', {}),
     ('SumLoss', {}),
