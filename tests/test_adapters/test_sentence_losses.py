@@ -372,7 +372,7 @@ def test_a_cross_encoder_trains(cross_encoder, tmp_path):
         str(tmp_path / 'run'), num_train_epochs=40, learning_rate=1e-2, use_cpu=True, report_to=[]
     )
     loss = CrossEncoderRankingLoss(cross_encoder, NDCGLoss(tau=0.3))
-    before = float(loss([queries, documents], labels))
+    before = loss([queries, documents], labels).item()
     CrossEncoderTrainer(cross_encoder, args, data, loss=loss).train()
     cross_encoder.eval()
     assert float(loss([queries, documents], labels)) < before / 2
