@@ -111,7 +111,8 @@ def read_tables(path: Path) -> Iterator[PaperTable]:
 
 
 _INPUTS = yaml.safe_load((PAPERS / 'data.yaml').read_text('utf-8'))
-DATA, NETWORKS = _INPUTS['data'], _INPUTS['networks']
+DATA = _INPUTS['data']
+NETWORKS = _INPUTS['networks']
 TABLES = {
     table.name: table
     for path in sorted(PAPERS.glob('*.yaml'))
@@ -329,7 +330,9 @@ def state_of_run(entry: PaperTable, size: str) -> str:
 def write_report(size: str, console: Console) -> None:
     """Write what was made at a size, report.md and report.html, and a sheet of pictures a paper."""
     title = f"The papers' tables and figures, {size} size"
-    rows, sections, body = [], [], [f'<h1>{title}</h1>']
+    rows = []
+    sections = []
+    body = [f'<h1>{title}</h1>']
     pictures: dict[str, list[Path]] = {}
     # Tables that are made of the same trainings.
     groups: dict[tuple, list[PaperTable]] = {}
