@@ -45,7 +45,7 @@ def own_negatives(ranks: int, batch: int, state: int) -> Collectives:
 def search(ranks: int, batch: int, width: int, positives: int) -> Collectives:
     """Of embeddings and classes: the queries of all ranks, each with a ranking over all ranks.
 
-    ``positives`` are those of a query on one rank, where it has most.
+    ``positives`` belong to a query on one rank, where it has most.
     """
     lists = ranking(ranks, ranks * batch * positives)
     gathered = [('gather', 4 * batch * width), ('gather', 8 * batch)]

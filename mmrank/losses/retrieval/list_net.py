@@ -1,4 +1,4 @@
-"""ListNet: cross-entropy between the softmax of the labels and that of the scores."""
+"""ListNet: cross-entropy between the softmax of the labels and the softmax of the scores."""
 
 import torch
 from torch import Tensor
