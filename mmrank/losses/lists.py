@@ -91,7 +91,7 @@ class RankedLists:
         return lists if self.list_weight is None else torch.where(lists, self.list_weight, 0)
 
     def by_list(self, counts: Tensor) -> Tensor:
-        """(L, N) counts, those of a list of weight w times w."""
+        """(L, N) counts times the weight of their list."""
         return counts if self.list_weight is None else counts * self.list_weight[:, None]
 
     def num_positives(self) -> Tensor:

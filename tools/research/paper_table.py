@@ -168,9 +168,10 @@ def steps_of(entry: PaperTable, size: str, set_name: str) -> Iterator[str]:
     """The commands that make a set of a table."""
     if entry.plan:
         yield f'tools/benchmarks/run_seeds.py --plan {entry.plan} --set {set_name}'
-    places = {'out': folder_of(entry, set_name), 'figures': figures_of(entry, size)}
+    places = {'out': figures_of(entry, set_name), 'figures': figures_of(entry, size)}
     if entry.plan:
         plan = read_plan(Path(ROOT, entry.plan), set_name)
+        places['out'] = plan.out_dir
         first = f'seed_{plan.seeds[0]}-*'
         run = {x.name: f'{plan.out_dir}/final/{x.name}/{first}' for x in plan.methods}
         model = {name: f'{name}={folder}/*.py,{folder}/*.pth' for name, folder in run.items()}
@@ -180,13 +181,6 @@ def steps_of(entry: PaperTable, size: str, set_name: str) -> Iterator[str]:
         places['models'] = ' '.join(model.values())
     for command in entry.commands:
         yield command.format(set=set_name, **places)
-
-
-def folder_of(entry: PaperTable, set_name: str) -> Path:
-    """The folder of the trainings of a set."""
-    if not entry.plan:
-        return figures_of(entry, set_name)
-    return read_plan(Path(ROOT, entry.plan), set_name).out_dir
 
 
 def figures_of(entry: PaperTable, size: str) -> Path:
@@ -310,8 +304,9 @@ def make(entry: PaperTable, size: str, options: Sequence[str], console: Console)
 def seconds_of(entry: PaperTable, size: str) -> int:
     """CPU seconds of a table at a size: of its trainings, whenever they ran, and commands."""
     known = read_outcome(entry, size)
-    records = [folder_of(entry, x) / 'runs.csv' for x in known.get('sets', ()) if entry.plan]
-    rows = [row for path in records for row in read_rows(Path(ROOT, path))]
+    sets = known.get('sets', ()) if entry.plan else ()
+    folders = [read_plan(Path(ROOT, entry.plan), name).out_dir for name in sets]
+    rows = [row for folder in folders for row in read_rows(Path(ROOT, folder, 'runs.csv'))]
     return round(known.get('seconds', 0) + sum(float(x['seconds'] or 0) for x in rows))
 
 

@@ -134,8 +134,8 @@ class ContrastedBatch:
 
         If ``bimodal`` the two views are modalities, each compared with the other one (iSogCLR, ICML
         2023, eq. 15 and 16); if not, each view is compared with all (eq. 11). ``tau`` is one, (n,)
-        or (V, n). With labels h is relative to the mean of all positives. Those of other samples
-        are compared with as negatives are, but for ``true_negatives``.
+        or (V, n). With labels h is relative to the mean of all positives. Positives of
+        other samples are compared with as negatives are, but for ``true_negatives``.
         """
         views = self.views
         dtype = torch.promote_types(views[0].dtype, torch.float32)
