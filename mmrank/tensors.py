@@ -236,8 +236,13 @@ def is_first_batch(loss: torch.nn.Module, values: Tensor) -> bool:
     return len(values) >= 4
 
 
-def warn_of_one_sample(loss: torch.nn.Module, sample_idx: Tensor) -> None:
-    """Warn where all rows are of one sample, so that nothing is a negative."""
-    if (sample_idx == sample_idx[0]).all():
-        text = 'so no row is a negative. Fix: the place of each sample in the training set'
-        warnings.warn(f'all rows have sample_idx={int(sample_idx[0])}, {text}', stacklevel=6)
+def warn_of_few_samples(sample_idx: Tensor) -> None:
+    """Warn where half of the rows or fewer are different samples, as where these are classes."""
+    samples = len(sample_idx.unique())
+    if samples <= len(sample_idx) / 2:
+        warnings.warn(
+            f'{len(sample_idx)} rows have {samples} different sample_idx, and rows of one sample '
+            'are not negatives of each other. Fix: the place of each sample in the training set; '
+            'classes go into labels=',
+            stacklevel=5,
+        )

@@ -104,7 +104,8 @@ class SentenceContrastLoss(_SentenceLoss):
             model, BimodalISogCLRLoss(num_samples=len(dataset)))
 
     Losses that keep state for each row (SogCLR, iSogCLR) require it. For the others it may be left
-    out; rows with one index are not negatives of each other. Do not pass an ``eval_dataset`` to a
+    out; rows with one index are not negatives of each other. Where ``label`` is a class take
+    ``SentenceRetrievalLoss(model, InfoNCELoss())``. Do not pass an ``eval_dataset`` to a
     trainer with such state, whose rows would be taken for the training set's.
     """
 

@@ -75,7 +75,8 @@ def checked_labels(labels: Tensor, rows: int) -> Tensor:
     if labels.shape != (rows,):
         raise UserError(
             f'labels must be one class for each sample, shape ({rows},), got '
-            f'{tuple(labels.shape)}. Fix: labels[:, -1] of several levels'
+            f'{tuple(labels.shape)}. Fix: labels[:, -1] of several levels, labels.argmax(1) of '
+            'one-hot rows, views.transpose(0, 1) of (samples, views, length)'
         )
     return labels.long()
 

@@ -33,6 +33,8 @@ ELSEWHERE = {
     'from_logits': 'leave it out: scores are logits, or any other scores',
     'size_average': 'leave it out: the loss is a mean',
     'label_smoothing': 'leave it out: labels are positive or not',
+    'imratio': 'leave it out: the share of positives is of each batch',
+    'device': 'leave it out; loss.to(device)',
 }
 #: Other names of settings that some losses have.
 _SYNONYMS = {
@@ -41,6 +43,8 @@ _SYNONYMS = {
     'n_classes': 'num_classes',
     'cls_num_list': 'class_counts',
     'data_len': 'num_samples',
+    'N': 'num_samples',
+    'feature_dim': 'width',
 }
 
 
@@ -61,8 +65,9 @@ class NamedSettings(nn.Module):
         names = settings_of(cls)
         known = {*names, *cls.hidden_settings}
         refuse_unknown(cls, {k: v for k, v in settings.items() if k not in known})
-        given = {**dict(zip(names, args)), **settings}
-        _refuse_tensors(cls, args, given)
+        by_place = dict(zip(names, args))
+        given = {**by_place, **settings}
+        _refuse_tensors(cls, by_place, given)
         _check_kinds(cls, given)
         loss = super().__new__(cls)
         # A text, which keeps no tensor alive; nn.Module takes no attributes before its __init__.
@@ -94,10 +99,11 @@ def refuse_unknown(cls: type, unknown: dict) -> None:
         )
 
 
-def _refuse_tensors(cls: type, args: tuple, given: dict) -> None:
+def _refuse_tensors(cls: type, by_place: dict, given: dict) -> None:
     """Refuse what belongs into the call, and numbers that would not be learnt."""
     name = cls.__name__
-    if any(isinstance(x, Tensor) and x.dim() for x in args):
+    of_call = [x for k, x in by_place.items() if k != 'class_counts']
+    if any(isinstance(x, Tensor) and x.dim() for x in of_call):
         raise UserTypeError(
             f'{name}(...) takes settings, and got a tensor. Fix: build it once, then call it: '
             f'loss = {name}(...); loss(...)'

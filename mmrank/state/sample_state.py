@@ -154,9 +154,10 @@ def check_sample_ids(ids: Tensor, count: int, size: int = 2**62) -> None:
             'torch.as_tensor(sample_idx); a logit_scale goes into OpenCLIPLoss of mmrank.adapters'
         )
     fix = 'num_samples=the length of the training set, whose samples are counted from 0'
-    if ids.is_floating_point() and ids.dim() > 1:
+    if ids.is_floating_point() and ids.dim() != 1:
         raise UserTypeError(
             f'sample_idx must be integers ({count},), got {ids.dtype} of shape {tuple(ids.shape)}. '
-            'Fix: of a third view add up loss(view1, view2) and loss(view1, view3)'
+            'Fix: of a third view add up loss(view1, view2) and loss(view1, view3); a logit_scale '
+            'goes into OpenCLIPLoss of mmrank.adapters'
         )
     check_index('sample_idx', ids, size, fix, shape=(count,))

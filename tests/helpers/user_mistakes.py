@@ -253,6 +253,9 @@ CALLS = [
      'embed(levels, HAPLoss(), ref_embeddings=rows.clone(), ref_labels=levels)', '2 levels'),
     ('EmbeddingLoss(PMLLoss(dict(type="ArcFaceLoss", num_classes=2, embedding_size=4)))'
      '(rows, classes)', '', 'a label is 2, but'),
+    ("PMLLoss('SupCon')", 'PMLLoss("{fix}")(rows, classes)', "loss.type='SupCon'"),
+    ("PMLLoss(of('pytorch_metric_learning.losses', 'SupConLoss'))",
+     "PMLLoss(of('pytorch_metric_learning.losses', 'SupConLoss')())", 'must be a module'),
     # Views and pairs.
     ('ISogCLRLoss(8)(rows, rows + 1)', 'ISogCLRLoss(8)(rows, rows + 1, idx)', 'sample_idx'),
     ('ISogCLRLoss(4)(rows, rows + 1, idx)', 'ISogCLRLoss(8)(rows, rows + 1, idx)', '[0, 4)'),
@@ -327,6 +330,9 @@ CALLS = [
      "InBatchSoftmaxLoss(frequency='none', {fix})(rows, rows, idx, idx, labels=classes)",
      'one positive of each pair'),
     ('InfoNCELoss()(rows, rows, rows)', '2 * InfoNCELoss()(rows, rows)', 'of a third view'),
+    ('InBatchSoftmaxLoss(frequency="none")(rows, rows)', '(lambda loss, left, right, rows, cols: '
+     '{fix})(InBatchSoftmaxLoss(frequency="none"), rows, rows, idx, idx)', 'rows and cols'),
+    ('TempNetLoss(8, 3)(rows, rows, idx)', 'TempNetLoss(8, {fix})(rows, rows, idx)', 'width=3'),
     ('CLIPLoss()(rows, rows, 9.0)', 'OpenCLIPLoss(CLIPLoss())(unit, unit, 1 + leaf)',
      'a logit_scale'),
     ('InBatchSoftmaxLoss()(rows, rows, idx, idx)', '(lambda loss, rows, cols, shape: [{fix}, '
@@ -374,5 +380,5 @@ CALLS = [
     ('StableAPLoss()(unit, classes)', 'EmbeddingLoss(StableAPLoss())(unit, classes)', 'length 1'),
     ('StableAPLoss()(matrix, classes + 1)', 'StableAPLoss()(matrix, classes)', 'the background'),
     ('StableAPLoss()(scores.sigmoid(), labels)', 'StableAPLoss()(scores, labels)', 'takes logits'),
-    ('InfoNCELoss()(rows, rows, idx * 0)', 'InfoNCELoss()(rows, rows, idx)', 'sample_idx=0'),
+    ('InfoNCELoss()(rows, rows, idx * 0)', 'InfoNCELoss()(rows, rows, idx)', '1 different'),
 ]  # fmt: skip

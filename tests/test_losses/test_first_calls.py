@@ -103,6 +103,16 @@ def test_the_fix_of_a_setting_works(name, settings, fix):
         (lambda: losses.APLoss()(*rows(), torch.arange(8)), 'sample_idx= and quality= by name'),
         (lambda: losses.SOAPLoss(data_len=8), 'Fix: num_samples=8'),
         (lambda: losses.CLIPLoss()(UNIT, UNIT, 100.0), 'OpenCLIPLoss of mmrank.adapters'),
+        (
+            lambda: losses.CLIPLoss()(UNIT, UNIT, torch.tensor(100.0)),
+            'OpenCLIPLoss of mmrank.adapters',
+        ),
+        (lambda: losses.AUCMLoss(imratio=0.1), 'of each batch'),
+        (lambda: losses.TempNetLoss(N=8, feature_dim=2), 'Fix: num_samples=8'),
+        (
+            lambda: losses.InfoNCELoss()(torch.rand(8, 2, 4), labels=CLASSES),
+            r'views.transpose\(0, 1\)',
+        ),
         (lambda: losses.InfoNCELoss()(UNIT, CLASSES), r'Fix: loss\(view1, view2\)'),
         (lambda: losses.RecallAtKLoss(5), r'Fix: ks=\(1, 2, 4, 8, 16\)'),
         (
@@ -118,6 +128,12 @@ def test_the_fix_of_a_setting_works(name, settings, fix):
 def test_a_message_names_the_fix(call, message):
     with pytest.raises((UserError, RuntimeError), match=message):
         call()
+
+
+def test_class_counts_are_a_tensor_too():
+    loss = losses.LogitAdjustedCELoss(torch.tensor([5, 3, 1]))
+    listed = losses.LogitAdjustedCELoss([5, 3, 1])
+    assert torch.equal(loss(*rows()), listed(*rows()))
 
 
 def test_maps_and_qualities_of_all_rows():
@@ -140,7 +156,7 @@ def test_maps_and_qualities_of_all_rows():
         (losses.StableAPLoss(), (UNIT.sigmoid(), CLASSES), 'takes logits'),
         (losses.APLoss(), (UNIT.softmax(1), CLASSES), 'takes logits'),
         (losses.AsymmetricLoss(8), (UNIT.sigmoid(), CLASSES), 'takes logits'),
-        (losses.InfoNCELoss(), (UNIT, UNIT, CLASSES * 0), 'sample_idx=0'),
+        (losses.InfoNCELoss(), (UNIT, UNIT, CLASSES), 'have 4 different .* go into labels='),
         (losses.DRLoss(), (2 * UNIT[:, :4], CLASSES + 1), 'none is 0; 4 is the background'),
     ],
 )
@@ -162,7 +178,9 @@ def test_usual_batches_give_no_warning():
         losses.StableAPLoss()(UNIT, CLASSES, avg_factor=1)
         losses.SmoothAPLoss()(UNIT, onehot)
         losses.EmbeddingLoss(losses.StableAPLoss())(UNIT, CLASSES)
-        losses.InfoNCELoss()(UNIT, UNIT, CLASSES)
+        losses.InfoNCELoss()(UNIT, UNIT, torch.arange(12))
+        # Absent rows have the index 0.
+        losses.InfoNCELoss()(UNIT, UNIT, torch.arange(12), weight=(CLASSES == 0).float())
 
 
 @pytest.mark.parametrize('counts', [[50, 30, 20], Counter({0: 50, 1: 30, 2: 20})])

@@ -8,8 +8,9 @@ They are those of EfficientNet-Lite0 (ImageNet weights of ``mmrank[pretrained]``
 is. The file has ``train``, four random views of each image, and ``test`` with one, of each the
 ``features`` (n, views, D) and the ``labels`` (n, 2).
 
-``photographs``: the Grocery Store set (GROCERY from dataset_converters/grocery.py), which also has
-``val``; labels are products and their kinds. ``omniglot``: labels are characters and alphabets.
+``photographs``: GROCERY is the folder of the Grocery Store set, with ``train.txt``, ``val.txt`` and
+``test.txt`` of ``path,fine,coarse``; there is ``val``, too, and labels are products and their
+kinds. ``omniglot``: labels are characters and alphabets.
 ``symbols``: FOLDER has ``labels.csv`` (``name``, ``subgroup``: the labels) and for every house a
 folder of ``NAME.png``. Of emoji: the npm packages ``emoji-datasource-twitter``, ``openmoji``,
 ``emoji-datasource-google`` and ``fluentui-emoji``; those that all four draw, on white, no flags.

@@ -28,7 +28,7 @@ from mmrank.tensors import (
     check_tensors,
     checked_weight,
     is_first_batch,
-    warn_of_one_sample,
+    warn_of_few_samples,
     zero_absent,
 )
 
@@ -246,6 +246,8 @@ class ContrastiveLoss(ScopedLoss):
             weight = weight.to(views[0].device, non_blocking=True)
             *views, sample_idx, labels = zero_absent(weight, *views, sample_idx, labels)
         self._check(views, sample_idx)
+        if sample_idx is not None and weight is None and is_first_batch(self, sample_idx):
+            warn_of_few_samples(sample_idx)
         if labels is not None:
             self._check_takes_labels()
             labels = checked_labels(labels, len(views[0]))
@@ -305,8 +307,6 @@ class ContrastiveLoss(ScopedLoss):
         check_floats(**{f'view{i + 1}': x for i, x in enumerate(views)})
         if sample_idx is not None:
             check_sample_ids(sample_idx, len(views[0]))
-            if is_first_batch(self, sample_idx):
-                warn_of_one_sample(self, sample_idx)
         elif self.keeps_samples:
             raise UserError(
                 f'{type(self).__name__} requires sample_idx. Fix: loss(view1, view2, '

@@ -9,6 +9,7 @@ from torch.nn.functional import linear
 
 from mmrank.checks import check_ascending, check_count, check_not_negative, check_within
 from mmrank.distributed import joined_group, mean_gradient
+from mmrank.errors import UserError
 from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.state.sample_averages import SampleLogMean
 from mmrank.tensors import at_least_float32
@@ -41,6 +42,11 @@ class TemperatureNetwork(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """(n,) temperatures, at least float32, of (n, width) rows."""
+        if rows.size(1) != self.project.in_features:
+            raise UserError(
+                f'the embeddings have length {rows.size(1)}, but width={self.project.in_features}. '
+                f'Fix: width={rows.size(1)}'
+            )
         rows = at_least_float32(rows)
         rows = self.dropout(_linear(self.project, rows).sigmoid())
         scores = rows @ unit_rows(self.prototypes.to(rows.dtype)).t()

@@ -1,6 +1,7 @@
 """Losses of pytorch-metric-learning behind the interface of this package."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -8,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.distributed import all_gather_rows, joined_group, sizes_and_dtype
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserKeyError, UserTypeError
 from mmrank.imports import required_package
-from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.losses.embeddings import EmbeddingBatch, EmbeddingLoss
 from mmrank.losses.options import ScopedLoss
 from mmrank.tensors import at_least_float32
 
@@ -73,6 +74,10 @@ class PMLLoss(ScopedLoss):
                     'takes all of them, or classes. Fix: remove the miner'
                 )
             self.miner = _build_part('miners', miner, 'miner')
+
+    def forward(self, embeddings: Tensor, labels: Tensor, *args, **kwargs) -> Tensor:
+        """Scalar loss of (n, D) embeddings and (n,) classes, see :meth:`EmbeddingLoss.forward`."""
+        return EmbeddingLoss(self)(embeddings, labels, *args, **kwargs)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Scalar loss of a retrieval batch; 0, attached to the graph, when there is no pair."""
@@ -210,15 +215,19 @@ def _build_part(place: str, config: Mapping | str | nn.Module, name: str) -> nn.
         return config
     settings = {'type': config} if isinstance(config, str) else config
     if not isinstance(settings, Mapping) or 'type' not in settings:
-        raise TypeError(
-            f"{name} must be a dict with a 'type', as in dict(type='ContrastiveLoss'), a name or a "
-            f'module, got {config!r}'
+        raise UserTypeError(
+            f"{name} must be a module, a name, or a dict with a 'type', got {config!r:.80}. Fix: "
+            f'{place}.TYPE(...) of pytorch-metric-learning, or dict(type=TYPE, ...)'
         )
     settings = dict(settings)
     kind = settings.pop('type')
     part = getattr(package, kind, None) if isinstance(kind, str) else None
     if part is None:
-        raise KeyError(f'{name}.type={kind!r} is not in pytorch_metric_learning.{place}')
+        near = get_close_matches(str(kind), dir(package), cutoff=0.5)
+        raise UserKeyError(
+            f'{name}.type={kind!r} is not in pytorch_metric_learning.{place}. Fix: '
+            f'{near[0] if near else "a name of that package"!r}'
+        )
     for key, of in _PARTS.items():
         if settings.get(key) is not None:
             settings[key] = _build_part(of, settings[key], f'{name}.{key}')

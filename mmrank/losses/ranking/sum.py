@@ -194,7 +194,8 @@ def _build_part(
     if not isinstance(part, (HeadLoss, TrainsEmbeddings)):
         raise UserTypeError(
             f'{name}={type(part).__name__} ranks neither scores nor embeddings. Fix: a ranking '
-            'loss such as mmrank.StableAPLoss, or mmrank.PMLLoss for embeddings'
+            'loss such as mmrank.StableAPLoss, or mmrank.PMLLoss for embeddings; an EmbeddingLoss '
+            'goes around the sum'
         )
     if getattr(part, 'box_input', None) not in (None, 'quality'):
         raise ValueError(

@@ -20,12 +20,12 @@ from torch import Tensor
 from mmrank.autograd import can_sync, violated
 from mmrank.checks import check_positive, one_of
 from mmrank.distributed import all_gather_rows, joined_group, scale_gradient, sizes_and_dtype
-from mmrank.errors import UserError, UserTypeError
+from mmrank.errors import UserError
 from mmrank.losses.options import ScopedLoss
 from mmrank.state.pair_counts import PairCounts, check_columns, check_entities, check_pairs
 from mmrank.tensors import check_tensors, checked_weight, none_absent, zero_absent
 
-from .pair_embeddings import check_widths, common_dtype, embedding_index
+from .pair_embeddings import check_entities_given, check_widths, common_dtype, embedding_index
 from .pointwise import Pointwise, build_pointwise
 from .sums import pair_scores, weighted_cross_sum
 
@@ -193,11 +193,7 @@ class InBatchLoss(ScopedLoss):
         """
         counts = self.counts
         counts.require()
-        if rows is None or cols is None:
-            raise UserTypeError(
-                'rows and cols, the left and the right entity of each pair, are missing. Fix: '
-                'loss(left, right, rows, cols)'
-            )
+        check_entities_given(rows, cols)
         check_tensors(left=left, right=right, rows=rows, cols=cols)
         if weight is not None:
             weight = checked_weight('weight', weight, (len(cols),)).detach()

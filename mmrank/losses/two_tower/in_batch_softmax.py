@@ -1,6 +1,7 @@
 """Softmax over the right entities of a batch, corrected by their shares of the batches."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -18,7 +19,7 @@ from mmrank.losses.options import ScopedLoss
 from mmrank.state.pair_counts import PairCounts, check_entities
 from mmrank.tensors import check_index, check_tensors, checked_weight, zero_absent
 
-from .pair_embeddings import check_widths, common_dtype, embeddings_of_pairs
+from .pair_embeddings import check_entities_given, check_widths, common_dtype, embeddings_of_pairs
 
 
 def _corrected_rows(
@@ -150,8 +151,8 @@ class InBatchSoftmaxLoss(ScopedLoss):
         self,
         left: Tensor,
         right: Tensor,
-        rows: Tensor,
-        cols: Tensor,
+        rows: Tensor | None = None,
+        cols: Tensor | None = None,
         left_index: Tensor | None = None,
         right_index: Tensor | None = None,
         *,
@@ -168,12 +169,14 @@ class InBatchSoftmaxLoss(ScopedLoss):
         ``labels`` are as many integers as ``cols``: right entities of the label of a pair are
         positives of it, too, -1 of no other pair. The loss is the mean over the positives.
         """
+        check_entities_given(rows, cols)
         check_tensors(left=left, right=right, rows=rows, cols=cols)
         if weight is not None:
             weight = checked_weight('weight', weight, (len(cols),)).detach()
             weight = weight.to(left.device, non_blocking=True)
             pairs = rows, cols, left_index, right_index
             rows, cols, left_index, right_index = zero_absent(weight, *pairs)
+        rows, cols = cast(tuple[Tensor, Tensor], (rows, cols))
         for name, ids in (('rows', rows), ('cols', cols)):
             check_index(name, ids, 2**62, 'one entity for each pair', shape=(len(ids),))
         left = embeddings_of_pairs('left', left, left_index, len(rows))

@@ -3,12 +3,22 @@
 import torch
 from torch import Tensor
 
+from mmrank.errors import UserTypeError
 from mmrank.tensors import check_index
 
 
 def common_dtype(left: Tensor, right: Tensor) -> torch.dtype:
     """Dtype that holds the embeddings of both towers, at least float32."""
     return torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
+
+
+def check_entities_given(rows: Tensor | None, cols: Tensor | None) -> None:
+    """Raise UserTypeError where a call leaves the entities of its pairs out."""
+    if rows is None or cols is None:
+        raise UserTypeError(
+            'rows and cols, the left and the right entity of each pair, are missing. Fix: '
+            'loss(left, right, rows, cols)'
+        )
 
 
 def check_widths(left: Tensor, right: Tensor) -> None:
