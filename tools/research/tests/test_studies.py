@@ -89,6 +89,20 @@ def embeddings_plan(folder):
     )
 
 
+def reranking_plan(folder):
+    stored(folder, levels()[:, 0], levels())
+    return dict(
+        data=dict(letters=dict(file='features.pt', apart=1)),
+        common=dict(lr=0.003),
+        iterations=4,
+        methods=[
+            dict(name='bce', loss='BCE'),
+            dict(name='levels', loss=dict(type='LambdaLoss')),
+            dict(name='products', loss=dict(type='StableAPLoss')),
+        ],
+    )
+
+
 def few_positives_plan(folder):
     fine = torch.arange(81).repeat_interleave(4)
     stored(folder, fine, torch.stack([fine, fine % 43], 1))
@@ -121,6 +135,7 @@ def two_towers_plan(folder):
 
 PLANS = {
     'embeddings': embeddings_plan,
+    'reranking': reranking_plan,
     'two_towers': two_towers_plan,
     'few_positives': few_positives_plan,
     'dense': dense_plan,
