@@ -25,7 +25,9 @@ class AUCMLoss(StatelessRankingLoss):
     optimiser, without weight decay. The gradient of alpha has the opposite sign, so that a step
     down raises the loss; in training a call sets an alpha below 0 to 0. LibAUC's PESG also pulls
     the weights to their mean over the last epoch, clips each gradient at 1, and steps alpha by ``2
-    (margin + b - a - alpha)``, where the gradient has the means of the batch for a and b.
+    (margin + b - a - alpha)``, where the gradient has the means of the batch for a and b. There alpha
+    starts at 0, which with the rate of Adam leaves a pull of all scores to 0; here it starts at the
+    margin, its best value while positives and negatives have one mean.
 
     Args:
         num_classes: Number of classes C. Needed for ``mode='per_class'``, where each class has its
@@ -45,9 +47,9 @@ class AUCMLoss(StatelessRankingLoss):
         super().__init__(num_classes, **kwargs)
         check_positive(margin=margin)
         self.margin = margin
-        for name in ('a', 'b', 'alpha'):
-            start = torch.zeros(self.state_size(), dtype=torch.float32)
-            self.register_parameter(name, nn.Parameter(start))
+        for name, start in (('a', 0.0), ('b', 0.0), ('alpha', margin)):
+            values = torch.full((self.state_size(),), start, dtype=torch.float32)
+            self.register_parameter(name, nn.Parameter(values))
 
     def losses(self, lists: RankedLists) -> Tensor:
         if self.training:  # a clamped value would have no gradient, and not return
