@@ -31,6 +31,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,8 +104,14 @@ def read_tables(path: Path) -> Iterator[PaperTable]:
         plan = content.get('plans', {}).get(fields.get('plan'), {'sets': {}})
         fields['name'] = f'{path.stem}/{name}'
         fields['note'] = '; '.join(x['note'] for x in (plan, fields) if 'note' in x)
-        fields.setdefault('data', {key: x['data'] for key, x in plan['sets'].items()})
-        trained = {key: x['trainings'] for key, x in plan['sets'].items() if 'trainings' in x}
+        sets = {
+            key: x
+            for key in (*fields.get('small', ()), *fields.get('published', ()))
+            for pattern, x in plan['sets'].items()
+            if fnmatchcase(key, pattern)
+        }
+        fields.setdefault('data', {key: x['data'] for key, x in sets.items()})
+        trained = {key: x['trainings'] for key, x in sets.items() if 'trainings' in x}
         if 'plan' in fields:
             fields['plan'] = f'tools/research/papers/{path.stem}/{fields["plan"]}.yaml'
         yield PaperTable(**fields, trainings=trained)
