@@ -4,6 +4,7 @@ import copy
 
 from torch import nn
 
+from mmrank.distributed import training_group
 from mmrank.imports import required_package
 from mmrank.losses import HeadLoss
 from mmrank.losses.ranking.rank_sort import balanced_parts
@@ -31,7 +32,8 @@ class RankingPart(MadeClass):
 
     def balanced(self, losses: dict, class_key: str, box_key: str) -> dict:
         """Copy the losses, the box loss scaled where the settings say so."""
-        return balanced_parts(losses, [class_key], [box_key], self.balance_boxes, None)
+        group = training_group(self)
+        return balanced_parts(losses, [class_key], [box_key], self.balance_boxes, None, group)
 
 
 def put_loss(

@@ -88,6 +88,14 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def parsed_options(options: Mapping[str, str]) -> dict:
+    """Options of a plan's row as ``--cfg-options`` reads them, for ``Config.merge_from_dict``."""
+    parser = argparse.ArgumentParser()
+    add_config_option(parser)
+    words = [f'--cfg-options={key}={value}' for key, value in options.items()]
+    return parser.parse_args(words).cfg_options or {}
+
+
 def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
     """Add what a tool takes whose runner loads checkpoints."""
     parser.add_argument(

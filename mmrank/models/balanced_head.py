@@ -1,5 +1,6 @@
 """Heads whose class and box part are weighted against each other."""
 
+from mmrank.distributed import training_group
 from mmrank.losses.ranking.rank_sort import balanced_parts
 from mmrank.made_class import MadeClass
 from mmrank.state.gradient_balance import build_balance
@@ -27,7 +28,8 @@ class BalancedHead(MadeClass):
     def _balanced(self, losses: dict, cls_keys: list[str], box_keys: list[str]) -> dict:
         """Copy the losses, one part scaled if the config says so; ``class_factor`` for the log."""
         balance = self.gradient_balance
-        losses = balanced_parts(losses, cls_keys, box_keys, self.balance_boxes, balance)
+        group = training_group(self)
+        losses = balanced_parts(losses, cls_keys, box_keys, self.balance_boxes, balance, group)
         if balance is not None:
             losses['class_factor'] = balance.current()
         return losses

@@ -1,6 +1,5 @@
 """Configs of the repository, rows of its plans, and what each of them is for."""
 
-import argparse
 import copy
 import fnmatch
 import re
@@ -8,8 +7,9 @@ from functools import cache
 from pathlib import Path
 
 import yaml
-from mmengine.config import Config, DictAction, utils
+from mmengine.config import Config, utils
 
+from mmrank.apis.entry_point import parsed_options
 from mmrank.apis.seeds.plan import read_plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,11 +31,7 @@ def read(path: Path) -> Config:
 def load(path: Path, options: dict[str, str] | None = None) -> Config:
     """Load a config with the overrides that the command line would get."""
     cfg = copy.deepcopy(read(path))
-    if options:
-        parser = argparse.ArgumentParser()
-        parser.add_argument('--options', nargs='+', action=DictAction)
-        pairs = [f'{key}={value}' for key, value in options.items()]
-        cfg.merge_from_dict(parser.parse_args(['--options', *pairs]).options)
+    cfg.merge_from_dict(parsed_options(options or {}))
     return cfg
 
 

@@ -8,7 +8,7 @@ from gloo_processes import run_on_ranks
 pytest.importorskip('mmdet')
 from mmengine.structures import InstanceData
 from query_heads import BOXES, build_query_head, query_inputs
-from small_box_heads import CLASSES, build_box_head
+from small_box_heads import CLASSES, box_head_losses, build_box_head
 from small_heads import STABLE_AP, build_head, make_inputs
 from small_rcnn import federated_detector, make_batch
 
@@ -156,11 +156,29 @@ def test_two_ranks_equal_one_process():
             torch.testing.assert_close(ours, whole, rtol=error, atol=error / 1000)
 
 
+def _evaluated():
+    """Losses in eval mode of heads that balance their parts, or average over positives."""
+    import mmrank.registry  # noqa: F401  a spawned process has not seen it
+
+    features, truths, metas = make_inputs()
+    results = []
+    for settings in (dict(balance_boxes=True), dict(balance_gradients=0.5)):
+        head = build_head('RetinaHead', dict(type='mmrank.RankSortLoss'), **settings).eval()
+        losses = head.loss_by_feat(*head(features), truths, metas)
+        results += [losses['loss_cls'], *losses['loss_bbox']]
+    head = build_box_head(STABLE_AP, reg_class_agnostic=True, box_average='positives').eval()
+    losses = box_head_losses(head, *head(torch.ones(4, 4, 1, 1)))
+    return [*results, losses['loss_cls'], losses['loss_bbox']]
+
+
 def _ratio_of_rank(rank):
-    return [box_balance(torch.tensor([1.0, 3.0][rank]), torch.tensor([0.0, 2.0][rank]))]
+    parts = torch.tensor([[1.0, 0.0], [3.0, 2.0]])[rank]
+    # A rank that evaluates does not wait for the others.
+    return [box_balance(*parts, dist.group.WORLD), *(_evaluated() if rank == 0 else ())]
 
 
 def test_ratio_is_that_of_the_means_over_the_ranks():
-    """Also on a rank without a single box."""
-    (first,), (second,) = run_on_ranks(_ratio_of_rank, 2)
+    """Also on a rank without a single box; in eval mode a rank has its own."""
+    (first, *alone), (second,) = run_on_ranks(_ratio_of_rank, 2)
     assert first == second == 2.0
+    torch.testing.assert_close(alone, [x.detach() for x in _evaluated()])

@@ -22,6 +22,10 @@ tuning is done on validation data with its own seeds, the final runs on test dat
       - name: ap_loss           # another loss: no config of its own is needed
         config: stable_ap.py
         cfg_options: {model.bbox_head.loss_cls: {_delete_: true, type: mmrank.APLoss}}
+      - name: focal-{}          # a method for each value: focal-1.0 and focal-3.0
+        config: focal.py
+        each: {model.bbox_head.loss_cls.gamma: [1.0, 3.0]}  # further lists go side by side, and
+                               # the first one may be `name`, whose values fill in the {} alone
     tune:                      # leave out to tune nothing
       grid: {optim_wrapper.optimizer.lr: [1e-4, 2e-4]}
       seeds: [100, 101]
@@ -33,7 +37,7 @@ tuning is done on validation data with its own seeds, the final runs on test dat
       - {train_dataloader.dataset.split_seed: 1}  # validation data
     config: [_base_/a.py, _base_/b.py]  # of methods without one: a file, or bases that are merged
     sets:                      # one for each --set; its fields override those above
-      small: {seeds: [0], leave_out: [ap_loss]}
+      small: {seeds: [0], leave_out: [ap_loss, focal-*]}
       large: {methods: {focal: {cfg_options: {train_cfg.max_epochs: 9}}}}
 
 Run the same command again after an interruption: finished trainings are kept, others resume; a

@@ -16,7 +16,6 @@ with balance_gradients of its bbox_head: a step that measures, one that does not
 they train on, on a GPU where there is one.
 """
 
-import argparse
 import copy
 import statistics
 import time
@@ -34,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.entry_point import add_config_option
+from mmrank.apis.entry_point import parsed_options
 from mmrank.apis.seeds.plan import read_plan
 from mmrank.registry import MODELS
 from mmrank.state import GradientBalance
@@ -121,15 +120,8 @@ def build(path, device, balance=None, options=()):
 
 def rows_of_plan(args):
     """Config and options of each row of a plan; the sizes of the first decide for all."""
-    parser = argparse.ArgumentParser()
-    add_config_option(parser)
-    rows = {}
-    for method in read_plan(args.plan, args.set).methods:
-        words = [f'{key}={value}' for key, value in method.cfg_options.items()]
-        rows[method.name] = (
-            method.config,
-            parser.parse_args(['--cfg-options', *words]).cfg_options,
-        )
+    methods = read_plan(args.plan, args.set).methods
+    rows = {x.name: (x.config, parsed_options(x.cfg_options)) for x in methods}
     path, _ = next(iter(rows.values()))
     loader = Config.fromfile(path).train_dataloader
     args.batch_size = loader.batch_size

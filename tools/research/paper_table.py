@@ -3,13 +3,12 @@
     python tools/research/paper_table.py --list
     python tools/research/paper_table.py soprc/table1
     python tools/research/paper_table.py soprc/table1 --size published
-    python tools/research/paper_table.py --all
 
 ``small`` has the losses and the rule of tuning of the paper on data that are small or made up, ten
 CPU minutes at most; ``published`` has the data, schedule, batches and seeds that the paper prints.
 NAME trains and tests what its plan says, draws its figures, and writes the table, with what the
-paper prints in parentheses, to work_dirs/papers. --all makes one report of all names. The same
-command again goes on where it was ended. papers/*.yaml have the names, papers/*/*.yaml the plans.
+paper prints in parentheses, to work_dirs/papers. The same command again goes on where it was ended.
+paper_report.py runs all names. papers/*.yaml have the names, papers/*/*.yaml the plans.
 
 GPU hours are an estimate: ``images x GMAC of a forward pass / GMAC a second``. The denominator is
 the speed of a published training with its backward passes: ResNet-50 at 224 x 224, TF32, 938
@@ -22,7 +21,6 @@ run, since data are missing.
 """
 
 import glob
-import html
 import json
 import re
 import resource
@@ -31,22 +29,20 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import yaml
-from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
 from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.common.records import read_final_rows, read_rows, values_of
+from mmrank.apis.common.records import read_final_rows, values_of
 from mmrank.apis.common.tables import markdown_table
 from mmrank.apis.seeds.plan import read_plan
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
-from mmrank.visualization.figures import new_grid, save
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = Path(__file__).with_name('papers')
@@ -103,8 +99,14 @@ def read_tables(path: Path) -> Iterator[PaperTable]:
         plan = content.get('plans', {}).get(fields.get('plan'), {'sets': {}})
         fields['name'] = f'{path.stem}/{name}'
         fields['note'] = '; '.join(x['note'] for x in (plan, fields) if 'note' in x)
-        fields.setdefault('data', {key: x['data'] for key, x in plan['sets'].items()})
-        trained = {key: x['trainings'] for key, x in plan['sets'].items() if 'trainings' in x}
+        sets = {
+            key: x
+            for key in (*fields.get('small', ()), *fields.get('published', ()))
+            for pattern, x in plan['sets'].items()
+            if fnmatchcase(key, pattern)
+        }
+        fields.setdefault('data', {key: x['data'] for key, x in sets.items()})
+        trained = {key: x['trainings'] for key, x in sets.items() if 'trainings' in x}
         if 'plan' in fields:
             fields['plan'] = f'tools/research/papers/{path.stem}/{fields["plan"]}.yaml'
         yield PaperTable(**fields, trainings=trained)
@@ -226,7 +228,10 @@ def _the_only(path: str) -> str:
 
 
 def run(entry: PaperTable, size: str, options: Sequence[str], console: Console) -> dict:
-    """Run the commands of all sets; return the status, CPU seconds, and what is missing."""
+    """Run the commands of all sets; return the status, CPU seconds, and what is missing.
+
+    The seconds are those of all commands but the trainings, which record their own.
+    """
     outcome = {'status': 0, 'seconds': 0, 'missing': [], 'sets': []}
     for set_name in getattr(entry, size):
         data = entry.data.get(set_name, ())
@@ -243,7 +248,8 @@ def run(entry: PaperTable, size: str, options: Sequence[str], console: Console) 
             words = [sys.executable, *words, *(options if number == 0 else ())]
             status = subprocess.run(words, cwd=ROOT, check=False).returncode
             seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-            outcome['seconds'] += round(seconds)
+            if number != 0 or not entry.plan:
+                outcome['seconds'] += round(seconds)
             console.print(f'{entry.name}, {set_name}: status {status}, {seconds:.0f} CPU s: {step}')
             if status:
                 return {**outcome, 'status': status}
@@ -301,84 +307,11 @@ def make(entry: PaperTable, size: str, options: Sequence[str], console: Console)
     return outcome
 
 
-def seconds_of(entry: PaperTable, size: str) -> int:
-    """CPU seconds of a table at a size: of its trainings, whenever they ran, and commands."""
-    known = read_outcome(entry, size)
-    sets = known.get('sets', ()) if entry.plan else ()
-    folders = [read_plan(Path(ROOT, entry.plan), name).out_dir for name in sets]
-    rows = [row for folder in folders for row in read_rows(Path(ROOT, folder, 'runs.csv'))]
-    return round(known.get('seconds', 0) + sum(float(x['seconds'] or 0) for x in rows))
-
-
-def state_of_run(entry: PaperTable, size: str) -> str:
-    """What became of a table at a size."""
-    if not entry.shows_results:
-        return 'shows no result'
-    if not getattr(entry, size):
-        return 'the published size alone'
-    known = read_outcome(entry, size)
-    if known.get('status') == 3:
-        return f'missing: {"; ".join(known["missing"])}'
-    return {0: 'made', None: 'not run'}.get(known.get('status'), f'failed: {known.get("status")}')
-
-
-def write_report(size: str, console: Console) -> None:
-    """Write what was made at a size, report.md and report.html, and a sheet of pictures a paper."""
-    title = f"The papers' tables and figures, {size} size"
-    rows = []
-    sections = []
-    body = [f'<h1>{title}</h1>']
-    pictures: dict[str, list[Path]] = {}
-    # Tables that are made of the same trainings.
-    groups: dict[tuple, list[PaperTable]] = {}
-    for entry in TABLES.values():
-        state = state_of_run(entry, size)
-        rows.append([f'`{entry.name}`', entry.title, state, seconds_of(entry, size) or ''])
-        heading = f'{entry.name}: {entry.title}'
-        body += [f'<h2>{html.escape(heading)}</h2>', f'<p>{html.escape(state)}</p>']
-        table = figures_of(entry, size) / 'table.md'
-        if table.is_file():
-            body.append(f'<pre>{html.escape(table.read_text("utf-8"))}</pre>')
-            if '/figure' not in entry.name:
-                sets = read_outcome(entry, size).get('sets', ())
-                groups.setdefault((entry.plan, *sets), []).append(entry)
-        found = sorted(figures_of(entry, size).rglob('*.png'))
-        pictures.setdefault(entry.name.partition('/')[0], []).extend(found)
-        body += [f'<img src="{x.relative_to(OUT / size)}" alt="{x.stem}">' for x in found]
-    for (_, *sets), entries in groups.items():
-        published = dict.fromkeys(name for x in entries for name in x.published)
-        table = table_of(entries[0]._replace(published=[*published]), sets)
-        sections += [f'## {", ".join(x.name for x in entries)}', '']
-        sections += [*dict.fromkeys(x.note for x in entries if x.note), '', table]
-    for paper, found in pictures.items():
-        # Images of the data sets have licences of their own; what two names show is drawn once.
-        plots = {x.read_bytes(): x for x in found if not x.stem.startswith('sheet')}
-        if plots:
-            draw_sheet([*plots.values()], OUT / size / f'{paper}.png')
-            sections.append(f'![{paper}]({paper}.png)\n')
-    overview = markdown_table(['', 'shows', 'state', 'CPU s'], rows, align='lllr')
-    for suffix, lines in (('md', [f'# {title}', '', *overview, '', *sections]), ('html', body)):
-        path = OUT / size / f'report.{suffix}'
-        write_atomically('\n'.join([*lines, '']).encode(), path)
-        console.print(f'wrote {path}')
-
-
-def draw_sheet(pictures: Sequence[Path], path: Path) -> None:
-    """Draw pictures side by side, each under the name of its table."""
-    figure, axes = new_grid(len(pictures), columns=3, width=5, height=4)
-    for axis, picture in zip(axes, pictures):
-        axis.set_axis_off()
-        axis.imshow(np.asarray(Image.open(picture).convert('RGB')))
-        axis.set_title(picture.relative_to(path.parent).with_suffix(''), fontsize=8)
-    save(figure, path, dpi=90)
-
-
 @show_user_errors()
 def main() -> int:
     parser = tool_parser(__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument('--list', action='store_true', help='show all')
-    what.add_argument('--all', action='store_true', help='run all and write a report')
     what.add_argument('name', nargs='?', help='such as soprc/figure5')
     parser.add_argument('--size', choices=SIZES, default='small', help='default: small')
     parser.add_argument('--explain', action='store_true', help='only say what NAME takes')
@@ -388,12 +321,6 @@ def main() -> int:
     if args.list:
         show_all(console)
         return 0
-    if args.all:
-        statuses = []
-        for entry in TABLES.values():
-            statuses.append(make(entry, args.size, (), console)['status'])
-            write_report(args.size, console)
-        return next((status for status in statuses if status not in (0, 3)), 0)
     if args.name not in TABLES:
         raise UserError(
             f'{args.name!r} is no table or figure here. Fix: a name that --list shows, such as '

@@ -1,12 +1,16 @@
 """Start modules as processes of their own, with their output in a log, and end them."""
 
+import atexit
 import contextlib
+import functools
 import multiprocessing
 import os
 import runpy
 import signal
 import sys
 from collections.abc import Sequence
+from multiprocessing import forkserver
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
 import torch
@@ -29,13 +33,23 @@ def start_process(
     if torch.cuda.is_available():
         context = multiprocessing.get_context('spawn')
     else:
-        context = multiprocessing.get_context('forkserver')
+        context = _fork_context()
         context.set_forkserver_preload([*modules])
     # Threads decide the last bits of sums; what the user has set stays.
     settings = {'OMP_NUM_THREADS': str(threads), 'MKL_NUM_THREADS': str(threads), **os.environ}
     process = context.Process(target=_run, args=([*words], os.fspath(log), settings))
     process.start()
     return process
+
+
+@functools.cache
+def _fork_context() -> BaseContext:
+    """The context of copies, whose parent ends with this process.
+
+    Who measures this process measures what it waited for: that parent, which waits for the copies.
+    """
+    atexit.register(forkserver._forkserver._stop)
+    return multiprocessing.get_context('forkserver')
 
 
 def _run(words: list[str], log: str, settings: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ with tuning seeds only, and what was tuned is measured on the test data with see
 has seen.
 """
 
+import fnmatch
 import functools
 import hashlib
 import itertools
@@ -224,7 +225,10 @@ def read_plan(path: str | Path, set_name: str = '') -> SeedPlan:
 
 def parse_plan(plan: Any, set_name: str = '') -> SeedPlan:
     """Build a plan from the content of a plan file, see ``run_seeds.py --help``."""
-    plan = _choose_set(_mapping(plan, 'the plan'), set_name)
+    plan = _mapping(plan, 'the plan')
+    if isinstance(plan.get('methods'), list):
+        plan['methods'] = [row for entry in plan['methods'] for row in _rows_of(entry)]
+    plan = _choose_set(plan, set_name)
     tune = _mapping(plan.pop('tune', None), 'tune')
     grid = _read_grid(tune.pop('grid', None), 'tune.grid')
     options = _read_options(plan.pop('cfg_options', None), 'cfg_options')
@@ -283,6 +287,24 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
     return {str(key): x for key, x in (value or {}).items()}
 
 
+def _rows_of(entry: Any) -> list[Any]:
+    """The methods of an entry: one for each value of its ``each``, or the entry itself."""
+    if not isinstance(entry, dict) or 'each' not in entry:
+        return [entry]
+    columns = _read_grid(entry['each'], 'each')
+    if len({len(values) for values in columns.values()}) != 1:
+        raise _wrong('each', entry['each'], 'lists of the same length by key')
+    common = {key: value for key, value in entry.items() if key != 'each'}
+    options = dict(_flatten(_mapping(entry.get('cfg_options'), 'cfg_options')))
+    rows = []
+    for values in zip(*columns.values()):
+        own = dict(zip(columns, values))
+        own.pop('name', None)
+        name = str(entry.get('name')).replace('{}', values[0])
+        rows.append({**common, 'name': name, 'cfg_options': {**options, **own}})
+    return rows
+
+
 def _choose_set(plan: dict[str, Any], name: str) -> dict[str, Any]:
     """The fields that all sets share, overridden by the fields of one."""
     sets = _mapping(plan.pop('sets', None), 'sets')
@@ -296,13 +318,21 @@ def _choose_set(plan: dict[str, Any], name: str) -> dict[str, Any]:
     left_out = _take(chosen, 'leave_out', [], list, 'a list of names of methods')
     entries = _take({**plan}, 'methods', [], list, 'a list of configs')
     entries = [x if isinstance(x, dict) else {'config': x} for x in entries]
-    entries = {entry.get('name', Path(str(entry.get('config'))).stem): entry for entry in entries}
-    if unknown := {*own, *left_out} - {*entries}:
-        raise _wrong(f'{name}.methods', sorted(unknown), f'some of {[*entries]}')
-    merged = {**plan, **chosen}
+    names = [str(entry.get('name', Path(str(entry.get('config'))).stem)) for entry in entries]
+    entries = dict(zip(names, entries))
+    left_out = [str(pattern) for pattern in left_out]
+    unknown = [pattern for pattern in (*own, *left_out) if not fnmatch.filter(entries, pattern)]
+    if unknown:
+        raise _wrong(f'{name}.methods', unknown, f'some of {[*entries]}')
+    merged = {**plan, **chosen, 'methods': []}
     merged['cfg_options'] = _merge(plan.get('cfg_options'), chosen.get('cfg_options'))
-    kept = {key: entry for key, entry in entries.items() if key not in left_out}
-    merged['methods'] = [_merge(entry, own.get(key)) for key, entry in kept.items()]
+    for method, entry in entries.items():
+        if any(fnmatch.fnmatchcase(method, pattern) for pattern in left_out):
+            continue
+        for pattern, fields in own.items():
+            if fnmatch.fnmatchcase(method, pattern):
+                entry = _merge(entry, fields)
+        merged['methods'].append(entry)
     return merged
 
 
@@ -346,7 +376,7 @@ def _read_method(
     if entry:
         raise UserError(
             f'the method {name!r} has unknown fields {[*entry]}. Fix: some of name, config, '
-            'cfg_options, tune'
+            'cfg_options, tune, each'
         )
     return Method(name, config, {**options, **own}, own_grid or dict(grid))
 

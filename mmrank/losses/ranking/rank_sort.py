@@ -8,7 +8,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.checks import check_not_negative, check_positive
-from mmrank.distributed import world_group
 from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.losses.pairs import given_gradient
 from mmrank.state.gradient_balance import GradientBalance, total_of, with_scaled
@@ -94,14 +93,14 @@ def _sorting(lists: RankedLists, quality: Tensor, delta: float) -> tuple[Tensor,
 
 
 @torch.no_grad()
-def box_balance(loss_cls: Tensor, loss_bbox: Tensor) -> Tensor:
+def box_balance(loss_cls: Tensor, loss_bbox: Tensor, group=None) -> Tensor:
     """Weight of the box loss relative to a ranking loss, ``|L_cls / L_box|`` of two scalars.
 
-    A float32 without gradient, from the losses' means over the ranks; 1 where the box loss is 0
-    or the ratio is not finite. Source: Oksuz et al., Rank & Sort Loss, ICCV 2021, section 4.
+    A float32 without gradient, from the losses' means over the ranks of a group; 1 where the box
+    loss is 0 or the ratio is not finite. Source: Oksuz et al., Rank & Sort Loss, ICCV 2021,
+    section 4.
     """
     losses = torch.stack([loss_cls.float(), loss_bbox.float()])
-    group = world_group()
     if group is not None:
         # The mean over ranks; the number of ranks leaves the ratio as it is.
         dist.all_reduce(losses, group=group)
@@ -115,17 +114,18 @@ def balanced_parts(
     box_keys: Sequence[str],
     balance_boxes: bool,
     gradient_balance: GradientBalance | None,
+    group=None,
 ) -> dict:
     """Copy the losses of a head, one part scaled where the head's settings say so.
 
-    ``balance_boxes`` multiplies the losses of ``box_keys`` by :func:`box_balance`, the other one
-    scales the losses of ``cls_keys``.
+    ``balance_boxes`` multiplies the losses of ``box_keys`` by :func:`box_balance` over the ranks of
+    ``group``, the other one scales the losses of ``cls_keys``.
     """
     if gradient_balance is not None:
         return gradient_balance.scaled(losses, cls_keys, box_keys)
     if not balance_boxes:
         return dict(losses)
-    ratio = box_balance(total_of(losses, cls_keys), total_of(losses, box_keys))
+    ratio = box_balance(total_of(losses, cls_keys), total_of(losses, box_keys), group)
     return with_scaled(losses, box_keys, ratio)
 
 

@@ -1,9 +1,10 @@
 """Runs a dense head of mmdet with a loss that ranks all its scores."""
 
 import torch
-from mmengine.dist import all_reduce, get_world_size
+from mmengine.dist import all_reduce
 from torch import Tensor
 
+from mmrank.distributed import training_group
 from mmrank.models.balanced_head import BalancedHead
 from mmrank.models.federated_annotations import (
     check_federated_host,
@@ -174,7 +175,7 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         boxes would count for more.
         """
         targets = super().get_targets(*args, **kwargs)
-        if get_world_size() == 1 or not self._normalises_by_own_rank():
+        if training_group(self) is None or not self._normalises_by_own_rank():
             return targets
         targets = list(targets)
         # As a tensor: the host need not wait for the other ranks.

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from mmengine.dist import all_reduce, get_world_size
+from mmengine.dist import all_reduce
 from torch import Tensor
 
 from mmrank.checks import one_of
+from mmrank.distributed import training_group
 from mmrank.losses import HeadLoss
 from mmrank.losses.registered import with_num_classes
 from mmrank.made_class import host_class
@@ -120,7 +121,7 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
         """Turns an average over the RoIs into one over the positives."""
         labels = labels.long()
         positives = ((labels >= 0) & (labels < self.num_classes)).sum().float()
-        if get_world_size() > 1:
+        if training_group(self) is not None:
             # DDP averages the gradients, so every rank divides by the mean.
             all_reduce(positives, op='mean')
         return labels.numel() / positives.clamp(min=1)

@@ -112,6 +112,32 @@ def test_a_set_overrides_what_all_sets_share(content, config, tmp_path, monkeypa
         parse_plan({'methods': []}, 'small')
 
 
+def test_an_entry_with_each_is_a_row_for_each_value(content, config):
+    each = {'model.a': [0.5, 1.0], 'model.b': ['x', 3]}
+    common = {'config': str(config), 'cfg_options': {'model': {'a': 7, 'c': 8}}}
+    content['methods'] = [
+        {'name': 'a-{}', 'each': each, **common},
+        {'name': 'b_{}', 'each': {'name': ['low', 'high'], **each}, **common},
+    ]
+    content['baseline'] = 'b_high'
+    content['sets'] = {
+        'small': {
+            'leave_out': ['a-0*', '*low'],
+            'methods': {'a*': {'cfg_options': {'model': {'a': 2}}}},
+        },
+        'large': {'leave_out': ['c*']},
+    }
+    first, second = parse_plan({**content}, 'small').methods
+    shared = {'model.a': '1.0', 'model.b': '3', 'model.c': '8'}
+    assert (first.name, first.cfg_options) == ('a-1.0', {**shared, 'model.a': '2'})
+    assert (second.name, second.cfg_options) == ('b_high', shared)
+    with pytest.raises(UserError, match=r"large.methods` is \['c\*'\]"):
+        parse_plan({**content}, 'large')
+    del content['sets']
+    names = [method.name for method in parse_plan({**content}).methods]
+    assert names == ['a-0.5', 'a-1.0', 'b_low', 'b_high']
+
+
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
@@ -146,6 +172,15 @@ def test_a_set_overrides_what_all_sets_share(content, config, tmp_path, monkeypa
         *(
             ({'methods': [{'config': 'x.py', 'name': x}]}, '`name` is')
             for x in ('a/b', '.', '..', '', 5, 'a\0', 'a' * 300)
+        ),
+        *(
+            ({'methods': [{'name': 'a', 'config': 'x.py', 'each': x}]}, message)
+            for x, message in (
+                ({}, '`each` is'),
+                ({'b': 1}, '`each.b` is 1'),
+                ({'b': [1], 'c': [1, 2]}, '`each` is'),
+                ({'b': [1, 2]}, 'a name of its own for each'),
+            )
         ),
         ({'methods': [{'config': 'x.py', 'seed': 1}]}, "unknown fields ['seed']"),
         ({'methods': [{'config': 'x.py', 'cfg_options': 'a=1'}]}, '`x.cfg_options` is'),

@@ -1,4 +1,4 @@
-"""The sets of the paper on in-batch bias train as its appendices D and G.2 say."""
+"""The plans of the paper on in-batch bias train as its appendices D and G.2 say."""
 
 import math
 from types import SimpleNamespace
@@ -10,7 +10,6 @@ import torch
 import yaml
 from in_batch_enumeration import OMEGA, PAIRS, SHAPE, objective, score_matrix
 from published_configs import ROOT, load, rows
-from starting_plans import start
 
 import in_batch_tables
 from make_interactions import InteractionsSpec, write_interactions
@@ -36,20 +35,9 @@ def at_root(monkeypatch):
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    """The data sets with as many entities as there are, and fewer pairs."""
+    """A folder with the data of the small sets."""
     root = tmp_path_factory.mktemp('pairs')
     write_interactions(root / 'data/interactions', InteractionsSpec())
-    for name in ('eurlex', 'movielens-1m'):
-        (root / 'data' / name).mkdir(parents=True)
-    for split, count, shift in (('train', 15449, 0), ('test', 50, 9)):
-        lines = [
-            f'{i % 3801},{(i * 7 + 1 + shift) % 3801} {i + 1}:1 {186104 - i}:0.5\n'
-            for i in range(count)
-        ]
-        (root / f'data/eurlex/{split}.txt').write_text(''.join(lines))
-    for split, offsets in (('train', range(4)), ('test', range(4, 6))):
-        lines = [f'{u}::{(u + 600 * k) % 3533}::5::0\n' for u in range(6038) for k in offsets]
-        (root / f'data/movielens-1m/{split}.dat').write_text(''.join(lines))
     return root
 
 
@@ -72,18 +60,6 @@ def test_rows_differ_in_loss_and_batch_only(plan, name):
         InBatchLoss(**{key: x for key, x in loss.items() if key != 'type'})
         first = first or cfg
         assert cfg == first
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(('plan', 'name'), SETS)
-def test_set_starts(plan, name, folder, monkeypatch):
-    method = 'unbiased_1e-3' if plan == 'losses' else 'pos_neg_1e-3'
-    if plan == 'losses' and name in ('eurlex_logistic', 'ml1m_logistic'):
-        method = 'sogram_1e-3'
-    runner = start(str(PLANS / f'{plan}.yaml'), name, method, folder, monkeypatch)
-    batch = next(iter(runner.train_dataloader))
-    pairs = len(runner.train_dataloader.dataset)
-    assert len(batch['rows']) == (round(1e-3**0.5 * pairs) if plan == 'losses' else pairs)
 
 
 @pytest.mark.parametrize('mode', MODES)

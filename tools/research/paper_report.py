@@ -1,0 +1,126 @@
+"""A report of all tables and figures of the papers.
+
+    python tools/research/paper_report.py
+    python tools/research/paper_report.py --size published
+
+Runs what `paper_table.py --list` shows, and writes report.md, report.html and a sheet of pictures
+for each paper to work_dirs/papers/SIZE.
+
+exit status: the first failing command's; 0 else.
+"""
+
+import html
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from rich.console import Console
+
+from mmrank.apis.common.command_line import tool_parser
+from mmrank.apis.common.records import read_rows
+from mmrank.apis.common.tables import markdown_table
+from mmrank.apis.seeds.plan import read_plan
+from mmrank.errors import show_user_errors
+from mmrank.files import write_atomically
+from mmrank.visualization.figures import new_grid, save
+from paper_table import (
+    OUT,
+    ROOT,
+    SIZES,
+    TABLES,
+    PaperTable,
+    figures_of,
+    make,
+    read_outcome,
+    table_of,
+)
+
+
+def seconds_of(entry: PaperTable, outcome: Mapping) -> int:
+    """CPU seconds of a table: of its trainings, whenever they ran, and commands."""
+    sets = outcome.get('sets', ()) if entry.plan else ()
+    folders = [read_plan(Path(ROOT, entry.plan), name).out_dir for name in sets]
+    rows = [row for folder in folders for row in read_rows(Path(ROOT, folder, 'runs.csv'))]
+    return round(outcome.get('seconds', 0) + sum(float(x['seconds'] or 0) for x in rows))
+
+
+def state_of(entry: PaperTable, size: str, outcome: Mapping) -> str:
+    """What became of a table at a size."""
+    if not entry.shows_results:
+        return 'shows no result'
+    if not getattr(entry, size):
+        return 'the published size alone'
+    status = outcome.get('status')
+    if status == 3:
+        return f'missing: {"; ".join(outcome["missing"])}'
+    return {0: 'made', None: 'not run'}.get(status, f'failed: {status}')
+
+
+def write_report(size: str, console: Console) -> None:
+    """Write what was made at a size."""
+    title = f"The papers' tables and figures, {size} size"
+    rows = []
+    sections = []
+    body = [f'<h1>{title}</h1>']
+    pictures: dict[str, list[Path]] = {}
+    # Tables that are made of the same trainings.
+    groups: dict[tuple, list[PaperTable]] = {}
+    for entry in TABLES.values():
+        outcome = read_outcome(entry, size)
+        state = state_of(entry, size, outcome)
+        rows.append([f'`{entry.name}`', entry.title, state, seconds_of(entry, outcome) or ''])
+        heading = f'{entry.name}: {entry.title}'
+        body += [f'<h2>{html.escape(heading)}</h2>', f'<p>{html.escape(state)}</p>']
+        table = figures_of(entry, size) / 'table.md'
+        if table.is_file():
+            body.append(f'<pre>{html.escape(table.read_text("utf-8"))}</pre>')
+            if '/figure' not in entry.name:
+                groups.setdefault((entry.plan, *outcome.get('sets', ())), []).append(entry)
+        found = sorted(figures_of(entry, size).rglob('*.png'))
+        pictures.setdefault(entry.name.partition('/')[0], []).extend(found)
+        body += [f'<img src="{x.relative_to(OUT / size)}" alt="{x.stem}">' for x in found]
+    for (_, *sets), entries in groups.items():
+        published = dict.fromkeys(name for x in entries for name in x.published)
+        table = table_of(entries[0]._replace(published=[*published]), sets)
+        sections += [f'## {", ".join(x.name for x in entries)}', '']
+        sections += [*dict.fromkeys(x.note for x in entries if x.note), '', table]
+    for paper, found in pictures.items():
+        # Images of the data sets have licences of their own; what two names show is drawn once.
+        plots = {x.read_bytes(): x for x in found if not x.stem.startswith('sheet')}
+        if plots:
+            draw_sheet([*plots.values()], OUT / size / f'{paper}.png')
+            sections.append(f'![{paper}]({paper}.png)\n')
+    overview = markdown_table(['', 'shows', 'state', 'CPU s'], rows, align='lllr')
+    for suffix, lines in (('md', [f'# {title}', '', *overview, '', *sections]), ('html', body)):
+        path = OUT / size / f'report.{suffix}'
+        write_atomically('\n'.join([*lines, '']).encode(), path)
+        console.print(f'wrote {path}')
+
+
+def draw_sheet(pictures: Sequence[Path], path: Path) -> None:
+    """Draw pictures side by side, each under the name of its table."""
+    figure, axes = new_grid(len(pictures), columns=3, width=5, height=4)
+    for axis, picture in zip(axes, pictures):
+        axis.set_axis_off()
+        axis.imshow(np.asarray(Image.open(picture).convert('RGB')))
+        axis.set_title(picture.relative_to(path.parent).with_suffix(''), fontsize=8)
+    save(figure, path, dpi=90)
+
+
+@show_user_errors()
+def main() -> int:
+    parser = tool_parser(__doc__)
+    parser.add_argument('--size', choices=SIZES, default='small', help='default: small')
+    args = parser.parse_args()
+    console = Console()
+    statuses = []
+    for entry in TABLES.values():
+        statuses.append(make(entry, args.size, (), console)['status'])
+        write_report(args.size, console)
+    return next((status for status in statuses if status not in (0, 3)), 0)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
