@@ -25,9 +25,9 @@ class AUCMLoss(StatelessRankingLoss):
     optimiser, without weight decay. The gradient of alpha has the opposite sign, so that a step
     down raises the loss; in training a call sets an alpha below 0 to 0. LibAUC's PESG also pulls
     the weights to their mean over the last epoch, clips each gradient at 1, and steps alpha by ``2
-    (margin + b - a - alpha)``, where the gradient has the means of the batch for a and b. There alpha
-    starts at 0, which with the rate of Adam leaves a pull of all scores to 0; here it starts at the
-    margin, its best value while positives and negatives have one mean.
+    (margin + b - a - alpha)``, where the gradient has the means of the batch for a and b. There
+    alpha starts at 0, which at the rates of Adam leaves a pull of all scores to 0; here it starts
+    at the margin, its best value while positives and negatives have one mean.
 
     Args:
         num_classes: Number of classes C. Needed for ``mode='per_class'``, where each class has its
