@@ -102,12 +102,6 @@ def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
     add_trust_option(parser)
 
 
-def checkpoint_words(args: argparse.Namespace) -> list[str]:
-    """Options of :func:`add_checkpoint_options`, for another command line."""
-    words = ['--trust-checkpoint'] if args.trust_checkpoint else []
-    return words + [f'--allow-partial={pattern}' for pattern in args.allow_partial]
-
-
 def add_trust_option(parser: argparse.ArgumentParser) -> None:
     """Add the option that lets checkpoints run code."""
     parser.add_argument(

@@ -270,14 +270,6 @@ def _size_of(budget: float, before: float, fixed: float, step: float) -> tuple[i
     return steps, max(min(seeds, MOST_SEEDS), FEWEST_SEEDS)
 
 
-def _choose_metric(found: list[str], wanted: str | None) -> str:
-    """The metric that is compared."""
-    if wanted is not None and wanted not in found:
-        raise UserError(f'--metric {wanted} is not measured. Fix: one of {", ".join(found)}')
-    means = [name for name in found if name.endswith('mAP')]
-    return wanted or (means or found)[0]
-
-
 def _data_files(dataset: Mapping) -> Iterator[Path]:
     """Annotation file and folders of images of a data set of a config, and of those in it."""
     for _, one in config_datasets(dataset, ''):
@@ -343,7 +335,10 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     before, fixed, step, metrics = known
     seconds = before, len(args.losses) * fixed, len(args.losses) * step
     steps, seeds = _size_of(_seconds_of(args.budget), *seconds)
-    args.metric = _choose_metric(metrics, args.metric)
+    means = [name for name in metrics if name.endswith('mAP')]
+    args.metric = args.metric or (means or metrics)[0]
+    if args.metric not in metrics:
+        raise UserError(f'--metric {args.metric} is not measured. Fix: one of {", ".join(metrics)}')
     store_features(cfg, args, folder, parts, 'train')
     plan = make_plan(cfg, args, folder, parts, steps, seeds)
     title = f'training {len(args.losses)} losses x {seeds} seeds x {steps} steps'
