@@ -251,13 +251,10 @@ def _minutes_for(steps: int, before: float, fixed: float, step: float) -> int:
 
 
 def _size_of(budget: float, before: float, fixed: float, step: float) -> tuple[int, int]:
-    """Steps and seeds of a budget.
+    """Steps and seeds of a budget, all in seconds.
 
-    Args:
-        budget: Seconds of all.
-        before: Of them, before the trainings.
-        fixed: Seconds of the starts and evaluations of a seed, with all losses.
-        step: Seconds of a step of a seed, with all losses.
+    ``before`` the trainings, and, of a seed with all losses, ``fixed`` of starts and evaluations
+    and those of a ``step``.
     """
     steps = int(((budget - before) / FEWEST_SEEDS - fixed) / step)
     if steps < FEWEST_STEPS:

@@ -99,13 +99,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         default='test',
         help='data that configs are tested on (default: test)',
     )
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        default=[],
-        metavar='KEY=VALUE',
-        help='overrides of all configs that are run',
-    )
+    add_config_option(parser)
     add_checkpoint_options(parser)
 
 
@@ -127,15 +121,15 @@ def _features_of(entry: _Entry, args: argparse.Namespace, out_dir: str | os.Path
         return entry.path
     from mmengine.device import get_device
 
-    parser = argparse.ArgumentParser()
-    add_config_option(parser)
-    words = ['--cfg-options', *args.cfg_options] if args.cfg_options else []
-    options = parser.parse_args(words)
-    options.config, options.launcher, options.local_rank = str(entry.path), 'none', 0
-    options.work_dir = str(Path(out_dir) / 'runs' / entry.file_name)
-    options.trust_checkpoint = args.trust_checkpoint
+    options = dict(
+        vars(args),
+        config=str(entry.path),
+        work_dir=str(Path(out_dir) / 'runs' / entry.file_name),
+        launcher='none',
+        local_rank=0,
+    )
     try:
-        cfg = load(options)
+        cfg = load(argparse.Namespace(**options))
     except UserError as error:
         raise UserError(f'{entry.name}: {error}') from error
     if args.split == 'val':
