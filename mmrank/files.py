@@ -29,10 +29,8 @@ def write_atomically(data: bytes, path: str | os.PathLike) -> None:
         OSError: When the folder cannot be written to or the disk is full; the temporary file is
             removed and an older ``path`` left untouched.
     """
-    with replace_atomically(path) as temp, open(temp, 'wb') as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    with replace_atomically(path) as temp:
+        temp.write_bytes(data)
 
 
 @contextmanager
@@ -46,6 +44,8 @@ def replace_atomically(path: str | os.PathLike) -> Iterator[Path]:
     temp = _temporary_name(path)
     try:
         yield temp
+        with open(temp, 'rb+') as file:
+            os.fsync(file.fileno())
         os.replace(temp, path)
     except BaseException as error:
         temp.unlink(missing_ok=True)

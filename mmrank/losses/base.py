@@ -352,8 +352,7 @@ class RankingLoss(HeadLoss):
         """Mean of (L,) losses, 0 for lists that do not count, by bool or (L,) float weights."""
         if counted.dtype == torch.bool:
             return losses.sum() / counted.sum().clamp(min=1)
-        total = counted.sum()
-        return (losses * counted).sum() / as_divisor(total)
+        return (losses * counted).sum() / as_divisor(counted.sum())
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
