@@ -126,7 +126,7 @@ def config_folder() -> Path:
     return checkout if checkout.is_dir() else package / '.mim' / 'configs'
 
 
-def read_config(path: str) -> Config:
+def read_config(path: str, import_modules: bool = True) -> Config:
     """Read a config file and what it inherits from; a UserError says why it cannot be read."""
     if Path(path).is_dir():
         raise UserError(f'{path!r} is a folder.\n  Fix: the path of a config file')
@@ -143,7 +143,7 @@ def read_config(path: str) -> Config:
             'order CONFIG CHECKPOINT'
         )
     try:
-        cfg = Config.fromfile(path)
+        cfg = Config.fromfile(path, import_custom_modules=import_modules)
     except Exception as error:
         inherited = re.findall(r'(\w+)::', Path(path).read_text('utf-8', errors='replace'))
         for name in inherited:
