@@ -29,10 +29,8 @@ def write_atomically(data: bytes, path: str | os.PathLike) -> None:
         OSError: When the folder cannot be written to or the disk is full; the temporary file is
             removed and an older ``path`` left untouched.
     """
-    with replace_atomically(path) as temp, open(temp, 'wb') as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    with replace_atomically(path) as temp:
+        temp.write_bytes(data)
 
 
 @contextmanager
@@ -46,6 +44,8 @@ def replace_atomically(path: str | os.PathLike) -> Iterator[Path]:
     temp = _temporary_name(path)
     try:
         yield temp
+        with open(temp, 'rb+') as file:
+            os.fsync(file.fileno())
         os.replace(temp, path)
     except BaseException as error:
         temp.unlink(missing_ok=True)
@@ -187,19 +187,6 @@ def _sync_folder(folder: str | os.PathLike) -> None:
         os.close(descriptor)
 
 
-def _process_lives(pid: int) -> bool:
-    """Whether a process of this machine lives; True where nobody can tell."""
-    if os.name != 'posix' or pid <= 0:
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        pass
-    return True
-
-
 def read_text(path: str | os.PathLike, kind: str, fix: str) -> str:
     """Text of a file in UTF-8; a UserError names its kind, such as ``'list'``, and the fix."""
     try:
@@ -251,8 +238,18 @@ def _move_into(source: Path, target: Path) -> None:
 
 
 def _is_dead(pid: int) -> bool:
+    """Whether a process of this machine has ended; False where nobody can tell."""
     # A process in a container may have the number of the one that died.
-    return pid == os.getpid() or not _process_lives(pid)
+    if pid == os.getpid():
+        return True
+    if os.name != 'posix' or pid <= 0:
+        return False
+    with suppress(PermissionError, OverflowError):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+    return False
 
 
 def _host() -> str:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from mmrank.autograd import violated
 from mmrank.distributed import all_gather_rows, joined_group, rows_and_dtype
 from mmrank.errors import UserError, UserTypeError
+from mmrank.files import replace_atomically
 from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.imports import required_package
 from mmrank.losses import ContrastiveLoss, EmbeddingBatch, HeadLoss, InBatchLoss, TrainsEmbeddings
@@ -327,9 +328,8 @@ class SaveLossState(TrainerCallback):
     def on_save(self, args, state, control, **kwargs) -> None:
         """Write the state into the checkpoint of this step."""
         if state.is_world_process_zero:
-            path = self._path(args, state)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            torch.save(self.loss.state_dict(), path)
+            with replace_atomically(self._path(args, state)) as part:
+                torch.save(self.loss.state_dict(), part)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         """Read it, if a training is resumed; UserError if it is not there."""

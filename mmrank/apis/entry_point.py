@@ -110,12 +110,6 @@ def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
     add_trust_option(parser)
 
 
-def checkpoint_words(args: argparse.Namespace) -> list[str]:
-    """Options of :func:`add_checkpoint_options`, for another command line."""
-    words = ['--trust-checkpoint'] if args.trust_checkpoint else []
-    return words + [f'--allow-partial={pattern}' for pattern in args.allow_partial]
-
-
 def add_trust_option(parser: argparse.ArgumentParser) -> None:
     """Add the option that lets checkpoints run code."""
     parser.add_argument(
@@ -140,7 +134,7 @@ def config_folder() -> Path:
     return checkout if checkout.is_dir() else package / '.mim' / 'configs'
 
 
-def read_config(path: str) -> Config:
+def read_config(path: str, import_modules: bool = True) -> Config:
     """Read a config file and what it inherits from; a UserError says why it cannot be read."""
     if Path(path).is_dir():
         raise UserError(f'{path!r} is a folder.\n  Fix: the path of a config file')
@@ -157,7 +151,7 @@ def read_config(path: str) -> Config:
             'order CONFIG CHECKPOINT'
         )
     try:
-        cfg = Config.fromfile(path)
+        cfg = Config.fromfile(path, import_custom_modules=import_modules)
     except Exception as error:
         inherited = re.findall(r'(\w+)::', Path(path).read_text('utf-8', errors='replace'))
         for name in inherited:

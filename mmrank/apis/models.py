@@ -53,10 +53,8 @@ def build_model(cfg: Config) -> nn.Module:
     return MODELS.build(model)
 
 
-def trained_model(
-    cfg: Config, checkpoint: str, device: str = 'cpu', trust: bool = False
-) -> nn.Module:
+def trained_model(cfg: Config, checkpoint: str, trust: bool = False) -> nn.Module:
     """Build the model of a config with all weights of a checkpoint, in evaluation mode."""
     model = build_model(cfg)
     load_all(model, read_weights(checkpoint, trust), checkpoint)
-    return model.to(device).eval()
+    return model.eval()

@@ -2,7 +2,7 @@
 
 import mmrank.datasets.interactions
 import mmrank.datasets.one_size  # noqa: F401  they register
-from mmrank.imports import optional_class, register_optional
+from mmrank.imports import register_optional
 from mmrank.registry import DATASETS
 
 
@@ -26,8 +26,3 @@ RETRIEVAL_DATASETS = _register(
     'retrieval.retrieval_sets',
     *('StanfordOnlineProducts', 'VehicleID', 'INaturalistRetrieval', 'Omniglot', 'ClassFolder'),
 )
-
-
-def retrieval_dataset_class(name: str) -> type:
-    """Return the class of a key of ``RETRIEVAL_DATASETS``."""
-    return optional_class('mmpretrain', name, RETRIEVAL_DATASETS[name])

@@ -98,8 +98,6 @@ def save_features(features: RetrievalFeatures, path: str | os.PathLike) -> Path:
             arrays[name] = np.array(list(getattr(features, name)), dtype=np.str_)
     with replace_atomically(path) as temporary, open(temporary, 'wb') as file:
         np.savez(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
     return Path(path)
 
 

@@ -352,8 +352,7 @@ class RankingLoss(HeadLoss):
         """Mean of (L,) losses, 0 for lists that do not count, by bool or (L,) float weights."""
         if counted.dtype == torch.bool:
             return losses.sum() / counted.sum().clamp(min=1)
-        total = counted.sum()
-        return (losses * counted).sum() / as_divisor(total)
+        return (losses * counted).sum() / as_divisor(counted.sum())
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
@@ -428,18 +427,14 @@ def warn_of_first_batch(loss: torch.nn.Module, scores: Tensor, target: Tensor) -
     name = type(loss).__name__
     is_unit = ((scores.double().norm(dim=1) - 1).abs() < 1e-2).all()
     is_sharp = ((scores == 0) | (scores == 1)).all()
+    classes = target.unique()
+    counts_from_one = 1 < len(classes) == scores.size(1) and classes[0] == 1
     if scores.size(1) > 1 and target.dim() == 1 and is_unit and not is_sharp:
         text = f'has length 1. Fix: mmrank.EmbeddingLoss({name}())(embeddings, classes)'
         warnings.warn(f'each row of cls_score, {scores.size(1)} classes, {text}', stacklevel=5)
-    elif target.dim() == 1 and _counts_from_one(target, scores.size(1)):
+    elif target.dim() == 1 and counts_from_one:
         text = f'{scores.size(1)} is the background. Fix: classes from 0, target - 1'
         warnings.warn(f'target has each class from 1 on and none is 0; {text}', stacklevel=5)
     elif loss.takes_logits and ((scores >= 0) & (scores <= 1)).all() and not is_sharp:
         text = 'all scores are in [0, 1]. Fix: scores before the sigmoid or softmax'
         warnings.warn(f'{name} takes logits, and {text}', stacklevel=5)
-
-
-def _counts_from_one(target: Tensor, classes: int) -> bool:
-    """Whether (n,) labels are all of 1 to C, where 0 to C - 1 are classes."""
-    found = target.unique()
-    return classes > 1 and len(found) == classes and bool(found[0] == 1)

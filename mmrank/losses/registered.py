@@ -57,20 +57,16 @@ def _loss_type(field: str, config: Mapping):
         )
     loss = model_type(named)
     if loss is None:
+        near = get_close_matches(str(named).rpartition('.')[2], MODELS.module_dict, n=1)
+        similar = f" (there is 'mmrank.{near[0]}')" if near else ''
         raise UserKeyError(
-            f'{field}.type={named!r} is not registered{_similar(named)}. Fix: '
+            f'{field}.type={named!r} is not registered{similar}. Fix: '
             "write it with its scope, as in 'mmrank.StableAPLoss'. A loss of "
             'your own needs @MODELS.register_module() and, in the config, '
             "custom_imports = dict(imports=['my_losses']), the module it is "
             'in, which has to lie on PYTHONPATH'
         )
     return loss
-
-
-def _similar(named: object) -> str:
-    name = str(named).rpartition('.')[2]
-    near = get_close_matches(name, MODELS.module_dict, n=1)
-    return f" (there is 'mmrank.{near[0]}')" if near else ''
 
 
 def build_loss(field: str, config: Mapping, num_classes: int | None = None) -> nn.Module:

@@ -10,11 +10,6 @@ from mmrank.tensors import at_least_float32
 _NAIVE, _LINEAR = 0, 1
 
 
-def _as_compared(threshold: float, dtype: torch.dtype) -> float:
-    """Return a threshold in the precision of the overlaps, so that equal ones stay equal."""
-    return torch.tensor(threshold, dtype=dtype).item()
-
-
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int = 0) -> Tensor:
     """Indices of what greedy non-maximum suppression leaves of corners, the best first."""
     boxes = at_least_float32(boxes)
@@ -23,7 +18,8 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int = 0) ->
     # Equal scores stand in the order of mmcv, which does not sort stably.
     order = scores.sort(descending=True)[1]
     ranks = torch.arange(len(order), 0, -1, dtype=boxes.dtype, device=boxes.device)
-    threshold = _as_compared(iou_threshold, boxes.dtype)
+    # In the precision of the overlaps, so that equal ones stay equal.
+    threshold = torch.tensor(iou_threshold, dtype=boxes.dtype).item()
     return order[torchvision.ops.nms(boxes[order], ranks, threshold)]
 
 

@@ -15,13 +15,19 @@ _VERSION_2 = (
     'pad_w',
     'dilation_h',
     'dilation_w',
-    'group',
-    'deformable_group',
+    *_VERSION_1[-2:],
 )
 
 
-def _arguments(weight: Tensor, offset: Tensor, mask: Tensor | None, bias: Tensor | None) -> list:
-    """Return weight, offset, mask and bias as torchvision's kernels take them."""
+def _arguments(
+    weight: Tensor,
+    offset: Tensor,
+    settings: dict[str, int],
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> tuple[list, tuple]:
+    """Return weight, offset, mask and bias, and settings, as torchvision's kernels take them."""
+    names = _VERSION_1 if mask is None else _VERSION_2
     empty = offset.new_zeros(len(offset), 1)
     tensors = [
         weight,
@@ -29,7 +35,8 @@ def _arguments(weight: Tensor, offset: Tensor, mask: Tensor | None, bias: Tensor
         empty if mask is None else mask,
         weight.new_zeros(len(weight)) if bias is None else bias,
     ]
-    return [at_least_float32(x) for x in tensors]
+    ordered = *(settings[name] for name in names), mask is not None
+    return [at_least_float32(x) for x in tensors], ordered
 
 
 def _convolve(output: Tensor, input: Tensor, tensors: list, settings: tuple) -> None:
@@ -67,11 +74,6 @@ def _gradients(grad_output: Tensor, input: Tensor, tensors: list, settings: tupl
     return grads
 
 
-def _ordered(settings: dict[str, int], names: tuple[str, ...], has_mask: bool) -> tuple:
-    """Return settings as torchvision's kernels take them."""
-    return *(settings[name] for name in names), has_mask
-
-
 def _of_size(tensor: Tensor, output: Tensor) -> Tensor:
     """Return offsets or masks in the height and width of the output.
 
@@ -105,8 +107,7 @@ def deform_conv_forward(
     **settings: int,
 ) -> None:
     """Write the convolution, with (N, 2 * groups * taps, H, W) offsets y and x of the taps."""
-    tensors = _arguments(weight, offset, None, None)
-    _convolve(output, input, tensors, _ordered(settings, _VERSION_1, has_mask=False))
+    _convolve(output, input, *_arguments(weight, offset, settings))
 
 
 def deform_conv_backward_input(
@@ -120,8 +121,7 @@ def deform_conv_backward_input(
     **settings: int,
 ) -> None:
     """Write the gradients of input and offset; see :func:`deform_conv_forward`."""
-    tensors = _arguments(weight, offset, None, None)
-    grads = _gradients(grad_output, input, tensors, _ordered(settings, _VERSION_1, has_mask=False))
+    grads = _gradients(grad_output, input, *_arguments(weight, offset, settings))
     grad_input.copy_(grads[0])
     grad_offset.copy_(grads[2])
 
@@ -137,8 +137,8 @@ def deform_conv_backward_parameters(
     **settings: int,
 ) -> None:
     """Add the gradient of the weight, times ``scale``; see :func:`deform_conv_forward`."""
-    tensors = _arguments(torch.zeros_like(grad_weight), offset, None, None)
-    grads = _gradients(grad_output, input, tensors, _ordered(settings, _VERSION_1, has_mask=False))
+    weight = torch.zeros_like(grad_weight)
+    grads = _gradients(grad_output, input, *_arguments(weight, offset, settings))
     grad_weight.add_(grads[1].to(grad_weight), alpha=scale)
 
 
@@ -157,8 +157,8 @@ def modulated_deform_conv_forward(
     """Write the convolution whose taps have offsets and a factor each, the ``mask``."""
     offset = _of_size(offset, output)
     mask = _of_size(mask, output)
-    tensors = _arguments(weight, offset, mask, bias if with_bias else None)
-    _convolve(output, input, tensors, _ordered(settings, _VERSION_2, has_mask=True))
+    arguments = _arguments(weight, offset, settings, mask, bias if with_bias else None)
+    _convolve(output, input, *arguments)
 
 
 def modulated_deform_conv_backward(
@@ -181,8 +181,8 @@ def modulated_deform_conv_backward(
     """Write all gradients; see :func:`modulated_deform_conv_forward`."""
     offset = _of_size(offset, grad_output)
     mask = _of_size(mask, grad_output)
-    tensors = _arguments(weight, offset, mask, bias if with_bias else None)
-    grads = _gradients(grad_output, input, tensors, _ordered(settings, _VERSION_2, has_mask=True))
+    arguments = _arguments(weight, offset, settings, mask, bias if with_bias else None)
+    grads = _gradients(grad_output, input, *arguments)
     targets = [grad_input, grad_weight, grad_offset, grad_mask]
     if with_bias:
         targets.append(grad_bias)

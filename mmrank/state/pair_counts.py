@@ -49,8 +49,14 @@ class PairCounts(SavedState):
         """Take (m,) and (n,) counts >= 1 that are known already, of one sum; else ValueError."""
         row_counts = torch.as_tensor(row_counts, device='cpu').double()
         col_counts = torch.as_tensor(col_counts, device='cpu').double()
-        _check_counts('row_counts', row_counts)
-        _check_counts('col_counts', col_counts)
+        for name, counts in (('row_counts', row_counts), ('col_counts', col_counts)):
+            if not (counts >= 1).all():
+                index = int((~(counts >= 1)).nonzero()[0, 0])
+                raise UserError(
+                    f'{name}[{index}]={counts[index].item()}: every row and column requires at '
+                    'least one positive pair, otherwise it is never sampled. Fix: remove it from '
+                    'the matrix and renumber the others'
+                )
         total = int(row_counts.sum())
         if total != int(col_counts.sum()) or not total:
             raise ValueError(
@@ -107,16 +113,6 @@ def check_pairs(
 def check_entities(name: str, indices: Tensor, size: int) -> None:
     """Check indices of one of ``size`` entities; see :func:`check_index`."""
     check_index(name, indices, size, 'make the entities of the data and the counts agree')
-
-
-def _check_counts(name: str, counts: Tensor) -> None:
-    if not (counts >= 1).all():
-        index = int((~(counts >= 1)).nonzero()[0, 0])
-        raise UserError(
-            f'{name}[{index}]={counts[index].item()}: every row and column '
-            'requires at least one positive pair, otherwise it is never '
-            'sampled. Fix: remove it from the matrix and renumber the others'
-        )
 
 
 def check_columns(cols: Tensor, col_counts: Tensor, what: str) -> None:

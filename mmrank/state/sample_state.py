@@ -35,8 +35,7 @@ class _SampleGroups:
 
     def mean(self, values: Tensor, usable: Tensor) -> Tensor:
         """(n,) float64 mean over the rows of a sample, ``usable`` or by weights; 0 without any."""
-        total = self.sum(usable)
-        total = as_divisor(total)
+        total = as_divisor(self.sum(usable))
         return self.sum(torch.where(usable > 0, values, 0) * usable) / total
 
     def log_mean_exp(self, values: Tensor, usable: Tensor) -> Tensor:
@@ -91,21 +90,18 @@ class SampleState(SavedState):
         has moved since. Raises UserError in such a forward of another batch than the last one.
         """
         if self.training and inside_backward():
-            return self._fetched_before(ids)
+            last, entries = self._last
+            if last is None or not torch.equal(last, ids):
+                raise UserError(
+                    'activation checkpointing runs the loss of an earlier batch again, whose state '
+                    'has moved since. Fix: one backward for each forward, or the loss outside of '
+                    'torch.utils.checkpoint'
+                )
+            return entries.clone()
         entries = self.read(ids).to(device)
         if self.moves and not is_compiling():
             self._last = (ids, entries.clone())
         return entries
-
-    def _fetched_before(self, ids: Tensor) -> Tensor:
-        last, entries = self._last
-        if last is None or not torch.equal(last, ids):
-            raise UserError(
-                'activation checkpointing runs the loss of an earlier batch again, whose state has '
-                'moved since. Fix: one backward for each forward, or the loss outside of '
-                'torch.utils.checkpoint'
-            )
-        return entries.clone()
 
     def read(self, ids: Tensor) -> Tensor:
         """(states, n) float32 entries as they are."""

@@ -32,7 +32,7 @@ def _drawable(text: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _text_width(text: str, size: float, weight: str = 'normal') -> float:
+def _text_width(text: str, size: float, weight: str) -> float:
     """Width in inches of one line, of ``size`` points and ``'normal'`` or ``'bold'`` weight."""
     if not text.strip():
         return 0.0  # no outline to measure
@@ -51,14 +51,14 @@ def fit_text(text: str, width: float, size: float, weight: str = 'normal') -> st
     return shown
 
 
-def fit_two_lines(text: str, width: float, size: float, weight: str = 'normal') -> list[str]:
+def fit_two_lines(text: str, width: float, size: float) -> list[str]:
     """One or two lines that fit a width, broken at the space nearest the middle of the text."""
     spaces = [i for i, c in enumerate(text) if c == ' ']
-    if _text_width(text, size, weight) <= width or not spaces:
-        return [fit_text(text, width, size, weight)]
+    if _text_width(text, size, 'normal') <= width or not spaces:
+        return [fit_text(text, width, size)]
     middle = min(spaces, key=lambda i: abs(2 * i - len(text)))
     halves = text[:middle], text[middle + 1 :]
-    return [fit_text(half, width, size, weight) for half in halves]
+    return [fit_text(half, width, size) for half in halves]
 
 
 _SAVED_COLOURS = 96

@@ -42,12 +42,6 @@ class _DrawnBox(NamedTuple):
     is_right: bool = True
 
 
-def _true_boxes(truth: COCO, image_id: int) -> list[_DrawnBox]:
-    """The ground-truth boxes of one image, without crowds."""
-    anns = truth.imgToAnns.get(image_id, [])
-    return [_DrawnBox(a['bbox'], a['category_id']) for a in anns if not a.get('iscrowd')]
-
-
 def _found_boxes(evaluation: COCOeval, image_ids: Sequence[int]) -> dict[int, list[_DrawnBox]]:
     """By image the boxes above the best-F1 score of their class, best first.
 
@@ -87,7 +81,11 @@ def draw_detections(
     for axis, name in zip(grid[0], ('ground truth', *models)):
         axis.set_title(name, fontsize=14)
     found = [_found_boxes(evaluation, image_ids) for evaluation in models.values()]
-    sheet = [[_true_boxes(truth, i), *(boxes[i] for boxes in found)] for i in image_ids]
+    sheet = []
+    for i in image_ids:
+        anns = [x for x in truth.imgToAnns.get(i, []) if not x.get('iscrowd')]
+        objects = [_DrawnBox(x['bbox'], x['category_id']) for x in anns]
+        sheet.append([objects, *(boxes[i] for boxes in found)])
     used = sorted({box.cat_id for row in sheet for boxes in row for box in boxes})
     colours = dict(zip(used, colours_of([truth.cats[i]['name'] for i in used])))
     if len(used) > _LONGEST_LEGEND:

@@ -1,5 +1,6 @@
-"""Precision-recall curves of detectors, side by side."""
+"""Precision-recall curves and figures of detectors, side by side."""
 
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -8,7 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from rich.console import Console
 
+from mmrank.apis.coco.box_evaluation import summary
+from mmrank.apis.common.names import best_cells
+from mmrank.apis.common.tables import console_table, write_table
 from mmrank.visualization.figures import legend_above, new_grid, save, shorten
 from mmrank.visualization.palette import colours_of, dash
 
@@ -110,3 +115,33 @@ def _draw_curves(
         axis.text(x, 1.02, text, transform=axis.transAxes, horizontalalignment='center', **style)
     axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel='recall', ylabel='precision')
     axis.set_title(title, fontsize=9, pad=18)
+
+
+def comparison_rows(models: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows in percent: figures of COCO or LVIS, mAP per class; a model a column.
+
+    ``n/a`` stands for NaN.
+    """
+    columns = []
+    for evaluation in models.values():
+        classes = PRCurves.of(evaluation).by_class()
+        columns.append(summary(evaluation) | {f'mAP {name}': ap for name, ap in classes.items()})
+    rows = []
+    for metric in columns[0]:
+        shown = [f'{100 * x[metric]:.1f}'.replace('nan', 'n/a') for x in columns]
+        rows.append([metric, *shown])
+    return ['metric (%)', *models], rows
+
+
+def show_comparison(
+    models: Mapping[str, Any], stem: str | os.PathLike, title: str, console: Console
+) -> tuple[Path, Path]:
+    """Print :func:`comparison_rows`, the best of each bold; write ``<stem>.md`` and ``.csv``."""
+    header, rows = comparison_rows(models)
+    best = []
+    for _, *shown in rows:
+        values = [math.nan if text == 'n/a' else float(text) for text in shown]
+        best.append([False, *best_cells(shown, values)])
+    console.print(console_table(header, rows, best, title))
+    align = 'l' + 'r' * (len(header) - 1)
+    return write_table(header, rows, Path(stem), title, align=align)

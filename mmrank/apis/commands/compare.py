@@ -251,13 +251,10 @@ def _minutes_for(steps: int, before: float, fixed: float, step: float) -> int:
 
 
 def _size_of(budget: float, before: float, fixed: float, step: float) -> tuple[int, int]:
-    """Steps and seeds of a budget.
+    """Steps and seeds of a budget, all in seconds.
 
-    Args:
-        budget: Seconds of all.
-        before: Of them, before the trainings.
-        fixed: Seconds of the starts and evaluations of a seed, with all losses.
-        step: Seconds of a step of a seed, with all losses.
+    ``before`` the trainings, and, of a seed with all losses, ``fixed`` of starts and evaluations
+    and those of a ``step``.
     """
     steps = int(((budget - before) / FEWEST_SEEDS - fixed) / step)
     if steps < FEWEST_STEPS:
@@ -268,14 +265,6 @@ def _size_of(budget: float, before: float, fixed: float, step: float) -> tuple[i
     steps = min(steps, MOST_STEPS)
     seeds = int((budget - before) / (fixed + steps * step))
     return steps, max(min(seeds, MOST_SEEDS), FEWEST_SEEDS)
-
-
-def _choose_metric(found: list[str], wanted: str | None) -> str:
-    """The metric that is compared."""
-    if wanted is not None and wanted not in found:
-        raise UserError(f'--metric {wanted} is not measured. Fix: one of {", ".join(found)}')
-    means = [name for name in found if name.endswith('mAP')]
-    return wanted or (means or found)[0]
 
 
 def _data_files(dataset: Mapping) -> Iterator[Path]:
@@ -343,7 +332,10 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     before, fixed, step, metrics = known
     seconds = before, len(args.losses) * fixed, len(args.losses) * step
     steps, seeds = _size_of(_seconds_of(args.budget), *seconds)
-    args.metric = _choose_metric(metrics, args.metric)
+    means = [name for name in metrics if name.endswith('mAP')]
+    args.metric = args.metric or (means or metrics)[0]
+    if args.metric not in metrics:
+        raise UserError(f'--metric {args.metric} is not measured. Fix: one of {", ".join(metrics)}')
     store_features(cfg, args, folder, parts, 'train')
     plan = make_plan(cfg, args, folder, parts, steps, seeds)
     title = f'training {len(args.losses)} losses x {seeds} seeds x {steps} steps'

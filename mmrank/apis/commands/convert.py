@@ -13,7 +13,6 @@ exit status: 0 written, 1 an error in the labels, 2 nothing could be read or wri
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -93,19 +92,16 @@ def _annotation(label: Label, picture: Picture, numbers: dict[str, int]) -> dict
             'left of and above the second, both in the image, or remove the label'
         )
     area = (right - left) * (bottom - top)
+    if label.polygon:  # by the shoelace formula
+        x, y = np.array(label.polygon).reshape(-1, 2).T
+        area = float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
     return dict(
         category_id=numbers[label.name],
         bbox=[left, top, right - left, bottom - top],
-        area=_area(label.polygon) if label.polygon else area,
+        area=area,
         segmentation=[list(label.polygon)] if label.polygon else [],
         iscrowd=int(label.is_crowd),
     )
-
-
-def _area(polygon: Sequence[float]) -> float:
-    """Area of a polygon by the shoelace formula."""
-    x, y = np.array(polygon).reshape(-1, 2).T
-    return float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2)
 
 
 def main() -> int:

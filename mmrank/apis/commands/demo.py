@@ -18,8 +18,7 @@ from rich.console import Console
 
 from mmrank.apis.coco.box_evaluation import evaluate_boxes, load_ground_truth
 from mmrank.apis.coco.detections import draw_detections
-from mmrank.apis.coco.pr_curves import PRCurves, plot_pr_curves
-from mmrank.apis.coco.tables import show_comparison
+from mmrank.apis.coco.pr_curves import PRCurves, plot_pr_curves, show_comparison
 from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.entry_point import config_folder

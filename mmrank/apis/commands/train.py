@@ -142,13 +142,7 @@ def train(cfg: Config, args: argparse.Namespace) -> None:
 
 
 def _closing_lines(config: str, work_dir: str, info: Mapping) -> list[str]:
-    """What a training has left, and what to do with it.
-
-    Args:
-        config: The config file.
-        work_dir: The folder of the training.
-        info: What mmengine notes of it, such as the best checkpoint and its score.
-    """
+    """What a training has left, and what to do with it; ``info`` is what mmengine notes of it."""
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     chosen = find_last_whole_checkpoint(work_dir)

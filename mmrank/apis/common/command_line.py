@@ -1,4 +1,4 @@
-"""Shared by command lines: options with defaults, and the models of a table or report."""
+"""Shared by command lines: options with defaults, outputs, names of files."""
 
 import argparse
 import hashlib
@@ -6,11 +6,8 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from mmrank.errors import UserError
 from mmrank.files import check_output
 
 
@@ -60,51 +57,9 @@ def check_outputs(args: argparse.Namespace, *names: str) -> None:
             check_output(getattr(args, name), *inputs)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One model: its name, its config or what a run of it has left, and a config's checkpoint."""
-
-    name: str
-    path: Path
-    checkpoint: Path | None = None
-
-    @property
-    def is_config(self) -> bool:
-        """Whether the model has to be run."""
-        return self.path.suffix == '.py'
-
-    @property
-    def file_name(self) -> str:
-        """The name, fit to be part of a file name."""
-        return safe_name(self.name)
-
-
 def safe_name(name: str) -> str:
     """Replace what a file name should not hold by ``_``."""
     return ''.join(c if c.isalnum() or c in '.+-' else '_' for c in name)
-
-
-def split_entry(word: str) -> tuple[str, str, str | None]:
-    """Take ``[NAME=]PATH[,CHECKPOINT]`` apart; without a name it is ``''``."""
-    name, equals, text = word.partition('=')
-    # A path may have an equals sign of its own.
-    if not equals or Path(word.partition(',')[0]).exists():
-        name = ''
-        text = word
-    path, comma, checkpoint = text.partition(',')
-    return name, path, checkpoint if comma else None
-
-
-def find_checkpoint(word: str, checkpoint: str | None) -> Path | None:
-    """Return a checkpoint that is there."""
-    if checkpoint is None:
-        return None
-    if not Path(checkpoint).is_file():
-        raise UserError(
-            f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: pass the .pth file of a '
-            'training.'
-        )
-    return Path(checkpoint)
 
 
 def digest_run(config: Mapping | list, checkpoint: str | os.PathLike | None, device: str) -> str:

@@ -117,10 +117,7 @@ def _choose_scale(
 ) -> tuple[tuple[int, int], float]:
     """Scale for mmdet's ``Resize``, and by how much it shrinks an image of the median size.
 
-    Args:
-        image: (2,) median width and height.
-        sides: (n,) square roots of the areas of the boxes.
-        small: Whether to train on a CPU.
+    Of that (2,) width and height, and the (n,) square roots of the areas of the boxes.
     """
     shrink = min(1.0, LONGEST_SIDE[small] / image.max())
     tenth = float(np.percentile(sides, 10))
@@ -135,13 +132,8 @@ def _choose_anchors(
 ) -> tuple[int, tuple[float, ...], np.ndarray]:
     """The anchors by which the worst class misses the fewest boxes; mmdet's own where they do.
 
-    Args:
-        boxes: (n, 2) widths and heights in pixels of the network.
-        classes: (n,) their classes.
-        detector: Key of :data:`ANCHOR_SCALES`.
-
-    Returns:
-        The scale, the ratios, and (n,) bool: the boxes that no anchor overlaps by half.
+    Of (n, 2) widths and heights in pixels of the network, and their (n,) classes. Returns scale,
+    ratios, and (n,) bool: the boxes that no anchor overlaps by half.
     """
     best = None
     for ratios in (STOCK_RATIOS, MORE_RATIOS) if detector != 'atss' else ((1.0,),):

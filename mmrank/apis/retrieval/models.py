@@ -4,9 +4,9 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from mmrank.apis.common.command_line import Entry, digest_run, find_checkpoint, split_entry
+from mmrank.apis.common.command_line import digest_run, safe_name
 from mmrank.apis.entry_point import add_checkpoint_options, add_config_option, build_runner, load
 from mmrank.apis.retrieval.report import check_same_test_set
 from mmrank.errors import UserError
@@ -17,7 +17,20 @@ _METRIC = 'mmrank.RetrievalMetric'
 _AFTER_TEST = ('mmrank.LinearEvaluationHook', 'mmrank.FurtherTestsHook')
 
 
-def _parse_entries(words: Sequence[str]) -> list[Entry]:
+class _Entry(NamedTuple):
+    """One model: its name, a file of features, or a config with its checkpoint."""
+
+    name: str
+    path: Path
+    checkpoint: Path | None
+
+    @property
+    def file_name(self) -> str:
+        """The name, fit to be part of a file name."""
+        return safe_name(self.name)
+
+
+def _parse_entries(words: Sequence[str]) -> list[_Entry]:
     """Read ``[NAME=]FEATURES.npz`` and ``[NAME=]CONFIG.py,CHECKPOINT``."""
     entries = [_parse(word) for word in words]
     names = [entry.file_name for entry in entries]
@@ -30,20 +43,30 @@ def _parse_entries(words: Sequence[str]) -> list[Entry]:
     return entries
 
 
-def _parse(word: str) -> Entry:
-    name, text, checkpoint = split_entry(word)
+def _parse(word: str) -> _Entry:
+    name, equals, text = word.partition('=')
+    # A path may have an equals sign of its own.
+    if not equals or Path(word.partition(',')[0]).exists():
+        name = ''
+        text = word
+    text, comma, checkpoint = text.partition(',')
     path = Path(text)
     if not path.is_file() or path.suffix not in ('.py', '.npz'):
         raise UserError(
             f'{word!r}: {text!r} is not an existing .npz or .py file. Fix: pass NAME=FEATURES.npz '
             f'or NAME=CONFIG.py,CHECKPOINT (paths start at {Path.cwd()}).'
         )
-    if (path.suffix == '.py') != (checkpoint is not None):
+    if (path.suffix == '.py') != bool(comma):
         raise UserError(
             f'{word!r}: a config requires a checkpoint, and features take '
             'none. Fix: pass NAME=CONFIG.py,CHECKPOINT or NAME=FEATURES.npz.'
         )
-    return Entry(name or path.stem, path, find_checkpoint(word, checkpoint))
+    if comma and not Path(checkpoint).is_file():
+        raise UserError(
+            f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: pass the .pth file of a '
+            'training.'
+        )
+    return _Entry(name or path.stem, path, Path(checkpoint) if comma else None)
 
 
 def _use_retrieval_metric(cfg: Any, out_file: str, name: str) -> None:
@@ -76,13 +99,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         default='test',
         help='data that configs are tested on (default: test)',
     )
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        default=[],
-        metavar='KEY=VALUE',
-        help='overrides of all configs that are run',
-    )
+    add_config_option(parser)
     add_checkpoint_options(parser)
 
 
@@ -98,21 +115,21 @@ def features_by_name(
     return models
 
 
-def _features_of(entry: Entry, args: argparse.Namespace, out_dir: str | os.PathLike) -> Path:
+def _features_of(entry: _Entry, args: argparse.Namespace, out_dir: str | os.PathLike) -> Path:
     """The file of a model's features; its config is tested, once."""
-    if not entry.is_config:
+    if entry.checkpoint is None:
         return entry.path
     from mmengine.device import get_device
 
-    parser = argparse.ArgumentParser()
-    add_config_option(parser)
-    words = ['--cfg-options', *args.cfg_options] if args.cfg_options else []
-    options = parser.parse_args(words)
-    options.config, options.launcher, options.local_rank = str(entry.path), 'none', 0
-    options.work_dir = str(Path(out_dir) / 'runs' / entry.file_name)
-    options.trust_checkpoint = args.trust_checkpoint
+    options = dict(
+        vars(args),
+        config=str(entry.path),
+        work_dir=str(Path(out_dir) / 'runs' / entry.file_name),
+        launcher='none',
+        local_rank=0,
+    )
     try:
-        cfg = load(options)
+        cfg = load(argparse.Namespace(**options))
     except UserError as error:
         raise UserError(f'{entry.name}: {error}') from error
     if args.split == 'val':

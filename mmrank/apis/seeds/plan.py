@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from mmengine.config import Config
 
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
@@ -196,20 +195,15 @@ def choice_label(choice: Mapping[str, str]) -> str:
 
 def load_config(path: str) -> dict:
     """Load a config with its bases, once; a :class:`UserError` where there is none."""
-    if not Path(path).is_file():
-        raise UserError(f'config {path!r} does not exist. Fix: its path from here on')
-    return _load_config(path, Path(path).stat().st_mtime)
+    return _load_config(path, Path(path).stat().st_mtime if Path(path).exists() else 0.0)
 
 
 @functools.cache
 def _load_config(path: str, _changed: float) -> dict:
-    try:
-        # Its modules are for the process that trains.
-        return Config.fromfile(path, import_custom_modules=False).to_dict()
-    except Exception as error:  # a config is a program
-        raise UserError(
-            f'{path} cannot be read as a config: {type(error).__name__}: {error}. Fix: that line'
-        ) from error
+    from mmrank.apis.entry_point import read_config  # seconds, which a plan alone need not take
+
+    # Its modules are for the process that trains.
+    return read_config(path, import_modules=False).to_dict()
 
 
 def read_plan(path: str | Path, set_name: str = '') -> SeedPlan:

@@ -177,15 +177,12 @@ def _start(run: Run, jobs: int) -> BaseProcess:
     with open(run.log, 'ab') as file:
         file.write(f'\n$ python {shlex.join(command)}\n'.encode())
     threads = max(1, count_cores() // jobs)
-    return start_process(command, run.log, threads, _modules_of(run))
-
-
-def _modules_of(run: Run) -> list[str]:
-    """The modules that take a training of this config longest to import."""
+    # What takes a training of this config longest to import.
     package = load_config(run.config).get('default_scope') or 'mmengine'
     parts = ('models', 'datasets', 'engine', 'evaluation', 'visualization')
     modules = [f'{name}.{part}' for name in dict.fromkeys((package, 'mmrank')) for part in parts]
-    return [SCRIPT[-1], 'mmengine.runner', *modules]
+    modules = [SCRIPT[-1], 'mmengine.runner', *modules]
+    return start_process(command, run.log, threads, modules)
 
 
 def _read_outcome(plan: SeedPlan, run: Run, fault: str, seconds: float) -> Outcome:

@@ -19,13 +19,7 @@ from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.common.records import current_commit
 from mmrank.apis.common.training_curves import read_scalars
-from mmrank.apis.entry_point import (
-    add_checkpoint_options,
-    build_runner,
-    checkpoint_words,
-    load,
-    train_or_test_parser,
-)
+from mmrank.apis.entry_point import add_checkpoint_options, build_runner, load, train_or_test_parser
 from mmrank.errors import show_user_errors
 from mmrank.files import write_atomically
 
@@ -48,24 +42,18 @@ def parse_args(arguments=None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def load_config(args: argparse.Namespace, work_dir: Path):
-    """Load the config as mmrank test does, with a work dir of its own for the logs."""
-    words = [args.config, '--work-dir', str(work_dir), *checkpoint_words(args)]
-    words += ['--cfg-options', *args.cfg_options] if args.cfg_options else []
-    return load(train_or_test_parser().parse_args(words))
-
-
-def _training_words(args: argparse.Namespace, work_dir: str) -> list[str]:
-    """The words of ``mmrank`` that train a config to its end."""
-    words = ['train', args.config, '--work-dir', work_dir, '--resume', 'auto']
-    words += checkpoint_words(args)
+def _words(args: argparse.Namespace, work_dir: str | Path) -> list[str]:
+    """What mmrank train and test are told of the config."""
+    words = [args.config, '--work-dir', str(work_dir)]
+    words += ['--trust-checkpoint'] if args.trust_checkpoint else []
+    words += [f'--allow-partial={pattern}' for pattern in args.allow_partial]
     return [*words, '--cfg-options', *args.cfg_options] if args.cfg_options else words
 
 
 def train(args: argparse.Namespace) -> None:
     """Train to the end, in this process: a kill leaves none behind."""
     before = sys.argv
-    sys.argv = _training_words(args, args.work_dir)
+    sys.argv = ['train', '--resume', 'auto', *_words(args, args.work_dir)]
     try:
         run('train')
     except SystemExit as end:
@@ -85,7 +73,8 @@ def evaluate(args: argparse.Namespace) -> dict:
 
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
-    config = load_config(args, Path(args.work_dir) / args.split)
+    # A work dir of its own for the logs.
+    config = load(train_or_test_parser().parse_args(_words(args, Path(args.work_dir, args.split))))
     for name in (f'{args.split}_dataloader', f'{args.split}_evaluator'):
         if config.get(name) is None:
             sys.exit(f'{args.config} has no `{name}`, which --split {args.split} needs.')

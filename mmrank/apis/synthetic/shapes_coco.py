@@ -78,11 +78,6 @@ class ShapesSpec:
         weights = self.imbalance**-steps
         return weights / weights.sum()
 
-    def split_sizes(self) -> dict[str, int]:
-        """Number of images of every split that is not empty."""
-        sizes = (self.num_train, self.num_val, self.num_test)
-        return {s: n for s, n in zip(SPLITS, sizes) if n > 0}
-
 
 def _render_image(spec: ShapesSpec, split: str, index: int) -> tuple[np.ndarray, list[dict]]:
     """Paint one image."""
@@ -109,7 +104,10 @@ def write_shapes_coco(
     out_dir = Path(out_dir)
     (out_dir / 'annotations').mkdir(parents=True, exist_ok=True)
     files = {}
-    for split, total in spec.split_sizes().items():
+    for split in SPLITS:
+        total = getattr(spec, f'num_{split}')
+        if total == 0:
+            continue
         (out_dir / split).mkdir(exist_ok=True)
         images = []
         annotations = []

@@ -11,8 +11,9 @@ from rich.progress import track
 
 from mmrank.datasets.checks.data_report import DataReport, Findings, config_datasets
 from mmrank.datasets.image_header import image_fault
-from mmrank.datasets.registered import RETRIEVAL_DATASETS, retrieval_dataset_class
+from mmrank.datasets.registered import RETRIEVAL_DATASETS
 from mmrank.errors import UserError
+from mmrank.imports import optional_class
 
 if TYPE_CHECKING:
     from mmrank.datasets.retrieval.retrieval_dataset import RetrievalDataset
@@ -78,7 +79,8 @@ def inspect_config(
             settings = {k: v for k, v in settings.items() if k != 'type'}
             settings.update(lazy_init=True, pipeline=[])
             try:
-                dataset = retrieval_dataset_class(name)(**settings)
+                cls = optional_class('mmpretrain', name, RETRIEVAL_DATASETS[name])
+                dataset = cls(**settings)
             except (TypeError, ValueError) as error:
                 raise UserError(f'{place}: {error}') from error
             found = Findings(_FIXES)

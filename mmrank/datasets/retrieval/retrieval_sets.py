@@ -38,8 +38,8 @@ class VehicleID(RetrievalDataset):
     """PKU VehicleID (Liu et al., CVPR 2016), 26,267 vehicles.
 
     The papers on AP search every test image in all others of its list, the whole small, medium or
-    large one. The data set's own protocol, one image of each vehicle in the gallery, drawn at
-    random, is ``mmrank.RetrievalMetric`` with ``gallery_per_class=1``.
+    large one. The data set's own protocol has one image of each vehicle, drawn at random, in the
+    gallery: a field of the samples for ``gallery_key`` of ``mmrank.RetrievalMetric``.
 
     Args:
         data_root: Folder with ``train_test_split/`` and ``image/``.

@@ -87,7 +87,7 @@ class LinearEvaluationHook(Hook):
             for batch in loader:
                 features, labels = _features(runner.model, batch)
                 if classifier is None:
-                    num_classes = _num_classes(train, test)
+                    num_classes = 1 + max(int(x.get_gt_labels().max()) for x in (train, test))
                     classifier = _classifier(features, num_classes)
                     optimizer = torch.optim.SGD(
                         classifier.parameters(), self.lr, momentum=0.9, nesterov=True
@@ -130,10 +130,6 @@ def _features(model: nn.Module, batch: dict) -> tuple[Tensor, Tensor]:
     found = model.test_step(batch)
     features = torch.stack([x.feature for x in found]).float()
     return features, torch.cat([x.gt_label for x in found]).to(features.device)
-
-
-def _num_classes(*parts: Dataset) -> int:
-    return 1 + max(int(part.get_gt_labels().max()) for part in parts)
 
 
 def _classifier(features: Tensor, num_classes: int) -> nn.Linear:

@@ -63,8 +63,7 @@ def _blackbox_ap(lists: RankedLists, lam: float, margin: float) -> Tensor:
         spoil = _nan_of_broken(s, lists)
         s = s.nan_to_num(0)
         number = lists.positives.double()
-        num_pos = number.sum(1)
-        num_pos = as_divisor(num_pos)
+        num_pos = as_divisor(number.sum(1))
         before = _Ranks(s, lists, margin)
         precision = before.among / before.rank
         risk = (number * torch.where(mask, 1 - precision, 0)).sum(1) / num_pos

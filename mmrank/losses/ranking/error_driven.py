@@ -77,8 +77,7 @@ class RankCounts:
         least = 0.0 if lists.pos_weight is None else -0.5
         self.positives = torch.where(mask, (among - 0.5).clamp(min=least), 0)
         self.number = lists.positives.double()
-        total = self.number.sum(1)
-        self.total = as_divisor(total)
+        self.total = as_divisor(self.number.sum(1))
 
     def spread_over_positives(self, weight: Tensor) -> Tensor:
         """(L, P) ``sum_i w_i H(s_k - s_i)`` of (L, P) weights w, k = i included; 0 at padding."""
@@ -96,8 +95,7 @@ class RankCounts:
             for part, gaps, above in positive_pairs(self.lists, relevance, self.delta):
                 rows[:, part] = (gaps * above).sum(2)
         self.false_positives = relevance * self.false_positives + rows
-        total = (self.number * relevance).sum(1)
-        self.total = as_divisor(total)
+        self.total = as_divisor((self.number * relevance).sum(1))
         self.relevance = relevance
 
     def loss(self, error: Tensor, value: Tensor | None = None, least: float = 0.0) -> Tensor:

@@ -1,6 +1,5 @@
 """SoDeep: ranks by a network that learned to sort, as a registered loss."""
 
-import io
 import os
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from torch.nn.functional import pad
 from mmrank.checks import check_count, one_of
 from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError
-from mmrank.files import write_atomically
+from mmrank.files import replace_atomically
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
 from mmrank.state.base import SavedState
@@ -109,12 +108,11 @@ class RankSorter(SavedState):
 
     def save(self, path: str | os.PathLike, rank_error: float) -> None:
         """Write the network, with its mean distance to the exact rank, for :meth:`load`."""
-        file = io.BytesIO()
         content = dict(
             settings=self.settings, state_dict=self.state_dict(), rank_error=float(rank_error)
         )
-        torch.save(content, file)
-        write_atomically(file.getvalue(), path)
+        with replace_atomically(path) as part:
+            torch.save(content, part)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> 'RankSorter':

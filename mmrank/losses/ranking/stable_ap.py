@@ -317,8 +317,7 @@ class StableAPLoss(RankingLoss):
         losses = torch.where(counted > 0, stable_ap_outer(rho * risk, self.eps), 0)
         if counted.is_floating_point():
             losses = losses * counted
-        count = pooled(counted.double())
-        count = as_divisor(count)
+        count = as_divisor(pooled(counted.double()))
         loss = pooled(losses)
         if self.reduction == 'mean':
             loss = loss / count

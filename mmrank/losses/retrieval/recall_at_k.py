@@ -58,8 +58,7 @@ def _check(ks: Sequence[int]) -> None:
 
 def _recall_at_k(lists: RankedLists, sigmoid: Sigmoid, ks: Sequence[int]) -> Tensor:
     mask = lists.pos_mask
-    number = lists.num_positives()
-    number = as_divisor(number)
+    number = as_divisor(lists.num_positives())
     everything = lists.is_positive | lists.is_negative
     if lists.weight is not None:
         everything = torch.where(everything, lists.weight, 0)

@@ -109,7 +109,12 @@ class ListwiseDETRMixin(RankingHeadMixin):
         two_stage = getattr(self, 'as_two_stage', False)
         denoising = hasattr(self.host, '_loss_dn_single')
         self._check_matching()
-        self._check_proposals(loss, two_stage and denoising)
+        if two_stage and denoising and getattr(loss, 'mode', 'flatten') == 'per_class':
+            raise UserError(
+                "loss_cls.mode='per_class' leaves the scores of each class at a level of their "
+                f'own, but {self.host.__name__} takes the proposals of the encoder by their best '
+                "class. Fix: loss_cls.mode='flatten'"
+            )
         if wants_boxes(loss, has_boxes(self.loss_iou)):
             collect_boxes(self, 'loss_iou', on_codes=False)
         # A head of another package may change the losses of its layers.
@@ -139,15 +144,6 @@ class ListwiseDETRMixin(RankingHeadMixin):
                     'classes and the background, but a ranking loss scores each class by itself, '
                     "without a background. Fix: dict(type='FocalLossCost', weight=2.0) in its place"
                 )
-
-    def _check_proposals(self, loss: nn.Module, best_class: bool) -> None:
-        """Refuse one ranking per class where classes are compared."""
-        if best_class and getattr(loss, 'mode', 'flatten') == 'per_class':
-            raise UserError(
-                "loss_cls.mode='per_class' leaves the scores of each class at a level of their "
-                f'own, but {self.host.__name__} takes the proposals of the encoder by their best '
-                "class. Fix: loss_cls.mode='flatten'"
-            )
 
     def loss_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
         """Losses of the host head, each classification loss a ranking."""

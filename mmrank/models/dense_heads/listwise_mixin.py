@@ -174,20 +174,17 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         ``AnchorHead.loss_by_feat`` divides by the rank's own number of positives, so ranks with few
         boxes would count for more.
         """
+        from mmdet.models.dense_heads import AnchorHead, RPNHead
+
         targets = super().get_targets(*args, **kwargs)
-        if training_group(self) is None or not self._normalises_by_own_rank():
+        by_own_rank = self.host.loss_by_feat in (AnchorHead.loss_by_feat, RPNHead.loss_by_feat)
+        if training_group(self) is None or not by_own_rank:
             return targets
         targets = list(targets)
         # As a tensor: the host need not wait for the other ranks.
         targets[4] = torch.tensor(float(targets[4]), device=targets[0][0].device)
         all_reduce(targets[4], op='mean')
         return tuple(targets)
-
-    def _normalises_by_own_rank(self) -> bool:
-        from mmdet.models.dense_heads import AnchorHead, RPNHead
-
-        own = (AnchorHead.loss_by_feat, RPNHead.loss_by_feat)
-        return getattr(self.host, 'loss_by_feat', None) in own
 
     def predict_by_feat(self, cls_scores: list[Tensor], *args, **kwargs):
         """Predictions, the mean positive score shown as 0.5.

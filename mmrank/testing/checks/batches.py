@@ -33,14 +33,8 @@ def _permutation(subject: Subject) -> None:
 
 
 def _interleaved(x: Tensor) -> Tensor:
-    return torch.stack([x, x], -1).transpose(0, 1).contiguous().transpose(0, 1)[..., 0]
-
-
-def _strided_all(batch: Batch) -> Batch:
-    batch = batch.mapped(
-        lambda x: _interleaved(x) if x.dim() > 1 else torch.stack([x, x], -1)[:, 0]
-    )
-    return batch.with_fixed([torch.stack([x, x], -1)[..., 0] for x in batch.fixed])
+    x = torch.stack([x, x], -1)
+    return x[:, 0] if x.dim() == 2 else x.transpose(0, 1).contiguous().transpose(0, 1)[..., 0]
 
 
 @check()
@@ -52,7 +46,9 @@ def _strided(subject: Subject) -> None:
     """
     batch = subject.batch()
     value, gradients = batch.gradients(subject.build())
-    found = _strided_all(batch).gradients(subject.build())
+    strided = batch.mapped(_interleaved)
+    strided = strided.with_fixed([torch.stack([x, x], -1)[..., 0] for x in batch.fixed])
+    found = strided.gradients(subject.build())
     require_same(found[0], value, 'the value of strided inputs')
     require_same(found[1], gradients, 'a gradient of strided inputs')
 

@@ -32,10 +32,6 @@ def _compile(subject: Subject) -> None:
         require_same(*states, 'the state after compiled steps', rtol=1e-10, atol=1e-12)
 
 
-def _nothing(*_: object, **__: object) -> contextlib.AbstractContextManager:
-    return contextlib.nullcontext()
-
-
 @check(is_usual=False, refusals=(Exception,))
 def _meta(subject: Subject) -> None:
     """A step runs on the meta device, whose tensors have no values.
@@ -48,7 +44,7 @@ def _meta(subject: Subject) -> None:
     batch = subject.batch().mapped(lambda x: x.to('meta'))
     batch = batch.with_fixed([x.to('meta') for x in batch.fixed])
     # Meta has no autocast, and losses turn it off alone.
-    with mock.patch.object(torch, 'autocast', _nothing):
+    with mock.patch.object(torch, 'autocast', return_value=contextlib.nullcontext()):
         value, slopes = batch.gradients(loss)
     require(value.shape == (), f'the value has the shape {tuple(value.shape)}')
     for slope, leaf in zip(slopes, batch.leaves):

@@ -56,7 +56,7 @@ class _RankCheck:
         return batch.with_leaves(features).with_fixed(fixed), shapes
 
 
-def train(check: _RankCheck, rank: int | None) -> list[Tensor]:
+def train(rank: int | None, check: _RankCheck) -> list[Tensor]:
     """Value of each step, last gradients and weights of a rank, or of one process for all."""
     model = Layers(check.subject)
     run = model if rank is None else DistributedDataParallel(model)
@@ -76,15 +76,11 @@ def train(check: _RankCheck, rank: int | None) -> list[Tensor]:
     return [torch.stack(values), *(x.grad for x in weights), *(x.detach() for x in weights)]
 
 
-def _on_rank(rank: int, check: _RankCheck) -> list[Tensor]:
-    return train(check, rank)
-
-
 def _require_ranks_equal(check: _RankCheck) -> None:
     """Fail unless the mean over ranks and the weights of each equal one process's."""
-    values, *expected = train(check, None)
+    values, *expected = train(None, check)
     try:
-        ranks = run_on_ranks(_on_rank, len(check.steps[0]), check)
+        ranks = run_on_ranks(train, len(check.steps[0]), check)
     except ChildProcessError as error:
         last = str(error).strip().splitlines()[-1]
         raise CheckFailedError(f'a process failed: {last}') from error

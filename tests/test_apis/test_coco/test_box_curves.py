@@ -9,8 +9,7 @@ from rich.console import Console
 
 from mmrank.apis.coco.box_evaluation import best_f1_thresholds, evaluate_boxes, summary
 from mmrank.apis.coco.detections import draw_detections
-from mmrank.apis.coco.pr_curves import PRCurves, plot_pr_curves
-from mmrank.apis.coco.tables import comparison_rows, show_comparison
+from mmrank.apis.coco.pr_curves import PRCurves, comparison_rows, plot_pr_curves, show_comparison
 
 
 def test_curves_are_those_of_pycocotools(evaluations):

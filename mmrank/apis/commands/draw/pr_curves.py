@@ -13,8 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from mmrank.apis.coco.box_evaluation import best_f1_thresholds
-from mmrank.apis.coco.pr_curves import PRCurves, plot_pr_curves
-from mmrank.apis.coco.tables import show_comparison
+from mmrank.apis.coco.pr_curves import PRCurves, plot_pr_curves, show_comparison
 from mmrank.apis.commands.draw.predictions import add_predictions, read_evaluations
 from mmrank.apis.common.command_line import check_outputs, tool_parser
 from mmrank.datasets.lvis_annotations import is_lvis
