@@ -178,19 +178,6 @@ def test_finite_at_the_smallest_temperature(name, dtype, scale):
         assert state.log_s.max() > 10
 
 
-def test_head_samples_get_larger_temperatures():
-    # 24 of 40 samples share one direction, the others have their own.
-    g = torch.Generator().manual_seed(0)
-    centres = torch.randn(40, 32, generator=g)
-    centres[:24] = centres[0]
-    loss = ISogCLRLoss(40, rho=0.3, tau_init=0.5, eta=0.02, tau_max=3)
-    for _ in range(150):
-        ids = torch.randperm(40, generator=g)[:20]
-        views = [centres[ids] + 0.5 * torch.randn(20, 32, generator=g) for _ in range(2)]
-        loss(*views, ids)
-    tau = loss.temperature.tau
-    assert tau[:24].mean() > 1.5 * tau[24:].mean()
-    assert tau[:24].min() > tau[24:].max()
 
 
 def test_defaults_are_those_of_the_paper():

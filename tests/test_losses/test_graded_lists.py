@@ -7,7 +7,7 @@ import torch
 from random_batches import made_up, with_gradient
 
 from mmrank.errors import UserError
-from mmrank.functional import hap_loss, ndcg, ndcg_loss
+from mmrank.functional import hap_loss, ndcg_loss
 from mmrank.losses import EmbeddingLoss, HAPLoss, LambdaLoss, ListNetLoss, NDCGLoss
 
 SIZES = [5, 1, 9, 3, 2]
@@ -123,21 +123,3 @@ def test_a_document_of_weight_two_is_two_documents():
     found = ListNetLoss()(scores, levels, weight, group=GROUP)
     expected = ListNetLoss()(scores[twice], levels[twice], group=GROUP[twice])
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize('loss', [LambdaLoss(), ListNetLoss(), NDCGLoss(tau=0.1)])
-def test_descent_raises_ndcg(loss):
-    g = torch.Generator().manual_seed(0)
-    features = torch.randn(30, 8, 6, generator=g)
-    levels = (2 * features[..., 0] + 0.3 * torch.randn(30, 8, generator=g)).round().clamp(0, 3)
-    group = torch.arange(30).repeat_interleave(8)
-    weight = torch.zeros(6, requires_grad=True)
-    steps = torch.optim.SGD([weight], lr=0.3)
-    for _ in range(60):
-        steps.zero_grad()
-        loss((features @ weight).flatten(), levels.flatten(), group=group).backward()
-        steps.step()
-    before, after = (
-        ndcg(scores, levels).nanmean() for scores in (features[..., 1], features @ weight.detach())
-    )
-    assert after > 0.97 > before

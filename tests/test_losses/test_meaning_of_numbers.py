@@ -66,8 +66,9 @@ def test_labels_count_by_value(case):
 def test_weights_are_finite_and_not_negative(case):
     scores = made_up(6, 3).double()
     weight = torch.tensor([5.0, 1, 1, 1, 1, 0.1])
-    with pytest.raises(ValueError, match='weight must be finite and >= 0'):
-        call(case, scores, torch.arange(6) % 3, -weight)
+    for wrong in (-weight, torch.inf * weight):
+        with pytest.raises(ValueError, match='weight must be finite and >= 0'):
+            call(case, scores, torch.arange(6) % 3, wrong)
 
 
 @pytest.mark.parametrize('metric', [average_precision, auroc, partial_auroc])

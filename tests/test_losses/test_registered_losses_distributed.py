@@ -11,7 +11,7 @@ import pytest
 import torch
 from gloo_processes import run_on_ranks
 from rank_batches import SIZES, RankModel, batch_of_all_ranks, share
-from registered_losses import CLASSES, Case, cases, weighted_cases
+from registered_losses import DEFERRED, Case, cases, weighted_cases
 from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.losses import ErrorDrivenLoss
@@ -24,19 +24,9 @@ def _is_tested(case: Case) -> bool:
     return case.settings.get('mode') != 'sogram'
 
 
-class Deferred(Case):
-    """LDAM once its classes are weighted."""
-
-    def build(self):
-        loss = super().build()
-        loss.start_reweighting()
-        return loss
-
-
-LDAM = dict(class_counts=[300, 20, 100], num_samples=500, reweight_beta=0.99)
 CASES = [case for case in cases() if _is_tested(case)]
 CASES += {x.name: x for x in weighted_cases()}.values()
-CASES.append(Deferred('LDAMLoss', dict(LDAM, num_classes=CLASSES, scale=2.0), 'rows'))
+CASES.append(DEFERRED)
 #: Their lists are judged by a mean over all ranks: test_shared_state_distributed.py.
 SHARED = ('SOPRCLoss', 'StableAPLoss', 'SumLoss')
 
