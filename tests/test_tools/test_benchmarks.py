@@ -1,4 +1,4 @@
-"""Every loss and metric has a row in the table of floors."""
+"""The benchmarks: a floor for every loss and metric, parts of a step, and bucketed AP-Loss."""
 
 import csv
 import re
@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from registered_losses import loss_names
 
 import mmrank.losses
 import timing
+from bucketed_ap import bucketed_ap_loss, exact_ap_loss, make_logits
 from mmrank.errors import UserError
 from mmrank.registry import METRICS, MODELS
 
@@ -112,3 +114,53 @@ def test_unknown_names_are_refused(capsys):
         with pytest.raises(SystemExit):
             floors.parse_args(words)
         assert said in capsys.readouterr().err
+
+
+ROOT = Path(__file__).parents[2]
+
+
+PARTS = (
+    r'(\d+\.\d) +│ (\d+\.\d) +│ (\d+\.\d) +│ (\d+\.\d) +│ (\d+\.\d) +│'
+    r' (\d+\.\d) +│ (\d\.\d{3})'
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['detector', 'retriever', 'plan'])
+def test_parts_of_a_training_step(kind, run, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    pytest.importorskip('mmdet' if kind == 'detector' else 'mmpretrain')
+    words = '--batch-size 8 --repeats 3 --threads 1 --image-size 64 64'
+    if kind == 'retriever':
+        configs = (f'configs/{x}_ap/conv4_{x}-ap_omniglot.py' for x in ('smooth', 'stable'))
+        words = ' '.join([*configs, words.replace('64', '28')])
+    elif kind == 'plan':
+        words = '--plan tools/research/papers/stable_ap/table3.yaml --set small --repeats 2'
+    out = run('benchmarks/training_step', words)
+    rows = [[float(x) for x in row] for row in re.findall(PARTS, out)]
+    assert len(rows) == (5 if kind == 'plan' else 2)
+    for network, loss, backward, optimiser, total, share, _ in rows:
+        assert min(network, loss, backward) > 0
+        assert total == pytest.approx(network + loss + backward + optimiser, abs=0.21)
+        assert share == pytest.approx(100 * loss / total, abs=3)
+    assert rows[0][-1] == 1
+
+
+@pytest.mark.parametrize('delta', [1e-6, 0.5])
+def test_the_bucketed_loss_is_the_exact_one_of_negatives_at_the_mean_of_their_bucket(delta):
+    logits, is_positive = make_logits(300, 20)
+    logits = logits.double()
+    loss, update = bucketed_ap_loss(logits, is_positive, delta)
+    positives = logits[is_positive]
+    bucket = (logits[:, None] < positives).sum(1)
+    kept = ~is_positive & (logits >= positives.min() - delta)
+    moved = logits.clone()
+    for number in bucket[kept].unique():
+        members = kept & (bucket == number)
+        moved[members] = logits[members].mean()
+    exact, expected = exact_ap_loss(moved, is_positive, delta)
+    torch.testing.assert_close(loss, exact)
+    torch.testing.assert_close(update, expected)
+    # Between the scores a step sees no difference.
+    if delta < 0.5:
+        torch.testing.assert_close(update, exact_ap_loss(logits, is_positive, delta)[1])

@@ -1,4 +1,4 @@
-"""The command line of the retrieval report: features, configs, errors."""
+"""The retrieval report and the converters of interactions."""
 
 import sys
 from pathlib import Path
@@ -11,6 +11,7 @@ from PIL import Image
 from small_retriever import write_image_config
 
 from mmrank.apis.commands.draw import retrieval as retrieval_report
+from mmrank.datasets import InteractionDataset, TopKDataset
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features, save_features
 
@@ -146,3 +147,32 @@ def test_errors_are_one_message(call, tmp_path, images):
         call(a, b)
     with pytest.raises(SystemExit):
         call(a, '--top-k', 0)
+
+
+def test_made_up_interactions_refuse_bad_numbers(run, tmp_path):
+    out = run('dataset_converters/make_interactions', tmp_path, '--users 5 --items 9', status=2)
+    assert 'num_items=9 must not exceed' in out
+
+
+def test_ratings_are_split_as_they_are(run, tmp_path):
+    lines = [
+        f'{user}::{item}::{3 + (user + item) % 3}::7' for user in range(12) for item in range(10)
+    ]
+    # An item that one user knows stays in training.
+    lines += ['3::77::5::7', '3::78::1::7']
+    source = tmp_path / 'ratings.dat'
+    source.write_text('\n'.join(lines) + '\n')
+    tool = 'dataset_converters/split_interactions'
+    run(tool, source, tmp_path / 'out', '--separator :: --min-rating 4 --share 0.3')
+    train = (tmp_path / 'out/train.dat').read_text().splitlines()
+    test = (tmp_path / 'out/test.dat').read_text().splitlines()
+    kept = [x for x in lines if int(x.split('::')[2]) >= 4]
+    assert sorted(train + test) == sorted(kept)
+    assert '3::77::5::7' in train
+    form = dict(data_root=tmp_path / 'out', file_format='movielens')
+    dataset = InteractionDataset('train.dat', **form)
+    assert dataset.interactions.shape == (12, 11)
+    held_out = TopKDataset('test.dat', 'train.dat', **form)
+    assert held_out.interactions.num_unknown == 0
+    by_user = [x.split('::')[0] for x in test]
+    assert all(by_user.count(str(u)) in (1, 2) for u in range(12))
