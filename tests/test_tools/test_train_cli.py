@@ -52,6 +52,14 @@ def test_an_optimiser_of_the_scope_is_known(tmp_path):
     assert entry_point.build_runner(cfg).optim_wrapper.optimizer.type == 'LARS'
 
 
+@pytest.mark.parametrize('kind', ['FlexibleRunner', 'mmrank.FlexibleRunner'])
+def test_a_runner_whose_checkpoints_tear_is_refused(tmp_path, kind):
+    cfg = Config.fromfile(write_config(tmp_path))
+    cfg.update(launcher='none', runner_type=kind)
+    with pytest.raises(UserError, match='Fix: leave out runner_type and strategy'):
+        entry_point.build_runner(cfg)
+
+
 def test_absent_package_is_named(monkeypatch):
     cfg = Config(dict(model=dict(type='mmdet.RetinaNet', layers=[])))
     entry_point.check_packages(cfg)

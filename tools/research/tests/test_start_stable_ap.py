@@ -1,4 +1,4 @@
-"""The published sets of the stable AP paper have its settings, and train their first steps."""
+"""The published sets of stable AP and SOPRC have their settings, and train their first steps."""
 
 import json
 import os
@@ -12,7 +12,6 @@ from made_up_data import FORMS, write_cifar, write_retrieval
 from published_configs import ROOT, load, rows
 
 pytest.importorskip('mmpretrain')
-
 from mmengine.registry import MODELS, init_default_scope
 from mmpretrain.datasets import CIFAR10, CIFAR100
 from random_weights import without_downloads
@@ -142,3 +141,76 @@ def test_set_starts(plan, name, folder, monkeypatch):
     method = OURS.get(plan, 'stable_ap')
     options = SMALLER[kind_of(plan, name)]
     start(path, name, method, folder, monkeypatch, **options)
+
+
+SOPRC = ROOT / 'tools/research/papers/soprc'
+#: Learning rate, steps and iterations of the text, and the classes of the training split.
+TEXT = {
+    'sop': (0.01, [15000, 30000], 50000, 10181),
+    'vehicleid': (0.001, [40000, 80000], 100000, 11817),
+    'inaturalist': (0.001, [80000, 110000], 130000, 5115),
+    'sop_trainval': (0.01, [15000, 30000], 50000, 11318),
+    'vehicleid_trainval': (0.001, [40000, 80000], 100000, 13134),
+    'inaturalist_trainval': (0.001, [80000, 110000], 130000, 5690),
+}
+SOPRC_SETS = [
+    (plan, name)
+    for plan in ('losses', 'ablation', 'batch_sizes')
+    for name in yaml.safe_load((SOPRC / f'{plan}.yaml').read_text('utf-8'))['sets']
+    if not name.startswith('small')
+]
+#: All training classes, of the trainval splits too.
+CLASSES = {'Stanford_Online_Products': 11318, 'VehicleID': 13134, 'inaturalist2018': 5690}
+#: A step of the real 224 images takes minutes on a CPU.
+SOPRC_SMALLER = {
+    'train_dataloader.batch_size': '8',
+    'train_dataloader.sampler.batch_size': '8',
+    'model.image_encoder.0.init_cfg': 'None',
+}
+
+
+@pytest.mark.parametrize('name', TEXT)
+def test_soprc_has_the_settings_of_the_text(name):
+    found = rows(SOPRC / 'losses.yaml', name)
+    assert len(found) == (6 if name.endswith('trainval') else 10)
+    for method, row in found.items():
+        cfg = load(*row)
+        rate, steps, iterations, classes = TEXT[name]
+        optimizer = cfg.optim_wrapper.optimizer
+        expected = ('SGD', rate) if method == 'soprc' else ('Adam', 1e-5)
+        assert (optimizer.type, optimizer.lr) == expected
+        assert optimizer.weight_decay == 4e-4
+        schedule = cfg.param_scheduler[0]
+        assert (schedule.milestones, schedule.gamma) == (steps, 0.1)
+        assert cfg.train_cfg.max_iters == iterations
+        assert cfg.model.head.num_classes == classes
+        assert cfg.train_dataloader.batch_size == 224
+    loss = cfg.model.head.loss
+    assert (loss.momentum, loss.tau1, loss.tau2, loss.vector_length) == (0.001, 0.1, 0.001, 100)
+
+
+@pytest.mark.parametrize(('plan', 'name'), SOPRC_SETS)
+def test_every_row_builds(plan, name):
+    pytest.importorskip('pytorch_metric_learning')
+    for row in rows(SOPRC / f'{plan}.yaml', name).values():
+        cfg = load(*row)
+        assert '_delete_' not in str(cfg.to_dict())
+        init_default_scope(cfg.default_scope)
+        MODELS.build(cfg.model.head)
+
+
+@pytest.fixture(scope='module')
+def retrieval_folder(tmp_path_factory):
+    """The three data sets; all their images are one file."""
+    root = tmp_path_factory.mktemp('retrieval')
+    pixels = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
+    cv2.imwrite(str(root / 'image.jpg'), pixels)
+    write_retrieval(root / 'data', root / 'image.jpg', CLASSES)
+    return root
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('plan', 'name'), SOPRC_SETS)
+def test_soprc_set_starts(plan, name, retrieval_folder, monkeypatch):
+    method = {'losses': 'soprc', 'ablation': 'row_4', 'batch_sizes': 'batch_56'}[plan]
+    start(str(SOPRC / f'{plan}.yaml'), name, method, retrieval_folder, monkeypatch, **SOPRC_SMALLER)
