@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from score_lists import joined, summed_by
+from score_lists import joined, plain_huber, summed_by
 from sklearn.metrics import roc_auc_score
 from torch.nn.functional import normalize
 
@@ -23,32 +23,26 @@ from mmrank.losses import EmbeddingBatch, EmbeddingLoss, RecallAtKLoss
 from mmrank.losses.retrieval import recall_at_k
 from mmrank.losses.retrieval.recall_at_k import _with_mixtures
 
-scores = st.lists(st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-1, 1)), max_size=6)
+SOME = [0.0, 0.5, -0.5, 1.0, -1.0, 1.5]
+scores = st.lists(st.one_of(st.sampled_from(SOME), st.floats(-1.2, 1.2)), max_size=7)
+TAUS = [0.01, 0.1, 1.0]
+BINS = [2, 3, 5, 20]
+RANGES = [(-1.0, 1.0), (0.0, 1.0), (-1.2, 0.7)]
 
 
-def brute_force(pos, neg, tau):
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x)) if x > -600 else 0.0
+
+
+def smooth_ap_by_loops(pos, neg, tau):
     """Eqs. 5 to 7 of the paper, entry by entry."""
-
-    def sigmoid(x):
-        return 1 / (1 + math.exp(-x / tau)) if x > -600 * tau else 0.0
-
     if not pos:
         return 0.0
     total = 0.0
     for i, s in enumerate(pos):
-        among = 1 + sum(sigmoid(x - s) for k, x in enumerate(pos) if k != i)
-        total += among / (among + sum(sigmoid(t - s) for t in neg))
+        among = 1 + sum(sigmoid((x - s) / tau) for k, x in enumerate(pos) if k != i)
+        total += among / (among + sum(sigmoid((t - s) / tau) for t in neg))
     return 1 - total / len(pos)
-
-
-@given(scores, scores, st.sampled_from([0.01, 0.1, 1.0]))
-def test_any_list(pos, neg, tau):
-    got = smooth_ap_loss(
-        torch.tensor(pos + neg, dtype=torch.float64),
-        torch.arange(len(pos) + len(neg)) < len(pos),
-        tau=tau,
-    )
-    assert got.item() == pytest.approx(brute_force(pos, neg, tau), abs=1e-12)
 
 
 def test_gradient_of_ties():
@@ -117,13 +111,9 @@ def test_any_list_of_blackbox_ap(entries, lam, margin):
     torch.testing.assert_close(leaf.grad, torch.tensor(grad, dtype=torch.float64))
 
 
-listwise_scores = st.lists(
-    st.one_of(st.sampled_from([0.0, 0.5, -0.5, 1.0, -1.0, 1.5]), st.floats(-1.2, 1.2)), max_size=7
-)
-
-
-def listwise_by_loops(pos, neg, num_bins, low, high):
+def listwise_by_loops(pos, neg, num_bins, score_range):
     """Eqs. 5 to 8 of the paper with a kernel for every bin."""
+    low, high = score_range
     if not pos:
         return 0.0
     width = (high - low) / (num_bins - 1)
@@ -146,23 +136,6 @@ def listwise_by_loops(pos, neg, num_bins, low, high):
     return 1 - total
 
 
-@given(
-    listwise_scores,
-    listwise_scores,
-    st.sampled_from([2, 3, 5, 20]),
-    st.sampled_from([(-1.0, 1.0), (0.0, 1.0), (-1.2, 0.7)]),
-)
-def test_any_list_of_listwise_ap(pos, neg, num_bins, score_range):
-    got = listwise_ap_loss(
-        torch.tensor(pos + neg, dtype=torch.float64),
-        torch.arange(len(pos) + len(neg)) < len(pos),
-        num_bins=num_bins,
-        score_range=score_range,
-    )
-    expected = listwise_by_loops(pos, neg, num_bins, *score_range)
-    assert got.item() == pytest.approx(expected, abs=1e-9)
-
-
 def test_scores_outside_of_the_range_count_but_have_no_gradient():
     pos = torch.tensor([1.7, 0.1], requires_grad=True)
     neg = torch.tensor([0.15, -3.0], requires_grad=True)
@@ -177,10 +150,6 @@ def test_scores_outside_of_the_range_count_but_have_no_gradient():
 
 def recall_by_loops(pos, neg, ks, tau):
     """Eqs. 4 to 6 of the paper, entry by entry, with the limit and normaliser of the code."""
-
-    def sigmoid(x):
-        return 1 / (1 + math.exp(-x)) if x > -600 else 0.0
-
     if not pos:
         return 0.0
     total = 0.0
@@ -193,15 +162,22 @@ def recall_by_loops(pos, neg, ks, tau):
     return 1 - total / len(ks)
 
 
-@given(*(scores, scores, st.sampled_from([(1, 2, 4), (3,)]), st.sampled_from([0.01, 0.1, 1.0])))
-def test_any_list_of_recall(pos, neg, ks, tau):
-    got = recall_at_k_loss(
-        torch.tensor(pos + neg, dtype=torch.float64),
-        torch.arange(len(pos) + len(neg)) < len(pos),
-        ks=ks,
-        tau=tau,
-    )
-    assert got.item() == pytest.approx(recall_by_loops(pos, neg, ks, tau), abs=1e-12)
+#: A function, its loops, and settings.
+FUNCTIONS = {
+    'smooth AP': (smooth_ap_loss, smooth_ap_by_loops, dict(tau=TAUS)),
+    'list-wise AP': (listwise_ap_loss, listwise_by_loops, dict(num_bins=BINS, score_range=RANGES)),
+    'recall at k': (recall_at_k_loss, recall_by_loops, dict(ks=[(1, 2, 4), (3,)], tau=TAUS)),
+}
+
+
+@pytest.mark.parametrize('name', FUNCTIONS)
+@given(st.data(), scores, scores)
+def test_any_list(name, data, pos, neg):
+    loss, by_loops, choices = FUNCTIONS[name]
+    settings = {key: data.draw(st.sampled_from(values)) for key, values in choices.items()}
+    entries = torch.tensor(pos + neg, dtype=torch.float64)
+    got = loss(entries, torch.arange(len(entries)) < len(pos), **settings)
+    assert got.item() == pytest.approx(by_loops(pos, neg, **settings), abs=1e-9)
 
 
 def images(classes=6, per_class=4, seed=0):
@@ -258,28 +234,19 @@ def test_mixtures_are_of_training_and_of_embeddings():
         loss.loss(torch.zeros(4), torch.ones(4))
 
 
-SURROGATES = ['sigmoid', 'one_sided_huber']
-auc_scores = st.lists(st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-3, 3)), max_size=7)
-
-
-def pair_loss(x, surrogate, tau):
-    if surrogate == 'sigmoid':
-        return 1 / (1 + math.exp(x / tau)) if x < 600 * tau else 0.0
-    if x < 0:
-        return 1 - 2 * x / tau
-    return max(1 - x / tau, 0) ** 2
+SURROGATES = {'sigmoid': lambda x, tau: sigmoid(-x / tau), 'one_sided_huber': plain_huber}
 
 
 @pytest.mark.parametrize('surrogate', SURROGATES)
-@given(auc_scores, auc_scores, st.sampled_from([0.1, 1.0]))
+@given(scores, scores, st.sampled_from([0.1, 1.0]))
 def test_any_list_of_auc(surrogate, pos, neg, tau):
-    pairs = [pair_loss(s - t, surrogate, tau) for s in pos for t in neg]
+    pairs = [SURROGATES[surrogate](s - t, tau) for s in pos for t in neg]
     expected = sum(pairs) / len(pairs) if pairs else 0.0
-    auc_scores = torch.tensor(pos + neg, dtype=torch.float64)
-    is_positive = torch.arange(len(auc_scores)) < len(pos)
+    entries = torch.tensor(pos + neg, dtype=torch.float64)
+    is_positive = torch.arange(len(entries)) < len(pos)
     for method in ('auto', 'intervals'):
         with summed_by(method):
-            got = auc_loss(auc_scores, is_positive, surrogate=surrogate, tau=tau)
+            got = auc_loss(entries, is_positive, surrogate=surrogate, tau=tau)
         assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from score_lists import joined, one_sided_huber, one_sided_sigmoid, summed_by
+from score_lists import joined, one_sided_huber, one_sided_sigmoid, plain_huber, summed_by
 
 from mmrank.functional import average_precision, soprc_loss, split_lists
 from mmrank.losses.ranking.soprc import _in_one_row, _semi_variance
@@ -17,19 +17,13 @@ SETTING = dict(tau1=0.7, tau2=0.2)
 
 def brute_force_loss(pos, neg, v, *, prior, tau1, tau2):
     """Equation 8 in plain Python floats."""
-
-    def huber(x):
-        if x < 0:
-            return 1 - 2 * x / tau1
-        return (1 - x / tau1) ** 2 if x < tau1 else 0.0
-
     if not pos:
         return 0.0
     if prior is None:
         prior = len(pos) / (len(pos) + len(neg))
     total = 0.0
     for s in pos:
-        above = sum(huber(s - t) for t in neg) / max(len(neg), 1)
+        above = sum(plain_huber(s - t, tau1) for t in neg) / max(len(neg), 1)
         share = (1 + sum(math.tanh((x - s) / (2 * tau2)) for x in v if x > s)) / (len(v) + 1)
         x = (1 - prior) / prior * above / share
         total += x / (1 + x)
@@ -111,25 +105,6 @@ def test_bounds_the_average_precision_risk(pos, neg):
     assert loss >= risk - 1e-12
 
 
-def test_proposition_2_prior_makes_it_independent_of_the_sampling_rate():
-    """Binormal scores, as in fig. 1: v stands for all 20,000 positives."""
-    g = torch.Generator().manual_seed(3)
-    pi, setting = 0.1, dict(tau1=1.0, tau2=0.001)
-    pos = torch.randn(20000, generator=g, dtype=torch.float64) + 1
-    neg = torch.randn(180000, generator=g, dtype=torch.float64)
-    v = pos.quantile((torch.arange(1000) + 0.5).double() / 1000)
-    whole = soprc_loss(*joined(pos, neg), v, prior=pi, **setting).item()
-    for n_pos, n_neg, bias in ((800, 79200, 0.06), (2500, 22500, 0.0), (5000, 5000, -0.15)):
-        batch = pos[:n_pos], neg[:n_neg]
-        unbiased = soprc_loss(*joined(*batch), v, prior=pi, **setting).item()
-        biased = soprc_loss(*joined(*batch), v, prior=None, **setting).item()
-        assert unbiased == pytest.approx(whole, abs=0.01)
-        if bias == 0:
-            assert biased == pytest.approx(unbiased, rel=1e-12)
-        else:
-            assert (biased - whole) / bias > 1
-
-
 F64 = torch.float64
 
 
@@ -177,30 +152,6 @@ def test_extrapolated_ends_stay_in_the_range():
     assert bound.max() < 0.95 < free.max()
     outside = interpolate_scores(u * 3, 100, -1.0, 1.0)
     assert outside[0] == pytest.approx(-2.7)
-
-
-@pytest.mark.parametrize('n', [4, 10, 25])
-@pytest.mark.parametrize(
-    ('p', 'curvature'), [(lambda x: x**2, 2.0), (lambda x: torch.sin(1.5 * x), 2.25)]
-)
-def test_proposition_3(n, p, curvature):
-    """Either line alone errs by at most max|p''|/(8 n^2), so their mean too.
-
-    With u_i = p(i/n), the left line follows p(x) and the right one
-    p(x + 1/n), in all intervals that need no extrapolated end. A score in the middle of its
-    interval costs the smoothing by the mean as much again.
-    """
-    length = 200 * n
-    x = torch.arange(length, dtype=F64) / length
-    inner = slice(length // n, -length // n)
-    grid = torch.arange(1, n + 1, dtype=F64) / n
-    got = interpolate_scores(p(grid), length, -99.0, 99.0)
-    target = (p(x) + p(x + 1 / n)) / 2
-    error = (got - target)[inner].abs().max().item()
-    limit = curvature / (8 * n**2)
-    assert 0.1 * limit < error <= limit * (1 + 1e-9)
-    got = interpolate_scores(p(grid - 0.5 / n), length, -99.0, 99.0)
-    assert (got - p(x))[inner].abs().max().item() <= 2 * limit * (1 + 1e-9)
 
 
 def brute_force(pos, neg, lam1, lam2):
