@@ -35,11 +35,11 @@ def shop(tmp_path):
     (tmp_path / 'pairs.csv').write_text('ann,jam\nann,rye\nbob,tea\nbob,jam\nbob,fig\n')
     config = tmp_path / 'shop.py'
     config.write_text(
-        f'model = {two_tower(2, 4)!r}\n'
+        f'model = {two_tower(2, 4, channels=2)!r}\n'
         "train_dataloader = dict(dataset=dict(type='mmrank."
         f"InteractionDataset', ann_file={str(tmp_path / 'pairs.csv')!r}))\n"
     )
-    model = MODELS.build(two_tower(2, 4))
+    model = MODELS.build(two_tower(2, 4, channels=2))
     with torch.no_grad():  # items in the order of the file: jam rye tea fig
         model.left.table.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
         model.right.table.weight.copy_(
@@ -98,7 +98,7 @@ def test_published_weights_are_data(shop, run, tmp_path):
 
 
 def test_weights_of_another_model_are_refused(shop):
-    cfg = Config(dict(model=two_tower(3, 4)))
+    cfg = Config(dict(model=two_tower(3, 4, channels=2)))
     with pytest.raises(CheckpointError, match=r'left\.table\.weight'):
         trained_model(cfg, str(shop[1]), trust=True)
 
