@@ -117,7 +117,7 @@ def _on_rank(rank):
 
 @pytest.mark.processes
 def test_two_samples_on_two_ranks_equal_one_process():
-    """The other modes: test_registered_losses_distributed.py."""
+    """The other modes: test_losses_on_ranks.py."""
     rows, cols = batch()
     expected = []
     for pointwise in ('square', 'logistic'):

@@ -32,14 +32,14 @@ pytestmark = pytest.mark.processes
 
 
 def _is_tested(case: Case) -> bool:
-    # Each rank holds two samples there: test_in_batch_loss_module.py.
+    # Each rank holds two samples there: test_in_batch_losses.py.
     return case.settings.get('mode') != 'sogram'
 
 
 CASES = [case for case in cases() if _is_tested(case)]
 CASES += {x.name: x for x in weighted_cases()}.values()
 CASES.append(DEFERRED)
-#: Their lists are judged by a mean over all ranks: test_shared_state_distributed.py.
+#: Their lists are judged by a mean over all ranks: the last tests here.
 SHARED = ('SOPRCLoss', 'StableAPLoss', 'SumLoss')
 
 
