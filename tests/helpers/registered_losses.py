@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from mmrank.functional.metrics.unit_rows import unit_rows
-from mmrank.losses import EmbeddingBatch, HeadLoss
+from mmrank.losses import EmbeddingBatch
 from mmrank.losses.ranking.sodeep import RankSorter
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.registry import MODELS
@@ -176,7 +176,7 @@ class Weighted(nn.Module):
     def __init__(self, loss, weight):
         super().__init__()
         self.loss, self.weight = loss, weight
-        self.box_input = loss.box_input
+        self.box_input = getattr(loss, 'box_input', None)
         self.keeps_samples = getattr(loss, 'keeps_samples', False)
 
     def forward(self, scores, target, **more):
@@ -437,6 +437,17 @@ def cases(*names: str) -> list[Case]:
     return found
 
 
+class _Deferred(Case):
+    """LDAM once its classes are weighted."""
+
+    def build(self):
+        loss = super().build()
+        loss.start_reweighting()
+        return loss
+
+
+LDAM = dict(class_counts=[300, 20, 100], num_samples=500, reweight_beta=0.99)
+DEFERRED = _Deferred('LDAMLoss', dict(LDAM, num_classes=CLASSES, scale=2.0), 'rows')
 #: Losses of scores whose weights are 0 and 1.
 NO_WEIGHTS = ('LambdaLoss', 'NDCGLoss', 'SoDeepLoss')
 
@@ -444,4 +455,4 @@ NO_WEIGHTS = ('LambdaLoss', 'NDCGLoss', 'SoDeepLoss')
 def weighted_cases() -> list[Case]:
     """Each loss of scores with a weight for each row."""
     of_rows = [x for x in cases() if x.kind == 'rows' and x.name not in NO_WEIGHTS]
-    return [replace(x, kind='weighted') for x in of_rows if isinstance(x.details, HeadLoss)]
+    return [replace(x, kind='weighted') for x in [*of_rows, DEFERRED]]

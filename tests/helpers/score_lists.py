@@ -25,6 +25,13 @@ def one_sided_huber(x, tau):
     return torch.where(x < 0, 2 * z - 1, z.clamp(min=0).square())
 
 
+def plain_huber(x, tau):
+    """The same of a plain float."""
+    if x < 0:
+        return 1 - 2 * x / tau
+    return max(1 - x / tau, 0) ** 2
+
+
 def one_sided_sigmoid(x, tau):
     """``tanh(-x / (2 tau))`` for ``x < 0``, else 0; autograd derives it."""
     return torch.tanh(x.clamp(max=0) / (-2 * tau))

@@ -1,11 +1,15 @@
-"""A record is written whole and by the names of its columns, and refused where it is damaged."""
+"""Records are whole or refused; the one writer of tables; times of functions in turn."""
 
 import csv
 import multiprocessing
+import time
 
 import pytest
 
+import timing
+from mmrank.apis.common.names import best_cells
 from mmrank.apis.common.records import append_rows, past_rows, read_rows, write_rows
+from mmrank.apis.common.tables import markdown_table, write_table
 from mmrank.errors import UserError
 
 FIELDS = ('method', 'seed', 'step', 'settings', 'AP', 'mAP')
@@ -121,3 +125,83 @@ def test_processes_neither_mix_nor_double_their_rows(path):
     with path.open(newline='') as file:
         assert rows == list(csv.DictReader(file))
     assert sorted(int(x['seed']) for x in rows) == sorted([*range(60)] * 2)
+
+
+def test_a_cell_stays_one_cell():
+    lines = markdown_table(['name', 'n'], [['dog|wolf\r\nor fox', 3]])
+    assert lines[2:] == [r'| dog\|wolf<br>or fox | 3 |']
+
+
+def test_marks_alignment_and_empty_cells():
+    lines = markdown_table(
+        ['method', '', 'AP'],
+        [['a', '', '01.50'], ['b', 'x', 0.123456]],
+        best=[[False, False, True], [False] * 3],
+        align='lrl',
+    )
+    assert lines == [
+        '| method |  | AP |',
+        '|---|---:|---|',
+        # Text is not read as a number.
+        '| a |  | **01.50** |',
+        '| b | x | 0.1235 |',
+    ]
+
+
+def test_numbers_are_rounded_in_markdown_alone(tmp_path):
+    rows = [['é', 1 / 3, 2], ['x,y', 12345.6, 3]]
+    markdown, table = write_table(
+        ['name', 'ratio', 'n'], rows, tmp_path / 'new/a.b', 'Title', 'Note.'
+    )
+    assert markdown.read_text('utf-8') == (
+        '# Title\n\nNote.\n\n| name | ratio | n |\n|---|---:|---:|\n'
+        '| é | 0.3333 | 2 |\n| x,y | 1.235e+04 | 3 |\n'
+    )
+    assert table.name == 'a.b.csv'
+    with table.open(newline='', encoding='utf-8') as file:
+        header, *found = csv.reader(file)
+    assert header == ['name', 'ratio', 'n']
+    assert found == [[str(cell) for cell in row] for row in rows]
+
+
+def test_no_cell_is_best_where_all_read_the_same():
+    assert best_cells(['1.0', '1.0'], [1.01, 1.02]) == [False, False]
+    nan = float('nan')
+    assert best_cells(['n/a', '2.0', '1.0'], [nan, 2, 1]) == [0, 1, 0]
+
+
+def test_ratios_are_those_of_one_turn(monkeypatch):
+    times = {'a': [1.0, 10.0, 2.0], 'b': [3.0, 20.0, 5.0]}
+    times = {name: timing.Times(own, own) for name, own in times.items()}
+    monkeypatch.setattr(timing, 'both_times_in_turn', lambda *args: times)
+    found = timing.cpu_in_turn({}, 3)
+    assert found == {'a': (2.0, 1.0), 'b': (5.0, pytest.approx(2.5))}
+
+
+def test_wall_and_cpu_time_of_turns(monkeypatch):
+    monkeypatch.setattr(timing, 'TURN', 0.02)
+    monkeypatch.setattr(timing, 'LONG', 0.05)
+    calls = []
+
+    def sleep(name, seconds):
+        calls.append(name)
+        time.sleep(seconds)
+
+    def work(name):
+        calls.append(name)
+        end = time.process_time() + 0.03
+        while time.process_time() < end:
+            pass
+
+    steps = {'short': (sleep, ('a', 0.01)), 'long': (sleep, ('b', 0.06)), 'busy': (work, ('c',))}
+    times = timing.both_times_in_turn(steps, 3)
+    assert [len(x.wall) for x in times.values()] == [3, 3, 3]
+    assert [len(x.cpu) for x in times.values()] == [3, 3, 3]
+    # The long one has no warm-up.
+    assert calls.count('b') == 3
+    assert calls.count('a') >= 4
+    assert min(times['short'].wall) >= 0.01
+    assert max(times['long'].cpu) < 0.03 <= min(times['busy'].cpu)
+    found = timing.cpu_in_turn(dict(busy=steps['busy'], short=steps['short']), 1)
+    assert found['busy'][1] == 1
+    assert found['short'][1] < 0.5

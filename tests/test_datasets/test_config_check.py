@@ -107,14 +107,6 @@ def test_other_data_sets_are_passed_over(data_root):
     assert check_config(config(dataset)) == []
 
 
-@pytest.mark.parametrize('num_classes', [1, 3, 80])
-def test_num_classes_must_fit_the_data(data_root, num_classes):
-    message = refused(config(coco(data_root), num_classes))
-    assert f'model.bbox_head.num_classes is {num_classes}' in message
-    assert 'set num_classes=2' in message
-    assert 'rpn_head' not in message
-
-
 def test_num_classes_of_cascades_and_masks(data_root):
     cfg = config(coco(data_root))
     cfg.model = {

@@ -145,7 +145,10 @@ def test_xmc_test_file(tmp_path):
         ('1 3:1 2:1\n', 'csv:1: .*whole numbers that rise'),
         ('1.5 0:1\n', 'csv:1: .*invalid literal'),
         ('1 0:x\n', 'csv:1: .*could not convert'),
-        ('1 0:nan\n', 'csv:1: .*not finite'),
+        ('1 0:1\n2 3:nan\n', 'csv:2: .*not finite'),
+        ('1 0:1\n2 3:1e39\n', 'csv:2: .*not finite'),
+        (f'1 {"9" * 5000} 3\n1 0:1\n', 'csv:1: .*cannot be read'),
+        (f'1 {"9" * 5000}:1\n', "csv:1: '1 9999"),
         ('2 3 4\n1 3:1\n', 'first line declares 3 features'),
     ],
 )

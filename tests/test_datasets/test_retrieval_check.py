@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import pytest
+from labelled import LabelledItems
 from mmengine.config import Config
+from mmengine.structures import BaseDataElement
 
 from make_glyphs import GlyphsSpec, write_glyphs
 from mmrank.datasets.checks.retrieval_check import check_config, inspect_config
 from mmrank.errors import UserError
+from mmrank.registry import DATASETS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -172,3 +175,34 @@ def test_training_tool_checks_retrieval_data(glyphs, tmp_path, run_tool):
     status, _, errors = run_tool('train.py', path, '--work-dir', tmp_path / 'run')
     assert status == 2
     assert 'image file missing (2 found)' in errors
+
+
+def joined():
+    parts = [LabelledItems([dict(number=i) for i in numbers]) for numbers in ([0, 1, 2], [10, 11])]
+    return DATASETS.build(dict(type='mmrank.IndexedConcatDataset', datasets=parts))
+
+
+def packed(info):
+    sample = BaseDataElement(metainfo=dict(sample_idx=info['sample_idx']))
+    return dict(inputs=info['number'], data_samples=sample)
+
+
+def test_every_sample_has_its_own_index():
+    whole = joined()
+    for part in whole.datasets:
+        part.pipeline = packed
+    assert len(whole) == 5
+    items = [whole[i] for i in range(5)]
+    assert [x['inputs'] for x in items] == [0, 1, 2, 10, 11]
+    samples = [x['data_samples'] for x in items]
+    assert [x.sample_idx for x in samples] == [0, 1, 2, 3, 4]
+    assert [x.dataset_idx for x in samples] == [0, 0, 0, 1, 1]
+    assert whole[-1]['data_samples'].sample_idx == 4
+
+
+def test_items_that_are_not_packed():
+    whole = joined()
+    for i in range(5):
+        for item in (whole[i], whole.get_data_info(i)):
+            assert (item['sample_idx'], item['dataset_idx']) == (i, i // 3)
+            assert item['number'] == i % 3 + 10 * (i // 3)

@@ -1,14 +1,22 @@
 """Torn checkpoints are recognised and passed over; test_damaged_checkpoints.py damages more."""
 
 import os
+import random
 import subprocess
 
+import numpy as np
 import pytest
+import resume_run
 import torch
+from mmengine.runner import Runner
+from training_ends import contents
 
 from mmrank import files
+from mmrank.engine.hooks import AtomicCheckpointHook, rng_state_hook
+from mmrank.engine.hooks.rng_state_hook import RNG_KEY
 from mmrank.engine.resume import checkpoint
 from mmrank.engine.resume.checkpoint import _find_damage, find_last_whole_checkpoint
+from mmrank.engine.resume.rng_state import get_rng_state, set_rng_state
 from mmrank.files import remove_temporary_files, write_atomically
 
 
@@ -124,3 +132,211 @@ def test_only_own_temporary_files_are_removed(tmp_path):
         (tmp_path / name).touch()
     remove_temporary_files(tmp_path)
     assert {item.name for item in tmp_path.iterdir()} == set(kept)
+
+
+def make_runner(work_dir, resume=False, **options) -> Runner:
+    """Build the tiny training in this process."""
+    config = resume_run.make_config(str(work_dir), **options)
+    config.resume = resume
+    # Runners built within a second would share a logger otherwise.
+    config.experiment_name = f'{work_dir}-{os.urandom(4).hex()}'
+    return Runner.from_cfg(config)
+
+
+@pytest.fixture
+def warned(monkeypatch):
+    """Collect what a runner warns of."""
+    messages = []
+
+    def collect(runner):
+        monkeypatch.setattr(runner.logger, 'warning', messages.append)
+        return messages
+
+    return collect
+
+
+KEEP_TWO = {
+    'max_keep_ckpts': 2,
+    'save_best': 'distance',
+    'rule': 'less',
+    'published_keys': ['meta', 'state_dict'],
+}
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """The folder of a finished training of four epochs."""
+    work_dir = tmp_path_factory.mktemp('trained')
+    make_runner(work_dir, checkpoint=KEEP_TWO).train()
+    return work_dir
+
+
+def test_drop_in_options(trained):
+    names = {item.name for item in trained.glob('*.pth')}
+    assert {'epoch_3.pth', 'epoch_4.pth'} <= names
+    assert not {'epoch_1.pth', 'epoch_2.pth'} & names
+    best = [name for name in names if name.startswith('best_distance')]
+    published = [name for name in names if '-' in name]
+    assert len(best) == 2  # and its published copy
+    assert len(published) == 2
+    (last,) = (name for name in published if name.startswith('epoch_4-'))
+    assert set(torch.load(trained / last)) == {'meta', 'state_dict'}
+    assert not [item for item in trained.iterdir() if item.name[0] == '.']
+    pointer = (trained / 'last_checkpoint').read_text()
+    assert pointer == str(trained / 'epoch_4.pth')
+
+
+class Killed(BaseException):
+    """Ends a training where a kill would."""
+
+
+def fails_at(monkeypatch, owner, name, count, error):
+    """Let the ``count``-th call of a method raise an error."""
+    method, calls = getattr(owner, name), []
+
+    def call(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == count:
+            raise error
+        return method(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, call)
+
+
+def test_missed_validation_gets_into_the_checkpoint(tmp_path, monkeypatch):
+    options = {'save_best': 'distance', 'rule': 'less'}
+    with monkeypatch.context() as patch:
+        fails_at(patch, resume_run.Distance, 'compute_metrics', 2, Killed())
+        with pytest.raises(Killed):
+            make_runner(tmp_path, checkpoint=options).train()
+    make_runner(tmp_path, resume=True, checkpoint=options).train()
+    (best,) = tmp_path.glob('best_distance_epoch_*')
+    assert best.stem.endswith('2')
+    infos = contents(tmp_path / 'epoch_2.pth')['infos']
+    assert infos['mmrank_validated_at'] == 2
+
+
+def test_a_validation_without_a_training_keeps_no_best(tmp_path):
+    runner = make_runner(tmp_path, checkpoint={'save_best': 'distance', 'rule': 'less'})
+    assert 'distance' in runner.val()
+    assert not [*tmp_path.glob('best_*')]
+
+
+def test_full_disk_leaves_the_best_before(tmp_path, monkeypatch):
+    save = Runner.save_checkpoint
+
+    def fill(runner, out_dir, filename, *args, **kwargs):
+        if filename.startswith('best') and any(tmp_path.glob('best_*')):
+            raise OSError(28, 'No space left on device')
+        return save(runner, out_dir, filename, *args, **kwargs)
+
+    monkeypatch.setattr(Runner, 'save_checkpoint', fill)
+    with pytest.raises(OSError, match='No space'):
+        make_runner(tmp_path, checkpoint=KEEP_TWO).train()
+    assert len(list(tmp_path.glob('best_*'))) == 1
+
+
+def test_workers_of_each_process_keep_their_seed(trained, monkeypatch):
+    hook = rng_state_hook.RNGStateHook()
+    checkpoint = torch.load(trained / 'epoch_3.pth', weights_only=False)
+    (state,) = checkpoint[RNG_KEY]['processes']
+    checkpoint[RNG_KEY]['processes'] = [{**state, 'worker_seed': seed} for seed in (7, 8)]
+    monkeypatch.setattr(rng_state_hook, 'get_world_size', lambda: 2)
+    monkeypatch.setattr(rng_state_hook, 'get_rank', lambda: 1)
+    runner = make_runner(trained / 'second', workers=1)
+    hook.after_load_checkpoint(runner, checkpoint)
+    hook._restore(runner)
+    loader = runner.train_loop.dataloader
+    assert loader.worker_init_fn.keywords['seed'] == 8
+
+
+def test_state_loads_as_weights_only_with_the_spare_gaussians(tmp_path):
+    random.gauss(0, 1)
+    np.random.randn()
+    torch.save(get_rng_state(), tmp_path / 'state.pt')
+    expected = random.gauss(0, 1), np.random.randn(), float(torch.rand(()))
+    set_rng_state(torch.load(tmp_path / 'state.pt', weights_only=True))
+    assert (random.gauss(0, 1), np.random.randn(), float(torch.rand(()))) == expected
+
+
+def test_mmengine_resumes_from_the_last_whole(tmp_path, warned):
+    make_runner(tmp_path).train()
+    os.truncate(tmp_path / 'epoch_4.pth', 1000)
+    runner = make_runner(tmp_path, resume=True)
+    warned(runner)
+    for hook in runner.hooks:
+        if isinstance(hook, AtomicCheckpointHook):
+            hook.before_run(runner)
+    assert (tmp_path / 'last_checkpoint').read_text() == str(tmp_path / 'epoch_3.pth')
+    runner.train()
+    assert runner.epoch == 4
+    assert (tmp_path / 'last_checkpoint').read_text().endswith('epoch_4.pth')
+
+
+def test_nothing_whole_starts_over(tmp_path, warned):
+    (tmp_path / 'epoch_1.pth').write_bytes(b'torn')
+    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_1.pth'))
+    runner = make_runner(tmp_path, resume=True)
+    messages = warned(runner)
+    runner.train()
+    assert any('starts from the beginning' in item for item in messages)
+    assert runner.epoch == 4
+
+
+def test_resume_without_a_seed_keeps_the_order_of_the_data(tmp_path):
+    runner = make_runner(tmp_path, seed=None)
+    runner.train()
+    seed = runner.train_dataloader.sampler.seed
+    os.remove(tmp_path / 'epoch_4.pth')
+    resumed = make_runner(tmp_path, resume=True, seed=None)
+    resumed.train()
+    assert resumed.train_dataloader.sampler.seed == seed
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (lambda state: None, 'has no "mmrank_rng_state"'),
+        (
+            lambda state: {**state, 'processes': state['processes'] * 2},
+            'states of 2 processes, this run has 1',
+        ),
+    ],
+    ids=['absent', 'world-size'],
+)
+def test_unusable_state_is_reported(trained, tmp_path, warned, change, message):
+    checkpoint = torch.load(trained / 'epoch_3.pth', weights_only=False)
+    checkpoint[RNG_KEY] = change(checkpoint[RNG_KEY])
+    torch.save(checkpoint, tmp_path / 'epoch_3.pth')
+    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_3.pth'))
+    runner = make_runner(tmp_path, resume=True)
+    messages = warned(runner)
+    runner.train()
+    assert any(message in item for item in messages)
+
+
+def test_workers_that_outlive_an_epoch_are_reported(tmp_path, warned):
+    config = resume_run.make_config(str(tmp_path), workers=1)
+    config.train_dataloader.persistent_workers = True
+    config.train_cfg.max_epochs = 1
+    runner = Runner.from_cfg(config)
+    messages = warned(runner)
+    runner.train()
+    (message,) = (item for item in messages if 'workers' in item)
+    assert 'train_dataloader.persistent_workers=False' in message
+
+
+@pytest.mark.parametrize(
+    ('options', 'atomic'),
+    [
+        ({'backend_args': {'backend': 'local'}}, True),
+        ({'file_client_args': {'backend': 'disk'}}, False),
+    ],
+    ids=['local-spelled-out', 'deprecated-client'],
+)
+def test_choice_of_the_backend(tmp_path, options, atomic):
+    runner = make_runner(tmp_path, checkpoint=options)
+    runner.train()
+    (hook,) = (h for h in runner.hooks if isinstance(h, AtomicCheckpointHook))
+    assert hook._atomic is atomic
+    assert (tmp_path / 'last_checkpoint').read_text().endswith('epoch_4.pth')

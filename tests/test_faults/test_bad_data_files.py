@@ -7,10 +7,12 @@ import re
 import struct
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
+from cifar_trees import CIFAR10_NAMES
 from coco_document import coco_document
-from image_files import png_that_claims
+from image_files import png_that_claims, write_files
 from retrieval_trees import write_images
 
 from mmrank.apis.coco.cleaning import clean_coco
@@ -18,6 +20,7 @@ from mmrank.datasets.checks.coco_inspect import inspect_coco, read_checked
 from mmrank.datasets.interactions import read_csv, read_xmc
 from mmrank.datasets.interactions.splitting import split_file
 from mmrank.errors import UserError
+from mmrank.files import whole_folder
 
 
 def document(number=2):
@@ -186,22 +189,6 @@ def test_a_split_finds_quoted_blank_and_named_columns(tmp_path):
     assert not (tmp_path / 'other').exists()
 
 
-@pytest.mark.parametrize(
-    ('text', 'message'),
-    [
-        ('1 0:1\n2 3:nan\n', r'a\.txt:2: .* not finite'),
-        ('1 0:1\n2 3:1e39\n', r'a\.txt:2: .* not finite'),
-        (f'1 {"9" * 5000} 3\n1 0:1\n', r'a\.txt:1: .* cannot be read'),
-        (f'1 {"9" * 5000}:1\n', r"a\.txt:1: '1 9999"),
-    ],
-)
-def test_bad_features(tmp_path, text, message):
-    path = tmp_path / 'a.txt'
-    path.write_text(text)
-    with pytest.raises(ValueError, match=message):
-        read_xmc(path)
-
-
 def test_class_folders_with_loops_bombs_and_long_numbers(tmp_path):
     mine = pytest.importorskip('mmrank.datasets.retrieval.retrieval_sets')
     from mmrank.datasets.checks.retrieval_check import inspect_config
@@ -239,3 +226,52 @@ def test_arrays_that_would_fill_the_memory(tmp_path):
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(UserError, match=r'train\.npz cannot be read'):
         cifar._read_arrays(path, names)
+
+
+CONVERTERS = Path(__file__).resolve().parents[2] / 'tools/dataset_converters'
+
+
+def content(folder):
+    """Files of a folder, hidden ones included."""
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob('*') if p.is_file())
+
+
+def test_a_folder_keeps_its_other_files(tmp_path):
+    out = tmp_path / 'out'
+    for files in (['a/1', 'b'], ['a/2', 'b', 'c/3']):
+        with whole_folder(out) as folder:
+            for name in files:
+                (folder / name).parent.mkdir(exist_ok=True)
+                (folder / name).write_text(files[0])
+    assert content(tmp_path) == ['out/a/1', 'out/a/2', 'out/b', 'out/c/3']
+    assert (out / 'b').read_text() == 'a/2'
+
+    def fail():
+        with whole_folder(out) as folder:
+            (folder / 'd').write_text('')
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert content(tmp_path) == ['out/a/1', 'out/a/2', 'out/b', 'out/c/3']
+
+
+@pytest.mark.parametrize(
+    ('tool', 'options'),
+    [
+        ('omniglot.py', ()),
+        ('cifar10.py', ()),
+        ('make_captions.py', ('--per-class', '1', '--val-per-class', '1')),
+    ],
+)
+def test_an_image_that_claims_to_be_huge_is_refused(tmp_path, run_script, tool, options):
+    pytest.importorskip('mmpretrain')
+    source = tmp_path / 'source'
+    names = [f'{x}/{y}/{i}.png' for x in ('train', 'test') for y in CIFAR10_NAMES for i in '01']
+    write_files(source, [(name, png_that_claims(60_000, 60_000)) for name in names])
+    start = time.process_time()
+    status, _, errors = run_script(CONVERTERS / tool, *options, source, tmp_path / 'out')
+    assert status == 2
+    assert 'exceeds limit' in errors
+    assert {x.name for x in tmp_path.iterdir()} == {'source'}
+    assert time.process_time() - start < 20

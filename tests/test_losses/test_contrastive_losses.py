@@ -1,13 +1,24 @@
-"""The registered contrastive losses against loops with dictionaries."""
+"""iSogCLR, its rivals that learn temperatures, TempNet and NUCLR against loops."""
 
 import math
 
 import pytest
 import torch
 from random_batches import assert_same_gradients, two_views
+from torch import nn
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
-from mmrank.losses import BimodalISogCLRLoss, FlatCLRLoss, ISogCLRLoss, SogCLRLoss
+from mmrank.errors import UserError
+from mmrank.losses import (
+    BimodalISogCLRLoss,
+    FlatCLRLoss,
+    IndividualCLIPLoss,
+    ISogCLRLoss,
+    NUCLRLoss,
+    SogCLRLoss,
+    TaUSimCLRLoss,
+    TempNetLoss,
+)
 from mmrank.registry import MODELS
 
 SAMPLES = 12
@@ -178,21 +189,6 @@ def test_finite_at_the_smallest_temperature(name, dtype, scale):
         assert state.log_s.max() > 10
 
 
-def test_head_samples_get_larger_temperatures():
-    # 24 of 40 samples share one direction, the others have their own.
-    g = torch.Generator().manual_seed(0)
-    centres = torch.randn(40, 32, generator=g)
-    centres[:24] = centres[0]
-    loss = ISogCLRLoss(40, rho=0.3, tau_init=0.5, eta=0.02, tau_max=3)
-    for _ in range(150):
-        ids = torch.randperm(40, generator=g)[:20]
-        views = [centres[ids] + 0.5 * torch.randn(20, 32, generator=g) for _ in range(2)]
-        loss(*views, ids)
-    tau = loss.temperature.tau
-    assert tau[:24].mean() > 1.5 * tau[24:].mean()
-    assert tau[:24].min() > tau[24:].max()
-
-
 def test_defaults_are_those_of_the_paper():
     loss = BimodalISogCLRLoss(10)
     assert (loss.rho, loss.tau0) == (6.0, 0.005)
@@ -200,3 +196,226 @@ def test_defaults_are_those_of_the_paper():
     loss = ISogCLRLoss(10)
     assert loss.temperature.tau[0] == pytest.approx(0.7)
     assert loss.tau0 == 0.05
+
+
+def simclr_with_temperatures(view1, view2, tau):
+    """Each anchor by a loop, with its own temperature."""
+    e = torch.cat([view1[:, -1], view2[:, -1]])
+    rows = torch.cat([view1[:, :-1], view2[:, :-1]])
+    rows, n = rows / rows.norm(dim=1, keepdim=True), len(view1)
+    losses = []
+    for i in range(2 * n):
+        positive = (i + n) % (2 * n)
+        counted = [j for j in range(2 * n) if j not in (i, positive)]
+        logits = rows @ rows[i] / (1 + torch.exp(-e[i])) / tau
+        losses.append(logits[counted].logsumexp(0) - logits[positive])
+    return sum(losses) / (2 * n)
+
+
+def test_tau_simclr_is_simclr_with_the_networks_temperatures():
+    leaves = [x.requires_grad_() for x in two_views(5, dim=4)]
+    got = TaUSimCLRLoss(tau=0.5)(*leaves)
+    expected = simclr_with_temperatures(*leaves, 0.5)
+    assert_same_gradients(got, expected, leaves)
+
+
+def test_tau_simclr_scales_cosines_as_the_authors_code():
+    loss = TaUSimCLRLoss(tau=0.5)
+    temperature = loss.temperatures(torch.tensor([[1.0, 0.0, 3.0]]))
+    assert float(1 / temperature) == pytest.approx(1.905, abs=5e-4)
+    one, two = two_views(3, dim=4)
+    one[:, -1], two[:, -1] = -1e6, 1e6
+    assert loss(one.float(), two.float()).isfinite()
+    assert loss.diagnostics['tau_min'] == pytest.approx(0.5)
+    with pytest.raises(UserError, match='Fix: out_channels'):
+        loss(one[:, :1], two[:, :1])
+
+
+def clip_with_temperatures(images, texts, image_tau, text_tau):
+    images = normalize(images, dim=1)
+    texts = normalize(texts, dim=1)
+    scores = images @ texts.t()
+    own = torch.arange(len(texts))
+    of_images = cross_entropy(scores / image_tau[:, None], own)
+    return (of_images + cross_entropy(scores.t() / text_tau[:, None], own)) / 2
+
+
+def test_individual_clip_and_the_gradient_of_each_temperature():
+    loss = IndividualCLIPLoss(num_samples=9, tau=0.3).double()
+    with torch.no_grad():
+        loss.image_tau += torch.linspace(0, 0.2, 9)
+        loss.text_tau += torch.linspace(0.1, 0, 9)
+    idx = torch.tensor([7, 2, 0, 5])
+    leaves = [x.requires_grad_() for x in two_views(4, dim=3)]
+    leaves += [loss.image_tau, loss.text_tau]
+    got = loss(*leaves[:2], idx)
+    expected = clip_with_temperatures(*leaves[:2], loss.image_tau[idx], loss.text_tau[idx])
+    assert_same_gradients(got, expected, leaves)
+    assert torch.autograd.grad(got, leaves[2])[0].count_nonzero() == 4
+
+
+@pytest.mark.parametrize('ranked_right', [False, True])
+def test_mean_temperature_grows_while_pairs_are_ranked_wrong(ranked_right):
+    """As appendix C.3 reports; with the sign that its equation has."""
+    loss = IndividualCLIPLoss(num_samples=4, tau=0.3)
+    images = torch.eye(4)
+    texts = images if ranked_right else images.roll(1, 1)
+    loss(images, texts, torch.arange(4)).backward()
+    assert ((loss.image_tau.grad > 0) == ranked_right).all()
+
+
+@pytest.mark.parametrize('kind', [ISogCLRLoss, BimodalISogCLRLoss])
+def test_clipped_gradient_of_the_temperatures(kind):
+    """One visit: ``tau - eta beta1 clip(G)``, as momentum starts at 0."""
+    settings = dict(
+        num_samples=6, rho=0.3, tau_init=0.5, tau0=0.05, tau_max=2.0,
+        eta=0.01, beta1=0.5,
+    )  # fmt: skip
+    idx, batch = torch.arange(6), two_views(6, dim=4)
+    plain, clipped = kind(**settings), kind(**settings, gradient_clip=0.05)
+    for loss in (plain, clipped):
+        loss(*batch, idx)
+    for free, bound in zip(plain.states(), clipped.states()):
+        gradient = (0.5 - free.tau) / (0.01 * 0.5)
+        expected = 0.5 - 0.01 * 0.5 * gradient.clamp(-0.05, 0.05)
+        torch.testing.assert_close(bound.tau, expected)
+        assert (gradient.abs() > 0.05).any()
+
+
+def test_gain_of_a_visit_is_noted():
+    loss = ISogCLRLoss(num_samples=4, rho=0.3, tau_init=0.5, eta=0.1)
+    loss(*two_views(4, dim=3), torch.arange(4))
+    assert loss.diagnostics['tau_gain'] == pytest.approx(2 * 0.1 * 0.3 / 0.5)
+
+
+NUM_SAMPLES, WIDTH = 20, 6
+
+
+def batches(steps=5, size=8):
+    """Images, texts and their samples; each pair is more alike than others."""
+    g = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        images, noise = torch.randn(2, size, WIDTH, generator=g, dtype=torch.float64)
+        pair = images, images + 0.8 * noise
+        ids = torch.randperm(NUM_SAMPLES, generator=g)[:size]
+        yield [x.requires_grad_() for x in pair], ids
+
+
+def unit(views):
+    return [normalize(x, dim=1) for x in views]
+
+
+def differences(views):
+    """``<a, z> - <a, a+>``, of images to texts and of texts to images; anchors are rows."""
+    images, texts = unit(views)
+    scores = images @ texts.t()
+    return [s - s.diagonal()[:, None] for s in (scores, scores.t())]
+
+
+def moved_average(old, new, rate=0.8):
+    return new if old is None else (1 - rate) * old + rate * new
+
+
+def assert_close_gradients(loss, expected, inputs):
+    # The states are float32.
+    grads = [torch.autograd.grad(x, inputs, retain_graph=True) for x in (loss, expected)]
+    torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-7)
+
+
+def temperatures(network, rows):
+    """The network, written out with the arrays that it has."""
+    named = dict(network.named_parameters())
+    hidden = (rows @ named['project.weight'].t().double() + named['project.bias']).sigmoid()
+    scores = hidden @ normalize(named['prototypes'].double(), dim=1).t()
+    shares = (scores / named['log_scale'].double().exp()).softmax(1)
+    weighted = (shares - 1 / scores.size(1)) * scores.sigmoid()
+    level = (weighted * named['pool.weight'].double()).sum(1) + named['pool.bias']
+    return 0.1 + 0.4 * level.sigmoid()
+
+
+def test_tempnet_steps_as_its_formula():
+    """Encoders get the gradient of the average; the networks of ``tau (log s + rho)``."""
+    torch.manual_seed(0)
+    rho = 2.0
+    loss = TempNetLoss(NUM_SAMPLES, WIDTH, rho, 0.1, 0.5, prototypes=7, dropout=0.0)
+    networks = [loss.image_network, loss.text_network]
+    for network in networks:
+        nn.init.normal_(network.pool.weight)
+    averages = [{}, {}]
+    for views, ids in batches():
+        found = loss(*views, ids)
+        value = expected = 0
+        for h, rows, network, average in zip(differences(views), unit(views), networks, averages):
+            tau = temperatures(network, rows.detach())
+            is_other = ~torch.eye(len(ids), dtype=torch.bool)
+            for i, sample in enumerate(ids.tolist()):
+                others = h[i][is_other[i]]
+                g = (others / tau[i].detach()).exp().mean()
+                s = moved_average(average.get(sample), g.detach())
+                average[sample] = s
+                weights = (others / tau[i]).exp().detach() / s / len(others)
+                slope = s.log() + rho - (weights * others / tau[i]).sum().detach()
+                expected = expected + (weights * others).sum() + slope * tau[i]
+                value = value + tau[i] * (s.log() + rho)
+        assert found.item() == pytest.approx(value.item() / len(ids), rel=1e-5)
+        assert_close_gradients(found, expected / len(ids), [*views, *loss.parameters()])
+
+
+def test_tempnet_drops_in_training_alone():
+    loss = TempNetLoss(NUM_SAMPLES, WIDTH, tau_min=0.1, tau_max=0.5)
+    (views, ids), *_ = batches()
+    values = {loss.eval()(*views, ids).item() for _ in range(3)}
+    assert len(values) == 1
+    loss.train()
+    taus = []
+    for _ in range(3):
+        loss(*views, ids)
+        taus.append(loss.diagnostics['image_tau'].item())
+    assert len({*taus}) == 3
+    assert all(0.1 < tau < 0.5 for tau in taus)
+
+
+def test_nuclr_steps_as_its_formula():
+    """Loss, averages and margins, which rise where softmaxes give a text more than its share."""
+    tau, eta = 0.2, 0.1
+    loss = NUCLRLoss(NUM_SAMPLES, tau, eta)
+    states = [loss.image_margin, loss.text_margin]
+    zetas = torch.full((2, NUM_SAMPLES), -0.05, dtype=torch.float64)
+    slopes = [{}, {}]
+    averages = [{}, {}]
+    rest = 1 / (NUM_SAMPLES - 1)
+    for views, ids in batches():
+        found = loss(*views, ids)
+        expected = 0
+        size = len(ids)
+        popularity = torch.zeros(2, size, dtype=torch.float64)
+        for k, h in enumerate(differences(views)):
+            other = zetas[1 - k]
+            xi = max(other.max().item(), 0)
+            for i, sample in enumerate(ids.tolist()):
+                powers = ((h[i] - other[ids]) / tau).exp()
+                is_other = torch.arange(size) != i
+                g = powers[is_other].mean()
+                s = moved_average(averages[k].get(sample), g.detach())
+                averages[k][sample] = s
+                expected = expected + tau * g / (s + math.exp(-xi / tau) * rest)
+                share = powers.detach() / (s + math.exp(-other[sample] / tau) * rest)
+                popularity[1 - k] += share / size
+        assert_close_gradients(found, expected / size, views)
+        for k, rate in enumerate((eta / 10, eta)):
+            for i, sample in enumerate(ids.tolist()):
+                new = 1 - popularity[k, i] * NUM_SAMPLES * rest
+                slopes[k][sample] = moved_average(slopes[k].get(sample), new, 0.9)
+                zetas[k, sample] -= rate * slopes[k][sample]
+            torch.testing.assert_close(states[k].zeta.double(), zetas[k], rtol=1e-5, atol=1e-6)
+
+
+def test_margins_stay_without_a_step():
+    loss = NUCLRLoss(NUM_SAMPLES, 0.2)
+    loss.image_margin.eta = loss.text_margin.eta = 0
+    for views, ids in batches():
+        loss(*views, ids)
+    for state in (loss.image_margin, loss.text_margin):
+        assert state.seen.sum() > 10
+        assert (state.zeta == state.start).all()
+        assert (state.u == 0).all()

@@ -1,14 +1,44 @@
-"""What every registered loss of (n, C) scores keeps to: lists, labels, weights, refusals."""
+"""What labels, weights, groups and broken numbers mean in every loss, or how it refuses them."""
 
+import copy
 import inspect
 import itertools
+import warnings
+from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from random_batches import assert_same_gradients, made_up
 from registered_losses import CLASSES, build, cases
 from torch.nn.functional import one_hot
 
-from mmrank.losses import HeadLoss, RankingLoss
+from mmrank import functional
+from mmrank.errors import UserTypeError
+from mmrank.functional import (
+    auroc,
+    average_precision,
+    dr_loss,
+    k_nearest_votes,
+    ndcg,
+    partial_auroc,
+)
+from mmrank.losses import (
+    APLoss,
+    AUCLoss,
+    DRLoss,
+    EmbeddingLoss,
+    HeadLoss,
+    LDAMLoss,
+    RankingLoss,
+    SmoothAPLoss,
+    SOAPLoss,
+    SOPRCLoss,
+    StableAPLoss,
+    SumLoss,
+    VarifocalLoss,
+)
 
 CASES = cases()
 ROWS = [case for case in CASES if case.kind == 'rows']
@@ -165,3 +195,357 @@ def test_choices_that_are_unknown(case):
     if isinstance(case.details, HeadLoss):
         with pytest.raises(ValueError, match='use_sigmoid'):
             build(case.name, {**case.settings, 'use_sigmoid': False})
+
+
+QUERIES = [case for case in CASES if case.kind == 'queries' and case.name != 'SumLoss']
+
+
+def without_boxes(loss, batch, labels, **options):
+    """A call without boxes."""
+    if getattr(loss, 'keeps_samples', False):
+        options['sample_idx'] = batch.fixed[-1]
+    return loss(batch.leaves[0], labels, **options)
+
+
+#: Labels that are no tensors, and the way to one.
+NO_TENSORS = {
+    'list': ([0, 1, 0, 1], 'torch.as_tensor'),
+    'array': (np.array([0, 1, 0, 1]), 'torch.as_tensor'),
+    'strings': (['cat', 'dog', 'cat', 'dog'], 'classes.index'),
+    'array of strings': (np.array(['cat', 'dog', 'cat', 'dog']), 'classes.index'),
+    'string': ('cat', 'classes.index'),
+    'number': (1, 'torch.as_tensor'),
+}
+
+
+@pytest.mark.parametrize('case', CASES, ids=str)
+def test_labels_that_are_no_tensors(case):
+    """The last is the labels, or the numbers of samples or pairs."""
+    given, fix = NO_TENSORS['strings']
+    batch, loss = case.batch(), case.build()
+    call = batch.with_fixed([*batch.fixed[:-1], given]).of
+    if case.kind == 'views':
+        fix = r'torch.as_tensor\(sample_idx\)'  # numbers of samples, and no classes
+    if case.kind == 'rows':
+        call = partial(without_boxes, batch=batch, labels=given)
+    with pytest.raises(UserTypeError, match=rf'must be a tensor.*Fix: .*{fix}'):
+        call(loss)
+
+
+@pytest.mark.parametrize('name', NO_TENSORS)
+def test_other_doors_with_labels_that_are_no_tensors(name):
+    given, fix = NO_TENSORS[name]
+    scores, labels = made_up(4), torch.arange(4) % 2
+    calls = [
+        lambda: EmbeddingLoss(SmoothAPLoss())(made_up(4, 3), given),
+        lambda: SmoothAPLoss()(scores, given, group=labels),
+        lambda: SmoothAPLoss()(scores, labels, group=given),
+        lambda: SmoothAPLoss()(scores, labels, given, group=labels),
+        lambda: k_nearest_votes(made_up(4, 3), made_up(4, 3), given, 2),
+    ]
+    for call in calls:
+        with pytest.raises(UserTypeError, match=rf'must be a tensor.*Fix: .*{fix}'):
+            call()
+
+
+@pytest.mark.parametrize('case', QUERIES, ids=str)
+def test_one_hot_labels_of_embeddings(case):
+    batch = case.batch()
+    (labels,) = batch.fixed
+    with pytest.raises(ValueError, match='Fix: .*argmax'):
+        batch.with_fixed([one_hot(labels)]).of(case.build())
+    with pytest.raises(ValueError, match='Fix: labels'):
+        batch.with_fixed([torch.rand(len(labels))]).of(case.build())
+    with pytest.raises(ValueError, match='must be >= 0'):
+        batch.with_fixed([labels - 1]).of(case.build())
+
+
+def test_a_loss_of_embeddings_leaves_the_loss_that_is_given():
+    inner = StableAPLoss()
+    given = SumLoss([inner, AUCLoss()])
+    before = str(vars(inner)), inner.mean_positive.score_range, dict(inner.state_dict())
+    loss = EmbeddingLoss(given)
+    assert loss.loss.losses[0].bound != inner.bound
+    loss(made_up(8, 3), torch.arange(8) // 2)
+    after = str(vars(inner)), inner.mean_positive.score_range, dict(inner.state_dict())
+    assert after == before
+    assert {*map(id, loss.parameters())} == {*map(id, given.parameters())}
+
+
+def test_a_batch_of_samples_by_torch_func():
+    """Labels are looked at within a transform, too."""
+    loss = LDAMLoss([25, 10, 5], use_sigmoid=False)
+    scores, labels = made_up(5, 3), torch.arange(5) % 3
+
+    def value(scores, labels):
+        return loss(scores[None], labels[None])
+
+    found = torch.func.vmap(torch.func.grad(value))(scores, labels)
+    for row, label, slope in zip(scores, labels, found):
+        leaf = row.clone().requires_grad_()
+        torch.testing.assert_close(slope, torch.autograd.grad(value(leaf, label), leaf)[0])
+    with pytest.raises(ValueError, match='target holds class indices'):
+        torch.func.grad(value)(scores[0], labels[0] + 40)
+
+
+def test_a_wrong_label_in_a_compiled_step_is_named():
+    compiled = torch.compile(SmoothAPLoss(), backend='eager')
+    with pytest.raises(RuntimeError, match='target must be whole numbers from 0 to 3'):
+        compiled(made_up(4, 3), torch.tensor([1, 2, 3, 40]))
+
+
+@pytest.mark.slow  # the compiler, as of the other losses in test_compiled_losses.py
+def test_semi_variance_compiled_with_dynamic_shapes():
+    """A limit of the scores was taken for a number that changes."""
+    settings = dict(tau1=1.0, tau2=0.1, score_range=(-5.0, 5.0), lam1=1.0, lam2=5.0)
+    plain, other = SOPRCLoss(**settings), SOPRCLoss(**settings)
+    compiled = torch.compile(other, fullgraph=True, dynamic=True, backend='aot_eager')
+    for size in (9, 14):
+        scores = made_up(size, 2, seed=size).requires_grad_()
+        labels = torch.arange(size) % 3
+        values = [x(scores, labels, avg_factor=1) for x in (plain, compiled)]
+        torch.testing.assert_close(*[torch.autograd.grad(x, scores)[0] for x in values])
+
+
+of_rows = [case for case in CASES if case.kind == 'rows']
+every_rows_loss = pytest.mark.parametrize('case', of_rows, ids=str)
+
+
+def call(case, scores, target, *weight, **heads):
+    """The loss of a case with another target; values of boxes are those of its positives."""
+    loss = case.build()
+    if getattr(loss, 'box_input', None):
+        number = int((target > 0).sum()) if target.dim() == 2 else len(target)
+        key = 'box_loss' if loss.box_input == 'loss' else 'quality'
+        heads[key] = torch.full((number,), 0.5, dtype=scores.dtype)
+    if getattr(loss, 'keeps_samples', False):
+        heads['sample_idx'] = torch.arange(len(scores))
+    return loss(scores, target, *weight, **heads)
+
+
+@every_rows_loss
+def test_labels_count_by_value(case):
+    """Of every loss of rows: unknown, smoothed and, but of levels, graded labels are refused."""
+    if not getattr(case.build(), 'use_sigmoid', True):
+        pytest.skip('softmax takes class indices alone')
+    hard = one_hot(torch.arange(6) % 3, 3).double()
+    unknown = hard.clone()
+    unknown[:, 2] = -1
+    message = 'must be 0 and 1, '
+    wrong = [unknown, 0.9 * hard + 0.1 / 3, 2 * hard]
+    if getattr(case.details, 'takes_levels', False):
+        message = 'must be whole numbers >= 0, 0 for a negative, '
+        wrong = wrong[:2]
+    for target in wrong:
+        with pytest.raises(ValueError, match=f'target {message}got numbers from .* Fix: '):
+            call(case, made_up(6, 3).double(), target)
+        if isinstance(case.details, HeadLoss) and not getattr(case.details, 'keeps_samples', False):
+            with pytest.raises(ValueError, match=f'{message}|num_classes=3'):
+                call(case, made_up(6, 3).double(), target, group=torch.arange(6))
+    with pytest.raises(ValueError, match=r'target must be in \[0, 1\]'):
+        call(case, made_up(6, 3).double(), unknown, avg_factor=6)
+
+
+@every_rows_loss
+def test_weights_are_finite_and_not_negative(case):
+    scores = made_up(6, 3).double()
+    weight = torch.tensor([5.0, 1, 1, 1, 1, 0.1])
+    for wrong in (-weight, torch.inf * weight):
+        with pytest.raises(ValueError, match='weight must be finite and >= 0'):
+            call(case, scores, torch.arange(6) % 3, wrong)
+
+
+@pytest.mark.parametrize('metric', [average_precision, auroc, partial_auroc])
+def test_metrics_take_labels_by_value(metric):
+    scores, labels = made_up(9), torch.arange(9) % 3 == 0
+    expected = metric(scores, labels)
+    for given in (labels.long(), labels.float(), labels.to(torch.uint8)):
+        assert torch.equal(metric(scores, given), expected)
+    for wrong in (2 * labels.long() - 1, scores):
+        with pytest.raises(ValueError, match='is_positive must be 0 and 1, got numbers from'):
+            metric(scores, wrong)
+    with pytest.raises(ValueError, match='gain must be >= 0, got -1'):
+        ndcg(scores[None], 2 * labels[None].long() - 1)
+    with pytest.raises(TypeError, match='is_positive must be a tensor, got list'):
+        metric(scores, labels.tolist())
+
+
+@pytest.mark.parametrize(
+    ('name', 'settings'),
+    [
+        ('smooth_ap_loss', {}),
+        ('listwise_ap_loss', {}),
+        ('recall_at_k_loss', dict(ks=(1,))),
+        ('auc_loss', {}),
+        ('blackbox_ap_loss', dict(lam=1.0, margin=0.1)),
+    ],
+)
+def test_functions_take_labels_by_value(name, settings):
+    function = getattr(functional, name)
+    scores, labels = made_up(9), torch.arange(9) % 3 == 0
+    assert torch.equal(
+        function(scores, labels, **settings), function(scores, 1 * labels, **settings)
+    )
+    for wrong in (2 * labels.long() - 1, scores):
+        with pytest.raises(ValueError, match='is_positive must be 0 and 1'):
+            function(scores, wrong, **settings)
+    with pytest.raises(ValueError, match='mask must be finite and >= 0'):
+        function(scores, labels, mask=scores, **settings)
+
+
+def test_embeddings_without_a_class():
+    x, labels = made_up(6, 4), torch.tensor([0, 0, 1, 1, -1, -1])
+    loss = EmbeddingLoss(SmoothAPLoss())
+    with pytest.raises(ValueError, match='query_labels must be >= 0, got -1'):
+        loss(x, labels)
+    # In a gallery they are of no query.
+    others = torch.tensor([0, 0, 1, 1, 2, 3])
+    expected = loss(x[:4], labels[:4], ref_emb=x, ref_labels=others)
+    assert torch.equal(loss(x[:4], labels[:4], ref_emb=x, ref_labels=labels), expected)
+
+
+def test_labels_of_the_gallery_are_those_given():
+    x, labels, other = made_up(6, 4), torch.arange(6) // 2, torch.arange(6) % 2
+    loss = EmbeddingLoss(SmoothAPLoss(tau=0.1))
+    assert loss(x, labels, ref_embeddings=x, ref_labels=other) != loss(x, labels)
+
+
+def test_batches_without_a_positive_are_warned_of_once():
+    loss = EmbeddingLoss(StableAPLoss())
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter('always')
+        for _ in range(30):
+            loss(made_up(4, 3), torch.arange(4))
+    assert [str(x.message)[:31] for x in warned] == ['none of the first 10 batches ha']
+
+
+def test_group_and_values_of_boxes():
+    scores, labels, group = made_up(12), torch.arange(12) % 3 == 0, torch.arange(12) // 6
+    quality = torch.rand(4, generator=torch.Generator().manual_seed(1))
+
+    def loss():
+        return SmoothAPLoss(tau=1.0, quality=0.9)
+
+    value = loss()(scores, labels, group=group, quality=quality)
+    parts = [
+        loss()(scores[rows], labels[rows], quality=quality[box])
+        for rows, box in ((slice(0, 6), slice(0, 2)), (slice(6, 12), slice(2, 4)))
+    ]
+    torch.testing.assert_close(value, sum(parts) / 2)
+    whole = VarifocalLoss()(scores, labels, quality=quality)
+    torch.testing.assert_close(VarifocalLoss()(scores, labels, quality=quality, group=group), whole)
+    with pytest.raises(ValueError, match='does not take box_loss'):
+        APLoss()(scores, labels, group=group, box_loss=quality)
+    with pytest.raises(ValueError, match='group is NaN'):
+        SmoothAPLoss()(scores, labels, group=torch.full((12,), torch.nan))
+
+
+@pytest.mark.parametrize('kind', [np.int64, np.int32])
+def test_numbers_of_numpy_are_settings(kind):
+    scores, labels = made_up(6, 3).double(), torch.arange(6) % 3
+    values = []
+    for number in (int, kind):
+        stable = StableAPLoss(mode='per_class', num_classes=number(3))
+        soap = SOAPLoss(num_samples=number(6))
+        value = soap(scores[:, 0], labels == 0, sample_idx=torch.arange(6))
+        values.append(torch.stack([stable(scores, labels), value]))
+    assert torch.equal(*values)
+
+
+def test_each_row_is_a_list():
+    """``group=torch.arange(n)`` of (n, C) scores: value and gradient of a loop over the rows."""
+    scores = made_up(7, 5).double().requires_grad_()
+    labels = (made_up(7, 5, seed=1) > 0.3).long()
+    labels[:, 0] = 1
+    value = SmoothAPLoss(tau=0.5)(scores, labels, group=torch.arange(7))
+    rows = [SmoothAPLoss(tau=0.5)(s, y) for s, y in zip(scores, labels)]
+    expected = torch.stack(rows).mean()
+    assert_same_gradients(value, expected, scores, rtol=1e-12, atol=1e-14)
+    assert torch.autograd.grad(value, scores)[0].any()
+
+
+def test_a_gallery_that_is_the_queries_leaves_the_query_out():
+    x, labels = made_up(20, 4), torch.arange(20) % 4
+    levels = torch.stack([labels % 2, labels], 1)
+    calls = [
+        (functional.retrieval_metrics, labels),
+        (functional.retrieval_curves, labels),
+        (functional.level_metrics, levels),
+    ]
+    for function, y in calls:
+        expected, found = function(x, y), function(x, y, x, y)
+        assert repr(found) == repr(expected), function.__name__
+
+
+def test_a_printed_loss_shows_what_was_set():
+    assert repr(StableAPLoss(tau=0.3, quality=0)).startswith(
+        'StableAPLoss(\n  tau=0.3, quality=0\n'
+    )
+    assert 'tau=0.5' in repr(copy.deepcopy(SmoothAPLoss(tau=0.5)))
+    assert 'loss=' not in repr(EmbeddingLoss(SmoothAPLoss())).split('\n')[0]
+
+
+@pytest.mark.parametrize('case', [x for x in CASES if x.kind == 'rows'], ids=str)
+@pytest.mark.parametrize('value', [torch.inf, -torch.inf])
+def test_an_infinite_positive_makes_nothing_nan(case, value):
+    batch = case.batch()
+    scores, *boxes = (x.float() for x in batch.leaves)
+    target = batch.fixed[-2]
+    row = int((target < CLASSES).nonzero()[0])
+    scores[row, target[row]] = value
+    broken = replace(batch, leaves=(scores, *boxes))
+    loss, gradients = broken.gradients(case.build())
+    assert not loss.isnan()
+    assert all(x.isfinite().all() for x in gradients)
+
+
+@pytest.mark.parametrize('penalty', [0.0, 0.001])
+def test_an_infinite_positive_of_stable_ap_is_finite(penalty):
+    scores, labels = made_up(30), torch.arange(30) < 5
+    scores[2] = -torch.inf
+    value = StableAPLoss(score_penalty=penalty)(scores, labels)
+    assert value.isfinite()
+
+
+@pytest.mark.parametrize('case', [x for x in CASES if x.kind == 'queries'], ids=str)
+def test_embeddings_whose_products_overflow(case):
+    loss = case.build()
+    rows, labels = 1e20 * made_up(8, 4), torch.arange(8) % CLASSES
+    rows.requires_grad_()
+    value = EmbeddingLoss(loss)(rows, labels)
+    (slope,) = torch.autograd.grad(value, rows)
+    assert value.isfinite()
+    assert slope.isfinite().all()
+
+
+def test_short_lists_leave_the_margin_alone():
+    """One negative has no spread for tau='auto' to measure."""
+    scores, index = made_up(400).double(), torch.arange(400)
+    group = index // 20
+    half = (index % 20 == 0) | (index >= 200)
+    spreads = []
+    for labels, rows in ((index % 20 == 0, slice(0, 200)), (half, slice(0, 400))):
+        loss = StableAPLoss(tau='auto', score_penalty=0.0)
+        loss(scores[rows], labels[rows], group=group[rows])
+        spreads.append(loss.spread.mean)
+    assert torch.equal(*spreads)
+    pairs = StableAPLoss(tau='auto')
+    pairs(scores, index % 2 == 0, group=index // 2)
+    assert not pairs.spread.num_updates.any()
+    assert pairs.diagnostics['tau'] == 1
+    rows, labels = made_up(40, 8), torch.arange(40) // 4
+    anchors = torch.arange(40)
+    positives = anchors // 4 * 4 + (anchors + 1) % 4
+    miner = anchors, positives, (anchors + 20) % 40
+    of_cosines = EmbeddingLoss(StableAPLoss(tau='auto'))
+    of_cosines(rows, labels, miner)
+    torch.testing.assert_close(of_cosines.loss.diagnostics['tau'].item(), 0.3)
+
+
+def test_a_group_of_weight_zero_adds_nothing_to_dr_loss():
+    scores, labels, group = made_up(6), torch.tensor([1, 0, 0, 0, 0, 0]), torch.arange(6) // 3
+    weight = (group == 0).float()
+    value = DRLoss()(scores, labels, weight, group=group)
+    torch.testing.assert_close(value, DRLoss()(scores[:3], labels[:3]))
+    assert DRLoss()(scores, labels, 0 * weight) == 0
+    assert dr_loss(scores, labels, mask=torch.zeros(6)) == 0

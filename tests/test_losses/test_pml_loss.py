@@ -6,7 +6,6 @@ import pytest
 import torch
 from random_batches import with_gradient
 
-from mmrank.errors import UserError
 from mmrank.losses import EmbeddingBatch, EmbeddingLoss, PMLLoss
 from mmrank.registry import MODELS
 
@@ -206,8 +205,6 @@ class TestBuilding:
             EmbeddingLoss(PMLLoss(given))(x, labels) for given in (loss, name, dict(type=name))
         ]
         assert found[0] == found[1] == found[2] > 0
-        with pytest.raises(UserError, match=r'as EmbeddingLoss\(PMLLoss\(loss\)\)'):
-            EmbeddingLoss(loss)
 
     def test_proxies_of_a_module_are_the_users(self):
         proxies = losses.NormalizedSoftmaxLoss(4, 5)
@@ -247,8 +244,6 @@ class TestBuilding:
         x = x.float()
         batch = EmbeddingBatch.of_one_batch(x, labels % 4)
         torch.testing.assert_close(loss.embedding_loss(batch), loss.loss(x, labels % 4))
-        with pytest.raises(ValueError, match='a label is 4, but .* num_classes=4'):
-            loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels % 4 + 1))
         with pytest.raises(ValueError, match='Fix: remove the miner'):
             build(
                 dict(type=name, num_classes=4, embedding_size=5), miner=dict(type='BatchHardMiner')

@@ -1,12 +1,24 @@
-"""Batches of embeddings, and stable AP's means over their queries."""
+"""Losses of embeddings: batches, stable AP's means over queries, rivals, SupAP and ROADMAP."""
 
 import pytest
 import torch
+from random_batches import made_up, one_vs_rest, rows_with_background, with_gradient
 from score_lists import joined
+from torch import nn
 from torch.nn.functional import normalize
 
-from mmrank.functional import stable_ap_loss
-from mmrank.losses import EmbeddingBatch, StableAPLoss
+from mmrank.functional import (
+    auc_loss,
+    blackbox_ap_loss,
+    hap_loss,
+    listwise_ap_loss,
+    ndcg_loss,
+    recall_at_k_loss,
+    smooth_ap_loss,
+    stable_ap_loss,
+)
+from mmrank.losses import EmbeddingBatch, EmbeddingLoss, ROADMAPLoss, StableAPLoss, SupAPLoss
+from mmrank.registry import MODELS
 
 CLASSES = 5
 
@@ -51,3 +63,138 @@ def test_means_of_the_queries(mean_scope, mean_mode):
         ]
         got = loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels))
         torch.testing.assert_close(got, torch.stack(expected).mean(), rtol=1e-5, atol=1e-6)
+
+
+RIVAL_CLASSES = 3
+
+
+def _with_levels(loss):
+    return lambda scores, is_positive, **kw: loss(scores, is_positive.long(), **kw)
+
+
+LOSSES = {
+    'SmoothAPLoss': (smooth_ap_loss, dict(tau=0.2)),
+    'ListwiseAPLoss': (listwise_ap_loss, dict(num_bins=15, score_range=(-3.0, 3.0))),
+    'BlackBoxAPLoss': (blackbox_ap_loss, dict(lam=2.0, margin=0.1)),
+    'AUCLoss': (auc_loss, dict(surrogate='one_sided_huber', tau=0.5)),
+    'HAPLoss': (_with_levels(hap_loss), dict(tau=0.1)),
+    'NDCGLoss': (_with_levels(ndcg_loss), dict(tau=0.1)),
+    'RecallAtKLoss': (recall_at_k_loss, dict(ks=(1, 4), tau=0.1)),
+}
+
+
+def build(name, **kwargs):
+    config = dict(type=f'mmrank.{name}', **LOSSES[name][1])
+    return MODELS.build({**config, **kwargs})
+
+
+def images(n=30, seed=0, classes=5):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, 4, generator=g, dtype=torch.float64)
+    labels = torch.randint(classes, (n,), generator=g)
+    return nn.functional.normalize(x), labels
+
+
+@pytest.mark.parametrize('name', LOSSES)
+class TestEveryLoss:
+    def test_flatten_is_one_list(self, name):
+        logits, target = rows_with_background(60, RIVAL_CLASSES)
+        lists, settings = LOSSES[name]
+        expected = lists(
+            logits.reshape(1, -1), one_vs_rest(logits, target).reshape(1, -1), **settings
+        )
+        torch.testing.assert_close(build(name)(logits, target), expected[0])
+
+    def test_every_image_is_a_query(self, name):
+        x, labels = images()
+        labels[-1] = 99
+        lists, settings = LOSSES[name]
+        each = lists(
+            x @ x.t(), labels[:, None] == labels, mask=~torch.eye(30, dtype=torch.bool), **settings
+        )
+        assert each[-1] == 0
+        loss = build(name, loss_weight=2.0)
+        got = loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels))
+        torch.testing.assert_close(got, 2 * each.sum() / 29)
+
+    def test_sigmoid_ranks_probabilities(self, name):
+        logits, target = rows_with_background(60, RIVAL_CLASSES)
+        torch.testing.assert_close(
+            build(name, activation='sigmoid')(logits, target), build(name)(logits.sigmoid(), target)
+        )
+
+
+TAU = 0.01
+LABELS = torch.arange(24) % 6
+
+
+def made_up_images(noise):
+    centres = made_up(6, 8, seed=1).double()
+    return centres[LABELS] + noise * made_up(24, 8).double()
+
+
+def step(z):
+    """The paper's H-: a sigmoid below 0, 1/2 more up to 0.05, then a line of slope 100."""
+    end = torch.sigmoid(torch.tensor(0.05 / TAU, dtype=torch.float64)) + 0.5
+    near = torch.sigmoid(z / TAU) + 0.5 * (z > 0)
+    return torch.where(z > 0.05, end + 100 * (z - 0.05), near)
+
+
+def sup_ap(scores, is_positive):
+    pos, neg = scores[is_positive], scores[~is_positive]
+    among = (pos >= pos[:, None]).sum(1)
+    return 1 - (among / (among + step(neg - pos[:, None]).sum(1))).mean()
+
+
+def lists(x):
+    unit = torch.nn.functional.normalize(x)
+    for i in range(24):
+        others = torch.arange(24) != i
+        yield (unit @ unit[i])[others], (LABELS[i] == LABELS)[others]
+
+
+def contrastive(x):
+    pairs = [*lists(x)]
+    scores = torch.cat([s for s, _ in pairs])
+    same = torch.cat([p for _, p in pairs])
+    parts = (0.9 - scores[same]).relu(), (scores[~same] - 0.6).relu()
+    return sum(part.sum() / (part > 0).sum().clamp(min=1) for part in parts)
+
+
+@pytest.mark.parametrize('noise', [0.1, 0.5, 1.0])
+@pytest.mark.parametrize('lam', [0.0, 0.3, 1.0])
+def test_roadmap(noise, lam):
+    x = made_up_images(noise)
+
+    def formula(x):
+        ranked = torch.stack([sup_ap(*one) for one in lists(x)]).mean()
+        return (1 - lam) * ranked + lam * contrastive(x)
+
+    expected = with_gradient(formula, x)
+    found = with_gradient(lambda x: EmbeddingLoss(ROADMAPLoss(lam))(x, LABELS), x)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    if lam == 0:
+        found = with_gradient(lambda x: EmbeddingLoss(SupAPLoss())(x, LABELS), x)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_sup_ap_is_h_ap_of_the_finest_level():
+    x = made_up_images(1.0)
+    levels = torch.stack([LABELS // 3, LABELS], 1)
+    loss = EmbeddingLoss(SupAPLoss())
+    assert loss(x, levels) == loss(x, LABELS)
+    scores, labels = made_up(30), torch.arange(30) % 3 == 0
+    torch.testing.assert_close(SupAPLoss()(scores, labels), hap_loss(scores, labels.long()))
+    with pytest.raises(ValueError, match='must be 0 and 1'):
+        SupAPLoss()(scores, torch.arange(30) % 3)
+
+
+def test_weights_are_copies_in_the_margins_too():
+    x = made_up_images(0.8)
+    weight = 1.0 + torch.arange(24) % 2
+    lam = dict(lam=1.0, mode='flatten')
+    scores = torch.nn.functional.normalize(x)[:, 0].repeat(2)
+    labels = (torch.arange(48) % 4 == 0).long()
+    twice = torch.arange(48).repeat_interleave(weight.repeat(2).long())
+    found = ROADMAPLoss(**lam)(scores, labels, weight.repeat(2))
+    torch.testing.assert_close(found, ROADMAPLoss(**lam)(scores[twice], labels[twice]))

@@ -1,13 +1,22 @@
-"""An entry of weight w counts as w entries, in every registered loss of scores."""
+"""An entry of weight w counts as w entries in every loss of scores; a class as it says."""
 
 from dataclasses import replace
 
 import pytest
 import torch
-from registered_losses import CLASSES, NO_WEIGHTS, Weighted, cases, subject_of_case, weighted_cases
+from registered_losses import (
+    CLASSES,
+    NO_WEIGHTS,
+    POINTWISE,
+    Weighted,
+    build,
+    cases,
+    subject_of_case,
+    weighted_cases,
+)
 
 from mmrank.errors import UserError
-from mmrank.losses import APLoss, EmbeddingLoss, NDCGLoss, PMLLoss, RecallAtKLoss, StableAPLoss
+from mmrank.losses import APLoss, EmbeddingLoss, LogitAdjustedCELoss, StableAPLoss
 from mmrank.losses.lists import counted_and_weight
 from mmrank.testing import parametrize_with_checks
 
@@ -54,7 +63,7 @@ def test_weights_are_copies(case):
             torch.testing.assert_close(state, repeated.state_dict()[name], rtol=1e-5, atol=1e-7)
 
 
-@every_loss
+@pytest.mark.parametrize('case', [x for x in CASES if x.details.use_sigmoid], ids=str)
 def test_a_weight_of_each_score(case):
     """(n, C) weights of the classes of a row, equal in each, are those of the row."""
     batch = case.batch()
@@ -77,7 +86,7 @@ SCALE_FREE = (
     'SOAPLoss',
     'StableAPLoss',
 )
-SCALE_FREE += ('IABCELoss', 'MALLoss', 'QualityFocalLoss', 'VarifocalLoss')
+SCALE_FREE += POINTWISE
 
 
 @pytest.mark.parametrize('case', [x for x in CASES if x.name in SCALE_FREE], ids=str)
@@ -114,20 +123,6 @@ def test_many_weighted_scores_are_copies(loss):
         values.append((value, *torch.autograd.grad(value, scores)))
     torch.testing.assert_close(*values, rtol=1e-10, atol=1e-13)
     assert torch.equal(weight, given)
-
-
-@pytest.mark.parametrize(
-    ('weight', 'message'),
-    [
-        (torch.tensor([1.0, -1, 1]), 'finite and >= 0.*Fix: 0 for what does not count.*-1'),
-        (torch.tensor([1.0, torch.inf, 1]), 'finite and >= 0'),
-        (torch.tensor([1.0, torch.nan, 1]), 'weight is NaN at .1.'),
-        (torch.ones(2), 'weight must have shape'),
-    ],
-)
-def test_other_weights_are_refused(weight, message):
-    with pytest.raises((UserError, ValueError), match=message):
-        APLoss()(torch.randn(3), torch.tensor([1, 0, 0]), weight)
 
 
 @pytest.mark.parametrize('name', NO_WEIGHTS)
@@ -195,10 +190,75 @@ def test_a_batch_that_searches_itself_has_one_weight():
     torch.testing.assert_close(loss(x, labels, weight=weight), expected)
 
 
-@pytest.mark.parametrize(
-    'loss',
-    [lambda: PMLLoss(dict(type='TripletMarginLoss')), lambda: RecallAtKLoss(mixup=True), NDCGLoss],
-)
-def test_embeddings_without_weights_say_so(loss):
-    with pytest.raises(UserError, match='takes no weights'):
-        EmbeddingLoss(loss())(torch.randn(4, 8), torch.tensor([0, 0, 1, 1]), weight=torch.rand(4))
+CLASS_WEIGHT = [0.5, 2.0, 1.25]
+SIGMOID_CASES = [x for x in weighted_cases() if x.name != 'SumLoss' and x.details.use_sigmoid]
+every_sigmoid_loss = pytest.mark.parametrize('case', SIGMOID_CASES, ids=str)
+
+
+def with_classes(case, **more):
+    settings = dict(case.settings, num_classes=CLASSES, **more)
+    return build(case.name, settings)
+
+
+@every_sigmoid_loss
+def test_positives_of_a_class_count_so_often(case):
+    batch = case.batch()
+    *rest, labels, _, weight = batch.fixed
+    loss = with_classes(case, class_weight=CLASS_WEIGHT)
+    found = batch.gradients(loss)
+    if getattr(loss, 'mode', None) == 'per_class':
+        alone = [
+            batch.of(with_classes(case, class_weight=torch.eye(3)[i].tolist())) for i in range(3)
+        ]
+        counted = torch.tensor(CLASS_WEIGHT) * torch.tensor([x != 0 for x in alone])
+        mean = (counted * torch.stack(alone).detach()).sum() / counted.sum()
+        if case.name not in ('StableAPLoss', 'SOPRCLoss'):  # They have a term of all lists.
+            torch.testing.assert_close(found[0], mean.to(found[0].dtype), rtol=1e-6, atol=1e-8)
+        return
+    entries = weight[:, None].repeat(1, CLASSES)
+    has_class = labels < CLASSES
+    rows = has_class.nonzero()[:, 0]
+    entries[rows, labels[rows]] *= torch.tensor(CLASS_WEIGHT).double()[labels[rows]]
+    plain = batch.with_fixed([*rest, labels, batch.fixed[-2], entries])
+    torch.testing.assert_close(found, plain.gradients(with_classes(case)))
+
+
+@pytest.mark.parametrize('use_sigmoid', [True, False])
+def test_of_a_pointwise_loss(use_sigmoid):
+    settings = dict(class_counts=[5, 3, 2], num_classes=3, use_sigmoid=use_sigmoid)
+    scores = torch.randn(6, 3)
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
+    weight = torch.tensor(CLASS_WEIGHT)[labels]
+    if use_sigmoid:
+        weight = torch.where(torch.eye(3)[labels] > 0, torch.tensor(CLASS_WEIGHT), 1.0)
+    found = LogitAdjustedCELoss(class_weight=CLASS_WEIGHT, **settings)(scores, labels)
+    torch.testing.assert_close(found, LogitAdjustedCELoss(**settings)(scores, labels, weight))
+
+
+def test_auto_is_the_inverse_of_the_share():
+    counts = [90, 9, 1]
+    loss = APLoss(3, class_weight='auto')
+    with pytest.raises(RuntimeError, match='ClassCountsHook'):
+        loss(torch.randn(4, 3), torch.tensor([0, 1, 2, 3]))
+    loss.class_weights.set_class_counts(counts, 500)
+    weight = loss.class_weights.of(3)
+    # Every class has the same share, and the positives have the mean 1.
+    torch.testing.assert_close(weight * torch.tensor(counts), torch.full((3,), 100 / 3).double())
+    loss = APLoss(3, class_weight=('auto', 0.5))
+    loss.class_weights.set_class_counts([4, 0, 1])
+    weight = loss.class_weights.of(3)
+    assert weight[2] == 2 * weight[0]
+    assert 4 * weight[0] + weight[2] == pytest.approx(5)
+
+
+def test_classes_by_index_and_by_name(monkeypatch):
+    loss = APLoss(3, class_weight={2: 5.0})
+    assert loss.class_weights.of(3).tolist() == [1, 1, 5]
+    loss = APLoss(class_weight={'platelet': 5.0})
+    names = dict(classes=('red', 'white', 'platelet'))
+    monkeypatch.setattr(loss.class_weights.training_set, 'metainfo', lambda: names)
+    assert loss.class_weights.of(3).tolist() == [1, 1, 5]
+    loss = APLoss(class_weight={'platelets': 5.0})
+    monkeypatch.setattr(loss.class_weights.training_set, 'metainfo', lambda: names)
+    with pytest.raises(UserError, match="'platelets', which is not a class. Fix: 'platelet'"):
+        loss(torch.randn(4, 3), torch.tensor([0, 1, 2, 3]))

@@ -6,9 +6,7 @@ import pytest
 import torch
 from gloo_processes import run_on_ranks
 from registered_losses import cases, subject_of_case
-from torch import nn
 
-from mmrank.functional import grad_cache
 from mmrank.losses import CLIPLoss, FlatCLRLoss, InBatchLoss, InBatchSoftmaxLoss, VICRegLoss
 from mmrank.testing import CHECKS, Call
 
@@ -168,16 +166,6 @@ def test_all_absent():
         value.backward()
         assert value == 0
         assert not rows.grad.any()
-
-
-def test_grad_cache_with_weights():
-    encoder, rows, weight = nn.Linear(4, 3), torch.randn(2, 6, 4), torch.rand(6)
-    found = []
-    for size in (6, 2):
-        views = [grad_cache(encoder, x, size) for x in rows]
-        value = CLIPLoss()(*views, weight=weight)
-        found.append([value, *torch.autograd.grad(value, encoder.parameters())])
-    torch.testing.assert_close(*found)
 
 
 @every_case

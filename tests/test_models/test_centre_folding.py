@@ -7,14 +7,7 @@ import torch
 
 pytest.importorskip('mmdet')
 from mmengine.registry import init_default_scope
-from shown_boxes import (
-    FOLDED,
-    NOT_FOLDED,
-    assert_same_boxes,
-    build_spread,
-    predict_covered,
-    set_centre,
-)
+from shown_boxes import NOT_FOLDED, assert_same_boxes, build_spread, predict_covered, set_centre
 from small_heads import FOCAL, STABLE_AP, build_head
 from small_rcnn import detector_config
 
@@ -25,9 +18,8 @@ RANK_SORT = dict(type='mmrank.RankSortLoss')
 SOPRC = dict(type='mmrank.SOPRCLoss', mode='per_class', score_range=(-20.0, 20.0))
 
 
-CASES = [(name, dict(STABLE_AP, mode='per_class')) for name in FOLDED]
-CASES = [case for case in CASES if 'RPN' not in case[0]]
-CASES += [(name, STABLE_AP) for name in ('ATSSHead', 'GARPNHead', 'RPNHead')]
+#: With a centre for each class: test_to_stock.py.
+CASES = [('ATSSHead', STABLE_AP)]
 CASES += [('RetinaHead', dict(STABLE_AP, activation='sigmoid'))]
 CASES += [(name, RANK_SORT) for name in ('RetinaHead', 'RTMDetHead')]
 CASES += [('RetinaHead', SOPRC)]

@@ -1,4 +1,4 @@
-"""The retriever by itself; configs of it are trained in test_classifier_configs.py."""
+"""The retriever by itself, and mixed features; test_classifier_configs.py trains configs of it."""
 
 import copy
 
@@ -6,8 +6,10 @@ import pytest
 import torch
 from labelled import data_samples
 from mmengine.registry import MODELS
-from small_retriever import CLASSES, build_retriever
+from small_retriever import CLASSES, DIM, SOPRC, build_retriever
 from torch.nn.functional import normalize
+
+from mmrank.models.backbones.feature_mixup import _class_mixture
 
 pytest.importorskip('mmpretrain')
 
@@ -54,3 +56,111 @@ def test_a_model_without_a_head_gives_features_alone():
     with pytest.raises(ValueError, match='no head'):
         model(torch.zeros(2, 1, 28, 28), _samples(2), mode='loss')
     assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 64, 1, 1)
+
+
+mmpretrain = pytest.importorskip('mmpretrain')
+RESNET = dict(type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8)
+MIXUP = dict(type='mmrank.DeepFeatureMixup', backbone=RESNET)
+
+
+def _pictures(n):
+    g = torch.Generator().manual_seed(0)
+    return torch.randn(n, 3, 32, 32, generator=g)
+
+
+def test_equals_the_formula():
+    g = torch.Generator().manual_seed(0)
+    z = torch.randn(7, 3, 2, 2, generator=g, dtype=torch.float64)
+    v = torch.rand(7, generator=g, dtype=torch.float64)
+    labels, u = torch.tensor([0, 2, 0, 1, 2, 2, 5]), 0.7
+    mixed = _class_mixture(z, labels, v, u)
+    for i in range(7):
+        same = [j for j in range(7) if labels[j] == labels[i]]
+        total = sum(v[j] for j in same)
+        other = sum(v[j] / total * z[j] for j in same)
+        torch.testing.assert_close(mixed[i], u * z[i] + (1 - u) * other)
+    # Alone in its class: there is nothing to mix with.
+    torch.testing.assert_close(mixed[3], z[3])
+
+
+def test_is_the_backbone_but_in_training():
+    """Names, weights, initialisation and evaluation are the backbone's."""
+    torch.manual_seed(0)
+    plain = MODELS.build(copy.deepcopy(RESNET))
+    plain.init_weights()
+    torch.manual_seed(0)
+    mixup = MODELS.build(copy.deepcopy(MIXUP))
+    mixup.init_weights()
+    assert isinstance(mixup, type(plain))
+    weights = mixup.state_dict()
+    assert list(weights) == list(plain.state_dict())
+    for name, value in plain.state_dict().items():
+        assert torch.equal(weights[name], value)
+    plain.eval()
+    mixup.eval()
+    assert torch.equal(mixup(_pictures(2))[-1], plain(_pictures(2))[-1])
+
+
+def test_the_batch_grows_fourfold():
+    mixup = MODELS.build(copy.deepcopy(MIXUP))
+    mixup.eval()
+    entered = []
+    for name in ('layer2', 'layer3', 'layer4'):
+        getattr(mixup, name).register_forward_hook(
+            lambda m, inputs, out: entered.append((inputs[0], out))
+        )
+    x, labels = _pictures(6), torch.tensor([0, 1, 0, 2, 1, 1])
+    torch.manual_seed(3)
+    with mixup.mixing(labels):
+        out = mixup(x)[-1]
+    assert [len(a) for a, _ in entered] == [6, 12, 24]
+    assert len(out) == 24
+    torch.manual_seed(3)
+    for (_, before), (after, _), copies in zip(entered, entered[1:], (1, 2)):
+        v = 1 - torch.rand(len(before))
+        expected = _class_mixture(before, labels.repeat(copies), v, 0.9)
+        assert torch.equal(after[: len(before)], before)
+        torch.testing.assert_close(after[len(before) :], expected)
+    # Each row is of the class of its original: one in a class of its own is its exact copy.
+    alone = out[3::6]
+    torch.testing.assert_close(alone, alone[:1].expand_as(alone))
+    assert mixup(x)[-1].shape[0] == 6
+
+
+def test_the_retriever_trains_on_the_grown_batch():
+    head = dict(
+        type='mmrank.RetrievalHead',
+        num_classes=CLASSES,
+        loss=dict(SOPRC),
+        memory=dict(size=40, dim=DIM),
+    )
+    model = build_retriever(copy.deepcopy(MIXUP), head)
+    seen = []
+    embedding_loss = model.head.loss_module.embedding_loss
+    model.head.loss_module.embedding_loss = lambda b: seen.append(b) or embedding_loss(b)
+    images, batch = _pictures(12), data_samples([i % CLASSES for i in range(12)])
+    for _ in range(2):
+        loss = model(images, batch, mode='loss')['loss']
+    loss.backward()
+    assert loss.isfinite()
+    assert seen[0].queries.shape == (48, DIM)
+    assert seen[0].query_labels.tolist() == [i % CLASSES for i in range(12)] * 4
+    # Copies find each other, and originals alone are kept.
+    assert seen[0].is_itself[:, :48].equal(torch.eye(48, dtype=torch.bool))
+    entries = model.head.memory.entries()
+    assert entries.sample_ids[entries.usable].tolist() == [*range(12)] * 2
+    # No copy of an image finds an older entry of it.
+    older = seen[1].is_itself[:, 48 : 48 + 12]
+    assert older.equal(torch.eye(12, dtype=torch.bool).repeat(4, 1))
+    model.eval()
+    assert len(model(images, batch, mode='predict')) == 12
+    assert len(model(images)) == 12
+
+
+def test_refuses_labels_of_another_batch():
+    mixup = MODELS.build(copy.deepcopy(MIXUP))
+    with (
+        pytest.raises(RuntimeError, match='3 features for 2 labels'),
+        mixup.mixing(torch.tensor([0, 1])),
+    ):
+        mixup(_pictures(3))

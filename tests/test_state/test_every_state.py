@@ -1,8 +1,10 @@
-"""What every class of state keeps to: saved, resumed, copied, moved, not fed twice."""
+"""What every state keeps to: resume, dtypes, settings that are refused, and outliers."""
 
 import copy
 import io
+import math
 import pickle
+import warnings
 
 import pytest
 import sample_states
@@ -11,6 +13,7 @@ from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from mmrank import state
 from mmrank.errors import UserError
 from mmrank.state import (
     CappedImbalance,
@@ -284,3 +287,117 @@ def test_rows_that_do_not_fit_are_named(name, rows, error, message):
     with pytest.raises(error, match=message):
         state.update(torch.rand(2, 1), torch.ones(2, 1).bool(), rows=torch.tensor(rows))
     assert_equal(dict(state.state_dict()), before)
+
+
+#: State, its settings, and what the error says.
+VALUES = [
+    ('ClassPrior', dict(prior=0.0), r'prior must be in \(0, 1\)'),
+    ('ClassPrior', dict(prior=[0.1, 1.0], size=2), r'prior must be in \(0, 1\)'),
+    ('ClassPrior', dict(prior=[0.1, 0.2], size=3), 'prior holds 2 values, but num_classes=3'),
+    ('ClassPrior', dict(prior='counts'), 'requires num_classes'),
+    ('ClassPrior', dict(prior='data', size=3), "prior='data' is unknown"),
+    ('ClassPrior', dict(prior=0.1, maximum=0.1), 'set prior to that number'),
+    ('ClassPrior', dict(prior='counts', size=3, maximum=1.0), 'max_prior must be in'),
+    ('CrossBatchMemory', dict(size=0, dim=2), 'size'),
+    ('CrossBatchMemory', dict(size=2, dim=2.0), 'dim'),
+    ('CrossBatchMemory', dict(size=2, dim=2, start_iter=-1), 'start_iter'),
+    ('LabelCounts', dict(num_classes=1, positives=[20]), 'leaves a class without negatives'),
+    ('MeanPositiveScore', dict(size=0), 'size must be'),
+    ('MeanPositiveScore', dict(momentum=0.0), 'momentum must be'),
+    ('MeanPositiveScore', dict(momentum=1.5), 'momentum must be'),
+    ('MeanPositiveScore', dict(mode='fast'), "mode='fast' is unknown"),
+    ('MeanPositiveScore', dict(mode='fixed'), "mean_mode='fixed' is unknown. Fix"),
+    ('MeanPositiveScore', dict(mode=math.nan), 'mean_mode=nan must be finite. Fix'),
+    ('ScoreVector', dict(size=0), 'size must be'),
+    ('ScoreVector', dict(length=1.5), 'length must be'),
+    ('ScoreVector', dict(momentum=0.0), 'momentum must be'),
+    ('ScoreVector', dict(mode='plain'), "mode='plain' is unknown"),
+    ('ScoreVector', dict(score_range=(1.0, -1.0)), 'score_range must be'),
+    ('SelfBalance', dict(period=0), 'period'),
+]
+
+
+@pytest.mark.parametrize(('name', 'settings', 'message'), VALUES)
+def test_a_value_is_named(name, settings, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(state, name)(**settings)
+
+
+RANGE = (-5.0, 5.0)
+
+
+def scores(*values):
+    x = torch.tensor([values], dtype=torch.float64)
+    return x, torch.ones_like(x, dtype=torch.bool)
+
+
+def tracked(mode='plain', size=1, **kwargs):
+    state = MeanPositiveScore(size, 0.01, mode, score_range=RANGE, **kwargs)
+    for _ in range(3):
+        previous(state, 1.0)
+        state.update(*scores(1.0, 2.0))
+    return state
+
+
+def previous(state, mean):
+    """What the batch had under the weights before, for mode 'exact'."""
+    if state.mode == 'exact':
+        with state.probing():
+            state.update(*scores(mean))
+
+
+@pytest.mark.parametrize('broken', [1e6, -1e6, 1e38, 1e39, 1e300])
+@pytest.mark.parametrize('mode', ['plain', 'exact'])
+def test_an_outlier_is_forgotten_at_once(mode, broken):
+    state, other = tracked(mode), tracked(mode)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        previous(state, -broken)
+        state.update(*scores(broken, broken))
+    # By 0.01 times the width of the range and the size of the mean at most.
+    assert (state.mean - other.mean).abs() <= 0.01 * (10 + 2 * 1.5)
+    before = state.mean.clone()
+    previous(state, 1.5)
+    state.update(*scores(1.5))
+    assert state.mean.isfinite()
+    assert (state.mean - before).abs() <= 0.01 * 1.5
+
+
+@pytest.mark.parametrize('far', [-300.0, 300.0])
+def test_scores_far_outside_of_the_range_are_followed(far):
+    """A range that was declared too narrow costs nothing but a warning."""
+    state = MeanPositiveScore(1, 0.1, score_range=RANGE)
+    with pytest.warns(UserWarning, match='score_range'):
+        state.update(*scores(far, far))
+    for _ in range(200):
+        state.update(*scores(far, far))
+    torch.testing.assert_close(state.mean, torch.tensor([far]))
+    for _ in range(200):
+        state.update(*scores(1.0))
+    torch.testing.assert_close(state.mean, torch.ones(1))
+
+
+def test_an_infinite_mean_of_an_old_checkpoint_starts_afresh():
+    state = tracked()
+    saved = state.state_dict()
+    saved['mean'] = torch.full_like(saved['mean'], torch.inf)
+    state.load_state_dict(saved)
+    state.update(*scores(1.0, 2.0))
+    assert state.mean.item() == 1.5
+
+
+@pytest.mark.parametrize('broken', [1e6, 1e38, 1e39])
+def test_a_score_vector_forgets_an_outlier(broken):
+    state, other = (ScoreVector(1, 4, 0.1, RANGE) for _ in range(2))
+    ordinary, mask = scores(0.5, 1.0, 1.5, 2.0)
+    for x in (state, other):
+        x.update(ordinary, mask)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        state.update(broken * ordinary, mask)
+    # What does not fit into float32 is left out without a word, as before.
+    assert len(caught) == (broken < 1e39)
+    assert (state.vector - other.vector).abs().max() <= 0.1 * (100 + 2 * 2)
+    for _ in range(60):
+        state.update(ordinary, mask)
+    torch.testing.assert_close(state.vector, other.vector, atol=0.1, rtol=0)

@@ -171,11 +171,9 @@ def test_a_table_with_the_sizes_of_turned_pictures_is_refused(place, run):
     ('form', 'files', 'words'),
     [
         ('yolo', {'c.txt': '1 .5 .5 .2 .2 .4 .4 .6 .4 .6 .6 .4 .6'}, 'has 13 numbers'),
-        ('yolo', {'c.txt': '1 .5 .5 .2 .2 .9'}, 'has 6 numbers'),
         ('yolo', {'c.txt': '1 .5 .5 -.2 .2'}, 'a box from (12, 8) to (8, 12)'),
         ('yolo-seg', {'c.txt': '1 .5 .5 .2 .2 .9'}, 'has 6 numbers'),
         ('yolo', {'c.txt': '1 .5 .5 .2 .2', '../img/c.jpg': None}, 'of c.jpg and of c.png'),
-        ('yolo', {'d.txt': '1 .5 .5 .2 .2'}, 'has no image d.jpg'),
         ('voc', {x: xml('c.png', [], (20, 20)) for x in ('a/c.xml', 'b/c.xml')}, 'both be of'),
         ('csv', {'': 'day/c.png,1,1,5,5,cat\nnight/c.png,1,1,5,5,cat\n'}, 'both be of'),
         ('csv', {'': 'c.png,9,1,9,5,cat\nc.png,1,1,5,5,cat\nc.png,8,1,7,5,cat\n'}, 'csv:3'),

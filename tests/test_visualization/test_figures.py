@@ -1,9 +1,21 @@
-"""Texts of figures: shortened, broken and placed."""
+"""Figures, colours and pictures of temperatures."""
 
+import csv
+import re
 import warnings
+from itertools import permutations
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from mmengine.fileio import load
+from PIL import Image
+from scipy.stats import spearmanr
+from torch import nn
 
+from mmrank.apis.common.names import loss_name, metric_name
+from mmrank.losses import BimodalISogCLRLoss, ISogCLRLoss
 from mmrank.visualization.figures import (
     _text_width,
     fit_text,
@@ -11,6 +23,16 @@ from mmrank.visualization.figures import (
     new_panels,
     save,
     shorten,
+)
+from mmrank.visualization.palette import LOSS_STYLES, colours_of
+from mmrank.visualization.temperature_report import write_history, write_temperature_report
+from mmrank.visualization.temperatures import (
+    ClassTemperature,
+    Temperatures,
+    class_temperatures,
+    extreme_samples,
+    frequency_correlation,
+    read_temperatures,
 )
 
 
@@ -51,3 +73,203 @@ def test_a_name_is_drawn_as_it_is(tmp_path, name):
     ticks = [x for x in axes[0, 0].get_xticklabels() if x.get_text().startswith('$')]
     assert ticks
     assert all(x.get_parse_math() for x in ticks)
+
+
+PLANS = sorted(Path(__file__).parents[2].glob('configs/*/*.yaml'))
+
+
+def test_a_loss_has_its_colour_beside_any_other():
+    assert colours_of(['focal', 'stable AP']) == [
+        LOSS_STYLES['focal'].colour,
+        LOSS_STYLES['stable_ap'].colour,
+    ]
+    assert colours_of(['soprc-0.25'])[0] == LOSS_STYLES['soprc'].colour
+    assert colours_of(['centre'])[0] != LOSS_STYLES['ce'].colour
+
+
+@pytest.mark.parametrize('plan', PLANS, ids=lambda path: path.stem)
+def test_methods_of_a_plan_differ(plan):
+    names = [method['name'] for method in load(plan).get('methods', ())]
+    names = list(dict.fromkeys(re.sub(r'-[\d.]+$', '', n) for n in names))
+    assert len(set(colours_of(names[:20]))) == len(names[:20])
+
+
+def test_colours_repeat_when_there_are_no_more():
+    assert len(colours_of([f'model {i}' for i in range(99)])) == 99
+
+
+@pytest.mark.parametrize(
+    ('name', 'words'),
+    [
+        ('rank_sort', 'Rank & Sort'),
+        ('stable_ap-0.25', 'stable AP 0.25'),
+        ('in-batch', 'in-batch'),
+        ('graded_ap_0.6', 'graded AP-Loss, weight 0.6'),
+        ('graded AP-Loss, balanced', 'graded AP-Loss, balanced'),
+        ('my_loss', 'my_loss'),
+    ],
+)
+def test_losses_in_words(name, words):
+    assert loss_name(name) == words
+
+
+@pytest.mark.parametrize(
+    ('metric', 'words'),
+    [
+        ('coco/bbox_mAP_50', 'box AP at IoU 0.50'),
+        ('image_text/IR@10', 'image retrieval, recall at 10'),
+        ('mine/score', 'mine/score'),
+    ],
+)
+def test_metrics_in_words(metric, words):
+    assert metric_name(metric) == words
+
+
+class Painted:
+    """Images whose colour is their class."""
+
+    metainfo = {'classes': ('red', 'green', 'blue')}  # noqa: RUF012
+
+    def __init__(self, labels):
+        self.labels = labels
+
+    def __len__(self):
+        return len(self.labels)
+
+    def get_data_info(self, index):
+        """An item, as mmengine's data sets have it."""
+        image = np.zeros((8, 8, 3), np.uint8)
+        image[..., self.labels[index]] = 255
+        return dict(img=image, gt_label=self.labels[index])
+
+
+def pixels(path):
+    with Image.open(path) as image:
+        return np.asarray(image.convert('RGB')).astype(int)
+
+
+def rows_of(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def temperatures_by_class(labels):
+    tau = np.array([0.9, 0.5, 0.1], dtype=np.float32)[labels]
+    tau += np.linspace(0, 0.05, len(tau), dtype=np.float32)
+    return Temperatures('temperature', tau, np.ones(len(tau), dtype=bool))
+
+
+def test_names_values_and_visits_in_a_checkpoint(tmp_path):
+    loss = BimodalISogCLRLoss(5)
+    loss.image_temperature.tau[[1, 3]] = torch.tensor([0.02, 0.03])
+    loss.image_temperature.log_s[[1, 3]] = 0.5
+    path = tmp_path / 'epoch_1.pth'
+    torch.save({'state_dict': nn.ModuleDict({'loss': loss}).state_dict()}, path)
+    image, text = read_temperatures(path)
+    assert (image.name, text.name) == ('image_temperature', 'text_temperature')
+    np.testing.assert_allclose(image.tau, [0.01, 0.02, 0.01, 0.03, 0.01], rtol=1e-6)
+    assert image.visited.tolist() == [False, True, False, True, False]
+    assert not text.visited.any()
+    torch.save(nn.ModuleDict({'a': ISogCLRLoss(2), 'b': ISogCLRLoss(3)}).state_dict(), path)
+    assert [x.name for x in read_temperatures(path)] == ['a.temperature', 'b.temperature']
+
+
+@pytest.mark.parametrize(
+    ('content', 'message'),
+    [
+        (None, 'does not exist'),
+        ([1], 'has no per-sample'),
+        # A learnt temperature of the whole model is none of the samples.
+        ({'state_dict': {'loss.tau': torch.ones(1)}}, 'has no per-sample'),
+        (b'text', 'is damaged or is not a checkpoint'),
+    ],
+)
+def test_files_without_temperatures_are_named(tmp_path, content, message):
+    path = tmp_path / 'x.pth'
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        torch.save(content, path)
+    with pytest.raises(ValueError, match=rf'x\.pth {message}'):
+        read_temperatures(path)
+
+
+def test_frequency_correlation_has_the_p_value_of_all_permutations():
+    counts = np.arange(1, 6)
+    means = [0.2, 0.1, 0.4, 0.3, 0.5]
+    rows = [ClassTemperature('', *row, 0, 0, 0) for row in zip(counts, means)]
+    rho, p_value = frequency_correlation([*rows, ClassTemperature('', 0, np.nan, 0, 0, 0)])
+    assert rho == pytest.approx(spearmanr(counts, means).statistic, abs=1e-12)
+    others = [abs(spearmanr(counts, order).statistic) for order in permutations(means)]
+    assert p_value == pytest.approx(np.mean(np.array(others) >= abs(rho) - 1e-9), abs=0.01)
+    constant = [ClassTemperature('', 4, mean, 0, 0, 0) for mean in means]
+    assert np.isnan(frequency_correlation(constant)).all()
+
+
+def test_extremes_leave_unvisited_samples_out():
+    tau = np.array([0.5, 0.1, 0.9, 0.3, 0.7], dtype=np.float32)
+    found = Temperatures('', tau, np.array([True, True, False, True, True]))
+    hot, cold = extreme_samples(found, 100)
+    assert hot.tolist() == [4, 0]
+    assert cold.tolist() == [1, 3]
+
+
+def test_class_rows():
+    labels = np.array([0] * 6 + [1] * 3 + [2])
+    tau = np.array([8, 9, 7, 8, 9, 1, 4, 5, 3, 2], dtype=np.float32) / 10
+    found = Temperatures('', tau, np.arange(10) != 5)
+    rows = class_temperatures(found, labels, 'abcd', num_extreme=3)
+    assert [(row.name, row.count) for row in rows] == [('a', 5), ('b', 3), ('c', 1), ('d', 0)]
+    assert rows[0].mean == pytest.approx(0.82)
+    assert rows[1].std == pytest.approx(np.std([0.4, 0.5, 0.3]))
+    assert rows[0].hot_share == pytest.approx(3 / 5)
+    assert rows[1].cold_share == pytest.approx(2 / 3)
+    assert rows[2].cold_share == 1
+    assert np.isnan(rows[3].mean)
+
+
+def test_report_shows_hot_and_cold_classes(tmp_path):
+    labels = np.repeat([0, 1, 2], [12, 6, 3])
+    # As mmengine's RepeatDataset, which is seen through.
+    twice = type('Twice', (), {'__len__': lambda _: 42, 'dataset': Painted(labels)})()
+    paths, correlation = write_temperature_report(
+        temperatures_by_class(labels), twice, tmp_path, num_images=3
+    )
+    samples, classes, sheet = paths
+    assert [path.name.partition('_')[0] for path in paths] == ['samples', 'classes', 'sheet']
+    assert all(path.is_file() for path in paths)
+    assert correlation.startswith('Spearman +1.000 (p = ')
+    assert [int(row['label']) for row in rows_of(samples)] == labels.tolist()
+    assert float(rows_of(samples)[0]['tau']) == pytest.approx(0.9)
+    assert [row['class'] for row in rows_of(classes)] == ['red', 'green', 'blue']
+    # Red images above, blue ones below, no green one.
+    picture = pixels(sheet)
+    places = [np.flatnonzero((picture == c).all(-1).any(1)) for c in np.eye(3) * 255]
+    assert places[0].max() < places[2].min()
+    assert not len(places[1])
+
+
+def test_captions_take_the_place_of_classes_and_files_of_arrays(tmp_path):
+    Image.new('RGB', (300, 20), (0, 255, 0)).save(tmp_path / 'a.png')
+    labels = np.array([0, 2, 1, 1])
+    keys = dict(text=['a red square', 'other'], img_path=str(tmp_path / 'a.png'))
+    data = Painted(labels)
+    data.get_data_info = lambda _: keys
+    found = temperatures_by_class(labels)
+    paths, correlation = write_temperature_report(found, data, tmp_path)
+    assert correlation == ''
+    assert [path.stem for path in paths] == ['samples_temperature', 'sheet_temperature']
+    assert (pixels(paths[-1]) == [0, 255, 0]).all(-1).sum() > 20
+    assert len(write_temperature_report(found, data, tmp_path, num_images=0)[0]) == 1
+
+
+@pytest.mark.parametrize('steps', [[5], [1, 2, 3]])
+def test_history_is_drawn(tmp_path, steps):
+    rng = np.random.default_rng(0)
+    readings = [rng.uniform(0.2, 0.6, 200) for _ in steps]
+    table, picture = write_history(steps, readings, tmp_path / 'a', 'x', 'epoch')
+    rows = rows_of(table)
+    assert [int(row['step']) for row in rows] == steps
+    assert float(rows[0]['q50']) == pytest.approx(np.median(readings[0]), rel=1e-5)
+    # Vermilion: the last histogram and the upper percentiles.
+    assert (np.abs(pixels(picture) - [213, 94, 0]).sum(-1) < 60).sum() > 50

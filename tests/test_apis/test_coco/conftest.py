@@ -2,10 +2,8 @@
 
 import json
 
-import numpy as np
 import pytest
 from noisy_boxes import make_predictions
-from PIL import Image
 
 from mmrank.apis.coco.box_evaluation import evaluate_boxes, load_ground_truth
 from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
@@ -30,15 +28,3 @@ def evaluations(shapes):
     """COCO's evaluation of each of the two models."""
     *_, truth, models = shapes
     return {name: evaluate_boxes(truth, file) for name, file in models.items()}
-
-
-@pytest.fixture
-def is_drawn():
-    """Whether a picture is large and not of one colour."""
-
-    def look(path):
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert('L'))
-        return min(pixels.shape) > 80 and pixels.std() > 5
-
-    return look

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmrank.apis.retrieval.maps import _neighbour_purity, choose_samples
+from mmrank.apis.retrieval.maps import choose_samples
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
 
 TOOL = 'analysis_tools/embedding_map'
@@ -20,19 +20,6 @@ def test_chosen_samples_are_those_of_the_largest_classes():
     assert found.tolist() == [1, 2]
     assert counts.tolist() == [100, 100]
     assert rows.tolist() == choose_samples(labels, 2).tolist()
-
-
-def test_purity_against_a_loop():
-    g = np.random.default_rng(0)
-    places, labels = g.normal(size=(30, 3)), g.integers(0, 3, 30)
-    distances = ((places[:, None] - places) ** 2).sum(-1)
-    hits = 0
-    for i in range(30):
-        others = [j for j in range(30) if j != i]
-        nearest = min(others, key=lambda j: distances[i, j])
-        hits += labels[nearest] == labels[i]
-    assert _neighbour_purity(distances, labels) == pytest.approx(100 * hits / 30)
-    assert distances[0, 0] == 0  # not changed
 
 
 def write(path, noise, samples=120):

@@ -12,7 +12,7 @@ from scipy import stats
 
 from mmrank.apis.common.records import read_final_rows
 from mmrank.apis.seeds.plan import parse_plan
-from mmrank.apis.seeds.plots import by_setting, draw_box_plot, plot_setting, read_values
+from mmrank.apis.seeds.plots import by_setting, draw_box_plot, read_values
 from mmrank.apis.seeds.report import _write_markdown, _write_runs_csv
 from mmrank.apis.seeds.runs import Outcome
 from mmrank.apis.seeds.statistics import collect_values, compare_paired, summarise
@@ -188,16 +188,6 @@ def test_runs_by_method_and_setting(setting_runs):
     setting_runs.write_text(SETTING_RUNS.replace('soprc-0.25', 'soprc'))
     with pytest.raises(UserError, match="'soprc' has no value. Fix"):
         by_setting(read_values(setting_runs), 'AP')
-
-
-def test_the_lines_are_drawn(setting_runs, tmp_path):
-    found = by_setting(read_values(setting_runs, ['AP']), 'AP')
-    drawn = []
-    for some in (found, {'soprc': found['soprc']}):
-        path = plot_setting(some, tmp_path / 'x.png', setting='rate', metric='AP')
-        drawn.append(np.asarray(Image.open(path).convert('L')))
-    assert (drawn[0] != drawn[1]).any()
-    assert all(x.std() > 5 for x in drawn)
 
 
 def test_command_of_a_setting(setting_runs, tmp_path, run):

@@ -1,12 +1,18 @@
+"""Retrieval figures against the definitions, of groups, of counts and of shared labels."""
+
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from gloo_processes import run_on_ranks
 from hypothesis import given
 from hypothesis import strategies as st
-from retrieval_brute_force import brute_force, by_dot, similarity_matrix
+from retrieval_brute_force import brute_force, brute_force_query, by_dot, similarity_matrix
+from torch.nn.functional import one_hot
 
 from mmrank.errors import UserError
 from mmrank.functional import level_metrics, retrieval_curves, retrieval_metrics
+from mmrank.functional.metrics.retrieval.ranking import count_at_or_above
 from timing import peak_extra_memory
 
 RECALL_AT = (1, 2, 10, 100)
@@ -283,3 +289,188 @@ def test_a_label_below_zero_is_no_class(where):
         calls[where]()
     keep = unknown >= 0
     assert retrieval_metrics(x[keep], unknown[keep]).summary([1])['queries'] == 2
+
+
+pytestmark = pytest.mark.processes
+
+# Blocks of a few queries each, so that every rank has some.
+LIMIT = 250_000
+
+
+def make_set(samples=203):
+    g = torch.Generator().manual_seed(0)
+    labels = torch.randint(11, (samples,), generator=g)
+    labels[0] = 99  # a query without a positive
+    return torch.randn(samples, 7, generator=g), labels
+
+
+CASES = ('curves', 'gallery', 'several labels', 'one block', 'nothing')
+
+
+def compute(name, **options):
+    torch.set_num_threads(1)
+    x, labels = make_set()
+    if name == 'curves':
+        options['memory_limit'] = LIMIT
+        curves = retrieval_curves(x, labels, **options)
+        return [*curves.figures, curves.precision]
+    if name == 'several labels':
+        several = torch.nn.functional.one_hot(labels % 11, 12).bool()
+        return retrieval_metrics(x, several | several.roll(1, 0), memory_limit=LIMIT, **options)
+    if name == 'gallery':
+        options['memory_limit'] = LIMIT
+        return retrieval_metrics(x[1:91], labels[1:91], x, labels, **options)
+    if name == 'one block':
+        return retrieval_metrics(x, labels, **options)
+    return retrieval_metrics(x[:1], labels[:1], **options)
+
+
+def _rank_figures(rank):
+    return [x for name in CASES for x in compute(name, group=dist.group.WORLD)]
+
+
+@pytest.mark.parametrize('ranks', [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_ranks_equal_one_process_bit_for_bit(ranks):
+    threads = torch.get_num_threads()
+    try:
+        expected = [x for name in CASES for x in compute(name)]
+    finally:
+        torch.set_num_threads(threads)
+    for result in run_on_ranks(_rank_figures, ranks):
+        for found, value in zip(result, expected, strict=True):
+            torch.testing.assert_close(found, value, rtol=0, atol=0, equal_nan=True)
+
+
+INF = float('inf')
+# Comparing, and many enough for a sort.
+WIDTHS = (3, 80)
+
+
+def check_counts(scores, thresholds):
+    scores, thresholds = torch.tensor(scores), torch.tensor(thresholds)
+    row = torch.full((2, 1024), -INF)
+    row[0, : scores.numel()] = scores
+    row[1, -scores.numel() :] = scores.flip(0) / 2
+    for width in WIDTHS:
+        wanted = torch.full((2, width), INF)
+        wanted[0, : thresholds.numel()] = thresholds
+        wanted[1, -thresholds.numel() :] = thresholds / 2
+        expected = (row[:, None] >= wanted[:, :, None]).sum(2)
+        for dtype in (torch.float32, torch.float64):
+            got = count_at_or_above(row.to(dtype), wanted.to(dtype))
+            assert got.tolist() == expected.tolist()
+
+
+floats = st.floats(-(2.0**99), 2.0**99, width=32) | st.sampled_from(
+    [0.0, -0.0, 1.0, 1.0 + 2**-23, 1e-40, -1e-40]
+)
+
+
+@given(st.lists(floats, min_size=1, max_size=40), st.data())
+def test_equals_comparing_all_pairs(scores, data):
+    at = st.lists(st.sampled_from(scores), min_size=1, max_size=3)
+    check_counts(scores, data.draw(at))
+
+
+@pytest.mark.parametrize(
+    ('scores', 'thresholds'),
+    [
+        ([0.0, -0.0, 0.0, -0.0], [0.0, -0.0]),
+        ([2.0] * 9, [2.0]),
+        ([0.0, 2e-39, 4e-39], [0.0, 4e-39]),
+        ([-3.0, -2.0, -2.0], [-2.0, -3.0]),
+    ],
+    ids=['signed zeros', 'all tied', 'subnormal span', 'negative'],
+)
+def test_edge_values(scores, thresholds):
+    check_counts(scores, thresholds)
+
+
+def test_a_row_of_zeros_has_cosine_zero():
+    x = torch.tensor([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0], [1.0, 1.0]])
+    got = retrieval_metrics(x, torch.tensor([0, 0, 1, 2]))
+    # 0 stands between the cosines of the first query, 0.71 and -1, and ties with nothing but
+    # itself: all three tie for the query of zeros.
+    assert got.first_rank.tolist() == [2, 3, 0, 0]
+
+
+# Small integers: products are exact in float32, and ties are frequent.
+samples = st.lists(
+    st.tuples(
+        *[st.sampled_from([-2.0, -1.0, 0.0, 3.0])] * 2, *[st.booleans()] * 3, st.integers(0, 2)
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def shared_tensors(drawn):
+    table = torch.tensor(drawn, dtype=torch.float64)
+    return table[:, :2].float(), table[:, 2:5].bool(), table[:, 5].long()
+
+
+def by_definition(scores, positive, left_out):
+    """AP, R-Precision, MAP@R, first rank and positives of one query, of three lists."""
+    kept = [k for k, out in enumerate(left_out) if not out]
+    is_positive = [positive[k] for k in kept]
+    places = range(1, len(kept) + 1)
+    found = brute_force_query([scores[k] for k in kept], is_positive, places)
+    if found is None:
+        return [float('nan')] * 3 + [0, 0]
+    first = next(k for k in places if found[f'recall@{k}'])
+    figures = [found[name] for name in ('mAP', 'R_precision', 'MAP_at_R')]
+    return [*figures, first, sum(is_positive)]
+
+
+@given(samples, samples, st.booleans(), st.booleans())
+def test_figures_equal_the_definition(drawn, other, has_gallery, has_ids):
+    x, y, ids = shared_tensors(drawn)
+    gallery, labels, gallery_ids = shared_tensors(other) if has_gallery else (x, y, ids)
+    options = {'memory_limit': 1000}  # one query at a time
+    if has_ids:
+        options['leave_out'] = (ids, gallery_ids) if has_gallery else ids
+    sets = (x, y, gallery, labels) if has_gallery else (x, y)
+    got = by_dot(retrieval_metrics, *sets, **options)
+    shared = (y[:, None] & labels).any(2)
+    if has_ids:
+        left_out = shared & (ids[:, None] == gallery_ids)
+    else:
+        left_out = torch.eye(len(x), dtype=torch.bool) & (not has_gallery)
+        left_out = left_out if not has_gallery else torch.zeros_like(shared)
+    rows = zip((x @ gallery.T).tolist(), (shared & ~left_out).tolist(), left_out.tolist())
+    expected = torch.tensor([by_definition(*row) for row in rows], dtype=torch.float64)
+    found = torch.stack([value.double() for value in got], 1)
+    torch.testing.assert_close(found, expected, equal_nan=True, rtol=0, atol=1e-12)
+
+
+def test_one_label_a_sample_is_the_usual_case():
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 5, generator=g), torch.randint(6, (40,), generator=g)
+    usual, several = (retrieval_curves(x, labels) for labels in (y, one_hot(y, 6)))
+    torch.testing.assert_close(several.precision, usual.precision, equal_nan=True)
+    for a, b in zip(several.figures, usual.figures):
+        torch.testing.assert_close(a, b, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ('labels', 'message'),
+    [
+        (torch.tensor([[0, 7], [1, 2], [1, 3]]), r'must be multi-hot.*got 7.*level_metrics'),
+        (torch.tensor([[0.0, 0.3], [1, 0], [0, 1]]), r'must be multi-hot.*got 0\.3'),
+        (torch.tensor([[0], [1], [1]]), r'squeeze\(1\)'),
+        (torch.ones(2, 4), r'multi-hot, \(3, classes\), got \(2, 4\)'),
+    ],
+)
+def test_other_tables_are_named(labels, message):
+    with pytest.raises(UserError, match=message):
+        retrieval_metrics(torch.ones(3, 2), labels)
+
+
+def test_sets_of_other_classes_are_named():
+    x = torch.ones(3, 2)
+    with pytest.raises(UserError, match=r'labels of .*\(3, 3\) and \(3, 4\).*the same columns'):
+        retrieval_metrics(x, torch.eye(3), x.clone(), torch.ones(3, 4))
+    with pytest.raises(ValueError, match='go together'):
+        retrieval_metrics(x, torch.eye(3), x.clone())
+    with pytest.raises(UserError, match='is the very tensor queries'):
+        retrieval_metrics(x, torch.eye(3), x, torch.eye(3).flip(0))

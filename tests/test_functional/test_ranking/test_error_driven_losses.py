@@ -1,5 +1,7 @@
 """AP-Loss, aLRP, Rank & Sort against the loops of their papers."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from per_positive_loops import alrp_loop, ap_loop, rank_sort_loop
 from score_lists import summed_by
 
-from mmrank.functional import alrp_loss, ap_loss, average_precision, rank_sort_loss
+from mmrank.functional import alrp_loss, ap_loss, average_precision, dr_loss, rank_sort_loss
 from mmrank.losses import pairs_graded
 
 METHODS = ('intervals', 'pairs')
@@ -127,3 +129,41 @@ def test_ap_loss_is_one_minus_ap_for_well_separated_scores():
     positive = torch.rand(200, generator=g) < 0.2
     loss = ap_loss(scores, positive, delta=1.0, interpolate=False)
     torch.testing.assert_close(1 - loss, average_precision(scores, positive))
+
+
+NEG_LAMBDA = 0.1 / math.log(3.5)
+
+
+def brute_force(pos, neg, lam_pos=1.0, lam_neg=NEG_LAMBDA):
+    """Equation by equation in plain Python floats, on probabilities; nothing to rank is no loss."""
+    if not pos and not neg:
+        return 0.0
+
+    def weighted(values, lam):
+        weights = [math.exp(v / lam) for v in values]
+        pairs = zip(weights, values)
+        return sum(w * v for w, v in pairs) / sum(weights)
+
+    low = weighted(pos, -lam_pos) if pos else 1.0
+    high = weighted(neg, lam_neg) if neg else 0.0
+    return 4 / 6 * math.log1p(math.exp(6 * (high - low + 0.5)))
+
+
+logits = st.floats(-12, 12)
+
+
+@given(st.lists(logits, max_size=6), st.lists(logits, max_size=9))
+def test_equals_brute_force(pos, neg):
+    x = torch.tensor(pos + neg, dtype=torch.float64)
+    targets = torch.tensor([1] * len(pos) + [0] * len(neg))
+    probabilities = x.sigmoid().tolist()
+    expected = brute_force(probabilities[: len(pos)], probabilities[len(pos) :])
+    assert dr_loss(x, targets).item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_gradcheck():
+    g = torch.Generator().manual_seed(0)
+    targets = torch.randint(-1, 2, (3, 9), generator=g)
+    targets[1] = 0
+    logits = torch.randn(3, 9, generator=g, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: dr_loss(x, targets, mask=targets >= 0), logits)

@@ -1,31 +1,29 @@
+"""SOPRC by its equation in plain floats, its ranks by interpolation, and its semi-variances."""
+
 import math
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from score_lists import joined, one_sided_huber, one_sided_sigmoid, summed_by
+from score_lists import joined, one_sided_huber, one_sided_sigmoid, plain_huber, summed_by
 
-from mmrank.functional import average_precision, soprc_loss
+from mmrank.functional import average_precision, soprc_loss, split_lists
+from mmrank.losses.ranking.soprc import _in_one_row, _semi_variance
+from mmrank.state.score_vector import interpolate_scores
 
 SETTING = dict(tau1=0.7, tau2=0.2)
 
 
 def brute_force_loss(pos, neg, v, *, prior, tau1, tau2):
     """Equation 8 in plain Python floats."""
-
-    def huber(x):
-        if x < 0:
-            return 1 - 2 * x / tau1
-        return (1 - x / tau1) ** 2 if x < tau1 else 0.0
-
     if not pos:
         return 0.0
     if prior is None:
         prior = len(pos) / (len(pos) + len(neg))
     total = 0.0
     for s in pos:
-        above = sum(huber(s - t) for t in neg) / max(len(neg), 1)
+        above = sum(plain_huber(s - t, tau1) for t in neg) / max(len(neg), 1)
         share = (1 + sum(math.tanh((x - s) / (2 * tau2)) for x in v if x > s)) / (len(v) + 1)
         x = (1 - prior) / prior * above / share
         total += x / (1 + x)
@@ -107,20 +105,119 @@ def test_bounds_the_average_precision_risk(pos, neg):
     assert loss >= risk - 1e-12
 
 
-def test_proposition_2_prior_makes_it_independent_of_the_sampling_rate():
-    """Binormal scores, as in fig. 1: v stands for all 20,000 positives."""
-    g = torch.Generator().manual_seed(3)
-    pi, setting = 0.1, dict(tau1=1.0, tau2=0.001)
-    pos = torch.randn(20000, generator=g, dtype=torch.float64) + 1
-    neg = torch.randn(180000, generator=g, dtype=torch.float64)
-    v = pos.quantile((torch.arange(1000) + 0.5).double() / 1000)
-    whole = soprc_loss(*joined(pos, neg), v, prior=pi, **setting).item()
-    for n_pos, n_neg, bias in ((800, 79200, 0.06), (2500, 22500, 0.0), (5000, 5000, -0.15)):
-        batch = pos[:n_pos], neg[:n_neg]
-        unbiased = soprc_loss(*joined(*batch), v, prior=pi, **setting).item()
-        biased = soprc_loss(*joined(*batch), v, prior=None, **setting).item()
-        assert unbiased == pytest.approx(whole, abs=0.01)
-        if bias == 0:
-            assert biased == pytest.approx(unbiased, rel=1e-12)
-        else:
-            assert (biased - whole) / bias > 1
+F64 = torch.float64
+
+
+def brute_force_shares(scores, length, low, high):
+    """Algorithm 2 in plain Python floats, point by point."""
+    u = sorted(scores)
+    n = len(u)
+    if n == 1:
+        u = [u[0], u[0], u[0]]
+    else:
+        below = min(max(2 * u[0] - u[1], low), u[0])
+        above = max(min(2 * u[-1] - u[-2], high), u[-1])
+        u = [below, *u, above]
+    points = []
+    for j in range(length):
+        i = j * n // length + 1
+        c = j * n / length - (i - 1)
+        left = (1 - c) * u[i - 1] + c * u[i]
+        right = (1 - c) * u[i] + c * u[i + 1]
+        points.append((left + right) / 2)
+    return points
+
+
+scores = st.lists(
+    st.one_of(st.sampled_from([0.0, 0.5]), st.floats(-1.5, 1.5)), min_size=1, max_size=12
+)
+
+
+@given(scores, st.integers(1, 30))
+def test_shares_equal_brute_force(u, length):
+    got = interpolate_scores(torch.tensor(u, dtype=F64), length, -1.0, 1.0)
+    expected = brute_force_shares(u, length, -1.0, 1.0)
+    torch.testing.assert_close(got, torch.tensor(expected, dtype=F64), rtol=1e-12, atol=1e-12)
+    assert (got.diff() >= -1e-12).all()
+    assert got.min() >= min(-1.0, min(u)) - 1e-12
+    assert got.max() <= max(1.0, max(u)) + 1e-12
+
+
+def test_extrapolated_ends_stay_in_the_range():
+    u = torch.tensor([-0.9, 0.9], dtype=F64)
+    free = interpolate_scores(u, 100, -9.0, 9.0)
+    bound = interpolate_scores(u, 100, -1.0, 1.0)
+    assert free[0] == pytest.approx((-2.7 - 0.9) / 2)
+    assert bound[0] == pytest.approx((-1.0 - 0.9) / 2)
+    assert bound.max() < 0.95 < free.max()
+    outside = interpolate_scores(u * 3, 100, -1.0, 1.0)
+    assert outside[0] == pytest.approx(-2.7)
+
+
+def brute_force(pos, neg, lam1, lam2):
+    """Equation 9 in plain Python floats."""
+    if not pos:
+        return 0.0
+    mean = sum(pos) / len(pos)
+    total = lam1 * sum((s - mean) ** 2 for s in pos if s < mean) / len(pos)
+    if neg:
+        mean = sum(neg) / len(neg)
+        total += lam2 * sum((t - mean) ** 2 for t in neg if t > mean) / len(neg)
+    return total
+
+
+scores_of_batch = st.lists(st.floats(-5, 5), max_size=9)
+
+
+@given(scores_of_batch, scores_of_batch, st.sampled_from([0.0, 0.5]), st.sampled_from([0, 2]))
+def test_equals_brute_force_with_padding(pos, neg, lam1, lam2):
+    scores_of_batch = torch.tensor([*pos, math.nan, *neg, 7.0], dtype=F64)
+    place = torch.arange(len(scores_of_batch))
+    mask = (place != len(pos)) & (place < len(scores_of_batch) - 1)
+    got = _semi_variance(split_lists(scores_of_batch, place < len(pos), mask), lam1, lam2, False)
+    expected = brute_force(pos, neg, lam1, lam2)
+    assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
+
+
+def batch_by_hand(lists, lam1, lam2):
+    """One mean of all lists; the mean square beyond it, in plain floats."""
+    lists = [(pos, neg) for pos, neg in lists if pos]
+    pos = [s for own, _ in lists for s in own]
+    neg = [t for _, own in lists for t in own]
+    total = 0.0
+    for values, lam, sign in ((pos, lam1, -1), (neg, lam2, 1)):
+        if not values:
+            continue
+        mean = sum(values) / len(values)
+        beyond = [(x - mean) ** 2 for x in values if sign * (x - mean) > 0]
+        total += lam * sum(beyond) / len(beyond) if beyond else 0.0
+    return total
+
+
+@given(scores_of_batch, scores_of_batch, scores_of_batch, st.sampled_from([0.0, 0.5]))
+def test_form_of_the_batch_equals_brute_force(pos, other, neg, lam1):
+    lists = [(pos, neg), (other, neg[::2]), ([], neg)]
+
+    width = max(len(p) + len(n) for p, n in lists) + 1
+    scores_of_batch = [[*p, *n, *[math.nan] * (width - len(p) - len(n))] for p, n in lists]
+    place = torch.arange(width)
+    is_positive = torch.stack([place < len(p) for p, _ in lists])
+    mask = torch.stack([place < len(p) + len(n) for p, n in lists])
+    scores_of_batch = torch.tensor(scores_of_batch, dtype=F64)
+    joined_lists = _in_one_row([split_lists(scores_of_batch, is_positive, mask)])
+    got = _semi_variance(joined_lists, lam1, 2.0, True)
+    expected = batch_by_hand(lists, lam1, 2.0)
+    assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
+
+
+@pytest.mark.parametrize('of_beyond', [False, True])
+def test_gradcheck_moves_the_mean_too(of_beyond):
+    torch.manual_seed(0)
+    pos = torch.randn(2, 5, dtype=F64, requires_grad=True)
+    neg = torch.randn(2, 9, dtype=F64, requires_grad=True)
+    mask = torch.rand(2, 14) < 0.8
+
+    def spread(pos, neg):
+        return _semi_variance(split_lists(*joined(pos, neg), mask), 0.3, 0.7, of_beyond)
+
+    assert torch.autograd.gradcheck(spread, (pos, neg))

@@ -1,9 +1,15 @@
-"""Tables, pictures and overviews of pages come from the records of their trainings."""
+"""Tables and pictures from records; the frozen comparison; temperatures of rare classes."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+import fast_and_slow
 import results
+from fast_and_slow import Compared, chance_of
 from mmrank.errors import UserError
+from temperature_orders import order_test
 
 RECORD = """method,seed,step,commit,seconds,mAP
 focal,0,10,abc,1800,0.10
@@ -129,3 +135,119 @@ def test_what_no_record_has_is_refused(make, tmp_path, block, change):
     (tmp_path / 'made.csv').write_text(text)
     with pytest.raises(UserError, match='Fix: '):
         make(f'<!-- record: {block} -->\n{END}')
+
+
+def test_correlation_and_what_following_costs():
+    slow = dict(a={'1': 10.0, '2': 12.0}, b={'1': 20.0, '2': 20.0}, c={'1': 15.0, '2': 15.0})
+    fast = dict(a={'1': 1.0, '2': 1.5}, b={'1': 2.0, '2': 2.9}, c={'1': 3.0, '2': 3.5})
+    item = Compared('x', 'a', 'b', slow, fast)
+    # b is ours, and level with c.
+    assert item.choices() == ('b', 'c', 'a', 'b')
+    assert item._replace(ours='a').followed == 'c'
+    assert item.correlations() == (pytest.approx(0.5), pytest.approx(1 / 3))
+    assert [item.lost(name) for name in ('c', 'a', 'b')] == [5.0, 9.0, 0.0]
+
+
+def test_the_chance_of_an_agreement_by_luck():
+    assert chance_of(1.0, [3]) == pytest.approx(1 / 6)
+    assert chance_of(1.0, [3, 4]) == pytest.approx(1 / 6 / 24)
+    assert chance_of(-1.0, [3] * 3) == 1
+    assert chance_of(0.75, [3, 3]) == pytest.approx(5 / 36)  # 1 and 1, 1 and 0.5 twice each
+
+
+def test_the_table_has_a_row_for_each_set_that_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(fast_and_slow, 'RECORDS', tmp_path)
+    for name, step in (('real_heads_cards', 0.1), ('frozen_heads_cards', 0.2)):
+        lines = ['method,seed,step,commit,seconds,settings,coco/bbox_mAP']
+        methods = ('focal', 'graded_ap_0.6', 'quality_focal_2', 'rank_sort_0.6')
+        for place, method in enumerate(methods):
+            for seed in (100, 101):
+                value = 0.3 + step * place + 0.01 * (seed - 100) * place
+                lines.append(f'{method},{seed},9,abc,1,{{}},{value}')
+        (tmp_path / f'{name}.csv').write_text('\n'.join(lines) + '\n')
+    text = fast_and_slow.table()
+    (row,) = [line for line in text.splitlines() if 'playing cards' in line]
+    assert '+1.0 (+1.0)' in row
+    assert 'Rank & Sort, weight 0.6 61.50, quality focal, weight 2 51.00' in row
+    assert '+31.50 [' in row
+    assert 'ATSS (2 seeds)' in row
+    assert 'in 4% of all cases' in text
+
+
+TOOLS = Path(__file__).parents[1]
+NAMES = ('cat', 'dog', 'frog', 'ship')
+
+
+def made_up(effect, runs=6, classes=4, seed=0, noise=0.02):
+    """Classes of different temperatures, times ``size ** effect``."""
+    rng = np.random.default_rng(seed)
+    sizes = 1000 * 0.3 ** np.arange(classes)
+    counts = np.stack([rng.permutation(sizes) for _ in range(runs)]).round()
+    logs = rng.normal(size=classes) + noise * rng.normal(size=(runs, classes))
+    logs += effect * np.log10(counts) + rng.normal(size=(runs, 1))
+    return counts, np.exp(logs)
+
+
+def test_slope_is_that_of_a_regression():
+    counts, temperatures = made_up(0.1)
+    rows, columns = np.indices(counts.shape).reshape(2, -1)
+    design = np.column_stack([np.log10(counts).ravel(), np.eye(6)[rows], np.eye(4)[columns]])
+    expected = np.linalg.lstsq(design, np.log(temperatures).ravel(), rcond=None)[0][0]
+    found = order_test(counts, temperatures, draws=500)
+    assert found.slope == pytest.approx(expected)
+    assert found.slope == pytest.approx(0.1, abs=0.03)
+    assert found.p_value == pytest.approx(1 / 501)
+    # However different the classes are.
+    assert found.high < found.slope
+
+
+def write_tables(folder, counts, temperatures):
+    paths = []
+    for index, (sizes, means) in enumerate(zip(counts, temperatures)):
+        paths.append(folder / f'classes_{index}.csv')
+        # In any order.
+        order = np.roll(np.arange(4), index)
+        rows = [f'{NAMES[k]},{int(sizes[k])},{means[k]}\n' for k in order]
+        paths[-1].write_text('class,samples,mean\n' + ''.join(rows))
+    return paths
+
+
+def test_tool_of_orders(tmp_path, run_script):
+    counts, temperatures = made_up(0.1)
+    paths = write_tables(tmp_path, counts, temperatures)
+    status, text, _ = run_script(TOOLS / 'temperature_orders.py', *paths)
+    assert status == 0
+    slope = 100 * np.expm1(order_test(counts, temperatures).slope)
+    assert f'{slope:+.1f} % temperature' in text
+    assert '6 orders of 4 classes' in text
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('class,samples,mean\ncat,5,0.1\n', "has the classes ['cat']"),
+        ('class,samples,mean\ncat,0,\n', "'cat' has 0 visited samples"),
+        ('a,b\n1,2\n', 'is not a table of classes'),
+        ('class,samples,mean\n', 'has no class'),
+        (None, 'order_seed'),
+    ],
+)
+def test_bad_tables_are_reported(tmp_path, run_script, text, message):
+    counts, temperatures = made_up(0)
+    if text is None:
+        counts = np.tile(counts[:1], (6, 1))
+    paths = write_tables(tmp_path, counts, temperatures)
+    if text is not None:
+        paths[2].write_text(text)
+    status, _, errors = run_script(TOOLS / 'temperature_orders.py', *paths)
+    assert status == 2
+    assert message in errors
+
+
+def test_tool_of_weights(tmp_path, run_script):
+    """Figure 2: p* is (0.8, 0.2) at rho 0.2, and even for equal ones."""
+    status, text, _ = run_script(TOOLS / 'isogclr_weights.py', '--out-dir', tmp_path)
+    assert status == 0
+    assert 'h (0.0, -1.0), rho 0.2: weights 0.805 and 0.195, temperature 0.705' in text
+    assert 'h (-0.5, -0.5), rho 0.2: weights 0.500 and 0.500, temperature 0.05' in text
+    assert (tmp_path / 'two_negatives.png').stat().st_size > 5_000

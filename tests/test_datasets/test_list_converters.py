@@ -1,0 +1,234 @@
+"""The converters of Omniglot and Grocery Store, and lists of images for mmpretrain."""
+
+import json
+import re
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from forked_processes import run_script
+from image_files import encoded, write_files
+from mmengine.registry import DATASETS
+
+OMNIGLOT = Path(__file__).resolve().parents[2] / 'tools/dataset_converters/omniglot.py'
+
+
+def drawing():
+    """Paper is 255, the left upper quarter ink."""
+    image = np.full((105, 105), 255, np.uint8)
+    image[:53, :53] = 0
+    return encoded(image)
+
+
+def test_drawings_are_inverted_and_shrunk(tmp_path, run_script):
+    sources = [
+        write_files(
+            tmp_path / f'{part}',
+            [
+                (f'images/{alphabet}/character01/0001_01.png', drawing()),
+                ('images/readme.txt', b'text'),
+            ],
+        )
+        for part, alphabet in enumerate(('Greek', 'Latin'))
+    ]
+    out = tmp_path / 'out'
+    assert run_script(OMNIGLOT, *sources, out, '--size', 21)[0] == 0
+    files = sorted(p.relative_to(out).as_posix() for p in out.rglob('*.*'))
+    assert files == ['Greek/character01/0001_01.png', 'Latin/character01/0001_01.png']
+    image = cv2.imread(str(out / files[0]), cv2.IMREAD_UNCHANGED)
+    assert image.shape == (21, 21)
+    assert (image[:10, :10] == 255).all()
+    assert (image[12:] == 0).all()
+    assert (image[:, 12:] == 0).all()
+    assert run_script(OMNIGLOT, *sources, out)[0] == 0
+    assert cv2.imread(str(out / files[0]), cv2.IMREAD_UNCHANGED).shape == (28, 28)
+
+
+@pytest.mark.parametrize(
+    ('files', 'message'),
+    [
+        ([('a/b/c.png', b'no image')], 'a/b/c.png cannot be read'),
+        ([('c.png', drawing())], 'not of the form alphabet/character'),
+        ([('a.txt', b'')], 'holds no drawing'),
+        ([], 'bad holds no drawing. Fix: unpack'),
+    ],
+)
+def test_bad_folders_are_named(tmp_path, run_script, files, message):
+    status, _, errors = run_script(OMNIGLOT, write_files(tmp_path / 'bad', files), tmp_path / 'out')
+    assert status == 2
+    assert message in errors
+    assert not (tmp_path / 'out').exists()
+
+
+def test_other_sizes_are_refused(run_script):
+    status, _, errors = run_script(OMNIGLOT, 'a', 'out', '--size', 200)
+    assert status == 2
+    assert '--size must be in 1 to 105' in errors
+
+
+ROOT = Path(__file__).parents[2]
+GROCERY = ROOT / 'tools/dataset_converters/grocery.py'
+COUNTS = {0: 60, 1: 50, 2: 40}
+
+
+@pytest.fixture
+def source(tmp_path):
+    """Three products; the lists name images of a byte."""
+    folder = tmp_path / 'source'
+    for split in ('train', 'val', 'test'):
+        lines = []
+        for label, count in COUNTS.items():
+            for number in range(count if split == 'train' else 2):
+                path = f'{split}/p{label}/{number}.jpg'
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / path).write_bytes(b'x')
+                lines.append(f'{path},{label},0\n')
+        (folder / f'{split}.txt').write_text(''.join(lines))
+    (folder / 'classes.csv').write_text(
+        'fine,fine_name,coarse,coarse_name,description\n'
+        '1,Oat Milk,0,Milk,"Milk, of oats."\n'
+        '0,Apple,1,Fruit,Sweet.\n'
+        '2,Pear,1,Fruit,Soft.\n'
+    )
+    return folder
+
+
+def lines_of(path):
+    return path.read_text().splitlines()
+
+
+def test_lists(source, run_script, tmp_path):
+    out = tmp_path / 'out'
+    status, text, error = run_script(GROCERY, source, out)
+    assert status == 0, error
+    assert '150 train, 6 val, 6 test' in ' '.join(text.split())
+    assert lines_of(out / 'products.txt') == ['Apple', 'Oat Milk', 'Pear']
+    hierarchy = [line.split('\t') for line in lines_of(out / 'hierarchy.txt')]
+    assert [name for _, name in hierarchy] == ['Apple', 'Oat Milk', 'Pear']
+    images = lines_of(out / 'images.txt')
+    assert len(images) == 162
+    assert 'train/p1/0.jpg\tOat Milk' in images
+    assert lines_of(out / 'val.txt')[2] == 'val/p1/0.jpg 1'
+    entry = json.loads(lines_of(out / 'captions_test.jsonl')[2])
+    assert entry == {
+        'image': 'test/p1/0.jpg',
+        'caption': ['Oat Milk', 'Milk, of oats.'],
+        'label': 'Oat Milk',
+    }
+    assert (out / 'train/p0/59.jpg').read_bytes() == b'x'
+    tail = [x.split()[1] for x in lines_of(out / 'train_ratio50.txt')]
+    # 60 / 50 ** (0, 1/2, 1)
+    assert Counter(tail) == {'0': 60, '1': 8, '2': 1}
+
+    pytest.importorskip('mmpretrain.datasets')
+    folder = DATASETS.build(
+        dict(type='mmrank.ClassFolder', data_root=f'{out}/', ann_file='images.txt', pipeline=[])
+    )
+    assert len(folder) == 162
+    assert folder.metainfo['classes'] == ('Apple', 'Oat Milk', 'Pear')
+    captions = DATASETS.build(
+        dict(
+            type='mmrank.CaptionTable',
+            data_root=f'{out}/',
+            ann_file='captions_train.jsonl',
+            label_key='label',
+            classes=str(out / 'products.txt'),
+            pipeline=[],
+        )
+    )
+    assert len(captions) == 300
+    assert captions.get_data_info(120)['gt_label'] == 1
+
+
+@pytest.mark.parametrize(
+    ('name', 'text', 'message'),
+    [
+        ('val.txt', 'val/p0/0.jpg 0\n', r'val.txt:1.*path,fine,coarse'),
+        ('val.txt', 'val/p0/0.jpg,7,0\n', 'label below 3'),
+        ('val.txt', '../p0/0.jpg,0,0\n', 'within the folder'),
+        ('val.txt', 'val/absent.jpg,0,0\n', r'absent\.jpg'),
+        ('classes.csv', 'fine,fine_name\n0,a\n', 'lacks a column'),
+        ('classes.csv', 'fine,fine_name,description\n0,a,b\n2,c,d\n', 'each of 0 to 1 once'),
+    ],
+)
+def test_bad_files_are_refused(source, run_script, tmp_path, name, text, message):
+    (source / name).write_text(text)
+    status, _, error = run_script(GROCERY, source, tmp_path / 'out')
+    assert status == 2
+    assert re.search(message, ' '.join(error.split()))
+    assert not (tmp_path / 'out').exists()
+
+
+TOOL = Path(__file__).parents[2] / 'tools/dataset_converters/image_list.py'
+run = partial(run_script, TOOL)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in ('n01', 'n02', 'n03'):
+        (tmp_path / 'train' / name).mkdir(parents=True)
+        for i in range(2):
+            (tmp_path / 'train' / name / f'{name}_{i}.JPEG').touch()
+        (tmp_path / 'train' / name / 'notes.txt').touch()
+    return tmp_path
+
+
+def test_some_classes_of_a_tree(tree):
+    (tree / 'some.txt').write_text('n03 a bird\n\nn01\n')
+    out = tree / 'meta' / 'train.txt'
+    done = run('folders', tree / 'train', tree / 'some.txt', out)
+    assert done.returncode == 0, done.stderr
+    assert out.read_text().splitlines() == [
+        'n03/n03_0.JPEG 0',
+        'n03/n03_1.JPEG 0',
+        'n01/n01_0.JPEG 1',
+        'n01/n01_1.JPEG 1',
+    ]
+    assert '4 images of 2 classes' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ('lines', 'message'), [('n04\n', 'holds no image'), ('n01\nn02\nn01\n', "twice: ['n01']")]
+)
+def test_bad_classes_are_named(tree, lines, message):
+    (tree / 'some.txt').write_text(lines)
+    done = run('folders', tree / 'train', tree / 'some.txt', tree / 'x.txt')
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (tree / 'x.txt').exists()
+
+
+def inaturalist(images, annotations):
+    return dict(
+        images=[dict(id=i, file_name=f'a/{i}.jpg') for i in images],
+        annotations=[dict(image_id=i, category_id=c) for i, c in annotations],
+    )
+
+
+def test_inaturalist(tmp_path):
+    source, out = tmp_path / 'train.json', tmp_path / 'train.txt'
+    content = inaturalist([3, 1], [(1, 7), (3, 5)])
+    source.write_text(json.dumps(content))
+    done = run('inaturalist', source, out)
+    assert done.returncode == 0, done.stderr
+    assert out.read_text() == 'a/1.jpg 7\na/3.jpg 5\n'
+
+
+@pytest.mark.parametrize(
+    ('content', 'message'),
+    [
+        ('[', 'bytes, is cut off or damaged'),
+        (json.dumps(dict(images=[])), "KeyError: 'annotations'"),
+        (json.dumps(inaturalist([1, 2], [(1, 7)])), 'needs exactly one'),
+        (json.dumps(inaturalist([1], [(1, 7), (1, 8)])), 'needs exactly one'),
+    ],
+)
+def test_bad_annotations_are_named(tmp_path, content, message):
+    source = tmp_path / 'train.json'
+    source.write_text(content)
+    done = run('inaturalist', source, tmp_path / 'x.txt')
+    assert done.returncode == 2
+    assert message in done.stderr

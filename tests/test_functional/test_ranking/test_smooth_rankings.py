@@ -1,0 +1,259 @@
+"""Smooth AP, BlackBox AP, list-wise AP, recall at k and AUC against loops over any list."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from score_lists import joined, plain_huber, summed_by
+from sklearn.metrics import roc_auc_score
+from torch.nn.functional import normalize
+
+from mmrank.functional import (
+    auc_loss,
+    average_precision,
+    blackbox_ap_loss,
+    listwise_ap_loss,
+    recall_at_k_loss,
+    retrieval_metrics,
+    smooth_ap_loss,
+)
+from mmrank.losses import EmbeddingBatch, EmbeddingLoss, RecallAtKLoss
+from mmrank.losses.retrieval import recall_at_k
+from mmrank.losses.retrieval.recall_at_k import _with_mixtures
+
+SOME = [0.0, 0.5, -0.5, 1.0, -1.0, 1.5]
+scores = st.lists(st.one_of(st.sampled_from(SOME), st.floats(-1.2, 1.2)), max_size=7)
+TAUS = [0.01, 0.1, 1.0]
+BINS = [2, 3, 5, 20]
+RANGES = [(-1.0, 1.0), (0.0, 1.0), (-1.2, 0.7)]
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x)) if x > -600 else 0.0
+
+
+def smooth_ap_by_loops(pos, neg, tau):
+    """Eqs. 5 to 7 of the paper, entry by entry."""
+    if not pos:
+        return 0.0
+    total = 0.0
+    for i, s in enumerate(pos):
+        among = 1 + sum(sigmoid((x - s) / tau) for k, x in enumerate(pos) if k != i)
+        total += among / (among + sum(sigmoid((t - s) / tau) for t in neg))
+    return 1 - total / len(pos)
+
+
+def test_gradient_of_ties():
+    """Positives that tie, and one that ties with a negative."""
+    tied = torch.tensor([0.2, 0.2, 0.5], dtype=torch.float64)
+    assert torch.autograd.gradcheck(
+        lambda p: smooth_ap_loss(*joined(p, torch.tensor([0.5]).double()), tau=0.2),
+        tied.requires_grad_(),
+    )
+
+
+def test_a_small_temperature_gives_average_precision():
+    g = torch.Generator().manual_seed(1)
+    values = torch.randperm(60, generator=g).double()
+    positive = torch.rand(60, generator=g) < 0.3
+    loss = smooth_ap_loss(values, positive, tau=0.01)
+    torch.testing.assert_close(1 - loss, average_precision(values, positive))
+
+
+lists = st.lists(
+    st.tuples(st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(-2, 2)), st.booleans()),
+    max_size=9,
+)
+
+
+def by_counting(values, positive, lam):
+    """Value and gradient with ties counted as above, entry by entry."""
+
+    def place(x):
+        among = [sum(x[k] >= x[i] for k in range(len(x)) if positive[k]) for i in range(len(x))]
+        rank = []
+        for i in range(len(x)):
+            if positive[i]:
+                others = sum(x[j] >= x[i] for j in range(len(x)) if not positive[j])
+                rank.append(among[i] + others)
+            else:
+                # Of the other negatives there is no change.
+                rank.append(sum(x[k] > x[i] for k in range(len(x)) if positive[k]))
+        return among, rank
+
+    count = sum(positive)
+    among, rank = place(values)
+    loss, moved = 0.0, list(values)
+    for i, own in enumerate(positive):
+        if own:
+            loss += (1 - among[i] / rank[i]) / count
+            moved[i] += lam * among[i] / rank[i] ** 2 / count
+    after = place(moved)[1]
+    return loss, [(b - a) / lam for a, b in zip(rank, after)]
+
+
+# Margins of no rounding: ties stay ties.
+@given(lists, st.sampled_from([0.1, 1.0, 8.0]), st.sampled_from([0.0, 1 / 16, 0.25]))
+def test_any_list_of_blackbox_ap(entries, lam, margin):
+    values = [float(x) for x, _ in entries]
+    positive = [bool(p) for _, p in entries]
+    leaf = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    is_positive = torch.tensor(positive, dtype=torch.bool)
+    loss = blackbox_ap_loss(leaf[None], is_positive[None], lam=lam, margin=margin)[0]
+    loss.backward()
+    lower = [x - margin * (y - 0.5) for x, y in zip(values, positive)]
+    expected, grad = by_counting(lower, positive, lam)
+    if not any(positive):
+        expected, grad = 0.0, [0.0] * len(values)
+    assert loss.item() == pytest.approx(expected, abs=1e-12)
+    torch.testing.assert_close(leaf.grad, torch.tensor(grad, dtype=torch.float64))
+
+
+def listwise_by_loops(pos, neg, num_bins, score_range):
+    """Eqs. 5 to 8 of the paper with a kernel for every bin."""
+    low, high = score_range
+    if not pos:
+        return 0.0
+    width = (high - low) / (num_bins - 1)
+    precision = recall = 0.0
+    above_pos = above = 0.0
+    total = 0.0
+    for m in range(num_bins):
+        centre = high - m * width
+
+        def share(x, centre=centre):
+            x = min(max(x, low), high)
+            return max(1 - abs(x - centre) / width, 0.0)
+
+        own = sum(share(x) for x in pos)
+        above_pos += own
+        above += own + sum(share(x) for x in neg)
+        precision = above_pos / above if above else 0.0
+        recall = own / len(pos)
+        total += precision * recall
+    return 1 - total
+
+
+def test_scores_outside_of_the_range_count_but_have_no_gradient():
+    pos = torch.tensor([1.7, 0.1], requires_grad=True)
+    neg = torch.tensor([0.15, -3.0], requires_grad=True)
+    loss = listwise_ap_loss(*joined(pos, neg))
+    inside = listwise_ap_loss(*joined(pos.clamp(-1, 1), neg.clamp(-1, 1)))
+    torch.testing.assert_close(loss, inside)
+    loss.backward()
+    assert pos.grad[0] == 0
+    assert neg.grad[1] == 0
+    assert pos.grad[1] < 0 < neg.grad[0]
+
+
+def recall_by_loops(pos, neg, ks, tau):
+    """Eqs. 4 to 6 of the paper, entry by entry, with the limit and normaliser of the code."""
+    if not pos:
+        return 0.0
+    total = 0.0
+    for k in ks:
+        found = 0.0
+        for i, s in enumerate(pos):
+            others = [x for j, x in enumerate(pos) if j != i] + neg
+            found += sigmoid(k - 1 - sum(sigmoid((x - s) / tau) for x in others))
+        total += min(found, k) / min(k, len(pos))
+    return 1 - total / len(ks)
+
+
+#: A function, its loops, and settings.
+FUNCTIONS = {
+    'smooth AP': (smooth_ap_loss, smooth_ap_by_loops, dict(tau=TAUS)),
+    'list-wise AP': (listwise_ap_loss, listwise_by_loops, dict(num_bins=BINS, score_range=RANGES)),
+    'recall at k': (recall_at_k_loss, recall_by_loops, dict(ks=[(1, 2, 4), (3,)], tau=TAUS)),
+}
+
+
+@pytest.mark.parametrize('name', FUNCTIONS)
+@given(st.data(), scores, scores)
+def test_any_list(name, data, pos, neg):
+    loss, by_loops, choices = FUNCTIONS[name]
+    settings = {key: data.draw(st.sampled_from(values)) for key, values in choices.items()}
+    entries = torch.tensor(pos + neg, dtype=torch.float64)
+    got = loss(entries, torch.arange(len(entries)) < len(pos), **settings)
+    assert got.item() == pytest.approx(by_loops(pos, neg, **settings), abs=1e-9)
+
+
+def images(classes=6, per_class=4, seed=0):
+    """Embeddings, of which the first half of the classes lie apart."""
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.arange(classes).repeat_interleave(per_class)
+    centres = torch.eye(classes)[labels] * torch.where(labels < classes // 2, 9.0, 0.7)[:, None]
+    return normalize((centres + torch.randn(len(labels), classes, generator=g)).double()), labels
+
+
+def test_small_temperatures_give_the_metrics(monkeypatch):
+    """But for a positive of rank k itself, which counts half."""
+    monkeypatch.setattr(recall_at_k, 'RANK_TAU', 1e-3)
+    x, labels = images()
+    figures = retrieval_metrics(x, labels)
+    setting = dict(tau=1e-6, mask=~torch.eye(len(x), dtype=torch.bool))
+    same = labels[:, None] == labels
+    first = 1 - recall_at_k_loss(x @ x.t(), same, ks=(1,), **setting)
+    torch.testing.assert_close(first, (figures.first_rank == 1).double() / 2, atol=1e-6, rtol=0)
+
+
+def test_mixtures_are_queries_and_in_the_gallery():
+    x, labels = images(3, 3)
+    labels[-1] = 7  # pairs of the classes: 3, 3 and 1
+    itself = torch.eye(9, dtype=torch.bool)
+    empty = torch.ones(9, 2, dtype=torch.bool)  # slots of a memory without an entry
+    batch = EmbeddingBatch(
+        *(x, labels, torch.cat([x, x[:2]]), torch.cat([labels, labels[:2]])),
+        torch.cat([itself, empty], 1),
+    )
+    torch.manual_seed(0)
+    mixed = _with_mixtures(batch)
+    torch.manual_seed(0)
+    share = torch.rand(7, 1, dtype=torch.float64)
+    first, second = torch.tensor([0, 0, 1, 3, 3, 4, 6]), torch.tensor([1, 2, 2, 4, 5, 5, 7])
+    rows = share * x[first] + (1 - share) * x[second]
+    torch.testing.assert_close(mixed.queries, torch.cat([x, rows]))
+    torch.testing.assert_close(mixed.gallery, torch.cat([batch.gallery, rows]))
+    assert mixed.query_labels[9:].tolist() == labels[first].tolist()
+    assert mixed.gallery_labels[11:].tolist() == labels[first].tolist()
+    # A mixture searches for both of its images, but not for itself or for nothing.
+    assert mixed.is_itself[9:, :9].sum() == 0
+    assert mixed.is_itself[:, 9:11].all()
+    assert torch.equal(mixed.is_itself[:9], torch.cat([batch.is_itself, empty.new_zeros(9, 7)], 1))
+    assert torch.equal(mixed.is_itself[9:, 11:], torch.eye(7, dtype=torch.bool))
+
+
+def test_mixtures_are_of_training_and_of_embeddings():
+    x, labels = images()
+    loss, plain = EmbeddingLoss(RecallAtKLoss(mixup=True)), EmbeddingLoss(RecallAtKLoss())
+    assert loss(x, labels) != plain(x, labels)
+    assert loss.eval()(x, labels) == plain(x, labels)
+    with pytest.raises(ValueError, match='called with scores. Fix: mixup=False'):
+        loss.loss(torch.zeros(4), torch.ones(4))
+
+
+SURROGATES = {'sigmoid': lambda x, tau: sigmoid(-x / tau), 'one_sided_huber': plain_huber}
+
+
+@pytest.mark.parametrize('surrogate', SURROGATES)
+@given(scores, scores, st.sampled_from([0.1, 1.0]))
+def test_any_list_of_auc(surrogate, pos, neg, tau):
+    pairs = [SURROGATES[surrogate](s - t, tau) for s in pos for t in neg]
+    expected = sum(pairs) / len(pairs) if pairs else 0.0
+    entries = torch.tensor(pos + neg, dtype=torch.float64)
+    is_positive = torch.arange(len(entries)) < len(pos)
+    for method in ('auto', 'intervals'):
+        with summed_by(method):
+            got = auc_loss(entries, is_positive, surrogate=surrogate, tau=tau)
+        assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_a_small_temperature_gives_one_minus_auc():
+    g = torch.Generator().manual_seed(1)
+    values = torch.randperm(80, generator=g).double()
+    positive = torch.rand(80, generator=g) < 0.3
+    loss = auc_loss(values, positive, tau=0.01)
+    auc = roc_auc_score(positive.numpy(), values.numpy())
+    assert 1 - loss.item() == pytest.approx(auc, abs=1e-12)

@@ -1,0 +1,201 @@
+"""Partial AUC by the double loop; the AUC margin loss by its formula, and as a game."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from random_batches import with_gradient
+from score_lists import one_sided_huber
+
+from mmrank.errors import UserError
+from mmrank.functional import auroc
+from mmrank.losses import AUCMLoss, EmbeddingLoss, PartialAUCLoss
+from mmrank.losses.auc import partial_auc
+
+scores = st.lists(st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-3, 3)), max_size=12)
+SHARES = [0.05, 0.1, 0.3, 0.5, 0.75, 1.0]
+
+
+def of_list(scores, labels, max_fpr, tau):
+    """The mean over the pairs of the positives and the highest negatives, ties of the last too."""
+    pos, neg = scores[labels > 0], scores[labels == 0]
+    if not len(pos) or not len(neg):
+        return 0 * scores.sum()
+    number = math.ceil(max_fpr * len(neg) - 1e-9)
+    hard = neg[neg >= neg.sort(descending=True).values[number - 1]]
+    return one_sided_huber(pos[:, None] - hard, tau).mean()
+
+
+def batch(n=40, classes=3, seed=0, ties=False):
+    g = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, classes, generator=g, dtype=torch.float64)
+    labels = (torch.rand(n, classes, generator=g) < 0.3).long()
+    return (2 * scores).round() / 2 if ties else scores, labels
+
+
+def reference(scores, labels, max_fpr, tau, mode):
+    if mode == 'flatten':
+        return of_list(scores.flatten(), labels.flatten(), max_fpr, tau)
+    columns = zip(scores.t(), labels.t())
+    return torch.stack([of_list(*x, max_fpr, tau) for x in columns]).mean()
+
+
+@given(scores, scores, st.sampled_from(SHARES), st.sampled_from([0.5, 2.0]))
+def test_any_list(pos, neg, max_fpr, tau):
+    values = torch.tensor(pos + neg, dtype=torch.float64)
+    labels = (torch.arange(len(values)) < len(pos)).long()
+    got = with_gradient(lambda x: PartialAUCLoss(max_fpr, tau)(x, labels), values)
+    expected = with_gradient(lambda x: of_list(x, labels, max_fpr, tau), values)
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize('ties', [False, True])
+@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
+@pytest.mark.parametrize('max_fpr', SHARES)
+def test_equals_the_definition(max_fpr, mode, ties, monkeypatch):
+    values, labels = batch(ties=ties)
+    loss = PartialAUCLoss(max_fpr, 0.7, mode=mode)
+    expected = with_gradient(lambda x: reference(x, labels, max_fpr, 0.7, mode), values)
+    # Also where a sample of the scores bounds the search.
+    for size in (partial_auc._SAMPLE, 30):
+        monkeypatch.setattr(partial_auc, '_SAMPLE', size)
+        got = with_gradient(lambda x: loss(x, labels), values)
+        torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_sample_unlike_the_rest_finds_the_same(monkeypatch):
+    """Only the first of the scores that are in the sample are high."""
+    monkeypatch.setattr(partial_auc, '_SAMPLE', 20)
+    values, labels = batch(100, 1)
+    values[:: 100 // 20 + 1] += 9
+    got = with_gradient(lambda x: PartialAUCLoss(0.3)(x, labels), values)
+    expected = with_gradient(lambda x: reference(x, labels, 0.3, 1.0, 'flatten'), values)
+    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+
+
+def margin_batch(n=30, classes=3, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, classes, generator=g, dtype=torch.float64)
+    labels = (torch.rand(n, classes, generator=g) < 0.3).long()
+    return scores, labels
+
+
+def with_numbers(loss, a, b, alpha):
+    for name, values in zip(('a', 'b', 'alpha'), (a, b, alpha)):
+        getattr(loss.double(), name).data.copy_(torch.as_tensor(values))
+    return loss
+
+
+def printed(scores, labels, a, b, alpha, margin):
+    """Equation of the paper, with the share p of positives in the batch, over p (1 - p)."""
+    positive = labels == 1
+    p = positive.double().mean()
+    distance = (1 - p) * (scores - a) ** 2 * positive + p * (scores - b) ** 2 * ~positive
+    lead = p * (1 - p) * margin + p * scores * ~positive - (1 - p) * scores * positive
+    game = distance + 2 * alpha * lead - p * (1 - p) * alpha**2
+    return game.mean() / (p * (1 - p))
+
+
+@pytest.mark.parametrize('margin', [0.5, 1.0])
+def test_one_ranking_is_the_formula(margin):
+    scores, labels = margin_batch()
+    numbers = torch.tensor([0.7, -0.3, 0.4], dtype=torch.float64)
+    loss = with_numbers(AUCMLoss(margin=margin), *numbers)
+    found = with_gradient(lambda x: loss(x, labels), scores)
+    expected = with_gradient(lambda x: printed(x, labels, *numbers, margin), scores)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    # The optimiser gets the gradient of a and b, and that of alpha with the opposite sign.
+    leaf = numbers.clone().requires_grad_()
+    printed(scores, labels, *leaf, margin).backward()
+    loss(scores, labels).backward()
+    own = torch.cat([loss.a.grad, loss.b.grad, -loss.alpha.grad])
+    torch.testing.assert_close(own, leaf.grad, rtol=1e-12, atol=1e-12)
+
+
+def test_each_class_and_each_query_has_the_numbers_of_its_class():
+    scores, labels = margin_batch()
+    a, b, alpha = torch.rand(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    loss = with_numbers(AUCMLoss(3, mode='per_class'), a, b, alpha)
+    each = [printed(scores[:, c], labels[:, c], a[c], b[c], alpha[c], 1.0) for c in range(3)]
+    torch.testing.assert_close(loss(scores, labels), torch.stack(each).mean())
+    classes = torch.arange(30) % 3
+    unit = torch.nn.functional.normalize(scores)
+    each = []
+    for i in range(30):
+        others = torch.arange(30) != i
+        own = (classes == classes[i]).long()[others]
+        c = classes[i]
+        each.append(printed((unit @ unit[i])[others], own, a[c], b[c], alpha[c], 1.0))
+    found = EmbeddingLoss(loss)(scores, classes)
+    torch.testing.assert_close(found, torch.stack(each).mean())
+    with pytest.raises(UserError, match='requires num_classes'):
+        AUCMLoss(mode='per_class')
+
+
+def test_the_best_numbers_make_it_the_square_of_the_pairs():
+    scores, labels = (x.flatten() for x in margin_batch())
+    pos, neg = scores[labels == 1], scores[labels == 0]
+    alpha = 1 + neg.mean() - pos.mean()
+    assert alpha > 0
+    loss = with_numbers(AUCMLoss(), pos.mean(), neg.mean(), alpha)
+    found = with_gradient(lambda x: loss(x, labels), scores)
+    pairs = with_gradient(
+        lambda x: (1 - x[labels == 1][:, None] + x[labels == 0]).square().mean(), scores
+    )
+    torch.testing.assert_close(found, pairs, rtol=1e-12, atol=1e-12)
+    loss(scores, labels).backward()
+    assert all(x.grad.abs() < 1e-12 for x in loss.parameters())
+
+
+@pytest.mark.parametrize('optimizer', [torch.optim.SGD, torch.optim.AdamW])
+def test_a_stock_optimizer_plays_the_game(optimizer):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(2000, 8, generator=g)
+    labels = (x[:, 0] + 0.5 * torch.randn(2000, generator=g) > 1.5).long()
+    model = torch.nn.Linear(8, 1)
+    loss = AUCMLoss()
+    steps = optimizer([*model.parameters(), *loss.parameters()], lr=0.02)
+    before = auroc(model(x)[:, 0], labels)
+    for _ in range(600):
+        steps.zero_grad()
+        loss(model(x)[:, 0], labels).backward()
+        steps.step()
+    scores = model(x)[:, 0].detach()
+    assert auroc(scores, labels) > max(0.95, before)
+    pos, neg = scores[labels == 1].mean(), scores[labels == 0].mean()
+    found = torch.cat([x.detach() for x in loss.parameters()])
+    best = torch.stack([pos, neg, (1 + neg - pos).clamp(min=0)])
+    if optimizer is torch.optim.SGD:  # Adam circles around the saddle at this rate
+        torch.testing.assert_close(found, best, rtol=0, atol=0.001)
+
+
+def test_alpha_stays_above_zero():
+    scores = torch.tensor([5.0, -5.0])
+    loss = AUCMLoss()
+    steps = torch.optim.SGD(loss.parameters(), lr=0.1)
+    for _ in range(3):
+        loss(scores, torch.tensor([1, 0])).backward()
+        assert loss.alpha >= 0
+        steps.step()
+    # A lead beyond the margin is no loss.
+    loss(scores, torch.tensor([1, 0]))
+    assert loss.alpha == 0
+
+
+def test_a_list_of_one_kind_counts_nothing():
+    scores = torch.tensor([1.0, 2.0], requires_grad=True)
+    loss = AUCMLoss()
+    for labels in (torch.ones(2), torch.zeros(2)):
+        value = loss(scores, labels)
+        value.backward()
+        assert value == 0
+        assert not scores.grad.any()
+
+
+def test_gradcheck():
+    scores, labels = margin_batch(8, 1)
+    loss = with_numbers(AUCMLoss(), 0.3, -0.2, 0.5)
+    scores = scores[:, 0].requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: loss(x, labels[:, 0]), scores)

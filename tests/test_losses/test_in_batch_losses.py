@@ -1,0 +1,212 @@
+"""The in-batch losses: the matrix of scores, two ranks, and softmax with the logQ correction."""
+
+import pytest
+import torch
+from gloo_processes import run_on_ranks
+from in_batch_enumeration import in_batch_loss
+from random_batches import assert_same_gradients, two_views
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mmrank.functional import Pointwise
+from mmrank.losses import InBatchLoss, InBatchSoftmaxLoss
+from mmrank.losses.two_tower import sums
+from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
+from mmrank.losses.two_tower.in_batch_softmax import _in_batch_softmax_losses
+
+SHAPE = (6, 5)
+
+
+def training_pairs():
+    g = torch.Generator().manual_seed(3)
+    labels = torch.rand(SHAPE, generator=g) < 0.4
+    labels[torch.arange(6), torch.arange(6) % 5] = True
+    return labels.nonzero().unbind(1)
+
+
+class _Model(nn.Module):
+    """Two tables of embeddings and a loss."""
+
+    def __init__(self, mode='unbiased', pointwise='square', **other):
+        super().__init__()
+        g = torch.Generator().manual_seed(4)
+        self.left, self.right = (
+            nn.Parameter(torch.randn(n, 3, generator=g, dtype=torch.float64)) for n in SHAPE
+        )
+        if mode.endswith('_omega'):
+            other['omega'] = 0.3
+        self.loss = InBatchLoss(mode, pointwise, **other)
+        self.loss.set_pairs(*training_pairs(), SHAPE)
+
+    def forward(self, rows, cols):
+        return self.loss(self.left[rows], self.right[cols], rows, cols)
+
+
+def batch():
+    rows, cols = training_pairs()
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1))
+    return rows[order[:7]], cols[order[:7]]
+
+
+def value_and_gradients(model, loss):
+    gradients = torch.autograd.grad(loss, [model.left, model.right])
+    return [loss.detach(), *gradients]
+
+
+class SquaredHinge(Pointwise):
+    def positive(self, scores):
+        return (1 - scores).clamp(min=0).square()
+
+    def negative(self, scores):
+        return (1 + scores).clamp(min=0).square()
+
+    def negative_slope(self, scores):
+        return 2 * (1 + scores).clamp(min=0)
+
+
+@pytest.mark.parametrize('block_size', [1, 3])
+@pytest.mark.parametrize('pointwise', ['square', 'logistic', SquaredHinge()])
+@pytest.mark.parametrize('mode', IN_BATCH_MODES)
+def test_equals_the_matrix_of_scores(monkeypatch, mode, pointwise, block_size):
+    """Of one embedding a pair, and of one an entity with the indices of the pairs."""
+    monkeypatch.setattr(sums, 'BLOCK_SIZE', block_size)
+    model = _Model(mode, pointwise, loss_weight=2.0)
+    rows, cols = batch()
+    if mode == 'sogram':
+        rows = rows[:4]
+    counts = model.loss.counts
+    expected = in_batch_loss(
+        model.left[rows] @ model.right[cols].t(),
+        *(rows, cols, counts.row_counts, counts.col_counts, mode),
+        pointwise=pointwise,
+        omega=model.loss.omega,
+    )
+    expected = value_and_gradients(model, 2 * expected)
+    for loss in (model(rows, cols), model.loss(model.left, model.right, rows, cols, rows, cols)):
+        found = value_and_gradients(model, loss)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def _two_samples(rank):
+    """Pairs of one rank of both samples: 4 in the first, 3 in the second."""
+    rows, cols = batch()
+    first, second = ([0], [4]) if rank == 0 else ([1, 2, 3], [5, 6])
+    return rows[first], cols[first + second]
+
+
+def _on_rank(rank):
+    rows, cols = batch()
+    for mode, own_cols in (('unbiased', cols[:3]), ('sogram', cols[:4])):
+        with pytest.raises(ValueError, match='in the batch of all ranks'):
+            _Model(mode)(rows[:3], own_cols)
+    # Together the ranks have more of a column than there is.
+    rows, cols = training_pairs()
+    count, col = torch.bincount(cols).min(0)
+    own = rows[[rank]], torch.cat([cols[[rank]], col.repeat(int(count))])
+    with pytest.raises(ValueError, match='second sample of all ranks'):
+        _Model('sogram')(*own)
+    results = []
+    for pointwise in ('square', 'logistic'):
+        model = _Model('sogram', pointwise, loss_weight=1.5)
+        wrapped = DistributedDataParallel(model)
+        loss = wrapped(*_two_samples(rank))
+        loss.backward()
+        results += [loss, model.left.grad, model.right.grad]
+    return results
+
+
+@pytest.mark.processes
+def test_two_samples_on_two_ranks_equal_one_process():
+    """The other modes: test_losses_on_ranks.py."""
+    rows, cols = batch()
+    expected = []
+    for pointwise in ('square', 'logistic'):
+        model = _Model('sogram', pointwise, loss_weight=1.5)
+        expected += value_and_gradients(model, model(rows[:4], cols))
+    for found in run_on_ranks(_on_rank, 2):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+ROWS = torch.tensor([0, 1, 2, 3, 4, 5])
+COLS = torch.tensor([0, 1, 0, 2, 3, 1])
+
+
+def loops(left, right, cols, log_share, tau):
+    """Equations 4 and 5, without other pairs of the own right entity."""
+    losses = []
+    for p in range(len(left)):
+        logits = []
+        for q in range(len(right)):
+            if q != p and cols[q] == cols[p]:
+                continue
+            logits.append(left[p] @ right[q] / tau - log_share[q])
+        own = left[p] @ right[p] / tau - log_share[p]
+        losses.append(-(own.exp() / torch.stack(logits).exp().sum()).log())
+    return torch.stack(losses)
+
+
+@pytest.mark.parametrize('tau', [1.0, 0.3])
+@pytest.mark.parametrize('corrected', [True, False])
+def test_equals_loops(tau, corrected):
+    views = [x.requires_grad_() for x in two_views()]
+    log_share = torch.tensor([0.9, 0.1, 0.9, 0.3, 0.02, 0.1]).double().log()
+    zeros = torch.zeros_like(log_share)
+    got = _in_batch_softmax_losses(*views, COLS, log_share if corrected else None, tau)
+    want = loops(*views, COLS, log_share if corrected else zeros, tau)
+    assert_same_gradients(got, want, views, rtol=1e-12, atol=1e-12)
+
+
+def refined_loops(left, right, cols, share, tau):
+    """The paper's loss: probability of the positive, weighted log-ratio; candidates behind."""
+    losses = []
+    for p in range(len(left)):
+        others = [q for q in range(len(right)) if cols[q] != cols[p]]
+        terms = torch.stack(
+            [(left[p] @ right[q] / tau).exp() * (1 - share[p]) / share[q] for q in others]
+        )
+        own = (left[p] @ right[p] / tau).exp()
+        probability = own / (own + terms.mean())
+        losses.append((-probability.log(), (1 - probability).detach() * (terms.sum() / own).log()))
+    return [torch.stack(x) for x in zip(*losses)]
+
+
+@pytest.mark.parametrize('more', [0, 3])
+def test_refined_has_the_gradient_of_the_paper(more):
+    left, right = (x.requires_grad_() for x in (two_views()[0], two_views(6 + more, seed=1)[1]))
+    cols = torch.cat([COLS, torch.tensor([4, 0, 4])[:more]])
+    share = torch.tensor([0.4, 0.2, 0.3, 0.02, 0.08]).double()[cols]
+    got = _in_batch_softmax_losses(left, right, cols, share.log(), 0.7, refined=True)
+    value, weighted = refined_loops(left, right, cols, share, 0.7)
+    torch.testing.assert_close(got, value, rtol=1e-12, atol=1e-12)
+    slopes = torch.linspace(-1, 2, 6).double()
+    torch.testing.assert_close(
+        *(torch.autograd.grad((x * slopes).sum(), (left, right)) for x in (got, weighted)),
+        rtol=1e-12,
+        atol=1e-12,
+    )
+
+
+def test_counts_of_the_training_pairs():
+    loss = InBatchSoftmaxLoss(tau=0.5, loss_weight=2.0)
+    assert loss.wants_pair_counts
+    with pytest.raises(RuntimeError, match='PairCountsHook'):
+        loss(*two_views(), ROWS, COLS)
+    loss.set_pairs(ROWS, COLS, (6, 4))
+    share = torch.tensor([2, 2, 1, 1]).double() / 6
+    expected = 2 * loops(*two_views(), COLS, share[COLS].log(), 0.5).mean()
+    torch.testing.assert_close(loss(*two_views(), ROWS, COLS), expected)
+    # Three uniform candidates behind the pairs: the shares are those of the mixture.
+    left, right = two_views()[0], two_views(9, seed=1)[1]
+    cols = torch.cat([COLS, torch.tensor([3, 0, 2])])
+    mixed = (6 * share + 3 / 4) / 9
+    for refined in (False, True):
+        loss.refined = refined
+        losses = _in_batch_softmax_losses(
+            left, right, cols, mixed[cols].log(), 0.5, refined=refined
+        )
+        torch.testing.assert_close(loss(left, right, ROWS, cols), 2 * losses.mean())
+    with pytest.raises(ValueError, match='cols holds indices from 9 to 9'):
+        loss(*two_views(), ROWS, COLS * 0 + 9)
+    with pytest.raises(ValueError, match='entities of the 6 pairs, .* or none, got 5'):
+        loss(two_views()[0], two_views(5)[1], ROWS, COLS[:5])
+    assert not InBatchSoftmaxLoss(frequency='none').wants_pair_counts

@@ -1,0 +1,341 @@
+"""Losses on several gloo processes equal one process, also of ranks that differ.
+
+With ``scope='local'`` each registered one equals one process that has the batches one after the
+other. Only one start of the processes for all: it costs most of the time.
+"""
+
+import inspect
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+import torch
+from gloo_processes import run_on_ranks
+from rank_batches import SIZES, RankModel, batch_of_all_ranks, share
+from registered_losses import DEFERRED, Case, cases, weighted_cases
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mmrank.distributed import all_gather_lists, rows_and_dtype
+from mmrank.errors import UserError
+from mmrank.losses import (
+    EmbeddingLoss,
+    ErrorDrivenLoss,
+    InfoNCELoss,
+    SigLIPLoss,
+    SogCLRLoss,
+    SOPRCLoss,
+    StableAPLoss,
+)
+
+pytestmark = pytest.mark.processes
+
+
+def _is_tested(case: Case) -> bool:
+    # Each rank holds two samples there: test_in_batch_losses.py.
+    return case.settings.get('mode') != 'sogram'
+
+
+CASES = [case for case in cases() if _is_tested(case)]
+CASES += {x.name: x for x in weighted_cases()}.values()
+CASES.append(DEFERRED)
+#: Their lists are judged by a mean over all ranks: the last tests here.
+SHARED = ('SOPRCLoss', 'StableAPLoss', 'SumLoss')
+
+
+def _cases(world):
+    """Every case, of two processes with its last settings in a mode alone; and local ones."""
+    found = CASES
+    if world == 2:
+        found = {(x.name, x.kind, x.settings.get('mode')): x for x in CASES}.values()
+    local = [
+        replace(case, settings=dict(case.settings, scope='local'))
+        for case in found
+        if case.kind != 'queries'
+        and case.name not in SHARED
+        and 'scope' in inspect.signature(type(case.details)).parameters
+        and 'gather' not in case.settings
+    ]
+    return found, local
+
+
+def _train(model, batches):
+    """Value of each step, last gradients, weights and state."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    values = []
+    for batch in batches:
+        optimizer.zero_grad()
+        value = model(batch)
+        value.backward()
+        optimizer.step()
+        values.append(value.detach())
+    model = getattr(model, 'module', model)
+    weights = [x for x in model.parameters() if x.requires_grad]
+    return [
+        torch.stack(values),
+        *(x.grad for x in weights),
+        *(x.detach() for x in weights),
+        *(x.double() for x in model.loss.state_dict().values()),
+    ]
+
+
+def _on_rank(rank, world):
+    results = []
+    every, local = _cases(world)
+    for case in every:
+        model = RankModel(case)
+        # As if the loss were outside: the parameters of a loss need no DistributedDataParallel.
+        own = [name for name, _ in model.named_parameters() if name.startswith('loss.')]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, own)
+        model = DistributedDataParallel(model)
+        batches = []
+        for step, sizes in enumerate(SIZES[world]):
+            batch = batch_of_all_ranks(case, step, sizes)
+            batches.append(batch.entries(share(sizes, rank)))
+        results += _train(model, batches)
+    for case in local:
+        loss = case.build()
+        results += _locally(case, loss, [case.batch().entries(HALVES[world][rank])])
+        # Samples that come up on several ranks: all keep the same of them.
+        batch = case.batch(seed=1)
+        loss.train()
+        batch.of(loss)
+        results += [x.double() for x in loss.state_dict().values()]
+    return results
+
+
+#: Entries of each rank, no sample on two of them.
+HALVES = {2: [slice(0, 7), slice(7, 11)], 3: [slice(0, 5), slice(5, 8), slice(8, 11)]}
+
+
+def _locally(case, loss, batches):
+    """Value and gradients of each batch, and the state after the last."""
+    results = []
+    for batch in batches:
+        value, gradients = batch.gradients(loss)
+        results += [value, *gradients]
+    # Of the losses by error the state is a mean over the ranks, and only shown.
+    if isinstance(loss, ErrorDrivenLoss):
+        return results
+    return [*results, *(x.double() for x in loss.state_dict().values())]
+
+
+@pytest.mark.parametrize('world', [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_ranks_equal_one_process(world):
+    ranks = [iter(x) for x in run_on_ranks(_on_rank, world, world)]
+    every, local = _cases(world)
+    for case in every:
+        steps = enumerate(SIZES[world])
+        values, *expected = _train(
+            RankModel(case), [batch_of_all_ranks(case, step, sizes) for step, sizes in steps]
+        )
+        of_ranks = torch.stack([next(rank) for rank in ranks])
+        torch.testing.assert_close(of_ranks.mean(0), values, rtol=1e-6, atol=1e-8, msg=str(case))
+        for wanted in expected:
+            for rank in ranks:
+                torch.testing.assert_close(
+                    next(rank),
+                    wanted.detach(),
+                    rtol=1e-6,
+                    atol=1e-7,
+                    msg=lambda text, case=case: f'{case}: {text}',
+                )
+    for case in local:
+        loss = case.build()
+        batches = [case.batch().entries(part) for part in HALVES[world]]
+        if isinstance(loss, ErrorDrivenLoss):
+            # A rank balances by its own steps.
+            expected = [x for batch in batches for x in _locally(case, case.build(), [batch])]
+        else:
+            expected = _locally(case, loss, batches)
+        number = 1 + len(batches[0].leaves)
+        for i, rank in enumerate(ranks):
+            own = expected[i * number : (i + 1) * number] + expected[len(ranks) * number :]
+            for wanted in own:
+                torch.testing.assert_close(next(rank), wanted, msg=f'{case}, rank {i}')
+        for _ in loss.state_dict():
+            first, *others = [next(rank) for rank in ranks]
+            assert all(torch.equal(first, x) for x in others), case
+    assert all(next(rank, None) is None for rank in ranks)
+
+
+def _agreement(rank):
+    own = torch.arange(3 + rank).float().requires_grad_()
+    mask = torch.ones(1, 3 + rank, dtype=torch.bool)
+    dtype = torch.bfloat16 if rank else torch.float16
+    joined, _ = all_gather_lists(own.to(dtype)[None], mask, _world())
+    same, _ = all_gather_lists(own.half()[None], mask, _world())
+    counts, agreed = rows_and_dtype(own.to(dtype)[:, None], _world())
+    assert (joined.dtype, same.dtype) == (torch.float32, torch.float16)
+    assert (counts, agreed) == ([3, 4], torch.float32)
+    _refuse_gathered(rank)
+    # A rank that evaluates does not wait for the others.
+    values = [loss.eval()(*rows) for loss, rows in _losses(0)] if rank == 0 else []
+    return [joined, *values]
+
+
+def _losses(seed):
+    """Losses of embeddings, each with rows of the seed."""
+    generator = torch.Generator().manual_seed(seed)
+    rows, others = torch.randn(2, 8, 4, generator=generator)
+    labels = torch.arange(8) % 2
+    loss = EmbeddingLoss(StableAPLoss(tau=0.3, score_range=(-1, 1), score_penalty=0.0))
+    yield loss, (rows, labels)
+    yield InfoNCELoss(), (rows, others)
+    yield SogCLRLoss(8), (rows, others, torch.arange(8))
+    yield SigLIPLoss(), (rows, others)
+
+
+def _refuse_gathered(rank):
+    for loss, rows in _losses(0):
+        with pytest.raises(UserError, match='the same 8 embeddings on every rank'):
+            loss(*rows)
+    # Of a dead network all rows are equal, on all ranks: nothing was gathered.
+    for loss, (rows, *rest) in _losses(rank):
+        assert loss(torch.ones_like(rows), *rest).isfinite()
+
+
+def _world():
+    return torch.distributed.group.WORLD
+
+
+def test_ranks_agree_or_say_why_not():
+    one, other = run_on_ranks(_agreement, 2)
+    assert torch.equal(one[0], other[0])
+    alone = [loss.eval()(*rows) for loss, rows in _losses(0)]
+    torch.testing.assert_close(one[1:], alone)
+
+
+SHARED_SIZES = (40, 23)
+SOPRC = dict(
+    num_classes=5, prior=0.2, tau1=1.0, tau2=0.05, lam1=0.2, lam2=0.3, score_range=(-9.0, 9.0)
+)
+SOPRC_MODES = [dict(mode='per_class'), {}]
+SOPRC_SIZES = (5, 2)
+
+
+def scores_of_all_ranks():
+    """Scores of three classes, and the class of each row; 3 is the background."""
+    g = torch.Generator().manual_seed(5)
+    scores = torch.randn(sum(SHARED_SIZES), 3, generator=g, dtype=torch.float64)
+    return scores, torch.randint(0, 12, (sum(SHARED_SIZES),), generator=g).clamp(max=3)
+
+
+def lists_of_all_ranks():
+    """Scores of seven lists, whether each is a positive, a negative or left out, and classes."""
+    g = torch.Generator().manual_seed(9)
+    scores = torch.rand(7, 12, generator=g)
+    kind = torch.randint(0, 3, (7, 12), generator=g)
+    return scores, kind, torch.tensor([4, 0, 0, 4, 2, 0, 2])
+
+
+def stable_ap_on_rank(rank):
+    scores, target = (x[share(SHARED_SIZES, rank)] for x in scores_of_all_ranks())
+    loss = StableAPLoss(3, scope='local', t=0.0, rho='batch')
+    auto = StableAPLoss(3, scope='local', t=0.0)
+    auto(scores, target)
+    return [loss(scores, target), loss.mean_positive.mean, auto.imbalance.mean]
+
+
+def soprc_on_rank(rank):
+    """Three tensors of each setting."""
+    results = []
+    for mode in SOPRC_MODES:
+        scores, kind, rows = (x[share(SOPRC_SIZES, rank)] for x in lists_of_all_ranks())
+        loss = SOPRCLoss(scope='local', **{**SOPRC, **mode})
+        for _ in range(2):
+            value = loss.loss_of_lists(scores, kind == 0, kind == 1, list_classes=rows)
+        results += [value, loss.score_vector.vector, loss.score_vector.num_updates]
+    return results
+
+
+class Detector(nn.Module):
+    def __init__(self):
+        super().__init__()
+        from small_heads import STABLE_AP, build_head
+
+        self.head = build_head('RetinaHead', STABLE_AP).double()
+
+    def forward(self, images):
+        """Losses of the chosen images of the shared batch."""
+        from small_heads import make_inputs
+
+        features, truths, metas = make_inputs()
+        outs = self.head([x[images].double() for x in features])
+        losses = self.head.loss_by_feat(
+            *outs, [truths[i] for i in images], [metas[i] for i in images]
+        )
+        return losses['loss_cls'], sum(losses['loss_bbox'])
+
+
+def detector_gradients(model, images):
+    loss_cls, loss_bbox = model(images)
+    (loss_cls + loss_bbox).backward()
+    head = getattr(model, 'module', model).head
+    grads = [p.grad for p in head.parameters()]
+    return [loss_cls, head.loss_cls.loss.mean_positive.mean, *grads]
+
+
+def on_rank(rank):
+    found = {'stable AP': stable_ap_on_rank(rank), 'SOPRC': soprc_on_rank(rank)}
+    if find_spec('mmdet'):
+        model = DistributedDataParallel(Detector())
+        found['detector'] = detector_gradients(model, [rank])
+    return found
+
+
+@pytest.fixture(scope='module')
+def ranks():
+    """What two ranks found, in one start of the processes: it costs most of the time."""
+    return run_on_ranks(on_rank, 2)
+
+
+def test_stable_ap_ranks_per_process_but_shares_the_state(ranks):
+    """With t = 0 the loss does not depend on the mean positive score.
+
+    The average of the risk is that of the ranks, each of which has a list.
+    """
+    scores, target = scores_of_all_ranks()
+    whole = StableAPLoss(3, t=0.0)
+    whole(scores, target)
+    risks = []
+    for rank, found in enumerate(ranks):
+        loss, mean, _ = found['stable AP']
+        part = share(SHARED_SIZES, rank)
+        alone = StableAPLoss(3, t=0.0, rho='batch')
+        torch.testing.assert_close(loss, alone(scores[part], target[part]))
+        torch.testing.assert_close(mean, whole.mean_positive.mean)
+        risks.append(alone.diagnostics['risk'])
+    for found in ranks:
+        average = found['stable AP'][2].double()
+        torch.testing.assert_close(average, torch.stack(risks).mean().reshape(1))
+
+
+def test_soprc_shares_the_vectors_of_the_classes(ranks):
+    scores, kind, rows = lists_of_all_ranks()
+    for case, mode in enumerate(SOPRC_MODES):
+        setting = {**SOPRC, **mode}
+        whole = SOPRCLoss(**setting)
+        for _ in range(2):
+            whole.loss_of_lists(scores, kind == 0, kind == 1, list_classes=rows)
+        for rank, found in enumerate(ranks):
+            value, vector, num_updates = found['SOPRC'][3 * case :][:3]
+            assert torch.equal(num_updates, whole.score_vector.num_updates)
+            torch.testing.assert_close(vector, whole.score_vector.vector)
+            alone = SOPRCLoss(**setting)
+            alone.load_state_dict(whole.state_dict())
+            alone.eval()
+            part = share(SOPRC_SIZES, rank)
+            expected = alone.loss_of_lists(
+                scores[part], kind[part] == 0, kind[part] == 1, list_classes=rows[part]
+            )
+            torch.testing.assert_close(value, expected)
+
+
+def test_a_detector_equals_one_process(ranks):
+    """Two images with 2 and 1 boxes, one on each rank; boxes included."""
+    pytest.importorskip('mmdet')
+    expected = detector_gradients(Detector(), [0, 1])
+    for found in ranks:
+        for a, b in zip(found['detector'], expected):
+            torch.testing.assert_close(a, b.detach(), rtol=1e-6, atol=1e-9)

@@ -1,0 +1,256 @@
+"""The moving score vector of SOPRC and the mean positive score of stable AP."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from mmrank.state import MeanPositiveScore, ScoreVector
+from mmrank.state.score_vector import interpolate_scores
+
+V = 12
+
+
+def _state(size=1, **kwargs):
+    return ScoreVector(size, V, **kwargs)
+
+
+def _phi(scores):
+    return interpolate_scores(torch.as_tensor(scores), V, -1.0, 1.0)
+
+
+def _step(state, *lists, rows=None):
+    """Update with lists of unlike length, padded with NaN."""
+    width = max(map(len, lists))
+    pos = torch.full((len(lists), width), math.nan)
+    for row, values in zip(pos, lists):
+        row[: len(values)] = torch.tensor(values)
+    rows = None if rows is None else torch.tensor(rows)
+    return state.update(pos, ~pos.isnan(), rows)
+
+
+def test_a_single_list_is_the_moving_average():
+    state = _state(momentum=0.25)
+    torch.testing.assert_close(_step(state, [0.1, 0.3])[0], _phi([0.1, 0.3]))
+    expected = 0.75 * _phi([0.1, 0.3]) + 0.25 * _phi([0.5, 0.2, 0.9])
+    got = _step(state, [0.5, 0.2, 0.9])
+    torch.testing.assert_close(got[0], expected)
+    assert torch.equal(state.vector, got)
+    assert state.num_updates.tolist() == [2]
+
+
+def test_rows_are_classes_and_the_seen_mask_is_per_class():
+    state = _state(5, momentum=0.5)
+    got = _step(state, [0.1, 0.3], [0.7], rows=[3, 1])
+    torch.testing.assert_close(got[0], _phi([0.1, 0.3]))
+    torch.testing.assert_close(got[1], _phi([0.7]))
+    assert state.seen.tolist() == [False, True, False, True, False]
+    assert (state.vector[[0, 2, 4]] == 0).all()
+    got = _step(state, [0.2], [0.4], rows=[0, 1])
+    torch.testing.assert_close(got[0], _phi([0.2]))
+    torch.testing.assert_close(got[1], (_phi([0.7]) + _phi([0.4])) / 2)
+    assert state.num_updates.tolist() == [1, 2, 0, 1, 0]
+
+
+def test_one_vector_pools_its_lists():
+    state = _state()
+    got = _step(state, [0.1], [], [0.3, 0.5])
+    torch.testing.assert_close(got[0], (_phi([0.1]) + _phi([0.3, 0.5])) / 2)
+    assert torch.equal(got, got[:1].expand(3, V))
+    assert state.num_updates.tolist() == [1]
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_repeated_classes_merge_in_any_order(seed):
+    """One step with the mean of phi: no list is lost, whatever the order."""
+    g = torch.Generator().manual_seed(seed)
+    pos = torch.rand(9, 3, generator=g)
+    rows = torch.tensor([2, 0, 2, 2, 0, 1, 1, 2, 0])
+    mask = torch.ones_like(pos, dtype=torch.bool)
+    mask[3] = False
+    start = torch.rand(3, V, generator=g)
+    order = torch.randperm(9, generator=g)
+    states = [_state(3, momentum=0.3) for _ in range(2)]
+    for state, at in zip(states, (torch.arange(9), order)):
+        state.vector.copy_(start)
+        state.num_updates.fill_(4)
+        got = state.update(pos[at], mask[at], rows[at])
+        assert torch.equal(got, state.vector[rows[at]])
+        assert state.num_updates.tolist() == [5, 5, 5]
+    torch.testing.assert_close(*(s.vector for s in states))
+    for c in range(3):
+        lists = [_phi(pos[i]) for i in range(9) if rows[i] == c and i != 3]
+        expected = 0.7 * start[c] + 0.3 * torch.stack(lists).mean(0)
+        torch.testing.assert_close(states[0].vector[c], expected)
+
+
+def test_proposition_1_mean_and_variance():
+    """E[v] = E[phi] + (1-beta)^T (v_1 - E[phi]), Var <= Var[phi] b/(2-b).
+
+    2,000 independent runs side by side, as rows of one state.
+    """
+    beta, steps, runs, n = 0.2, 8, 2000, 4
+    g = torch.Generator().manual_seed(0)
+    state = _state(runs, momentum=beta, score_range=(-99.0, 99.0))
+    state.vector.fill_(3.0)
+    state.num_updates.fill_(1)
+    mask = torch.ones(runs, n, dtype=torch.bool)
+    phis = []
+    for _ in range(steps):
+        pos = torch.randn(runs, n, generator=g)
+        state.update(pos, mask)
+        # momentum 1 keeps phi itself.
+        alone = _state(runs, momentum=1.0, score_range=(-99.0, 99.0))
+        phis.append(alone.update(pos, mask))
+    phi = torch.cat(phis).double()
+    mean, variance = phi.mean(0), phi.var(0)
+    left = (1 - beta) ** steps
+    v = state.vector.double()
+    expected = mean + left * (3.0 - mean)
+    tolerance = 5 * (variance * beta / (2 - beta) / runs).sqrt()
+    assert ((v.mean(0) - expected).abs() < tolerance).all()
+    limit = variance * beta / (2 - beta)
+    # Exactly limit (1 - (1-beta)^2T); 5 standard errors of a variance.
+    exact = limit * (1 - left**2)
+    assert ((v.var(0) / exact - 1).abs() < 5 * (2 / runs) ** 0.5).all()
+    assert (v.var(0) < limit * (1 + 5 * (2 / runs) ** 0.5)).all()
+
+
+def test_off_mode_gives_every_list_its_own_scores():
+    state = _state(2, mode='off')
+    for _ in range(2):
+        got = _step(state, [0.1], [0.3, 0.5], [0.2], rows=[0, 0, 1])
+        torch.testing.assert_close(got[0], _phi([0.1]))
+        torch.testing.assert_close(got[1], _phi([0.3, 0.5]))
+    _step(state, [0.9], rows=[1])
+    torch.testing.assert_close(state.vector[1], _phi([0.9]))
+    torch.testing.assert_close(state.vector[0], (_phi([0.1]) + _phi([0.3, 0.5])) / 2)
+
+
+@pytest.mark.parametrize('bad', [[], [math.inf, 0.1], [-math.inf]])
+def test_lists_without_finite_scores_leave_the_state(bad):
+    state = _state(2)
+    _step(state, [0.1], [0.2])
+    before = copy.deepcopy(state.state_dict())
+    got = _step(state, bad, rows=[1])
+    assert torch.equal(got[0], before['vector'][1])
+    for name, value in state.state_dict().items():
+        assert torch.equal(value, before[name])
+    # Beside a good list of the same class it does not count.
+    _step(state, bad, [0.4], rows=[1, 1])
+    expected = 0.9 * _phi([0.2]) + 0.1 * _phi([0.4])
+    torch.testing.assert_close(state.vector[1], expected)
+
+
+def _one(values):
+    """A batch of one list without padding."""
+    pos = torch.as_tensor(values, dtype=torch.float64).reshape(1, -1)
+    return pos, torch.ones_like(pos, dtype=torch.bool)
+
+
+def _mean_step(state, now, before=None):
+    """One iteration: the batch under the old weights, then the new ones."""
+    if before is not None:
+        with state.probing():
+            state.update(*_one(before))
+    return state.update(*_one(now)).item()
+
+
+def test_plain_mode_is_the_moving_average():
+    state = MeanPositiveScore(momentum=0.1)
+    assert _mean_step(state, [1.0, 3.0]) == 2
+    assert _mean_step(state, [4.0]) == pytest.approx(0.9 * 2 + 0.1 * 4)
+    assert state.num_updates.item() == 2
+
+
+def test_exact_mode_is_equation_6():
+    lam, state = 0.1, MeanPositiveScore(momentum=0.1, mode='exact')
+    mu = _mean_step(state, [2.0], before=[2.0])
+    for now, before in [(3.0, 2.5), (1.0, 1.5), (0.0, 0.3)]:
+        mu = (1 - lam) * mu + lam * now + (1 - lam) * (now - before)
+        assert _mean_step(state, [now], [before]) == pytest.approx(mu, rel=1e-6)
+
+
+def test_off_mode_is_the_batch_mean():
+    state = MeanPositiveScore(mode='off')
+    for value in (3.0, -1.0):
+        assert _mean_step(state, [value, value + 1]) == value + 0.5
+
+
+def test_fixed_mode_never_moves():
+    state = MeanPositiveScore(mode=0.25)
+    for value in (3.0, -1.0):
+        assert _mean_step(state, [value]) == 0.25
+    other = MeanPositiveScore()
+    _mean_step(other, [7.0])
+    state.load_state_dict(other.state_dict())
+    assert _mean_step(state, [1.0]) == 0.25
+
+
+def test_frozen_weights_make_exact_and_plain_agree():
+    torch.manual_seed(0)
+    plain = MeanPositiveScore()
+    exact = MeanPositiveScore(mode='exact')
+    for _ in range(50):
+        batch = torch.randn(8)
+        assert _mean_step(exact, batch, batch) == pytest.approx(
+            _mean_step(plain, batch), rel=1e-6, abs=1e-7
+        )
+
+
+@pytest.mark.parametrize('lam', [0.01, 0.1])
+def test_linear_drift_exact_has_no_lag_and_plain_lags(lam):
+    """Plain EMA trails a drift d per step by (1 - lam)/lam d."""
+    drift, steps = 0.05, 1000
+    torch.manual_seed(1)
+    plain = MeanPositiveScore(momentum=lam)
+    exact = MeanPositiveScore(momentum=lam, mode='exact')
+    errors = []
+    for k in range(steps):
+        noise = 0.1 * torch.randn(16)
+        now = k * drift + noise
+        mu_plain = _mean_step(plain, now)
+        mu_exact = _mean_step(exact, now, now - drift)
+        if k > steps // 2:
+            errors.append((mu_exact - k * drift, mu_plain - k * drift))
+    exact_error, plain_error = torch.tensor(errors).double().T
+    # Standard deviation of the batch mean: 0.1/sqrt(16); its EMA is smaller.
+    assert exact_error.abs().max() < 4 * 0.025 * (lam / (2 - lam)) ** 0.5
+    lag = (1 - lam) / lam * drift
+    assert plain_error.mean().item() == pytest.approx(-lag, rel=0.02)
+
+
+def test_batches_without_positives_or_not_finite_leave_the_state():
+    state = MeanPositiveScore()
+    assert _mean_step(state, []) == 0
+    assert state.num_updates.item() == 0
+    _mean_step(state, [5.0])
+    for bad in ([], [float('nan'), 1.0], [float('inf')]):
+        assert _mean_step(state, bad) == 5
+    assert state.num_updates.item() == 1
+
+
+def test_lists_of_one_row_are_pooled():
+    """The mean of a class is that over all pairs of its queries."""
+    rows = torch.tensor([4, 1, 4, 4, 1, 0])
+    g = torch.Generator().manual_seed(0)
+    state = MeanPositiveScore(5, 0.25)
+    expected = [0.0] * 5
+    for step in range(3):
+        pos = torch.randn(6, 7, generator=g)
+        mask = torch.rand(6, 7, generator=g) < 0.6
+        mask[5] = False
+        got = state.update(pos, mask, rows=rows)
+        for row in (1, 4):
+            mean = pos[rows == row][mask[rows == row]].mean().item()
+            lam = 0.25 if step else 1.0
+            expected[row] += lam * (mean - expected[row])
+        assert got.tolist() == pytest.approx([expected[r] for r in rows], abs=1e-6)
+    assert state.num_updates.tolist() == [0, 3, 0, 0, 3]
+    order = torch.tensor([3, 0, 5, 2, 1, 4])
+    other = MeanPositiveScore(5, 0.25)
+    other.load_state_dict(state.state_dict())
+    state.update(pos, mask, rows=rows)
+    other.update(pos[order], mask[order], rows=rows[order])
+    torch.testing.assert_close(state.mean, other.mean)

@@ -1,0 +1,166 @@
+"""The benchmarks: a floor for every loss and metric, parts of a step, and bucketed AP-Loss."""
+
+import csv
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from registered_losses import loss_names
+
+import mmrank.losses
+import timing
+from bucketed_ap import bucketed_ap_loss, exact_ap_loss, make_logits
+from mmrank.errors import UserError
+from mmrank.registry import METRICS, MODELS
+
+BENCHMARKS = Path(__file__).parents[2] / 'tools/benchmarks'
+sys.path.insert(0, str(BENCHMARKS))
+import floors  # noqa: E402
+from lower_bounds.row import QUICK, Sizes  # noqa: E402
+
+#: Bases of losses, and what calls one: they compute nothing themselves.
+BASES = {
+    *('ClassCountLoss', 'ContrastiveLoss', 'EmbeddingLoss', 'ErrorDrivenLoss'),
+    *('HeadLoss', 'PointwiseLoss', 'RankingLoss', 'StatelessRankingLoss'),
+}
+
+
+#: The row of AP-Loss on scores.
+PLAIN = 'APLoss (quality=0)'
+
+
+def test_every_loss_and_metric_has_a_row():
+    rows = {row.name for row in floors.all_rows(Sizes())}
+    METRICS.import_from_location()
+    # Other tests register losses of their own.
+    losses = {x for x in loss_names() if not x.startswith('_')}
+    # CocoMetric is mmdet's but for its evaluator.
+    assert rows == {*losses, *METRICS.module_dict} - {'CocoMetric'}
+    exported = {x for x in mmrank.losses.__all__ if x.endswith('Loss')}
+    assert exported - rows == BASES
+    assert not BASES & {*MODELS.module_dict}
+
+
+@pytest.fixture
+def single_calls(monkeypatch):
+    """A turn is one call, not as many as last 20 ms."""
+    monkeypatch.setattr(timing, 'TURN', 0.0)
+
+
+@pytest.mark.parametrize(
+    'row', floors.all_rows(QUICK), ids=lambda row: f'{row.name}-{row.setting}'.replace(' ', '_')
+)
+def test_sides_of_a_row_run(row, single_calls):
+    for line in floors.measure(row, 1):
+        assert line[0].startswith(row.name)
+        figures = [x for x in line if isinstance(x, float)]
+        assert len(figures) == (4 if line[7] == '' else 7)
+        assert min(figures) > 0
+
+
+def test_table_is_shown_and_written(tmp_path, capsys, monkeypatch, single_calls):
+    monkeypatch.setenv('COLUMNS', '200')
+    words = ['--only', 'APLoss', 'TopKMetric', '--quick', '--repeats', '2']
+    words += ['--size', 'rows=40', '--out', str(tmp_path / 'floors')]
+    monkeypatch.setattr(sys, 'argv', ['floors.py', *words])
+    floors.main()
+    assert '40 x 3 scores' in capsys.readouterr().out
+    with open(tmp_path / 'floors.csv', newline='') as file:
+        rows = [*csv.DictReader(file)]
+    assert {x['loss or metric'] for x in rows} == {PLAIN, 'APLoss (retrieval)', 'TopKMetric'}
+    peers = [x['peer'] for x in rows if x['loss or metric'] == PLAIN]
+    assert peers == ['cross-entropy']
+    for row in rows:
+        ratio = float(row['ours, CPU ms']) / float(row['floor, CPU ms'])
+        assert 0.2 < ratio / float(row['x floor, CPU']) < 5
+    assert (tmp_path / 'floors.md').read_text().startswith('# Losses')
+
+
+def test_profile_lists_operators(capsys, monkeypatch):
+    words = ['--only', 'TopKMetric', 'CLIPLoss', '--quick', '--repeats', '1']
+    # More than there are: the order of short operators is another on every machine.
+    monkeypatch.setattr(sys, 'argv', ['floors.py', *words, '--profile', '1000'])
+    floors.main()
+    out = capsys.readouterr().out
+    assert 'TopKMetric' in out
+    # The matrix products of the loss.
+    assert 'aten::addmm_' in out
+
+
+def test_memory_holds_the_gradient(capsys, monkeypatch):
+    words = ['--only', 'StableAPLoss', '--memory', '--size', 'rows=5000', 'classes=10']
+    monkeypatch.setattr(sys, 'argv', ['floors.py', *words, 'positives=50'])
+    floors.main()
+    peak = re.search(
+        r'│ StableAPLoss quality=0 +│ 5000 x 10 [^│]*│ ([\d.]+)', capsys.readouterr().out
+    )
+    assert 0.2 < float(peak[1]) < 2
+
+
+def test_unknown_names_are_refused(capsys):
+    rows = floors.all_rows(QUICK)
+    with pytest.raises(UserError, match='--only Nothing: there is no such'):
+        floors.chosen_rows(rows, ['Nothing', 'APLoss'])
+    for words, said in (
+        (['--size', 'nothing=3'], 'is not NAME=VALUE'),
+        (['--size', 'batch=0'], 'is not NAME=VALUE'),
+        (['--repeats', '0'], '--repeats must be at least 1'),
+        (['--profile', '0'], '--profile must be at least 1'),
+        (['--profile', '3', '--out', 'x'], '--profile and --memory write no files'),
+        (['--memory', '--out', 'x'], '--profile and --memory write no files'),
+    ):
+        with pytest.raises(SystemExit):
+            floors.parse_args(words)
+        assert said in capsys.readouterr().err
+
+
+ROOT = Path(__file__).parents[2]
+
+
+PARTS = (
+    r'(\d+\.\d) +│ (\d+\.\d) +│ (\d+\.\d) +│ (\d+\.\d) +│ (\d+\.\d) +│'
+    r' (\d+\.\d) +│ (\d\.\d{3})'
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['detector', 'retriever', 'plan'])
+def test_parts_of_a_training_step(kind, run, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    pytest.importorskip('mmdet' if kind == 'detector' else 'mmpretrain')
+    words = '--batch-size 8 --repeats 3 --threads 1 --image-size 64 64'
+    if kind == 'retriever':
+        configs = (f'configs/{x}_ap/conv4_{x}-ap_omniglot.py' for x in ('smooth', 'stable'))
+        words = ' '.join([*configs, words.replace('64', '28')])
+    elif kind == 'plan':
+        words = '--plan tools/research/papers/stable_ap/table3.yaml --set small --repeats 2'
+    out = run('benchmarks/training_step', words)
+    rows = [[float(x) for x in row] for row in re.findall(PARTS, out)]
+    assert len(rows) == (5 if kind == 'plan' else 2)
+    for network, loss, backward, optimiser, total, share, _ in rows:
+        assert min(network, loss, backward) > 0
+        assert total == pytest.approx(network + loss + backward + optimiser, abs=0.21)
+        assert share == pytest.approx(100 * loss / total, abs=3)
+    assert rows[0][-1] == 1
+
+
+@pytest.mark.parametrize('delta', [1e-6, 0.5])
+def test_the_bucketed_loss_is_the_exact_one_of_negatives_at_the_mean_of_their_bucket(delta):
+    logits, is_positive = make_logits(300, 20)
+    logits = logits.double()
+    loss, update = bucketed_ap_loss(logits, is_positive, delta)
+    positives = logits[is_positive]
+    bucket = (logits[:, None] < positives).sum(1)
+    kept = ~is_positive & (logits >= positives.min() - delta)
+    moved = logits.clone()
+    for number in bucket[kept].unique():
+        members = kept & (bucket == number)
+        moved[members] = logits[members].mean()
+    exact, expected = exact_ap_loss(moved, is_positive, delta)
+    torch.testing.assert_close(loss, exact)
+    torch.testing.assert_close(update, expected)
+    # Between the scores a step sees no difference.
+    if delta < 0.5:
+        torch.testing.assert_close(update, exact_ap_loss(logits, is_positive, delta)[1])
