@@ -1,11 +1,11 @@
 """Is the fast answer the slow one's? The frozen comparison of losses against whole trainings.
 
-    python tools/benchmarks/run_seeds.py --plan tools/research/real_heads.yaml --set cards
+    python tools/benchmarks/run_seeds.py --plan tools/research/detectors/real_heads.yaml --set cards
     python tools/research/fast_and_slow.py cards --budget 4m
 
 The first command trains whole networks; the second compares the same losses by
 tools/compare_losses.py, on the config of the first method, and writes
-tools/research/records/frozen_heads_SET.csv. fast_and_slow.yaml has the sets. results.py writes the
+tools/research/records/frozen_heads_SET.csv. detectors/fast_and_slow.yaml has the sets. results.py writes the
 table of all of them to its page.
 """
 
@@ -33,7 +33,7 @@ from mmrank.errors import UserError, show_user_errors
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'
-PLAN = Path(__file__).with_suffix('.yaml')
+PLAN = Path(__file__).parent / 'detectors/fast_and_slow.yaml'
 METRICS = ('coco/bbox_mAP', 'ranking/mAP')
 
 

@@ -1,6 +1,6 @@
 """Train the methods of a plan over seeds; a plan that was stopped goes on where it was.
 
-    python tools/research/study.py tools/research/dense_claim.yaml --out work_dirs/claim
+    python tools/research/study.py tools/research/dense/dense_claim.yaml --out work_dirs/claim
 
 ``study`` of the plan names the file in ``tools/research/studies`` that trains, whose docstring says
 what the plan has. ``PLAN_SET.csv`` in the folder gets the rows of each training, ``PLAN.csv`` where

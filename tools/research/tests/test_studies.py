@@ -51,7 +51,7 @@ def dense_plan(folder):
     files = {name: f'images/annotations/{name}.json' for name in ('train', 'val')}
     spec = dict(files, images='images/{split}', size=[128, 128], anchor=4, epochs=1, width=8)
     spec['rare'] = 'disk'
-    plan = yaml.safe_load((ROOT / 'tools/research/dense_losses.yaml').read_text('utf-8'))
+    plan = yaml.safe_load((ROOT / 'tools/research/dense/dense_losses.yaml').read_text('utf-8'))
     # One that gives both losses, one whose box loss is balanced, one that needs no box.
     methods = [x for x in plan['methods'] if x['name'] in ('aLRP', 'Rank & Sort', 'focal')]
     methods.append(dict(methods[0], name='balanced', balance_gradients=0.5, last_weight=0.3))
@@ -124,7 +124,7 @@ def few_positives_plan(folder):
 
 def two_towers_plan(folder):
     write_interactions(folder / 'pairs', InteractionsSpec(40, 30, per_user=8))
-    plan = yaml.safe_load((ROOT / 'tools/research/two_towers.yaml').read_text('utf-8'))
+    plan = yaml.safe_load((ROOT / 'tools/research/pairs/two_towers.yaml').read_text('utf-8'))
     names = ['softmax, refined logQ, mixed', 'sogram, square']
     methods = [x for x in plan['methods'] if x['name'] in names]
     methods[0]['uniform'] = 8
