@@ -5,8 +5,8 @@
 
 The first command trains whole networks; the second compares the same losses by
 tools/compare_losses.py, on the config of the first method, and writes
-tools/research/records/frozen_heads_SET.csv. detectors/fast_and_slow.yaml has the sets. results.py writes the
-table of all of them to its page.
+tools/research/records/frozen_heads_SET.csv. detectors/fast_and_slow.yaml has the sets. results.py
+writes the table of all of them to its page.
 """
 
 import itertools
