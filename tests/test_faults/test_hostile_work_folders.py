@@ -22,7 +22,7 @@ from mmrank.apis.common.folder_lock import lock_folder
 from mmrank.apis.own_data.stored_features import StoredSamples, write_samples
 from mmrank.engine.resume.checkpoint import _find_damage, find_last_whole_checkpoint
 from mmrank.errors import UserError
-from mmrank.files import _process_lives
+from mmrank.files import _is_dead
 
 SEEDS = ROOT / 'tools/benchmarks/run_seeds.py'
 
@@ -297,7 +297,7 @@ def test_children_do_not_keep_the_lock(tmp_path):
     child = int(process.stdout.readline())
     process.kill()
     process.wait()
-    assert _process_lives(child)
+    assert not _is_dead(child)
     with lock_folder(tmp_path, NAME):
         pass
     os.kill(child, signal.SIGKILL)

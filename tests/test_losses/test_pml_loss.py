@@ -273,7 +273,7 @@ class TestBuilding:
             build(dict(type='ContrastiveLoss', distance=dict(type='L2')))
         with pytest.raises(KeyError, match="miner.type='Hard' is not"):
             build('triplet', miner=dict(type='Hard'))
-        with pytest.raises(TypeError, match="loss must be a dict with a 'ty"):
+        with pytest.raises(TypeError, match='loss must be a module, a name'):
             build({})
         with pytest.raises(TypeError, match='bins'):
             build(dict(type='ContrastiveLoss', bins=3))
