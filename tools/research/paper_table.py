@@ -312,6 +312,7 @@ def main() -> int:
     parser = tool_parser(__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument('--list', action='store_true', help='show all')
+    what.add_argument('--all', action='store_true', help='run all: paper_report.py')
     what.add_argument('name', nargs='?', help='such as soprc/figure5')
     parser.add_argument('--size', choices=SIZES, default='small', help='default: small')
     parser.add_argument('--explain', action='store_true', help='only say what NAME takes')
@@ -321,6 +322,9 @@ def main() -> int:
     if args.list:
         show_all(console)
         return 0
+    if args.all:
+        report = [sys.executable, Path(__file__).with_name('paper_report.py'), '--size', args.size]
+        return subprocess.run(report).returncode
     if args.name not in TABLES:
         raise UserError(
             f'{args.name!r} is no table or figure here. Fix: a name that --list shows, such as '

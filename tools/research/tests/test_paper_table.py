@@ -200,6 +200,13 @@ def test_the_report_has_every_name(run_script, calls, tmp_path, monkeypatch):
         assert all(name in text for name in TABLES)
 
 
+def test_all_runs_the_report(run_script, calls):
+    assert run_script(TOOL, '--all', '--size', 'published')[0] == 0
+    ((_, tool, *options),) = calls
+    assert tool == TOOL.with_name('paper_report.py')
+    assert options == ['--size', 'published']
+
+
 def test_a_star_is_the_file_that_there_is(tmp_path, monkeypatch):
     monkeypatch.setattr(paper_table, 'ROOT', tmp_path)
     (tmp_path / 'seed_0-ab').mkdir()
