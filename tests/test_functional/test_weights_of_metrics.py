@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from mmrank.functional import auroc, average_precision, graded_average_precision, partial_auroc
+from mmrank.functional import (
+    auroc,
+    average_precision,
+    graded_average_precision,
+    partial_auroc,
+    recall_curve,
+    retrieval_curves,
+)
 
 METRICS = [
     average_precision,
@@ -77,3 +84,24 @@ def test_wrong_weights_are_refused(metric):
         metric(scores, labels, weight=counts[1:])
     with pytest.raises(TypeError, match='weight must be a tensor, got list'):
         metric(scores, labels, weight=counts.tolist())
+
+
+def test_queries_count_by_their_weights():
+    g = torch.Generator().manual_seed(0)
+    queries, labels = torch.randn(12, 4, generator=g), torch.arange(12) % 5
+    counts = torch.randint(0, 3, (12,), generator=g)
+    gallery = torch.randn(30, 4, generator=g), torch.arange(30) % 4
+    found = retrieval_curves(queries, labels, *gallery, points=5)
+    copies = torch.arange(12).repeat_interleave(counts)
+    expected = retrieval_curves(queries[copies], labels[copies], *gallery, points=5)
+    for scale in (1.0, 0.37):
+        weight = counts * scale
+        summary, of_copies = found.figures.summary(weight=weight), expected.figures.summary()
+        for name in of_copies.keys() - {'queries', 'queries_without_positive'}:
+            assert summary[name] == pytest.approx(of_copies[name], rel=1e-12)
+        assert summary['queries'] == int((counts[labels < 4] > 0).sum())
+        torch.testing.assert_close(found.mean_precision(weight), expected.mean_precision(), **CLOSE)
+        recall = recall_curve(found.figures, range(1, 9), weight)
+        assert recall == pytest.approx(recall_curve(expected.figures, range(1, 9)), rel=1e-12)
+    with pytest.raises(ValueError, match=r'weight must have shape \(12,\)'):
+        found.figures.summary(weight=counts[1:].double())

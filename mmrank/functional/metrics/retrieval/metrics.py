@@ -6,9 +6,10 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mmrank.checks import check_count
-from mmrank.tensors import check_index, check_tensors
+from mmrank.tensors import check_index, check_tensors, checked_weight
 
 from .input import prepare_sets, query_blocks
 from .ranking import rank_positives
@@ -30,19 +31,31 @@ class _RetrievalFigures(NamedTuple):
     first_rank: Tensor  # int64 position of the best positive, from 1; 0 without a positive
     num_positives: Tensor  # int64 positives in the query's gallery
 
-    def summary(self, recall_at: Sequence[int] = (1, 10, 100, 1000)) -> dict[str, float]:
+    def summary(
+        self, recall_at: Sequence[int] = (1, 10, 100, 1000), weight: Tensor | None = None
+    ) -> dict[str, float]:
         """Means over the queries that have a positive: ``mAP``, ``R_precision``, ``MAP_at_R``.
 
         And ``recall@K``, all in [0, 1], NaN when no query has a positive; and the counts
-        ``queries`` and ``queries_without_positive``.
+        ``queries`` and ``queries_without_positive``. With ``weight``, (Q,) finite numbers >= 0, a
+        query of weight w counts as w queries in the means, one of 0 nowhere.
         """
         check_recall_at(recall_at)
-        usable = self.num_positives > 0
         means = dict(zip(('mAP', 'R_precision', 'MAP_at_R'), self[:3]))
         means |= {f'recall@{k}': (self.first_rank <= k).double() for k in recall_at}
-        result = {name: float(values[usable].mean(0)) for name, values in means.items()}
-        counts = dict(queries=usable, queries_without_positive=~usable)
+        result = {name: float(self._mean(values, weight)) for name, values in means.items()}
+        usable = self.num_positives > 0
+        counted = torch.ones_like(usable) if weight is None else weight > 0
+        counts = dict(queries=counted & usable, queries_without_positive=counted & ~usable)
         return result | {name: int(mask.sum()) for name, mask in counts.items()}
+
+    def _mean(self, values: Tensor, weight: Tensor | None) -> Tensor:
+        """Mean over the queries that have a positive, of (Q, ...) values; else NaN."""
+        usable = self.num_positives > 0
+        if weight is None:
+            return values[usable].mean(0)
+        weight = checked_weight('weight', weight, tuple(usable.shape))[usable].double()
+        return torch.tensordot(weight, values[usable], 1) / weight.sum()
 
 
 class _RetrievalCurves(NamedTuple):
@@ -52,9 +65,12 @@ class _RetrievalCurves(NamedTuple):
     recall: Tensor  # (T,) float64 recall thresholds, from 0 to 1
     precision: Tensor  # (Q, T) float64 interpolated precision in [0, 1], NaN without a positive
 
-    def mean_precision(self) -> Tensor:
-        """Mean curve, (T,), of the queries that have a positive, else NaN."""
-        return self.precision[self.figures.num_positives > 0].mean(0)
+    def mean_precision(self, weight: Tensor | None = None) -> Tensor:
+        """Mean curve, (T,), of the queries that have a positive, else NaN.
+
+        ``weight``: as in ``summary`` of the figures.
+        """
+        return self.figures._mean(self.precision, weight)
 
 
 def check_recall_at(recall_at: Sequence[int]) -> None:
@@ -188,16 +204,23 @@ def retrieval_curves(
     return _RetrievalCurves(figures, recall, precision)
 
 
-def recall_curve(figures: _RetrievalFigures, at: Sequence[int]) -> list[float]:
+def recall_curve(
+    figures: _RetrievalFigures, at: Sequence[int], weight: Tensor | None = None
+) -> list[float]:
     """Recall@K for many K >= 1: the share of queries with a positive among their first K.
 
-    NaN when no query has a positive.
+    NaN when no query has a positive. ``weight``: as in ``summary`` of the figures.
     """
     check_recall_at(at)
-    ranks = figures.first_rank[figures.num_positives > 0].sort().values
+    usable = figures.num_positives > 0
+    ranks, order = figures.first_rank[usable].sort()
     cutoffs = torch.tensor(list(at), dtype=ranks.dtype, device=ranks.device)
     found = torch.searchsorted(ranks, cutoffs, right=True)
-    return (found.double() / ranks.numel()).tolist()
+    if weight is None:
+        return (found.double() / ranks.numel()).tolist()
+    weight = checked_weight('weight', weight, tuple(usable.shape))[usable].double()
+    total = pad(weight[order].cumsum(0), (1, 0))
+    return (total[found] / total[-1]).tolist()
 
 
 @torch.no_grad()
