@@ -279,7 +279,7 @@ class CrossEncoderRankingLoss(_SentenceLoss):
     """
 
     takes = HeadLoss
-    fix = 'NDCGLoss(tau=1.0)'
+    fix = 'LambdaLoss()'
 
     def forward(self, inputs: Sequence[Sequence], labels: Sequence[Tensor], **options) -> Tensor:
         """Scalar loss of lists of documents, (n,) labels each; options: ``prompt``, ``task``."""

@@ -251,10 +251,10 @@ def _minutes_for(steps: int, before: float, fixed: float, step: float) -> int:
 
 
 def _size_of(budget: float, before: float, fixed: float, step: float) -> tuple[int, int]:
-    """Steps and seeds of a budget, all in seconds.
+    """Steps and seeds of a budget.
 
-    ``before`` the trainings, and, of a seed with all losses, ``fixed`` of starts and evaluations
-    and those of a ``step``.
+    All are in seconds: ``before`` for what precedes the trainings, ``fixed`` for the starts and
+    evaluations of a seed with all losses, and ``step`` for one step of it.
     """
     steps = int(((budget - before) / FEWEST_SEEDS - fixed) / step)
     if steps < FEWEST_STEPS:

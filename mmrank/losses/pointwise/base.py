@@ -163,7 +163,7 @@ class ClassCountLoss(PointwiseLoss):
     Args:
         class_counts: (C,) positives of each class in the training set. None:
             ``mmrank.ClassCountsHook`` sets them.
-        num_classes: Number of classes C. None: that of the counts.
+        num_classes: Number of classes C. None: as many as there are counts.
         num_samples: Number of samples of the training set, with ``class_counts``. None: their
             sum.
         **kwargs: ``use_sigmoid``, ``scope`` and ``loss_weight`` of :class:`PointwiseLoss`.

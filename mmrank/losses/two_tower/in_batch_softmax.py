@@ -63,8 +63,8 @@ def _in_batch_softmax_losses(
     ``left`` are (B, D) embeddings of the pairs, ``right`` (B + C, D): theirs, then the embeddings
     of C further candidates, Yang et al., Mixed Negative Sampling, WWW 2020. ``cols`` (B + C,) are
     right entities with (B + C,) ``log_share`` log q. ``counts`` are those of each rank of
-    ``group``, which has one batch. ``weight`` (B + C,) says how often a candidate counts. Those of
-    the (B + C,) ``labels`` of a pair are positives of it.
+    ``group``, which has one batch. ``weight`` (B + C,) says how often a candidate counts.
+    Candidates with the label of a pair, of the (B + C,) ``labels``, are positives of it.
     """
     anchors, keys = _corrected_rows(left, right, log_share, tau)
     all_keys = keys
