@@ -150,7 +150,7 @@ setup(
     packages=find_packages(include=('mmrank', 'mmrank.*')),
     # The lists of public names, which are read when a name is first used.
     package_data={'': ['*.pyi', 'py.typed']},
-    entry_points={'console_scripts': ['mmrank = mmrank.apis.cli:main']},
+    entry_points={'console_scripts': ['mmrank = mmrank.cli.main:main']},
     python_requires='>=3.10',
     install_requires=read_requirements('runtime'),
     extras_require=EXTRAS,

@@ -254,3 +254,8 @@ def _is_dead(pid: int) -> bool:
 
 def _host() -> str:
     return re.sub(r'[^\w-]', '_', socket.gethostname())
+
+
+def safe_name(name: str) -> str:
+    """Replace what a file name should not hold by ``_``."""
+    return ''.join(c if c.isalnum() or c in '.+-' else '_' for c in name)

@@ -42,7 +42,7 @@ NAMES = {
     'localisation_aware_calibration_error': 'expected_calibration_error, by the precision',
     'StoredEmbeddings': 'tensors, or a faiss index of your own, see docs/pages/users/retrieval.md',
     **dict.fromkeys(
-        ('load_model', 'released_models', 'find_weights'), 'trained_model of mmrank.apis.models'
+        ('load_model', 'released_models', 'find_weights'), 'trained_model of mmrank.runners.models'
     ),
     'Logistic': 'Sigmoid, or a Surrogate of your own with its terms',
     'MeanAveragePrecisionEvaluator': 'InformationRetrievalEvaluator(map_at_k=[len(corpus)])',

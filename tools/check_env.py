@@ -1,6 +1,6 @@
 """Say what is installed and what works: ``mmrank doctor``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('doctor')

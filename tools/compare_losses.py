@@ -1,6 +1,6 @@
 """Compare losses on your data: ``mmrank compare``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('compare')

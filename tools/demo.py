@@ -1,6 +1,6 @@
 """Train a detector on two losses: ``mmrank demo``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('demo')

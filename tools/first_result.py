@@ -26,8 +26,8 @@ from mmrank import StableAPLoss
 from mmrank.errors import show_user_errors
 from mmrank.files import check_output
 from mmrank.functional import average_precision
-from mmrank.visualization.figures import new_panels, save
-from mmrank.visualization.palette import colours_of
+from mmrank.pictures.figures import new_panels, save
+from mmrank.pictures.palette import colours_of
 
 CLASSES, IMBALANCE, RARE = 20, 40, 7
 RATES = (0.001, 0.003, 0.01, 0.03)

@@ -1,6 +1,6 @@
 """Write a config for boxes of your own: ``mmrank new-config``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('new-config')

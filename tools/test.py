@@ -1,6 +1,6 @@
 """Evaluate a checkpoint: ``mmrank test``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('test')

@@ -1,6 +1,6 @@
 """Train a model: ``mmrank train``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('train')

@@ -25,8 +25,8 @@ from IPython.display import Image
 
 from mmrank import APLoss, SmoothAPLoss, SOPRCLoss, StableAPLoss
 from mmrank.functional import average_precision
-from mmrank.visualization.figures import legend_above, new_panels, save
-from mmrank.visualization.palette import colours_of
+from mmrank.pictures.figures import legend_above, new_panels, save
+from mmrank.pictures.palette import colours_of
 
 # %% [markdown]
 # ## The data

@@ -109,9 +109,9 @@ for mode, own in runs.items():
 # %%
 import numpy as np
 
-from mmrank.apis.recommendation import recommend
-from mmrank.visualization.figures import legend_above, new_panels, save
-from mmrank.visualization.palette import colours_of
+from mmrank.evaluation.recommendation import recommend
+from mmrank.pictures.figures import legend_above, new_panels, save
+from mmrank.pictures.palette import colours_of
 
 pairs = runs['unbiased'][0][0].train_dataloader.dataset.interactions
 held_out = runs['unbiased'][0][0].test_dataloader.dataset.interactions

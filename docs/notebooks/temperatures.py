@@ -103,7 +103,7 @@ Image(folder / 'sheet_temperature.png')
 import torch
 from mmengine.registry import DATASETS
 
-from mmrank.visualization.temperatures import read_temperatures
+from mmrank.pictures.temperatures import read_temperatures
 
 model = runner.model.eval()
 (found,) = read_temperatures(checkpoints[-1])
@@ -123,8 +123,8 @@ closeness = cosines.topk(10).values.mean(1).numpy()
 # %%
 from scipy.stats import spearmanr
 
-from mmrank.visualization.figures import new_panels, save
-from mmrank.visualization.palette import colour
+from mmrank.pictures.figures import new_panels, save
+from mmrank.pictures.palette import colour
 
 correlation = spearmanr(closeness, found.tau)
 print(

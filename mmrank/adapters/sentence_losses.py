@@ -17,10 +17,10 @@ from mmrank.autograd import violated
 from mmrank.distributed import all_gather_rows, joined_group, rows_and_dtype
 from mmrank.errors import UserError, UserTypeError
 from mmrank.files import replace_atomically
-from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.imports import required_package
 from mmrank.losses import ContrastiveLoss, EmbeddingBatch, HeadLoss, InBatchLoss, TrainsEmbeddings
 from mmrank.losses.contrastive.grad_cache import grad_cache
+from mmrank.metrics.unit_rows import unit_rows
 
 with required_package(
     'transformers', 'The adapter of sentence-transformers', "pip install 'mmrank[adapters]'"

@@ -7,10 +7,10 @@ from mmdet.datasets.api_wrappers import COCO
 from mmengine.logging import print_log
 from mmengine.registry import Registry
 
-from mmrank.datasets.checks.coco_images import refuse_other_size
-from mmrank.datasets.checks.coco_inspect import inspect_coco
-from mmrank.datasets.checks.coco_reading import read_coco_json
-from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE
+from mmrank.annotations.check import inspect_coco
+from mmrank.annotations.images import refuse_other_size
+from mmrank.annotations.lvis import INCOMPLETE, NEGATIVE
+from mmrank.annotations.read import read_coco_json
 
 
 class CheckedCocoDataset(CocoDataset):

@@ -7,8 +7,8 @@ import torch
 from mmengine.evaluator import BaseMetric
 
 from mmrank.evaluation.feature_metric import device_or_default
-from mmrank.functional.metrics.best_positive_rank import best_positive_rank
-from mmrank.functional.metrics.retrieval.metrics import check_recall_at
+from mmrank.metrics.best_positive_rank import best_positive_rank
+from mmrank.metrics.retrieval.metrics import check_recall_at
 from mmrank.registry import METRICS
 
 

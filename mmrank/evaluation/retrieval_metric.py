@@ -11,7 +11,7 @@ from mmrank.errors import UserError
 from mmrank.evaluation.feature_metric import FeatureMetric
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
 from mmrank.functional import level_metrics, retrieval_metrics
-from mmrank.functional.metrics.retrieval.metrics import check_recall_at
+from mmrank.metrics.retrieval.metrics import check_recall_at
 from mmrank.registry import METRICS
 
 _COUNTS = ('queries', 'queries_without_positive')

@@ -5,20 +5,6 @@ from mmrank.calibration.calibration_error import (
 from mmrank.calibration.calibration_error import reliability_bins as reliability_bins
 from mmrank.calibration.monotone_map import keep_order as keep_order
 from mmrank.distributed import all_reduce_sum as all_reduce_sum
-from mmrank.functional.metrics.average_precision import auroc as auroc
-from mmrank.functional.metrics.average_precision import average_precision as average_precision
-from mmrank.functional.metrics.average_precision import (
-    graded_average_precision as graded_average_precision,
-)
-from mmrank.functional.metrics.average_precision import ndcg as ndcg
-from mmrank.functional.metrics.average_precision import partial_auroc as partial_auroc
-from mmrank.functional.metrics.k_nearest_votes import k_nearest_votes as k_nearest_votes
-from mmrank.functional.metrics.retrieval.levels import level_metrics as level_metrics
-from mmrank.functional.metrics.retrieval.metrics import nearest_in_gallery as nearest_in_gallery
-from mmrank.functional.metrics.retrieval.metrics import recall_curve as recall_curve
-from mmrank.functional.metrics.retrieval.metrics import retrieval_curves as retrieval_curves
-from mmrank.functional.metrics.retrieval.metrics import retrieval_metrics as retrieval_metrics
-from mmrank.functional.metrics.unit_rows import unit_rows as unit_rows
 from mmrank.losses.auc.auc import auc_loss as auc_loss
 from mmrank.losses.contrastive.grad_cache import grad_cache as grad_cache
 from mmrank.losses.contrastive.sogclr import global_contrastive_loss as global_contrastive_loss
@@ -41,6 +27,18 @@ from mmrank.losses.retrieval.hierarchical import hap_loss as hap_loss
 from mmrank.losses.retrieval.hierarchical import ndcg_loss as ndcg_loss
 from mmrank.losses.retrieval.recall_at_k import recall_at_k_loss as recall_at_k_loss
 from mmrank.losses.two_tower.pointwise import Pointwise as Pointwise
+from mmrank.metrics.average_precision import auroc as auroc
+from mmrank.metrics.average_precision import average_precision as average_precision
+from mmrank.metrics.average_precision import graded_average_precision as graded_average_precision
+from mmrank.metrics.average_precision import ndcg as ndcg
+from mmrank.metrics.average_precision import partial_auroc as partial_auroc
+from mmrank.metrics.k_nearest_votes import k_nearest_votes as k_nearest_votes
+from mmrank.metrics.retrieval.levels import level_metrics as level_metrics
+from mmrank.metrics.retrieval.metrics import nearest_in_gallery as nearest_in_gallery
+from mmrank.metrics.retrieval.metrics import recall_curve as recall_curve
+from mmrank.metrics.retrieval.metrics import retrieval_curves as retrieval_curves
+from mmrank.metrics.retrieval.metrics import retrieval_metrics as retrieval_metrics
+from mmrank.metrics.unit_rows import unit_rows as unit_rows
 from mmrank.state.score_vector import interpolate_scores as interpolate_scores
 
 __all__: list[str]

@@ -11,9 +11,9 @@ from torch import Tensor
 from mmrank.autograd import is_compiling, violated
 from mmrank.distributed import all_gather_rows, joined_group, rows_and_dtype
 from mmrank.errors import UserError, UserTypeError
-from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses.options import NamedSettings
 from mmrank.losses.protocols import TrainsEmbeddings
+from mmrank.metrics.unit_rows import unit_rows
 from mmrank.tensors import (
     at_least_float32,
     check_floats,

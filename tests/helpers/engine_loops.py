@@ -368,7 +368,7 @@ def mmengine(folder, steps):
         def forward(self, *_, **__):
             return dict(loss=self.model(runner.iter))
 
-    # As mmrank.apis.entry_point does it: mmengine would select a GPU by rank.
+    # As mmrank.runners.build does it: mmengine would select a GPU by rank.
     wrapper = dict(type='MMDistributedDataParallel', broadcast_buffers=False, device_ids=None)
     start_group()
     runner = Runner(

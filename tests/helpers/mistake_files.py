@@ -8,7 +8,7 @@ import torch
 from noisy_boxes import make_predictions
 from PIL import Image
 
-from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).parents[2]
 MINI = """\

@@ -23,10 +23,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses import EmbeddingBatch
 from mmrank.losses.ranking.sodeep import RankSorter
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
+from mmrank.metrics.unit_rows import unit_rows
 from mmrank.registry import MODELS
 from mmrank.testing import Batch, Call, Subject
 from mmrank.testing.calls import _call_in_order

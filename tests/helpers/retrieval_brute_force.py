@@ -66,6 +66,6 @@ def brute_force(scores, query_labels, gallery_labels, recall_at, same_set, ids=N
 
 def by_dot(function, *args, similarity='dot', **options):
     """Call a metric with inner products, which tie exactly for integers, in place of cosines."""
-    place = 'mmrank.functional.metrics.retrieval.input.unit_rows'
+    place = 'mmrank.metrics.retrieval.input.unit_rows'
     with patch(place, at_least_float32) if similarity == 'dot' else nullcontext():
         return function(*args, **options)

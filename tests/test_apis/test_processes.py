@@ -11,7 +11,7 @@ import mmrank
 
 STARTER = """
 import os
-from mmrank.apis.common.processes import start_process
+from mmrank.runners.processes import start_process
 process = start_process(['work.py'], 'log.txt', 1)
 process.join()
 assert process.exitcode == 0

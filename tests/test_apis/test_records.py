@@ -7,10 +7,10 @@ import time
 import pytest
 
 import timing
-from mmrank.apis.common.names import best_cells
-from mmrank.apis.common.records import append_rows, past_rows, read_rows, write_rows
-from mmrank.apis.common.tables import markdown_table, write_table
 from mmrank.errors import UserError
+from mmrank.experiments.records import append_rows, past_rows, read_rows, write_rows
+from mmrank.pictures.names import best_cells
+from mmrank.pictures.tables import markdown_table, write_table
 
 FIELDS = ('method', 'seed', 'step', 'settings', 'AP', 'mAP')
 WHOLE = """method,seed,step,settings,AP,mAP

@@ -11,11 +11,11 @@ from coco_document import make_document
 from PIL import Image
 from retrieval_trees import write_images
 
-from mmrank.apis.coco import detections
-from mmrank.apis.coco.cleaning import clean_coco
-from mmrank.datasets.checks.coco_inspect import inspect_coco, read_checked
-from mmrank.datasets.image_header import image_fault
+from mmrank.annotations.check import inspect_coco, read_checked
+from mmrank.annotations.clean import clean_coco
+from mmrank.annotations.image_header import image_fault
 from mmrank.errors import UserError
+from mmrank.pictures import detections
 
 
 @pytest.fixture

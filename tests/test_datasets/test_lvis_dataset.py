@@ -8,8 +8,8 @@ import pytest
 from mmengine.config import Config
 from noisy_boxes import as_lvis, make_document, write_json
 
-from mmrank.datasets.checks.coco_inspect import inspect_coco
-from mmrank.datasets.lvis_annotations import complete_lvis
+from mmrank.annotations.check import inspect_coco
+from mmrank.annotations.lvis import complete_lvis
 from mmrank.errors import UserError
 from mmrank.registry import DATASETS
 

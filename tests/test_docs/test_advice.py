@@ -6,7 +6,7 @@ import statistics
 import pytest
 from published_configs import ROOT
 
-from mmrank.apis.common.records import read_final_rows
+from mmrank.experiments.records import read_final_rows
 
 #: The recommended loss of a detector, in records and in configs.
 RECORDED = 'graded AP-Loss'

@@ -13,7 +13,7 @@ from docs_blocks import PAGES, ROOT, all_blocks
 import results
 from documents import BLOCK, documents
 from mmrank import registry
-from mmrank.apis.cli import COMMANDS
+from mmrank.cli.main import COMMANDS
 
 NOTEBOOKS = sorted((ROOT / 'docs' / 'notebooks').glob('*.py'))
 SECTION = re.compile(r'^<!-- section: (\S+): (.*) -->$', re.MULTILINE)
@@ -65,11 +65,11 @@ def options_of(tool):
     text = sources()[tool]
     if command := re.search(r"^    run\('([\w -]+)'\)", text, re.MULTILINE):
         module, _ = COMMANDS[command[1]]
-        text = sources()[f'mmrank/apis/commands/{module.replace(".", "/")}.py']
+        text = sources()[f'mmrank/cli/{module.replace(".", "/")}.py']
     for module in re.findall(r'from (mmrank[\w.]+) import', text):
         text += sources().get(f'{module.replace(".", "/")}.py', '')
     if 'tool_parser' in text:  # it makes an option of each keyword
-        text += sources()['mmrank/apis/common/command_line.py']
+        text += sources()['mmrank/cli/options.py']
     found = set(re.findall(r"'(--[a-z][\w-]+)'", text))
     # Options that are made in a loop: f'--num-{split}', f'--{name}'.
     starts = re.findall(r"f'(--[a-z-]*)\{", text)
@@ -101,7 +101,7 @@ def test_commands_name_files_tools_and_options_that_are_there(path):
 def test_the_times_of_the_first_results_stand_in_one_place():
     unit = r'\b(\d+|one|two|three|four|five|six|eleven) (CPU )?(s|seconds|minutes)\b'
     timed = re.compile(rf"(make (try|demo)|mmrank demo|^(try|demo):|'demo':).*{unit}", re.MULTILINE)
-    files = [*documents(ROOT), *NOTEBOOKS, ROOT / 'Makefile', ROOT / 'mmrank/apis/cli.py']
+    files = [*documents(ROOT), *NOTEBOOKS, ROOT / 'Makefile', ROOT / 'mmrank/cli/main.py']
     found = {path.relative_to(ROOT).as_posix() for path in files if timed.search(path.read_text())}
     assert found == {'README.md'}
 
@@ -241,7 +241,7 @@ def test_messages_are_read_from_the_source(monkeypatch):
     known = found['config file ... does not exist.']
     assert known.kind == 'UserError'
     assert known.fix.startswith('pass its path relative to')
-    assert known.path == 'mmrank/apis/entry_point.py'
+    assert known.path == 'mmrank/runners/build.py'
     kinds = {message.kind for message in found.values()}
     assert kinds >= {'UserTypeError', 'UserImportError', 'CheckpointError', 'warning'}
     page = messages.as_markdown()

@@ -15,8 +15,8 @@ from coco_document import coco_document
 from image_files import png_that_claims, write_files
 from retrieval_trees import write_images
 
-from mmrank.apis.coco.cleaning import clean_coco
-from mmrank.datasets.checks.coco_inspect import inspect_coco, read_checked
+from mmrank.annotations.check import inspect_coco, read_checked
+from mmrank.annotations.clean import clean_coco
 from mmrank.datasets.interactions import read_csv, read_xmc
 from mmrank.datasets.interactions.splitting import split_file
 from mmrank.errors import UserError

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from coco_document import coco_document
 
-from mmrank.datasets.checks.coco_inspect import read_checked
+from mmrank.annotations.check import read_checked
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_IMAGES, NUM_BOXES = 100_000, 800_000
 IN_A_PROCESS = """
 import re, sys
 from pathlib import Path
-from mmrank.datasets.checks.coco_inspect import read_checked
+from mmrank.annotations.check import read_checked
 if len(sys.argv) > 1:
     report = read_checked(sys.argv[1])[1]
     assert report.ok and report.num_annotations == 800_000

@@ -17,12 +17,12 @@ from forked_processes import run_script
 from tiny_tool_run import ROOT, TRAIN, environment, write_config
 from training_ends import assert_same, contents
 
-from mmrank.apis.commands.compare import _data_files, _read_trial, _stamps
-from mmrank.apis.common.folder_lock import lock_folder
-from mmrank.apis.own_data.stored_features import StoredSamples, write_samples
+from mmrank.cli.compare import _data_files, _read_trial, _stamps
 from mmrank.engine.resume.checkpoint import _find_damage, find_last_whole_checkpoint
 from mmrank.errors import UserError
 from mmrank.files import _is_dead
+from mmrank.own_data.stored_features import StoredSamples, write_samples
+from mmrank.runners.folder_lock import lock_folder
 
 SEEDS = ROOT / 'tools/benchmarks/run_seeds.py'
 
@@ -98,8 +98,8 @@ def seeds(tmp_path_factory):
 
 def call_seeds(run_script, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr('mmrank.apis.seeds.runs.POLL_SECONDS', 0.02)
-    monkeypatch.setattr('mmrank.apis.seeds.runs.SCRIPT', ('fake_train.py',))
+    monkeypatch.setattr('mmrank.experiments.runs.POLL_SECONDS', 0.02)
+    monkeypatch.setattr('mmrank.experiments.runs.SCRIPT', ('fake_train.py',))
     return run_script(SEEDS, '--plan', 'plan.yaml', '--retries', 0)
 
 
@@ -250,7 +250,7 @@ NAME = '.training.lock'
 HOLD = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
-from mmrank.apis.common.folder_lock import lock_folder
+from mmrank.runners.folder_lock import lock_folder
 with lock_folder(sys.argv[1], '.training.lock'):
     print('held', flush=True)
     time.sleep(60)

@@ -10,15 +10,15 @@ import pytest
 from cifar_trees import CIFAR10_NAMES
 from malformed_files import good_files, malformed
 
-from mmrank.apis.coco.cleaning import clean_coco
+from mmrank.annotations.check import inspect_coco, read_checked
+from mmrank.annotations.clean import clean_coco
+from mmrank.annotations.image_header import read_image
+from mmrank.annotations.read import read_coco_json
 from mmrank.datasets.captions.caption_files import (
     read_caption_table,
     read_coco_captions,
     read_karpathy,
 )
-from mmrank.datasets.checks.coco_inspect import inspect_coco, read_checked
-from mmrank.datasets.checks.coco_reading import read_coco_json
-from mmrank.datasets.image_header import read_image
 from mmrank.datasets.interactions import read_csv, read_xmc
 from mmrank.datasets.interactions.splitting import split_file
 from mmrank.datasets.retrieval.image_lists import (

@@ -110,8 +110,8 @@ REMOVERS = {
     'mmrank/datasets/transforms/load_cached_features.py': 'write',  # of a cache that was one
     'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself
     'tools/bootstrap.py': 'make',  # its stamp
-    'mmrank/apis/commands/demo.py': 'prepare_data',  # behind a stamp of its own
-    'mmrank/apis/commands/compare.py': '_try_out',  # a trial that it started
+    'mmrank/cli/demo.py': 'prepare_data',  # behind a stamp of its own
+    'mmrank/cli/compare.py': '_try_out',  # a trial that it started
 }
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from docs_blocks import ROOT
 
-from mmrank.apis import cli
-from mmrank.apis.common.command_errors import _config_error
+from mmrank.cli import main as cli
+from mmrank.cli.errors import _config_error
 from mmrank.errors import UserError, UserKeyError, machine_fault, show_user_errors
 from mmrank.files import replace_atomically, whole_folder
 
@@ -206,7 +206,7 @@ def test_a_full_disk_names_the_file(tmp_path, capsys, maker):
 
 
 def test_a_link_is_not_followed(tmp_path):
-    from mmrank.visualization.figures import new_panels, save
+    from mmrank.pictures.figures import new_panels, save
 
     (tmp_path / 'precious.txt').write_text('mine')
     (tmp_path / 'boxplot.png').symlink_to(tmp_path / 'precious.txt')

@@ -10,11 +10,13 @@ import pytest
 import torch
 from mmengine.config import Config
 
-from mmrank.apis.commands import compare as compare_losses
-from mmrank.apis.commands.compare import TRIAL, _seconds_of, _size_of, _try_out, make_plan
-from mmrank.apis.common.folder_lock import lock_folder
-from mmrank.apis.own_data.answer import answer
-from mmrank.apis.own_data.head_losses import (
+from mmrank.cli import compare as compare_losses
+from mmrank.cli.compare import TRIAL, _seconds_of, _size_of, _try_out, make_plan
+from mmrank.errors import UserError
+from mmrank.experiments.plan import Method, SeedPlan
+from mmrank.experiments.runs import Outcome
+from mmrank.own_data.answer import answer
+from mmrank.own_data.head_losses import (
     count_classes,
     frozen_parts,
     has_pretrained,
@@ -24,10 +26,8 @@ from mmrank.apis.own_data.head_losses import (
     usual_name,
     winner_text,
 )
-from mmrank.apis.own_data.stored_features import StackStoredMaps, StoredSamples, write_samples
-from mmrank.apis.seeds.plan import Method, SeedPlan
-from mmrank.apis.seeds.runs import Outcome
-from mmrank.errors import UserError
+from mmrank.own_data.stored_features import StackStoredMaps, StoredSamples, write_samples
+from mmrank.runners.folder_lock import lock_folder
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,7 @@ from mmengine.config import Config
 from PIL import Image
 from rich.console import Console
 
-from mmrank.apis.commands import demo
+from mmrank.cli import demo
 from mmrank.errors import UserError
 from mmrank.models.backbones import imagenet_weights
 

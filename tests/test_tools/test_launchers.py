@@ -16,8 +16,8 @@ from gloo_processes import free_port
 from tiny_tool_run import environment, write_config
 from training_ends import assert_same, contents, read_losses
 
-from mmrank.apis import entry_point
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
+from mmrank.runners import build as entry_point
 
 TOOLS = Path(__file__).resolve().parents[2] / 'tools'
 EPOCHS = 40

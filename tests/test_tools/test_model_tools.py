@@ -13,15 +13,15 @@ from PIL import Image
 from small_models import two_tower
 from small_retriever import write_image_config
 
-from mmrank.apis.common.training_curves import _chosen_keys, read_training_logs
-from mmrank.apis.models import build_model, trained_model
-from mmrank.apis.recommendation import recommend
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.datasets.interactions.interaction_dataset import InteractionDataset
 from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.engine.resume.matching import compare_states, missing_centre
 from mmrank.errors import UserError
+from mmrank.evaluation.recommendation import recommend
+from mmrank.pictures.training_curves import _chosen_keys, read_training_logs
 from mmrank.registry import MODELS
+from mmrank.runners.models import build_model, trained_model
 from publish_model import publish_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -312,7 +312,7 @@ def test_test_time_augmentation(tmp_path):
     pytest.importorskip('mmdet')
     from mmengine.registry import DefaultScope
 
-    from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+    from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
     write_shapes_coco(tmp_path / 'data', ShapesSpec(1, 2, 0))
     config = ROOT / 'configs/tutorials/detector.py'

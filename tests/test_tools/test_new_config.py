@@ -9,8 +9,8 @@ from coco_document import coco_document
 from retrieval_trees import write_images
 from tiny_tool_run import ROOT, TRAIN
 
-from mmrank.apis.own_data.choices import _choose_anchors, _choose_scale
-from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.own_data.choices import _choose_anchors, _choose_scale
 
 TOOL = 'new_config'
 MODELS = [

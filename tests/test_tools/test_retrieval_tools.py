@@ -10,7 +10,7 @@ from mmengine.registry import MODELS
 from PIL import Image
 from small_retriever import write_image_config
 
-from mmrank.apis.commands.draw import retrieval as retrieval_report
+from mmrank.cli.draw import retrieval as retrieval_report
 from mmrank.datasets import InteractionDataset, TopKDataset
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features, save_features

@@ -41,10 +41,10 @@ from small_rcnn import make_batch as rcnn_batch
 from tiny_tool_run import ROOT
 
 from mmrank import registry
-from mmrank.apis.entry_point import read_config
 from mmrank.errors import UserError
 from mmrank.models import ListwiseHead
 from mmrank.registry import MODELS
+from mmrank.runners.config import read_config
 from stock_config import stock_config
 from to_stock import stock_paths, write_stock_model
 

@@ -11,11 +11,11 @@ from mmengine.config import Config
 from published_configs import LEAVES, load
 from tiny_tool_run import write_config
 
-from mmrank.apis import entry_point
-from mmrank.apis.commands import train
-from mmrank.apis.config_names import check_file_names, check_option_names
-from mmrank.apis.entry_point import apply_options, read_config
+from mmrank.cli import train
 from mmrank.errors import UserError
+from mmrank.runners import build as entry_point
+from mmrank.runners.config import apply_options, read_config
+from mmrank.runners.config_names import check_file_names, check_option_names
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / 'tools'

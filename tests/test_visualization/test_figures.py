@@ -14,19 +14,12 @@ from PIL import Image
 from scipy.stats import spearmanr
 from torch import nn
 
-from mmrank.apis.common.names import loss_name, metric_name
 from mmrank.losses import BimodalISogCLRLoss, ISogCLRLoss
-from mmrank.visualization.figures import (
-    _text_width,
-    fit_text,
-    fit_two_lines,
-    new_panels,
-    save,
-    shorten,
-)
-from mmrank.visualization.palette import LOSS_STYLES, colours_of
-from mmrank.visualization.temperature_report import write_history, write_temperature_report
-from mmrank.visualization.temperatures import (
+from mmrank.pictures.figures import _text_width, fit_text, fit_two_lines, new_panels, save, shorten
+from mmrank.pictures.names import loss_name, metric_name
+from mmrank.pictures.palette import LOSS_STYLES, colours_of
+from mmrank.pictures.temperature_report import write_history, write_temperature_report
+from mmrank.pictures.temperatures import (
     ClassTemperature,
     Temperatures,
     class_temperatures,

@@ -23,14 +23,14 @@ from rich.console import Console
 from calibration.prediction_dump import read_dump
 from calibration.report import CalibrationReport
 from calibration.splits import SampleSplit
-from mmrank.apis.common.command_line import parse_at_least, tool_parser
-from mmrank.apis.common.tables import console_table
-from mmrank.apis.entry_point import add_trust_option
-from mmrank.apis.models import read_weights
 from mmrank.calibration.calibration_file import weights_digest
+from mmrank.cli.config_options import add_trust_option
+from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.engine.resume.matching import model_state
 from mmrank.errors import UserError, show_user_errors
 from mmrank.imports import required_package
+from mmrank.pictures.tables import console_table
+from mmrank.runners.models import read_weights
 
 FILE = 'calibration.json'
 

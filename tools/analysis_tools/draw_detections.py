@@ -1,6 +1,6 @@
 """Draw boxes of detectors: ``mmrank draw detections``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('draw detections')

@@ -1,6 +1,6 @@
 """Draw embeddings on a plane: ``mmrank draw embeddings``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('draw embeddings')

@@ -21,14 +21,15 @@ from PIL import Image, ImageOps
 from rich.console import Console
 from torch import Tensor, nn
 
-from mmrank.apis.common.command_line import check_outputs, parse_at_least, tool_parser
-from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
-from mmrank.apis.models import trained_model
-from mmrank.datasets.image_header import IMAGE_SUFFIXES, image_fault
+from mmrank.annotations.image_header import IMAGE_SUFFIXES, image_fault
+from mmrank.cli.config_options import add_config_option, add_trust_option
+from mmrank.cli.options import check_outputs, parse_at_least, tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.evaluation.retrieval_features import load_features
 from mmrank.functional import nearest_in_gallery
-from mmrank.visualization.figures import fit_text, new_panels, save
+from mmrank.pictures.figures import fit_text, new_panels, save
+from mmrank.runners.config import apply_options, read_config
+from mmrank.runners.models import trained_model
 
 
 def images_in(folder: str | Path) -> list[str]:

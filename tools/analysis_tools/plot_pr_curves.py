@@ -1,6 +1,6 @@
 """Draw precision-recall curves: ``mmrank draw pr-curves``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('draw pr-curves')

@@ -1,6 +1,6 @@
 """Draw a comparison over seeds: ``mmrank draw seeds``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('draw seeds')

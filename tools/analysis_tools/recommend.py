@@ -16,16 +16,17 @@ from matplotlib.lines import Line2D
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.apis.common.command_line import check_outputs, parse_at_least, tool_parser
-from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
-from mmrank.apis.models import trained_model
-from mmrank.apis.recommendation import Recommendation, recommend
+from mmrank.cli.config_options import add_config_option, add_trust_option
+from mmrank.cli.options import check_outputs, parse_at_least, tool_parser
 from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.errors import UserError, show_user_errors
+from mmrank.evaluation.recommendation import Recommendation, recommend
 from mmrank.files import write_csv_atomically
+from mmrank.pictures.figures import fit_text, new_grid, save
+from mmrank.pictures.palette import colour
 from mmrank.registry import DATASETS
-from mmrank.visualization.figures import fit_text, new_grid, save
-from mmrank.visualization.palette import colour
+from mmrank.runners.config import apply_options, read_config
+from mmrank.runners.models import trained_model
 
 _COLUMNS = 3
 # Inches, and dots an inch: 800 pixels of a page at two dots a pixel.

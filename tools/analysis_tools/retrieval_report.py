@@ -1,6 +1,6 @@
 """Draw nearest images and metrics: ``mmrank draw retrieval``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('draw retrieval')

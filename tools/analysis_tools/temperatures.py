@@ -18,8 +18,8 @@ from pathlib import Path
 from mmengine.registry import DATASETS, init_default_scope
 from rich.console import Console
 
-from mmrank.apis.common.command_line import parse_at_least, tool_parser
-from mmrank.apis.entry_point import add_config_option, add_trust_option
+from mmrank.cli.config_options import add_config_option, add_trust_option
+from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import UserError, show_user_errors
 
 
@@ -38,7 +38,7 @@ def parse_args() -> argparse.Namespace:
 
 def build_training_set(args: argparse.Namespace):
     """The data set that the sampler of the training sees."""
-    from mmrank.apis.entry_point import check_packages, read_config
+    from mmrank.runners.config import check_packages, read_config
 
     cfg = read_config(args.config)
     if args.cfg_options is not None:
@@ -62,8 +62,8 @@ def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
 
 def run(args: argparse.Namespace, console: Console) -> None:
     """Run the tool."""
-    from mmrank.visualization.temperature_report import write_history, write_temperature_report
-    from mmrank.visualization.temperatures import read_temperatures
+    from mmrank.pictures.temperature_report import write_history, write_temperature_report
+    from mmrank.pictures.temperatures import read_temperatures
 
     readings = [read_temperatures(path, trust=args.trust_checkpoint) for path in args.checkpoints]
     names = [[found.name for found in reading] for reading in readings]

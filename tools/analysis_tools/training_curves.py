@@ -1,6 +1,6 @@
 """Draw curves of trainings: ``mmrank draw training``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('draw training')

@@ -15,9 +15,9 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.common.tables import console_table
+from mmrank.cli.options import tool_parser
 from mmrank.functional import ap_loss
+from mmrank.pictures.tables import console_table
 from timing import cpu_in_turn, machine
 
 SIZES = ((20_000, 200), (200_000, 1_000), (1_000_000, 1_000), (1_000_000, 5_000))

@@ -30,9 +30,9 @@ from lower_bounds.queries import query_rows
 from lower_bounds.row import QUICK, Row, Sizes
 from lower_bounds.scores import score_rows
 from lower_bounds.views import pair_rows, view_rows
-from mmrank.apis.common.command_line import parse_at_least, tool_parser
-from mmrank.apis.common.tables import write_table
+from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import UserError, show_user_errors
+from mmrank.pictures.tables import write_table
 from timing import Times, both_times_in_turn, machine, median_ratio, peak_extra_memory
 
 HEADER = (

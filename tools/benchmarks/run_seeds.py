@@ -57,13 +57,13 @@ import sys
 
 from rich.console import Console
 
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.common.folder_lock import lock_folder
-from mmrank.apis.seeds.plan import read_plan
-from mmrank.apis.seeds.report import report
-from mmrank.apis.seeds.runs import count_cores, work_off
-from mmrank.apis.seeds.statistics import check_splits, choose
+from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
+from mmrank.experiments.plan import read_plan
+from mmrank.experiments.report import report
+from mmrank.experiments.runs import count_cores, work_off
+from mmrank.experiments.statistics import check_splits, choose
+from mmrank.runners.folder_lock import lock_folder
 
 
 def parse_args(arguments=None) -> argparse.Namespace:

@@ -32,9 +32,9 @@ from mmengine.structures import InstanceData
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.entry_point import parsed_options
-from mmrank.apis.seeds.plan import read_plan
+from mmrank.cli.config_options import parsed_options
+from mmrank.cli.options import tool_parser
+from mmrank.experiments.plan import read_plan
 from mmrank.registry import MODELS
 from mmrank.state import GradientBalance
 from timing import cpu_in_turn

@@ -9,7 +9,7 @@ collective of n processes waits for 2 log2(n) hops in addition. scope='local' se
 import math
 from collections.abc import Callable
 
-from mmrank.apis.common.command_line import tool_parser
+from mmrank.cli.options import tool_parser
 
 #: Bytes a second in one direction, and seconds of a hop.
 LINKS = {

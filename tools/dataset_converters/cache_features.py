@@ -22,10 +22,11 @@ from mmengine.registry import DATASETS, MODELS, init_default_scope
 from mmengine.runner import set_random_seed
 from rich.progress import Progress
 
-from mmrank.apis.entry_point import add_config_option, apply_options, read_config
 from mmrank.checkpoint_loading import guard_checkpoints
+from mmrank.cli.config_options import add_config_option
 from mmrank.datasets.transforms import FeatureCache
 from mmrank.errors import UserError, show_user_errors
+from mmrank.runners.config import apply_options, read_config
 
 SPLITS = ('train', 'val', 'test')
 

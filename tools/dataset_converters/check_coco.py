@@ -1,6 +1,6 @@
 """Check COCO annotation files: ``mmrank check coco``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('check coco')

@@ -22,12 +22,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.common.tables import console_table
-from mmrank.datasets.image_header import read_image
+from mmrank.annotations.image_header import read_image
+from mmrank.cli.options import tool_parser
 from mmrank.datasets.retrieval.image_lists import scan_class_folders
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
+from mmrank.pictures.tables import console_table
 
 
 def parse_args() -> argparse.Namespace:

@@ -12,7 +12,7 @@ import sys
 
 from rich.console import Console
 
-from mmrank.datasets.checks.coco_inspect import read_checked
+from mmrank.annotations.check import read_checked
 from mmrank.errors import show_user_errors
 from mmrank.files import check_output, write_csv_atomically
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from mmrank.datasets.checks.coco_reading import read_coco_json
+from mmrank.annotations.read import read_coco_json
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import check_output, path_fault, write_atomically
 

@@ -27,13 +27,13 @@ from rich.console import Console
 from rich.progress import track
 
 from captions import class_captions, object_captions
-from mmrank.apis.common.command_line import parse_at_least, tool_parser
-from mmrank.apis.common.tables import console_table
-from mmrank.datasets.checks.coco_inspect import read_checked
-from mmrank.datasets.image_header import IMAGE_SUFFIXES, read_image
+from mmrank.annotations.check import read_checked
+from mmrank.annotations.image_header import IMAGE_SUFFIXES, read_image
+from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.datasets.long_tail.class_subset import exponential_sizes, shuffled_classes
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import path_fault, whole_folder
+from mmrank.pictures.tables import console_table
 
 
 def parse_args() -> argparse.Namespace:

@@ -21,8 +21,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from mmrank.apis.common.command_line import tool_parser
 from mmrank.checks import check_at_least
+from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
 
 # Lines are drawn on a finer grid and shrunk: smooth at any size.

@@ -15,8 +15,8 @@ import time
 
 from rich.console import Console
 
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.cli.options import tool_parser
+from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import show_user_errors
 
 

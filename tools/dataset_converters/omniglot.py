@@ -17,11 +17,11 @@ import cv2
 from rich.console import Console
 from rich.progress import track
 
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.common.tables import console_table
-from mmrank.datasets.image_header import read_image
+from mmrank.annotations.image_header import read_image
+from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import whole_folder
+from mmrank.pictures.tables import console_table
 
 
 def parse_args() -> argparse.Namespace:

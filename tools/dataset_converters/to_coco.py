@@ -1,6 +1,6 @@
 """Make a COCO file of other labels: ``mmrank convert``."""
 
-from mmrank.apis.cli import run
+from mmrank.cli.main import run
 
 if __name__ == '__main__':
     run('convert')

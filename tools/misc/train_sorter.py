@@ -18,7 +18,7 @@ import yaml
 from rich.console import Console
 from torch import Tensor
 
-from mmrank.apis.common.command_line import tool_parser
+from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import check_output
 from mmrank.losses.ranking.sodeep import RankSorter, below

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.entry_point import add_trust_option
-from mmrank.apis.models import read_weights
+from mmrank.cli.config_options import add_trust_option
+from mmrank.cli.options import tool_parser
 from mmrank.engine.resume.matching import model_state
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
+from mmrank.runners.models import read_weights
 
 #: What a user of the weights needs to know of the training, beside its config.
 _META = ('dataset_meta', 'epoch', 'iter', 'seed', 'mmengine_version')

@@ -24,14 +24,15 @@ from mmengine.registry import DefaultScope
 from torch import nn
 
 from centre_folding import HeadCentre, fold_centres
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
-from mmrank.apis.models import load_all, read_weights
 from mmrank.checkpoint_loading import guard_checkpoints
+from mmrank.cli.config_options import add_config_option, add_trust_option
+from mmrank.cli.options import tool_parser
 from mmrank.engine.resume.matching import compare_states
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import check_output, write_atomically
 from mmrank.registry import MODELS
+from mmrank.runners.config import apply_options, read_config
+from mmrank.runners.models import load_all, read_weights
 from publish_model import saved_weights
 from stock_config import NAME, stock_config
 

@@ -20,16 +20,16 @@ import numpy as np
 import yaml
 from scipy import stats
 
-from mmrank.apis.commands.compare import method_names
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.common.names import loss_name
-from mmrank.apis.common.records import read_final_rows, values_of, write_rows
-from mmrank.apis.common.tables import markdown_table
-from mmrank.apis.entry_point import load, train_or_test_parser
-from mmrank.apis.own_data.answer import answer
-from mmrank.apis.seeds.plan import read_plan
-from mmrank.apis.seeds.statistics import difference_text
+from mmrank.cli.compare import method_names
+from mmrank.cli.config_options import load_config, train_or_test_parser
+from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
+from mmrank.experiments.plan import read_plan
+from mmrank.experiments.records import read_final_rows, values_of, write_rows
+from mmrank.experiments.statistics import difference_text
+from mmrank.own_data.answer import answer
+from mmrank.pictures.names import loss_name
+from mmrank.pictures.tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'
@@ -145,7 +145,7 @@ def own_config(spec: dict, out: Path) -> Path:
     words = [method.config]
     if options:
         words += ['--cfg-options', *(f'{key}={value}' for key, value in options.items())]
-    cfg = load(train_or_test_parser().parse_args(words))
+    cfg = load_config(train_or_test_parser().parse_args(words))
     out.mkdir(parents=True, exist_ok=True)
     path = out / 'own.py'
     cfg.dump(path)

@@ -28,7 +28,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mmrank.apis.common.command_line import tool_parser
+from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
 
 VIEWS = 4

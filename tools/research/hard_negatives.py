@@ -21,15 +21,16 @@ from rich.console import Console
 from scipy.special import softmax
 from sklearn.manifold import TSNE
 
-from mmrank.apis.common.command_line import parse_at_least, tool_parser
-from mmrank.apis.entry_point import add_trust_option, check_packages, read_config
-from mmrank.apis.models import trained_model
+from mmrank.cli.config_options import add_trust_option
+from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.datasets.one_size import one_size_collate
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_csv_atomically
-from mmrank.visualization.figures import new_panels, save
-from mmrank.visualization.palette import colour
-from mmrank.visualization.temperatures import extreme_samples, read_temperatures
+from mmrank.pictures.figures import new_panels, save
+from mmrank.pictures.palette import colour
+from mmrank.pictures.temperatures import extreme_samples, read_temperatures
+from mmrank.runners.config import check_packages, read_config
+from mmrank.runners.models import trained_model
 
 #: Images at a time, hard negatives in the table, and marked pairs of each kind on the map.
 BATCH, SHOWN, MARKED = 100, 5, 10

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, softmax
 
-from mmrank.apis.common.command_line import tool_parser
+from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
 from theory.figures import plot_two_negatives
 

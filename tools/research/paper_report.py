@@ -18,13 +18,13 @@ import numpy as np
 from PIL import Image
 from rich.console import Console
 
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.common.records import read_rows
-from mmrank.apis.common.tables import markdown_table
-from mmrank.apis.seeds.plan import read_plan
+from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
+from mmrank.experiments.plan import read_plan
+from mmrank.experiments.records import read_rows
 from mmrank.files import write_atomically
-from mmrank.visualization.figures import new_grid, save
+from mmrank.pictures.figures import new_grid, save
+from mmrank.pictures.tables import markdown_table
 from paper_table import (
     OUT,
     ROOT,

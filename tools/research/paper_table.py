@@ -37,12 +37,12 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.common.records import read_final_rows, values_of
-from mmrank.apis.common.tables import markdown_table
-from mmrank.apis.seeds.plan import read_plan
+from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
+from mmrank.experiments.plan import read_plan
+from mmrank.experiments.records import read_final_rows, values_of
 from mmrank.files import write_atomically
+from mmrank.pictures.tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = Path(__file__).with_name('papers')

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from mmrank.apis.common.command_line import tool_parser
+from mmrank.cli.options import tool_parser
 from studies.dense import RARER, kept_images, repeated
 
 

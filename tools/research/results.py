@@ -43,15 +43,15 @@ from PIL.PngImagePlugin import PngInfo
 from scipy import stats
 
 import fast_and_slow
-from mmrank.apis.common.command_line import tool_parser
-from mmrank.apis.common.names import loss_name, metric_name
-from mmrank.apis.common.records import FACTS, read_curve_rows, read_final_rows, read_rows, values_of
-from mmrank.apis.common.tables import markdown_table
-from mmrank.apis.seeds.plots import draw_box_plot, draw_curves
-from mmrank.apis.seeds.statistics import compare_paired, difference_text
+from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
+from mmrank.experiments.records import FACTS, read_curve_rows, read_final_rows, read_rows, values_of
+from mmrank.experiments.statistics import compare_paired, difference_text
 from mmrank.files import write_atomically
-from mmrank.visualization.palette import loss_key
+from mmrank.pictures.names import loss_name, metric_name
+from mmrank.pictures.palette import loss_key
+from mmrank.pictures.seeds import draw_box_plot, draw_curves
+from mmrank.pictures.tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'

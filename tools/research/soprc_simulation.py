@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 
-from mmrank.apis.common.command_line import parse_at_least, tool_parser
-from mmrank.apis.common.tables import write_table
+from mmrank.cli.options import parse_at_least, tool_parser
+from mmrank.pictures.tables import write_table
 from theory import figures
 from theory.soprc import (
     BIBETA,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from mmrank.apis.common.command_line import parse_at_least, tool_parser
-from mmrank.apis.common.tables import write_table
+from mmrank.cli.options import parse_at_least, tool_parser
+from mmrank.pictures.tables import write_table
 from theory.figures import plot_bounded_difference, plot_mean_score_tracking, plot_theorem1
 from theory.stable_ap import (
     DifferenceSetting,

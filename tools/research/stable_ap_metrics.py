@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import torch
 from rich.console import Console
 
-from mmrank.apis.common.command_line import tool_parser
+from mmrank.cli.options import tool_parser
 from mmrank.functional import auroc, average_precision
 
 #: Ranks of the positives among the samples; the best sample has rank 1.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from mmrank.apis.common.command_line import tool_parser
+from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from training_plan import Record, TrainingPlan
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mmrank.apis.common.command_line import tool_parser
+from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
-from mmrank.visualization.temperatures import permuted_blocks
+from mmrank.pictures.temperatures import permuted_blocks
 
 FIX = 'Fix: pass a classes_*.csv of tools/analysis_tools/temperatures.py'
 

@@ -21,8 +21,8 @@ import yaml
 from torch import nn
 
 from mmrank import losses
-from mmrank.apis.common.records import FINAL, TUNE, append_rows, current_commit, past_rows
 from mmrank.errors import UserError
+from mmrank.experiments.records import FINAL, TUNE, append_rows, current_commit, past_rows
 
 #: What the plan itself reads of a method.
 _OF_PLAN = ('name', 'seeds', 'sets', 'tune')

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from mmrank.datasets.checks.coco_reading import parse_json, read_coco_json
-from mmrank.datasets.checks.data_report import shown
-from mmrank.datasets.tables import read_lines, read_table
+from mmrank.annotations.findings import shown
+from mmrank.annotations.read import parse_json, read_coco_json
+from mmrank.annotations.text_tables import read_lines, read_table
 from mmrank.errors import UserError
 from mmrank.files import path_fault
 

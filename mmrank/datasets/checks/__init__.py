@@ -1,1 +1,1 @@
-"""Checks of annotation files and data sets."""
+"""Checks of the data sets of a config."""

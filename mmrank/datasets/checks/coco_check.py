@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 
-from mmrank.datasets.checks.coco_inspect import read_checked
-from mmrank.datasets.checks.coco_report import CocoReport
-from mmrank.datasets.checks.coco_splits import Split, compare_labels, difference, find_shared_images
-from mmrank.datasets.checks.data_report import config_datasets
+from mmrank.annotations.check import read_checked
+from mmrank.annotations.findings import config_datasets
+from mmrank.annotations.report import CocoReport
+from mmrank.annotations.splits import Split, compare_labels, difference, find_shared_images
 from mmrank.errors import UserError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from mmengine.logging import print_log
 from rich.progress import track
 
-from mmrank.datasets.checks.data_report import DataReport, Findings, config_datasets
-from mmrank.datasets.image_header import image_fault
+from mmrank.annotations.findings import DataReport, Findings, config_datasets
+from mmrank.annotations.image_header import image_fault
 from mmrank.datasets.registered import RETRIEVAL_DATASETS
 from mmrank.errors import UserError
 from mmrank.imports import optional_class

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
+from mmrank.annotations.text_tables import even_rows, read_rows
 from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.tables import even_rows, read_rows
 from mmrank.errors import UserError
 
 _COLUMNS = ('user', 'item', 'rating', 'timestamp')

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
+from mmrank.annotations.text_tables import read_lines
 from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.tables import read_lines
 from mmrank.errors import UserError
 
 #: ``lines features labels``.

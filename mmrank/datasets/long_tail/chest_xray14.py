@@ -9,12 +9,12 @@ import numpy as np
 from mmengine.fileio import join_path
 from mmpretrain.datasets import MultiLabelDataset
 
+from mmrank.annotations.text_tables import read_rows, read_table
 from mmrank.checks import one_of
 from mmrank.datasets.checks.label_check import check_every_class
 from mmrank.datasets.long_tail.multi_label_csv import multi_label_items
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.retrieval_dataset import split_classes
-from mmrank.datasets.tables import read_rows, read_table
 from mmrank.errors import UserError
 
 CLASSES = (

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from mmpretrain.datasets import CIFAR10, CIFAR100
 
-from mmrank.datasets.checks.data_report import shown
+from mmrank.annotations.findings import shown
 from mmrank.errors import UserError
 
 #: mmpretrain's data set of each number of classes: names, files, reader.

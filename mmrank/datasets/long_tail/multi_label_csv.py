@@ -7,10 +7,10 @@ import numpy as np
 from mmengine.fileio import join_path
 from mmpretrain.datasets import MultiLabelDataset
 
-from mmrank.datasets.checks.data_report import shown
+from mmrank.annotations.findings import shown
+from mmrank.annotations.text_tables import read_table
 from mmrank.datasets.checks.label_check import check_every_class
 from mmrank.datasets.one_size import OneSizeBatches
-from mmrank.datasets.tables import read_table
 from mmrank.errors import UserError
 from mmrank.files import path_fault
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mmrank.datasets.image_header import IMAGE_SUFFIXES
-from mmrank.datasets.tables import read_rows
+from mmrank.annotations.image_header import IMAGE_SUFFIXES
+from mmrank.annotations.text_tables import read_rows
 from mmrank.errors import UserError
 from mmrank.files import path_fault
 

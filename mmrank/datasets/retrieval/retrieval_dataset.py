@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from mmengine.fileio import join_path
 from mmpretrain.datasets import BaseDataset
 
+from mmrank.annotations.findings import shown
+from mmrank.annotations.text_tables import read_rows
 from mmrank.checks import check_within, one_of
-from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.image_lists import ImageList
-from mmrank.datasets.tables import read_rows
 from mmrank.errors import UserError
 
 SPLITS = ('train', 'val', 'trainval', 'test')

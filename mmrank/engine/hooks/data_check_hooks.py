@@ -10,7 +10,7 @@ from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
 from torch.utils.data import ConcatDataset
 
-from mmrank.datasets.checks.coco_images import refuse_other_size
+from mmrank.annotations.images import refuse_other_size
 from mmrank.datasets.checks.label_check import check_labels
 from mmrank.datasets.one_size import IndexedConcatDataset
 from mmrank.datasets.samplers.batch_stream import check_loader

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.metrics.unit_rows import unit_rows
+from mmrank.metrics.unit_rows import unit_rows
 from mmrank.tensors import as_divisor, at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss

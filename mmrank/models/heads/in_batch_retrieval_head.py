@@ -10,10 +10,10 @@ from torch.nn.functional import pad
 from mmrank.autograd import violated
 from mmrank.checks import check_positive
 from mmrank.errors import UserError
-from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses.protocols import TakesPairCounts
 from mmrank.losses.registered import build_loss
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
+from mmrank.metrics.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from mmrank.distributed import all_gather_rows, sizes_and_dtype, training_group
 from mmrank.errors import UserError
-from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.registered import build_loss
+from mmrank.metrics.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory

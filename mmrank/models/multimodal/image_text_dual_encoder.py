@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from mmrank.checks import one_of
-from mmrank.functional.metrics.unit_rows import unit_rows
+from mmrank.metrics.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
 from mmrank.tensors import at_least_float32

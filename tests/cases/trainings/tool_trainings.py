@@ -18,7 +18,7 @@ def detector(folder: Path) -> Config:
 
     It has an average of the weights, a data loading worker and a best checkpoint.
     """
-    from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+    from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
     size = (96, 96)
     # No image without an object, which the config would leave out.

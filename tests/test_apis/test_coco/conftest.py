@@ -5,8 +5,8 @@ import json
 import pytest
 from noisy_boxes import make_predictions
 
-from mmrank.apis.coco.box_evaluation import evaluate_boxes, load_ground_truth
-from mmrank.apis.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
 
 
 @pytest.fixture(scope='module')

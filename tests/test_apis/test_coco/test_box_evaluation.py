@@ -8,7 +8,9 @@ import pytest
 from noisy_boxes import as_lvis, make_document, make_predictions, write_json
 from rich.console import Console
 
-from mmrank.apis.coco.box_evaluation import (
+from mmrank.annotations.lvis import is_lvis
+from mmrank.errors import UserError
+from mmrank.evaluation.box_evaluation import (
     best_f1_thresholds,
     check_predictions,
     class_matches,
@@ -19,12 +21,10 @@ from mmrank.apis.coco.box_evaluation import (
     match_boxes,
     summary,
 )
-from mmrank.apis.coco.detections import _fitting_labels, _found_boxes, draw_detections
-from mmrank.apis.coco.pr_curves import PRCurves, comparison_rows, show_comparison
-from mmrank.datasets.lvis_annotations import is_lvis
-from mmrank.errors import UserError
 from mmrank.evaluation.coco_index import PYCOCOTOOLS, coco_index, fast_evaluator
 from mmrank.evaluation.lvis_numpy import require_lvis
+from mmrank.pictures.detections import _fitting_labels, _found_boxes, draw_detections
+from mmrank.pictures.pr_curves import PRCurves, comparison_rows, show_comparison
 
 GOOD = {'image_id': 1, 'category_id': 3, 'bbox': [0, 1, 20, 30], 'score': 0.5}
 

@@ -9,10 +9,10 @@ import pytest
 from coco_document import make_document
 from PIL import Image
 
-from mmrank.apis.coco.cleaning import clean_coco
-from mmrank.apis.coco.merging import merge_coco
-from mmrank.apis.commands.check import coco as check_coco
-from mmrank.datasets.checks.coco_inspect import inspect_coco
+from mmrank.annotations.check import inspect_coco
+from mmrank.annotations.clean import clean_coco
+from mmrank.annotations.merge import merge_coco
+from mmrank.cli.check import coco as check_coco
 from mmrank.errors import UserError
 
 

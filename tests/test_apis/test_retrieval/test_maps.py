@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from mmrank.apis.retrieval.maps import choose_samples
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
+from mmrank.pictures.embedding_maps import choose_samples
 
 TOOL = 'analysis_tools/embedding_map'
 

@@ -5,7 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
-from mmrank.apis.retrieval.report import (
+from mmrank.errors import UserError
+from mmrank.evaluation.retrieval_features import RetrievalFeatures
+from mmrank.functional import retrieval_metrics
+from mmrank.pictures.retrieval_report import (
     check_same_test_set,
     describe_test_set,
     evaluate_features,
@@ -13,10 +16,12 @@ from mmrank.apis.retrieval.report import (
     rich_retrieval,
     write_retrieval_table,
 )
-from mmrank.apis.retrieval.sheets import CHOICES, _find_neighbours, _select_queries, _sheet_figure
-from mmrank.errors import UserError
-from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.functional import retrieval_metrics
+from mmrank.pictures.retrieval_sheets import (
+    CHOICES,
+    _find_neighbours,
+    _select_queries,
+    _sheet_figure,
+)
 
 
 @pytest.fixture(scope='module')

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from mmrank.apis.seeds.plan import parse_plan, read_plan
-from mmrank.apis.seeds.runs import Outcome
-from mmrank.apis.seeds.statistics import check_splits, choose
 from mmrank.errors import UserError
+from mmrank.experiments.plan import parse_plan, read_plan
+from mmrank.experiments.runs import Outcome
+from mmrank.experiments.statistics import check_splits, choose
 
 LR = 'optim_wrapper.optimizer.lr'
 

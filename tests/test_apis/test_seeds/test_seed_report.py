@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
 
-from mmrank.apis.common.records import read_final_rows
-from mmrank.apis.seeds.plan import parse_plan
-from mmrank.apis.seeds.plots import by_setting, draw_box_plot, read_values
-from mmrank.apis.seeds.report import _write_markdown, _write_runs_csv
-from mmrank.apis.seeds.runs import Outcome
-from mmrank.apis.seeds.statistics import collect_values, compare_paired, summarise
 from mmrank.errors import UserError
+from mmrank.experiments.plan import parse_plan
+from mmrank.experiments.records import by_setting, read_final_rows, read_values
+from mmrank.experiments.report import _write_markdown, _write_runs_csv
+from mmrank.experiments.runs import Outcome
+from mmrank.experiments.statistics import collect_values, compare_paired, summarise
+from mmrank.pictures.seeds import draw_box_plot
 
 TOOL = 'analysis_tools/plot_seeds'
 A = {0: 0.30, 1: 0.32, 2: 0.31, 3: 0.35}
@@ -132,8 +132,7 @@ def test_box_plot_is_as_wide_as_a_page(tmp_path, methods, metrics):
 def test_boxes_are_sorted_by_the_median(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(
-        'mmrank.apis.seeds.plots.colours_of',
-        lambda names: shown.extend(names) or ['k'] * len(names),
+        'mmrank.pictures.seeds.colours_of', lambda names: shown.extend(names) or ['k'] * len(names)
     )
     values = {
         'low': {'x': {0: 1.0, 1: 2.0, 2: 9.0}},

@@ -11,8 +11,10 @@ from rich.console import Console
 from tiny_tool_run import environment
 
 import run_seeds
-from mmrank.apis.common.records import read_curve_rows, read_final_rows
-from mmrank.apis.seeds.runs import (
+from mmrank.cli.train_and_test import _read_curve
+from mmrank.errors import UserError
+from mmrank.experiments.records import read_curve_rows, read_final_rows
+from mmrank.experiments.runs import (
     SCRIPT,
     _parse_progress,
     _read_result,
@@ -20,21 +22,19 @@ from mmrank.apis.seeds.runs import (
     count_cores,
     work_off,
 )
-from mmrank.apis.seeds.train_and_test import _read_curve
-from mmrank.errors import UserError
 
 
 @pytest.fixture
 def make_work(tmp_path, monkeypatch):
     """Make a function that works runs off, and these runs, for a fake training."""
-    monkeypatch.setattr('mmrank.apis.seeds.runs.POLL_SECONDS', 0.02)
+    monkeypatch.setattr('mmrank.experiments.runs.POLL_SECONDS', 0.02)
     console = Console(file=io.StringIO(), width=200)
 
     def make(seeds=(0,), jobs=1, script=None, **options):
         path = write_training(tmp_path)
         if script:
             path.write_text(script)
-        monkeypatch.setattr('mmrank.apis.seeds.runs.SCRIPT', (str(path),))
+        monkeypatch.setattr('mmrank.experiments.runs.SCRIPT', (str(path),))
         plan = plan_of_one(tmp_path, [*seeds], **options)
         runs = plan.final_runs()
 
@@ -110,7 +110,7 @@ def test_an_interrupt_ends_the_commands(make_work, monkeypatch):
             raise KeyboardInterrupt
         return ''
 
-    monkeypatch.setattr('mmrank.apis.seeds.runs._parse_progress', interrupt)
+    monkeypatch.setattr('mmrank.experiments.runs._parse_progress', interrupt)
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         work()
@@ -185,8 +185,8 @@ def test_a_torn_line_of_a_killed_training_is_left_out(tmp_path):
 def call(tmp_path, monkeypatch):
     """Call the command with the fake training; give status and output."""
     # A fake training is over in a moment.
-    monkeypatch.setattr('mmrank.apis.seeds.runs.POLL_SECONDS', 0.01)
-    monkeypatch.setattr('mmrank.apis.seeds.runs.SCRIPT', (str(write_training(tmp_path)),))
+    monkeypatch.setattr('mmrank.experiments.runs.POLL_SECONDS', 0.01)
+    monkeypatch.setattr('mmrank.experiments.runs.SCRIPT', (str(write_training(tmp_path)),))
     for name in 'ab':
         (tmp_path / f'{name}.py').write_text(
             "val_dataloader = dict(dataset=dict(ann_file='val'))\n"

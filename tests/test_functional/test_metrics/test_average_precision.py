@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.functional import average_precision, graded_average_precision
-from mmrank.functional.metrics import best_positive_rank as place
-from mmrank.functional.metrics.best_positive_rank import best_positive_rank
+from mmrank.metrics import best_positive_rank as place
+from mmrank.metrics.best_positive_rank import best_positive_rank
 
 
 def brute_force_ap(scores, labels):

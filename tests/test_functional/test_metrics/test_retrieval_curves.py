@@ -134,7 +134,7 @@ def test_nearest_of_ties_few_samples_and_bad_input():
 
 
 def test_nearest_in_blocks(monkeypatch):
-    from mmrank.functional.metrics.retrieval import metrics as module
+    from mmrank.metrics.retrieval import metrics as module
 
     x, _ = make_set(50)
     whole = nearest_in_gallery(x, x, 5, own=torch.arange(50))

@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 
 from mmrank.errors import UserError
 from mmrank.functional import level_metrics, retrieval_curves, retrieval_metrics
-from mmrank.functional.metrics.retrieval.ranking import count_at_or_above
+from mmrank.metrics.retrieval.ranking import count_at_or_above
 from timing import peak_extra_memory
 
 RECALL_AT = (1, 2, 10, 100)

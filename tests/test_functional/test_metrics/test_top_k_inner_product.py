@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.functional import k_nearest_votes, unit_rows
-from mmrank.functional.metrics import top_k_inner_product as place
-from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product
+from mmrank.metrics import top_k_inner_product as place
+from mmrank.metrics.top_k_inner_product import top_k_inner_product
 
 
 def brute_force(left, right, k, excluded):

@@ -123,7 +123,7 @@ def test_gradient_pulls_positives_up_and_pushes_negatives_down(loss, name):
         *('ranking.blackbox_ap', 'ranking.dr_loss', 'ranking.listwise_ap', 'ranking.rank_sort'),
         *('ranking.smooth_ap', 'ranking.soprc', 'ranking.stable_ap'),
         *('retrieval.recall_at_k', 'retrieval.hierarchical'),
-        *('mmrank.functional.metrics.average_precision', 'mmrank.state.score_vector'),
+        *('mmrank.metrics.average_precision', 'mmrank.state.score_vector'),
     ],
 )
 def test_docstring_examples(module):

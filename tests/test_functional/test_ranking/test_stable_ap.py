@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from score_lists import joined, plain_huber, summed_by, surrogate_mean
 
 from mmrank.functional import OneSidedHuber, average_precision, stable_ap_loss
-from mmrank.functional.metrics.average_precision import count_at_or_above
 from mmrank.losses.ranking.stable_ap import (
     _mean_one,
     _practical_weight,
     _smoothed_rank,
     stable_ap_outer,
 )
+from mmrank.metrics.average_precision import count_at_or_above
 from theory.stable_ap import theorem1_weight
 
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)

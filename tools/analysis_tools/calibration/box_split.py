@@ -11,16 +11,16 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from torch import Tensor
 
-from mmrank.apis.coco.box_evaluation import (
+from mmrank.calibration.calibration_file import Calibration
+from mmrank.errors import UserError
+from mmrank.evaluation.box_evaluation import (
     check_predictions,
     class_matches,
     load_ground_truth,
     load_predictions,
     match_boxes,
 )
-from mmrank.apis.coco.pr_curves import PRCurves
-from mmrank.calibration.calibration_file import Calibration
-from mmrank.errors import UserError
+from mmrank.pictures.pr_curves import PRCurves
 
 from .splits import JudgedScores, SplitFigures, as_float32
 

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from mmrank.calibration.calibration_error import ReliabilityBins
-from mmrank.visualization.figures import legend_above, new_grid, save, shorten
-from mmrank.visualization.palette import colour
+from mmrank.pictures.figures import legend_above, new_grid, save, shorten
+from mmrank.pictures.palette import colour
 
 _COLUMNS = 3
 _LONGEST_NAME = 22

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from mmrank.apis.common.tables import write_table
 from mmrank.calibration.calibration_file import Calibration
 from mmrank.functional import expected_calibration_error, reliability_bins
+from mmrank.pictures.tables import write_table
 
 from .reliability_diagram import ReliabilityPanel, plot_reliability
 from .splits import JudgedScores, SampleSplit, SplitFigures

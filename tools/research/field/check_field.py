@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from mmrank.apis.common.command_line import tool_parser
+from mmrank.cli.options import tool_parser
 from mmrank.files import write_csv_atomically
 from mmrank.testing import CALLS, Call, check_loss
 

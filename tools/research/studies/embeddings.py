@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mmrank.apis.common.records import FINAL
+from mmrank.experiments.records import FINAL
 from mmrank.functional import level_metrics, retrieval_metrics
-from mmrank.functional.metrics.unit_rows import unit_rows
 from mmrank.losses import EmbeddingBatch, PMLLoss
 from mmrank.losses.registered import build_loss
+from mmrank.metrics.unit_rows import unit_rows
 from mmrank.state import CrossBatchMemory
 from training_plan import TrainingPlan
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 import mmrank.losses
-from mmrank.apis.common.records import TUNE
+from mmrank.experiments.records import TUNE
 from mmrank.functional import average_precision, partial_auroc
 from training_plan import TrainingPlan, loss_of
 

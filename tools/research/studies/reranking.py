@@ -17,7 +17,7 @@ from sklearn.metrics import ndcg_score
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from mmrank.apis.common.records import FINAL
+from mmrank.experiments.records import FINAL
 from mmrank.functional import average_precision
 from mmrank.losses.retrieval.hierarchical import LevelLoss
 from training_plan import TrainingPlan, loss_of

@@ -18,8 +18,8 @@ from mmengine.runner import Runner
 from mmengine.visualization import Visualizer
 from torch import nn
 
-from mmrank.apis.common.records import FINAL, TUNE
 from mmrank.datasets.interactions.splitting import split_file
+from mmrank.experiments.records import FINAL, TUNE
 from mmrank.registry import DATASETS, METRICS
 from training_plan import TrainingPlan
 

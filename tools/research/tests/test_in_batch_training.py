@@ -13,10 +13,10 @@ from published_configs import ROOT, load, rows
 
 import in_batch_tables
 from make_interactions import InteractionsSpec, write_interactions
-from mmrank.apis.entry_point import build_runner
 from mmrank.datasets.interactions import Interactions
 from mmrank.losses import InBatchLoss
 from mmrank.registry import MODELS
+from mmrank.runners.build import build_runner
 from tools.research import in_batch_training
 
 PLANS = ROOT / 'tools/research/papers/in_batch'

@@ -13,8 +13,8 @@ import yaml
 
 import paper_report
 import paper_table
-from mmrank.apis.seeds.plan import read_plan
 from mmrank.errors import UserError
+from mmrank.experiments.plan import read_plan
 from paper_table import DATA, TABLES
 
 ROOT = Path(__file__).parents[3]

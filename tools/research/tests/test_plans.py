@@ -2,8 +2,8 @@
 
 import pytest
 
-from mmrank.apis.common.records import read_rows, write_rows
 from mmrank.errors import UserError
+from mmrank.experiments.records import read_rows, write_rows
 from training_plan import Record, TrainingPlan
 
 PLAN = """

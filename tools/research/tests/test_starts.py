@@ -22,7 +22,8 @@ pytest.importorskip('mmpretrain')
 
 from made_up_data import WRITERS
 
-from mmrank.apis.entry_point import build_runner, set_collate
+from mmrank.runners.build import build_runner
+from mmrank.runners.config import set_collate
 
 PLANS = ROOT / 'tools/research/papers'
 BATCH = {'train_dataloader.batch_size': '8', 'test_dataloader.batch_size': '8'}

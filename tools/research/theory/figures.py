@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.visualization.figures import legend_above, new_panels, save
-from mmrank.visualization.palette import LOSS_STYLES, colour
+from mmrank.pictures.figures import legend_above, new_panels, save
+from mmrank.pictures.palette import LOSS_STYLES, colour
 from theory import soprc
 from theory.stable_ap import BoundRow, DifferenceRow, Theorem1Sides, TrackingError, WeightSumRow
 

@@ -1,0 +1,1 @@
+"""Annotation files: read, check, clean, merge, convert. Needs no torch."""

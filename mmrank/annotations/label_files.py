@@ -1,0 +1,361 @@
+"""Labels of other tools: YOLO's text files, VOC's XML files and tables, with their pictures."""
+
+import math
+import posixpath
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree  # nosec B405
+
+from mmrank.annotations.image_header import IMAGE_SUFFIXES, image_size
+from mmrank.annotations.text_tables import read_lines, read_rows
+from mmrank.errors import UserError
+
+CORNERS = ('x1', 'y1', 'x2', 'y2')
+SIZED = ('x', 'y', 'width', 'height')
+#: Columns of a CSV file by other usual names, in small letters.
+ALIASES = {
+    alias: key
+    for key, aliases in {
+        'image': 'filename file_name image_name image_path imageid path',
+        'class': 'label class_name category labelname label_name name',
+        'x1': 'xmin x_min left',
+        'y1': 'ymin y_min top',
+        'x2': 'xmax x_max right',
+        'y2': 'ymax y_max bottom',
+        'x': 'bbox_x',
+        'y': 'bbox_y',
+        'width': 'w bbox_w bbox_width',
+        'height': 'h bbox_h bbox_height',
+    }.items()
+    for alias in aliases.split()
+}
+#: Rounding of a label may put an edge so far outside, in fractions of a side.
+SLACK = 0.01
+
+
+class Label(NamedTuple):
+    """An object: corners in pixels of the picture as it is shown."""
+
+    where: str
+    name: str
+    corners: list[float]
+    polygon: Sequence[float] = ()
+    is_crowd: bool = False
+
+
+class Picture(NamedTuple):
+    """An image file."""
+
+    name: str  # its path in the folder of images, with slashes
+    width: int
+    height: int
+
+
+class Pictures:
+    """Image files of a folder, found by path, by name or by name without ending."""
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise UserError(f'--images {folder} is not a folder. Fix: the folder of the images')
+        self.folder = folder
+        paths = sorted(x for x in folder.rglob('*') if x.suffix.lower() in IMAGE_SUFFIXES)
+        if not paths:
+            raise UserError(f'--images {folder} has no image. Fix: the folder of the images')
+        self.names = [x.relative_to(folder).as_posix() for x in paths]
+        self._by_key: dict[str, list[str]] = defaultdict(list)
+        for name in self.names:
+            base = posixpath.basename(name)
+            for key in {name, base, _stem(name), _stem(base)}:
+                self._by_key[key].append(name)
+        self._owners: dict[str, str] = {}
+        #: Files by names in labels that have another path.
+        self.guessed: dict[str, str] = {}
+
+    def find(self, name: str, where: str, owner: str | None = None) -> Picture:
+        """The picture that a label names.
+
+        Args:
+            name: Its path, its name, or its name without ending.
+            where: Place of the label, for messages.
+            owner: What no other may share the picture with: the file of the label, or the path
+                that it names.
+        """
+        plain = posixpath.normpath(name.replace('\\', '/'))
+        base = posixpath.basename(plain)
+        keys = plain, base, _stem(plain), _stem(base)
+        found = next((self._by_key[key] for key in keys if key in self._by_key), [])
+        if plain in found:
+            found = [plain]
+        if len(found) != 1:
+            what = f'is any of {found[:3]}' if found else 'is not there'
+            raise UserError(
+                f'{where}: image {name!r} {what} in {self.folder}. Fix: --images, the folder that '
+                'has the images of these labels and no others of their names'
+            )
+        if plain not in (found[0], _stem(found[0])):
+            self.guessed[name] = found[0]
+        if owner is not None and self._owners.setdefault(found[0], owner) != owner:
+            raise UserError(
+                f'{where}: {owner} and {self._owners[found[0]]} would both be of the image '
+                f'{found[0]}. Fix: the path of each image within --images, or one label file for it'
+            )
+        return self.open(found[0])
+
+    def has(self, stem: str) -> bool:
+        """Whether a picture has this name without its ending."""
+        return stem in self._by_key
+
+    def open(self, name: str) -> Picture:
+        """Name and size of a file, turned as loaders turn it."""
+        try:
+            return Picture(name, *image_size(self.folder / name))
+        except ValueError as error:
+            raise UserError(
+                f'{self.folder / name}: {error}. Fix: fetch it again, or remove it'
+            ) from error
+
+
+def _stem(name: str) -> str:
+    return name.rpartition('.')[0] or name
+
+
+class Faults(list):
+    """Messages of the labels that cannot be read."""
+
+    def of(self, read: Callable, *args: object) -> list:
+        """What ``read`` returns, in a list; none and a message if it refuses its label."""
+        try:
+            return [read(*args)]
+        except UserError as error:
+            self.append(str(error))
+            return []
+
+    def raise_if_any(self) -> None:
+        """Raise the first message, with what is wrong with the others."""
+        others = [text.partition('. Fix:')[0] for text in self[1:50]]
+        if len(self) > 50:
+            others.append(f'and {len(self) - 50} more')
+        if self:
+            raise UserError('\n  likewise '.join([self[0], *others]))
+
+
+#: Reads a source: each picture with its labels; a picture may come several times.
+Reader = Callable[[Path, Pictures, list[str], Faults], Iterator[tuple[Picture, list[Label]]]]
+
+
+def _read_yolo(
+    source: Path, pictures: Pictures, classes: list[str], faults: Faults, polygons: bool = False
+) -> Iterator[tuple[Picture, list[Label]]]:
+    """Labels of .txt files; a picture without a file has no object."""
+    if not classes:
+        raise UserError(
+            'labels of YOLO have numbers for classes. Fix: --classes data.yaml, or a text file '
+            'with a name a line'
+        )
+    paths = sorted(source.rglob('*.txt'))
+    files = {x.relative_to(source).with_suffix('').as_posix(): x for x in paths}
+    if not files:
+        raise UserError(f'{source} has no .txt file. Fix: the folder of the label files')
+    stems = {}
+    for name in pictures.names:
+        other = stems.setdefault(_stem(name), name)
+        if other != name and _stem(name) in files:
+            raise UserError(
+                f'{files[_stem(name)]} would be of {other} and of {name}. Fix: remove the image '
+                'that was not labelled'
+            )
+    for stem in sorted(files.keys() - stems.keys()):
+        words = next((x.split() for x in read_lines(files[stem]) if x.strip()), [])
+        if len(words) >= 5 and all(map(_is_number, words)):
+            raise UserError(
+                f'{files[stem]} has no image {stem}.jpg or .png in {pictures.folder}. Fix: '
+                '--images, the folder whose images these labels are for'
+            )
+        print(f'Left out, since it has no labels: {files[stem]}')
+    for name in pictures.names:
+        picture = pictures.open(name)
+        file = files.get(_stem(name))
+        labels = []
+        for number, line in enumerate(read_lines(file) if file else (), start=1):
+            if line.strip():
+                args = line.split(), f'{file}, line {number}', picture, classes, polygons
+                labels += faults.of(_yolo_label, *args)
+        yield picture, labels
+
+
+def _yolo_label(
+    words: list[str], where: str, picture: Picture, classes: list[str], polygons: bool
+) -> Label:
+    kind, *shares = (_number(x, where) for x in words)
+    if not kind.is_integer() or not 0 <= kind < len(classes):
+        raise UserError(
+            f'{where}: class {words[0]} is none of 0 to {len(classes) - 1}. Fix: all names in '
+            '--classes, in the order of their numbers'
+        )
+    is_polygon = polygons and len(shares) >= 6 and len(shares) % 2 == 0
+    if len(shares) != 4 and not is_polygon:
+        raise UserError(
+            f'{where} has {len(words)} numbers. Fix: class, x, y, width and height, without '
+            'confidence, track and key points; for class and a polygon --from yolo-seg'
+        )
+    points = shares
+    if not is_polygon:
+        x, y, w, h = shares
+        points = [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
+    wrong = next((x for x in points if not -SLACK <= x <= 1 + SLACK), None)
+    if wrong is not None:
+        raise UserError(
+            f'{where} reaches to {wrong:g}, and YOLO has fractions of the sides, from 0 to 1. Fix: '
+            'divide by width and height of the image, or correct the line'
+        )
+    scale = picture.width, picture.height
+    points = [min(max(x, 0), 1) * scale[i % 2] for i, x in enumerate(points)]
+    if not is_polygon:
+        return Label(where, classes[int(kind)], points)
+    corners = [min(points[::2]), min(points[1::2]), max(points[::2]), max(points[1::2])]
+    return Label(where, classes[int(kind)], corners, points)
+
+
+def _read_voc(
+    source: Path, pictures: Pictures, classes: list[str], faults: Faults
+) -> Iterator[tuple[Picture, list[Label]]]:
+    """Labels of .xml files."""
+    files = sorted(source.rglob('*.xml'))
+    if not files:
+        raise UserError(f'{source} has no .xml file. Fix: the folder of the label files')
+    found = [x for file in files for x in faults.of(_read_xml, file, source, pictures, faults)]
+    from_zero = any(0 in x.corners for _, labels in found for x in labels)
+    print(f'Corners count from {0 if from_zero else 1}.')
+    for picture, labels in found:
+        for label in labels if not from_zero else ():
+            # Pixels 1 to n, both of the object, as edges 0 to n.
+            label.corners[0] -= 1
+            label.corners[1] -= 1
+        yield picture, labels
+
+
+def _read_xml(
+    path: Path, source: Path, pictures: Pictures, faults: Faults
+) -> tuple[Picture, list[Label]]:
+    data = path.read_bytes()
+    if b'<!ENTITY' in data:  # entities can fill the memory
+        raise UserError(f'{path} defines entities, and labels need none. Fix: remove the file')
+    try:
+        root = ElementTree.fromstring(data)  # nosec B314
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise UserError(f'{path} is not XML: {error}. Fix: export or fetch it again') from error
+    # Copied files often keep the name of another picture.
+    named = root.findtext('filename', path.stem).strip()
+    if _stem(named) != path.stem and pictures.has(path.stem):
+        named = path.stem
+    beside = (path.relative_to(source).parent / named).as_posix()
+    name = beside if pictures.has(beside) else named
+    picture = pictures.find(name, str(path), str(path))
+    stated = [root.findtext(f'size/{x}', '').strip() for x in ('width', 'height')]
+    _compare_size(picture, stated, str(path))
+    objects = enumerate(root.iter('object'), start=1)
+    return picture, [
+        x
+        for number, item in objects
+        for x in faults.of(_voc_label, item, f'{path}, object {number}')
+    ]
+
+
+def _voc_label(item: ElementTree.Element, where: str) -> Label:
+    texts = [item.findtext(f'bndbox/{x}') for x in ('xmin', 'ymin', 'xmax', 'ymax')]
+    name = item.findtext('name', '').strip()
+    if None in texts or not name:
+        raise UserError(f'{where} lacks its name or bndbox. Fix: label it, or remove it')
+    corners = [_number(x or '', where) for x in texts]
+    return Label(where, name, corners, is_crowd=item.findtext('difficult', '').strip() == '1')
+
+
+def _compare_size(picture: Picture, texts: Sequence[str], where: str) -> None:
+    """Refuse labels of a picture of another size; an empty one or ``0`` is none."""
+    stated = tuple(_number(x or '0', where) for x in texts)
+    actual = picture.width, picture.height
+    if stated not in (actual, (0, 0)):
+        turned = ', its sides swapped: EXIF turns it' if stated == actual[::-1] else ''
+        raise UserError(
+            f'{where}: the size is {" x ".join(texts)}, and {picture.name} is '
+            f'{picture.width} x {picture.height}{turned}. Fix: the image that was annotated, or '
+            'label it again'
+        )
+
+
+def _read_csv(
+    source: Path, pictures: Pictures, classes: list[str], faults: Faults
+) -> Iterator[tuple[Picture, list[Label]]]:
+    """Labels of a table; a row of an image alone is an image without an object."""
+    rows = [*read_rows(source)]
+    names = ['image', *CORNERS, 'class']
+    first = rows[0][1] if rows else names
+    if len(first) != 6 or not all(map(_is_number, first[1:5])):
+        names = [x.lower() for x in first]
+        rows = rows[1:]
+    keys = [ALIASES.get(x, x) for x in names]
+    box = SIZED if 'x' in keys and 'x2' not in keys else CORNERS
+    lacking = [x for x in ('image', 'class', *box) if x not in keys]
+    if lacking or not rows:
+        raise UserError(
+            f'{source} has the columns {", ".join(names)[:200]} and {len(rows)} rows. Fix: columns '
+            'image, class, xmin, ymin, xmax, ymax, or x, y, width, height, with commas between'
+        )
+    values = []
+    for where, row in rows:
+        cells = dict([*zip(keys, row)][::-1])  # the first of two columns of one meaning
+        values += faults.of(_csv_row, cells, where, box)
+    numbers = [x for _, _, corners in values for x in corners]
+    in_fractions = bool(numbers) and max(numbers) <= 1 + SLACK
+    for cells, where, corners in values:
+        yield from faults.of(_csv_label, cells, where, corners, pictures, in_fractions)
+
+
+def _csv_row(cells: dict, where: str, box: Sequence[str]) -> tuple[dict, str, list[float]]:
+    if not any(cells.get(x) for x in ('class', *box)):
+        return cells, where, []
+    corners = [_number(cells.get(x, ''), where) for x in box]
+    if not cells.get('class'):
+        raise UserError(f'{where} has a box and no class. Fix: its class')
+    if box is SIZED:
+        corners[2:] = [corners[0] + corners[2], corners[1] + corners[3]]
+    return cells, where, corners
+
+
+def _csv_label(
+    cells: dict, where: str, corners: list[float], pictures: Pictures, in_fractions: bool
+) -> tuple[Picture, list[Label]]:
+    picture = pictures.find(cells['image'], where, posixpath.normpath(cells['image']))
+    if 'x1' in cells and 'height' in cells:
+        _compare_size(picture, (cells.get('width', ''), cells['height']), where)
+    if in_fractions:
+        scale = picture.width, picture.height
+        corners = [x * scale[i % 2] for i, x in enumerate(corners)]
+    label = Label(where, cells['class'], corners, (), cells.get('isgroupof') == '1')
+    return picture, [label] if corners else []
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _number(text: str, where: str) -> float:
+    if not _is_number(text):
+        raise UserError(
+            f'{where}: {text!r:.80} is not a number. Fix: a finite number; in YOLO with blanks'
+        )
+    return float(text)
+
+
+READERS: dict[str, Reader] = {
+    'yolo': _read_yolo,
+    'yolo-seg': partial(_read_yolo, polygons=True),
+    'voc': _read_voc,
+    'csv': _read_csv,
+}

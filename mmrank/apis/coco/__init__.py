@@ -1,1 +1,0 @@
-"""Benchmark of detectors on COCO-style data."""

@@ -1,1 +1,0 @@
-"""The commands of ``mmrank``; each module has a ``main``."""

@@ -1,1 +1,0 @@
-"""Shared by several studies."""

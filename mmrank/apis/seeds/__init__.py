@@ -1,1 +1,0 @@
-"""Runs of several seeds: plan, queue, statistics, report."""

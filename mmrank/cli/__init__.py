@@ -1,0 +1,1 @@
+"""The command ``mmrank``: a table of commands, and a file for each."""

@@ -1,0 +1,131 @@
+"""Check COCO annotation files before a training.
+
+    mmrank check coco data/x/train.json --images data/x/train
+    mmrank check coco data/x/train.json --fix clean.json
+    mmrank check coco --config CONFIG
+
+It shows the objects of each class and size, and each kind of problem with its count, first places
+and fix. Several files are also compared: labels must agree, and no image should be in two files.
+
+exit status: 0 no error, 1 an error in the data, 2 all else.
+"""
+
+import argparse
+import json
+import os
+
+from rich.console import Console
+from rich.markup import escape
+
+from mmrank.annotations.check import inspect_coco
+from mmrank.annotations.clean import clean_coco
+from mmrank.annotations.merge import merge_coco
+from mmrank.annotations.read import read_coco_json
+from mmrank.annotations.report import CocoReport
+from mmrank.annotations.splits import Split, compare_labels, find_shared_images
+from mmrank.cli.options import tool_parser
+from mmrank.errors import UserError
+from mmrank.files import check_output, write_atomically
+from mmrank.pictures.tables import console_table, problem_table
+
+
+def show(report: CocoReport, console: Console) -> None:
+    """Print the tables of one report."""
+    columns = ('total', 'small', 'medium', 'large', 'crowd')
+    rows = [
+        [name, *(getattr(count, column) for column in columns)]
+        for name, count in report.counts.items()
+    ]
+    text = f'{report.num_images} images, {report.num_empty_images} of them without objects; '
+    text += f'{report.num_annotations} annotations'
+    console.print(console_table(('class', *columns), rows, title=report.ann_file, caption=text))
+    if report.problems:
+        console.print(problem_table({report.ann_file: report.problems}))
+    else:
+        console.print('[green]No problem found.[/]')
+
+
+def _check_config(args: argparse.Namespace) -> list[CocoReport]:
+    """Reports of the data sets of a config; a UserError where one is bad."""
+    # Imported late: a file alone needs no torch.
+    from mmrank.datasets.checks.coco_check import check_config
+    from mmrank.runners.config import read_config
+
+    reports = check_config(read_config(args.config), verify_images=args.verify_images)
+    if not reports:
+        raise UserError(
+            f'{args.config} names no COCO data set with local files. Fix: '
+            'pass a config of a detector, or the annotation file itself'
+        )
+    return reports
+
+
+def compare(reports: list[CocoReport], console: Console) -> None:
+    """Say which images are in two files; a UserError where labels differ."""
+    parts = [Split(x.ann_file, '', None, x, is_trained=False) for x in reports]
+    for index, part in enumerate(parts):
+        for other in find_shared_images([part._replace(is_trained=True), *parts[index + 1 :]]):
+            console.print(f'[yellow]warning[/]: {escape(str(other.report.problems[-1]))}')
+    compare_labels(parts)
+
+
+def _write_json(document: dict, path: str, console: Console) -> None:
+    """Write a document, whole or not at all."""
+    try:
+        text = json.dumps(document)
+    except RecursionError as error:
+        raise UserError(
+            'the file nests lists or objects too deep to be written again. Fix: export it again as '
+            'COCO; no part of it needs that'
+        ) from error
+    write_atomically(text.encode(), path)
+    console.print(f'Wrote {escape(path)}')
+
+
+def main() -> int:
+    parser = tool_parser(__doc__)
+    add = parser.add_argument
+    add('ann_files', nargs='*', help='COCO JSON file; several are compared with each other')
+    add('--config', help='check the data sets of this config instead')
+    images = 'folder of the images; without it no image file is looked for'
+    add('--images', metavar='DIR', help=images)
+    verify = 'also decode every image, which finds those that are cut off, and compare their size'
+    add('--verify-images', action='store_true', help=verify)
+    add('--fix', metavar='OUT.json', help='write a cleaned copy')
+    merge = 'write all files as one, renumbered, with classes of one name as one class'
+    add('--merge', metavar='OUT.json', help=merge)
+    args = parser.parse_args()
+    if bool(args.ann_files) == bool(args.config):
+        parser.error('pass an annotation file or --config CONFIG')
+    if args.fix and len(args.ann_files) != 1:
+        parser.error('--fix takes one annotation file; clean each, then --merge them')
+    if args.merge and len(args.ann_files) < 2:
+        parser.error('--merge takes two annotation files or more')
+    console = Console()
+    if args.config:
+        for report in _check_config(args):
+            show(report, console)
+        return 0
+    for out in filter(None, (args.fix, args.merge)):
+        check_output(out, *args.ann_files)
+    real = [os.path.realpath(x) for x in args.ann_files]
+    twice = next((x for x, path in zip(args.ann_files, real) if real.count(path) > 1), None)
+    if args.merge and twice:
+        raise UserError(f'{twice} is named twice, and its images would be. Fix: each file once')
+    documents = {path: read_coco_json(path) for path in args.ann_files}
+    options = dict(image_dir=args.images, verify_images=args.verify_images)
+    reports = [inspect_coco(documents[path], path, **options) for path in args.ann_files]
+    for report in reports:
+        show(report, console)
+    if args.fix:
+        cleaned, changes = clean_coco(documents[args.ann_files[0]], args.images)
+        _write_json(cleaned, args.fix, console)
+        for change in changes or ['nothing had to be changed']:
+            console.print(f'  {escape(change)}')
+    if not all(x.ok for x in reports):
+        return 1
+    if args.merge:
+        _write_json(merge_coco(documents), args.merge, console)
+    else:
+        compare(reports, console)
+    return 0

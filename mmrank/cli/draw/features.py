@@ -1,0 +1,161 @@
+"""Features of a model on its test set: read, or made by its config."""
+
+import argparse
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mmrank.cli.config_options import add_checkpoint_options, add_config_option
+from mmrank.errors import UserError
+from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features
+from mmrank.files import safe_name
+from mmrank.pictures.retrieval_report import check_same_test_set
+from mmrank.runners.build import build_runner
+from mmrank.runners.config import load
+
+_METRIC = 'mmrank.RetrievalMetric'
+#: Hooks that measure more after a test.
+_AFTER_TEST = ('mmrank.LinearEvaluationHook', 'mmrank.FurtherTestsHook')
+
+
+def digest_run(config: Mapping | list, checkpoint: str | os.PathLike | None, device: str) -> str:
+    """Sixteen hexadecimal digits of config, content of the checkpoint and kind of device."""
+    content = hashlib.sha256(json.dumps([config, device], sort_keys=True, default=str).encode())
+    if checkpoint is not None:
+        with open(checkpoint, 'rb') as file:
+            while block := file.read(2**20):
+                content.update(block)
+    return content.hexdigest()[:16]
+
+
+class _Entry(NamedTuple):
+    """One model: its name, a file of features, or a config with its checkpoint."""
+
+    name: str
+    path: Path
+    checkpoint: Path | None
+
+    @property
+    def file_name(self) -> str:
+        """The name, fit to be part of a file name."""
+        return safe_name(self.name)
+
+
+def _parse_entries(words: Sequence[str]) -> list[_Entry]:
+    """Read ``[NAME=]FEATURES.npz`` and ``[NAME=]CONFIG.py,CHECKPOINT``."""
+    entries = [_parse(word) for word in words]
+    names = [entry.file_name for entry in entries]
+    twice = [e.name for e in entries if names.count(e.file_name) > 1]
+    if twice:
+        raise UserError(
+            f'the names {sorted(set(twice))} map to one file name. Fix: name '
+            'each model differently, NAME=PATH.'
+        )
+    return entries
+
+
+def _parse(word: str) -> _Entry:
+    name, equals, text = word.partition('=')
+    # A path may have an equals sign of its own.
+    if not equals or Path(word.partition(',')[0]).exists():
+        name = ''
+        text = word
+    text, comma, checkpoint = text.partition(',')
+    path = Path(text)
+    if not path.is_file() or path.suffix not in ('.py', '.npz'):
+        raise UserError(
+            f'{word!r}: {text!r} is not an existing .npz or .py file. Fix: pass NAME=FEATURES.npz '
+            f'or NAME=CONFIG.py,CHECKPOINT (paths start at {Path.cwd()}).'
+        )
+    if (path.suffix == '.py') != bool(comma):
+        raise UserError(
+            f'{word!r}: a config requires a checkpoint, and features take '
+            'none. Fix: pass NAME=CONFIG.py,CHECKPOINT or NAME=FEATURES.npz.'
+        )
+    if comma and not Path(checkpoint).is_file():
+        raise UserError(
+            f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: pass the .pth file of a '
+            'training.'
+        )
+    return _Entry(name or path.stem, path, Path(checkpoint) if comma else None)
+
+
+def _use_retrieval_metric(cfg: Any, out_file: str, name: str) -> None:
+    """Let the test of a config write features, and do nothing else."""
+    if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
+        raise UserError(
+            f'{name}: the config has no test_dataloader or no test_cfg. Fix: '
+            'add both, or pass features.'
+        )
+    metrics = cfg.get('test_evaluator') or []
+    metrics = [metrics] if isinstance(metrics, dict) else metrics
+    own = [m for m in metrics if m.get('type') in (_METRIC, 'RetrievalMetric')]
+    metric = own[0] if own else dict(type=_METRIC)
+    metric['out_file'] = out_file
+    cfg.test_evaluator = metric
+    cfg.custom_hooks = [x for x in cfg.get('custom_hooks') or [] if x['type'] not in _AFTER_TEST]
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the models of a command line and how their configs are run."""
+    parser.add_argument(
+        'models',
+        nargs='+',
+        metavar='[NAME=]PATH[,CHECKPOINT]',
+        help="config with checkpoint, or .npz file of features; the name defaults to the path's",
+    )
+    parser.add_argument(
+        '--split',
+        choices=['test', 'val'],
+        default='test',
+        help='data that configs are tested on (default: test)',
+    )
+    add_config_option(parser)
+    add_checkpoint_options(parser)
+
+
+def features_by_name(
+    args: argparse.Namespace, out_dir: str | os.PathLike
+) -> dict[str, RetrievalFeatures]:
+    """Read or make the features of every model of a command line."""
+    models = {
+        entry.name: load_features(_features_of(entry, args, out_dir))
+        for entry in _parse_entries(args.models)
+    }
+    check_same_test_set(models)
+    return models
+
+
+def _features_of(entry: _Entry, args: argparse.Namespace, out_dir: str | os.PathLike) -> Path:
+    """The file of a model's features; its config is tested, once."""
+    if entry.checkpoint is None:
+        return entry.path
+    from mmengine.device import get_device
+
+    work_dir = str(Path(out_dir) / 'runs' / entry.file_name)
+    try:
+        cfg = load(str(entry.path), args.cfg_options, work_dir, trust=args.trust_checkpoint)
+    except UserError as error:
+        raise UserError(f'{entry.name}: {error}') from error
+    if args.split == 'val':
+        cfg.test_dataloader = cfg.get('val_dataloader')
+        cfg.test_evaluator = cfg.get('val_evaluator')
+    content = cfg.to_dict()
+    if args.allow_partial:
+        content['allow_partial'] = list(args.allow_partial)
+    # A changed config, override, checkpoint or kind of device has a file of its own.
+    digest = digest_run(content, entry.checkpoint, get_device())
+    path = Path(out_dir) / 'features' / f'{entry.file_name}-{digest[:8]}.npz'
+    if path.is_file():
+        print(f'{entry.name}: tested before, features in {path}')
+        return path
+    print(f'{entry.name}: testing, log in {cfg.work_dir}')
+    _use_retrieval_metric(cfg, str(path), entry.name)
+    cfg.load_from = str(entry.checkpoint)
+    # Two configs of one name within a second are one to mmengine.
+    cfg.experiment_name = path.stem
+    build_runner(cfg, allow_partial=args.allow_partial).test()
+    return path

@@ -1,0 +1,35 @@
+r"""Draw losses, rates and metrics of trainings over their steps.
+
+    mmrank draw training work_dirs/NAME
+    mmrank draw training "stable AP=work_dirs/a" "focal=work_dirs/b" --keys loss 'coco/bbox_mAP*'
+    mmrank draw training work_dirs/NAME --list
+
+A training and its resumes are one line.
+"""
+
+from mmrank.cli.options import check_outputs, tool_parser
+from mmrank.pictures.training_curves import plot_training_curves, read_training_logs
+
+
+def main() -> None:
+    parser = tool_parser(
+        __doc__,
+        keys=(['*loss*'], 'scalars to draw, with * and ?'),
+        out=('training_curves.png', 'image file'),
+        list=(False, 'only list the scalars'),
+    )
+    parser.add_argument(
+        'trainings', nargs='+', metavar='[NAME=]FOLDER', help='work folder, or scalars.json file'
+    )
+    args = parser.parse_args()
+    logs = []
+    for given in args.trainings:
+        name, equals, path = given.partition('=')
+        logs += read_training_logs(path, name) if equals else read_training_logs(given)
+    if args.list:
+        for log in logs:
+            print(f'{log.name}: {", ".join(log.curves)}')
+        return
+    check_outputs(args, 'out')
+    path = plot_training_curves(logs, args.out, args.keys)
+    print(f'Wrote {path}')

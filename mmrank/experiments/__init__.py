@@ -1,0 +1,1 @@
+"""Comparisons of trainings: plan, runs, statistics, report."""

@@ -1,0 +1,209 @@
+"""Run trainings side by side, resumably, and read their results."""
+
+import json
+import os
+import re
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from mmrank.errors import UserError
+from mmrank.experiments.plan import Run, SeedPlan, load_config
+from mmrank.files import read_text, refuse_link
+from mmrank.runners.processes import end_process, start_process
+
+POLL_SECONDS = 0.3
+#: Trains, tests and writes the result file of a run.
+SCRIPT = ('-m', 'mmrank.cli.train_and_test')
+_ETA = r'.*?eta: ((?:\d+ days?, )?[\d:]+)'
+_EPOCH = re.compile(r'Epoch\(train\)\s+\[\s*(\d+)\]\[\s*(\d+)/(\d+)\]' + _ETA)
+_ITER = re.compile(r'Iter\(train\)\s+\[\s*(\d+)/(\d+)\]' + _ETA)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: metrics, or None and the error; ``seconds`` that it took now."""
+
+    run: Run
+    metrics: dict[str, float] | None
+    seconds: float = 0.0
+    error: str = ''
+
+
+def read_facts(run: Run) -> dict:
+    """Read what a finished run has left: metrics, validations on the way, seconds, commit."""
+    file = run.result_file
+    try:
+        facts = json.loads(read_text(file, 'result', 'remove it, to train again'))
+        curve = [(int(step), dict(found)) for step, found in facts.get('curve', [])]
+        return {**facts, 'metrics': dict(facts['metrics']), 'curve': curve}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f'{file} is damaged. Fix: remove it, to train again') from error
+
+
+def is_finite(value: object) -> bool:
+    """Whether a figure of a result file is a number that a float holds."""
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+
+
+def _read_result(run: Run, metrics: Sequence[str] = ()) -> dict[str, float]:
+    """Read the finite metrics of a finished run, among which ``metrics`` must be."""
+    found = read_facts(run)['metrics']
+    finite = {key: float(value) for key, value in found.items() if is_finite(value)}
+    for key in metrics:
+        if key not in found:
+            raise UserError(
+                f'{run.result_file} has no metric {key}. Fix: some of {sorted(finite)} as '
+                '`metrics`; nothing is trained again'
+            )
+        if key not in finite:
+            raise UserError(
+                f'{run.result_file}: {key} is {found[key]!r:.50}. Fix: a setting with which the '
+                'training does not diverge, such as a lower learning rate'
+            )
+    return finite
+
+
+def build_command(run: Run) -> list[str]:
+    """The command of a run, after ``python``."""
+    command = [*SCRIPT, run.config, '--work-dir', str(run.folder)]
+    command += ['--split', run.split, '--cfg-options', f'randomness.seed={run.seed}']
+    return command + [f'{key}={value}' for key, value in run.options.items()]
+
+
+def _parse_progress(log: str) -> str:
+    """The last progress in mmengine's log, in short form."""
+    if epochs := _EPOCH.findall(log):
+        return 'epoch {} iteration {}/{} eta {}'.format(*epochs[-1])
+    if iterations := _ITER.findall(log):
+        return 'iteration {}/{} eta {}'.format(*iterations[-1])
+    return 'starting'
+
+
+def _read_tail(path: Path, size: int = 8192) -> str:
+    """Read the last ``size`` bytes of a log that may be growing."""
+    if not path.is_file():
+        return ''
+    with open(path, 'rb') as file:
+        file.seek(max(0, path.stat().st_size - size))
+        return file.read().decode(errors='replace')
+
+
+def count_cores() -> int:
+    """Number of cores that this process may use."""
+    if hasattr(os, 'sched_getaffinity'):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _fault_of(status: int) -> str:
+    if status < 0:
+        return f'killed by signal {-status}'
+    return f'exit status {status}' if status else ''
+
+
+def work_off(
+    console: Console, plan: SeedPlan, runs: Sequence[Run], *, jobs: int = 1, retries: int = 1
+) -> list[Outcome]:
+    """Run all that is not finished, ``jobs`` at a time, and say how each ends.
+
+    A run that dies is started again, ``retries`` times; the others go on when one fails. Returns
+    the outcomes in the order of ``runs``.
+    """
+    if jobs < 1:
+        raise UserError(f'`jobs` is {jobs}. Fix: --jobs 1 or more runs at a time')
+    if retries < 0:
+        raise UserError(f'`retries` is {retries}. Fix: --retries 0 or more')
+    outcomes: dict[Path, Outcome] = {}
+
+    def finish(run: Run, fault: str, seconds: float) -> None:
+        outcome = _read_outcome(plan, run, fault, seconds)
+        outcomes[run.folder] = outcome
+        say(console, _describe(plan, outcome))
+
+    waiting = []
+    for run in runs:
+        if os.path.lexists(run.result_file):
+            finish(run, '', 0.0)
+        else:
+            waiting.append(run)
+    active: list[tuple[Run, BaseProcess]] = []
+    begins: dict[Path, float] = {}
+    attempts: Counter = Counter()
+    try:
+        with console.status('') as status:
+            while waiting or active:
+                while waiting and len(active) < jobs:
+                    run = waiting.pop(0)
+                    attempts[run.folder] += 1
+                    begins.setdefault(run.folder, time.monotonic())
+                    say(console, f'started {run.label}: {run.folder}')
+                    active.append((run, _start(run, jobs)))
+                time.sleep(POLL_SECONDS)
+                states = [f'{x.label}: {_parse_progress(_read_tail(x.log))}' for x, _ in active]
+                status.update(escape('; '.join(states)))
+                for run, process in [x for x in active if x[1].exitcode is not None]:
+                    active.remove((run, process))
+                    fault = _fault_of(process.exitcode) or f'no {run.result_file.name} is there'
+                    # The result is written last, so it counts however its command went on to end.
+                    if run.result_file.is_file():
+                        fault = ''
+                    elif attempts[run.folder] <= retries:
+                        say(console, f'{run.label} died ({fault}); it is started once more')
+                        waiting.append(run)
+                        continue
+                    elif attempts[run.folder] > 1:
+                        fault += f' (started {attempts[run.folder]} times)'
+                    finish(run, fault, time.monotonic() - begins[run.folder])
+    finally:
+        for _, process in active:
+            end_process(process)
+    return [outcomes[run.folder] for run in runs]
+
+
+def _start(run: Run, jobs: int) -> BaseProcess:
+    command = build_command(run)
+    run.folder.mkdir(parents=True, exist_ok=True)
+    refuse_link(run.log)
+    with open(run.log, 'ab') as file:
+        file.write(f'\n$ python {shlex.join(command)}\n'.encode())
+    threads = max(1, count_cores() // jobs)
+    # What takes a training of this config longest to import.
+    package = load_config(run.config).get('default_scope') or 'mmengine'
+    parts = ('models', 'datasets', 'engine', 'evaluation', 'visualization')
+    modules = [f'{name}.{part}' for name in dict.fromkeys((package, 'mmrank')) for part in parts]
+    modules = [SCRIPT[-1], 'mmengine.runner', *modules]
+    return start_process(command, run.log, threads, modules)
+
+
+def _read_outcome(plan: SeedPlan, run: Run, fault: str, seconds: float) -> Outcome:
+    if fault:
+        lines = _read_tail(run.log).splitlines()[-15:]
+        return Outcome(run, None, seconds, '\n'.join([f'{fault}; {run.log}:', *lines]))
+    needed = plan.metrics if run.split == 'test' else (plan.decisive_metric,)
+    try:
+        return Outcome(run, _read_result(run, needed), seconds)
+    except UserError as problem:
+        return Outcome(run, None, seconds, str(problem))
+
+
+def _describe(plan: SeedPlan, outcome: Outcome) -> str:
+    label = outcome.run.label
+    if outcome.error:
+        return f'failed {label}\n{outcome.error}'
+    values = [f'{x} {outcome.metrics[x]:.4f}' for x in plan.metrics if x in outcome.metrics]
+    took = f' in {outcome.seconds:.0f} s' if outcome.seconds else ''
+    return f'done{took} {label}: {", ".join(values)}'
+
+
+def say(console: Console, text: str) -> None:
+    """Print a text as it is: no markup, no line break."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

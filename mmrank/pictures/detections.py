@@ -1,0 +1,206 @@
+"""Ground truth and the boxes of several detectors, drawn side by side."""
+
+import os
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import Normal, Stroke
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from mmrank.annotations.image_header import read_image
+from mmrank.errors import MissingFileError
+from mmrank.evaluation.box_evaluation import best_f1_thresholds, class_matches
+from mmrank.pictures.figures import save
+from mmrank.pictures.palette import colours_of
+
+# Inches of a panel's width; the height follows the images.
+_PANEL_WIDTH = 3.4
+# Points.
+_FONT_SIZE = 7
+# A box's line, and the dark line around it, which sets it apart from the image.
+_LINE, _CASING = 2.2, 3.8
+# A box this close to the upper edge, in pixels, has no room for text above.
+_TEXT_ROOM = 11
+# Classes in the legend at most; more are named at the boxes.
+_LONGEST_LEGEND = 12
+
+
+class _DrawnBox(NamedTuple):
+    """A box (x, y, width, height) in pixels; ``is_right``: it matches an object, or was found."""
+
+    box: Sequence[float]
+    cat_id: int
+    label: str = ''
+    is_right: bool = True
+
+
+def _found_boxes(evaluation: COCOeval, image_ids: Sequence[int]) -> dict[int, list[_DrawnBox]]:
+    """By image the boxes above the best-F1 score of their class, best first.
+
+    Right ones match an object of their class at IoU 0.5.
+    """
+    thresholds = best_f1_thresholds(evaluation)
+    matches = [class_matches(evaluation, cat_id) for cat_id in thresholds]
+    right = {i for x in matches for i in x.found_ids[x.is_right].tolist()}
+    drawn = {}
+    for image_id in image_ids:
+        boxes = evaluation.cocoDt.imgToAnns.get(image_id, [])
+        drawn[image_id] = [
+            _DrawnBox(x['bbox'], x['category_id'], f'{x["score"]:.2f}', x['id'] in right)
+            for x in sorted(boxes, key=lambda x: -x['score'])
+            if x['score'] >= thresholds[x['category_id']]
+        ]
+    return drawn
+
+
+def draw_detections(
+    models: Mapping[str, COCOeval],
+    image_dir: str | os.PathLike,
+    path: str | os.PathLike,
+    num_images: int = 6,
+) -> Path:
+    """Draw a sheet: one row an image, ground truth first, then the models."""
+    truth = next(iter(models.values())).cocoGt
+    image_ids = _choose_images(truth, num_images)
+    pictures = [_read(truth, image_dir, i) for i in image_ids]
+    aspects = [p.shape[0] / p.shape[1] for p in pictures]
+    width = _PANEL_WIDTH * (1 + len(models))
+    height = (_PANEL_WIDTH + 0.05) * sum(aspects) + 0.25 * len(aspects) + 1.1
+    figure = Figure(figsize=(width, height), layout='constrained')
+    grid = figure.subplots(
+        len(image_ids), 1 + len(models), squeeze=False, gridspec_kw={'height_ratios': aspects}
+    )
+    for axis, name in zip(grid[0], ('ground truth', *models)):
+        axis.set_title(name, fontsize=14)
+    found = [_found_boxes(evaluation, image_ids) for evaluation in models.values()]
+    sheet = []
+    for i in image_ids:
+        anns = [x for x in truth.imgToAnns.get(i, []) if not x.get('iscrowd')]
+        objects = [_DrawnBox(x['bbox'], x['category_id']) for x in anns]
+        sheet.append([objects, *(boxes[i] for boxes in found)])
+    used = sorted({box.cat_id for row in sheet for boxes in row for box in boxes})
+    colours = dict(zip(used, colours_of([truth.cats[i]['name'] for i in used])))
+    if len(used) > _LONGEST_LEGEND:
+        # No legend: the labels have the class.
+        for row in sheet:
+            for boxes in row:
+                names = [truth.cats[box.cat_id]['name'] for box in boxes]
+                labels = [f'{name} {box.label}'.strip() for name, box in zip(names, boxes)]
+                boxes[:] = [box._replace(label=label) for box, label in zip(boxes, labels)]
+    for axes, picture, row in zip(grid, pictures, sheet):
+        for axis, boxes in zip(axes, row):
+            _draw(axis, picture, boxes, colours)
+            right = sum(box.is_right for box in boxes)
+            axis.set_xlabel(f'{right} right, {len(boxes) - right} wrong', fontsize=12)
+        axes[0].set_xlabel(f'{len(row[0])} objects', fontsize=12)
+    _add_legend(figure, truth, colours)
+    return save(figure, path, dpi=110, has_photos=True)
+
+
+def _choose_images(truth: COCO, num_images: int) -> list[int]:
+    """Ids spread over the images with objects."""
+    candidates = [i for i in sorted(truth.imgs) if truth.imgToAnns.get(i)] or sorted(truth.imgs)
+    if not candidates or num_images < 1:
+        raise ValueError(
+            f'nothing to draw: {len(candidates)} images with objects, num_images is {num_images}'
+        )
+    count = min(num_images, len(candidates))
+    picks = np.linspace(0, len(candidates) - 1, count).round().astype(int)
+    return [candidates[i] for i in picks]
+
+
+def _read(truth: COCO, image_dir: str | os.PathLike, image_id: int) -> np.ndarray:
+    """RGB image, uint8 of shape (H, W, 3)."""
+    path = Path(image_dir) / truth.imgs[image_id]['file_name']
+    if not path.is_file():
+        raise MissingFileError(
+            f'image file {path} of image id {image_id} does not exist. Fix: pass the folder that '
+            'file_name is relative to.'
+        )
+    return read_image(path)[..., ::-1]
+
+
+def _draw(
+    axis: Axes, picture: np.ndarray, boxes: list[_DrawnBox], colours: Mapping[int, str]
+) -> None:
+    """Show one picture with boxes over it; labels never overlap."""
+    axis.imshow(picture)
+    axis.set(xticks=[], yticks=[])
+    corners = [(max(b.box[0], 0), max(b.box[1], 0)) for b in boxes]
+    # Above the box, but inside it where the picture ends.
+    is_below = [b.box[1] <= _TEXT_ROOM for b in boxes]
+    # Points to pixels of the picture.
+    text_height = _FONT_SIZE / 72 * picture.shape[1] / _PANEL_WIDTH
+    shown = _fitting_labels(corners, [box.label for box in boxes], text_height, is_below=is_below)
+    # Best boxes last, on top.
+    for item, corner, below, has_label in reversed(list(zip(boxes, corners, is_below, shown))):
+        x, y, width, height = item.box
+        colour = colours[item.cat_id]
+        style = dict(fill=False, edgecolor=colour, linewidth=_LINE)
+        style['linestyle'] = '-' if item.is_right else (0, (2, 1.5))
+        casing = [Stroke(linewidth=_CASING, foreground='0.1', alpha=0.75), Normal()]
+        axis.add_patch(Rectangle((x, y), width, height, path_effects=casing, **style))
+        if has_label:
+            place = dict(verticalalignment='top' if below else 'bottom', clip_on=True)
+            ground = {'facecolor': colour, 'edgecolor': 'none', 'pad': 0.4, 'alpha': 0.85}
+            text = dict(fontsize=_FONT_SIZE, color='white', bbox=ground)
+            axis.text(*corner, item.label, **text, **place)
+
+
+def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, str]) -> None:
+    """Classes by colour unless they are many, what dashes mean, and what is shown."""
+    handles = []
+    if len(colours) <= _LONGEST_LEGEND:
+        handles = [
+            Line2D([], [], color=colour, linewidth=3, label=truth.cats[i]['name'])
+            for i, colour in colours.items()
+        ]
+    columns = max(2, min(int(figure.get_figwidth() / 1.6), len(handles)))
+    title = (
+        'dashed: no object of that class there; shown: boxes above the best-F1 score of each class'
+    )
+    # Eleven letters take an inch.
+    title = textwrap.fill(title, int(11 * figure.get_figwidth()))
+    style = dict(loc='outside lower center', title_fontsize=11, fontsize=11, frameon=False)
+    legend = figure.legend(handles=handles, ncols=columns, title=title, **style)
+    legend.get_title().set_multialignment('center')
+
+
+# Measures of DejaVu Sans, the labels' font, as shares of its size.
+_CHARACTER_WIDTH = 0.68
+_LINE_HEIGHT = 1.5
+
+
+def _fitting_labels(
+    corners: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    font_size: float,
+    *,
+    is_below: Sequence[bool],
+) -> list[bool]:
+    """Choose labels so that no two overlap, the first ones before others."""
+    placed = []
+    chosen = []
+    height = _LINE_HEIGHT * font_size
+    for (x, y), label, below in zip(corners, labels, is_below):
+        top = y if below else y - height
+        right = x + _CHARACTER_WIDTH * font_size * len(label)
+        fits = bool(label) and not any(
+            x < other_right
+            and left < right
+            and top < other_top + height
+            and other_top < top + height
+            for left, other_top, other_right in placed
+        )
+        if fits:
+            placed.append((x, top, right))
+        chosen.append(fits)
+    return chosen

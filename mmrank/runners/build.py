@@ -1,0 +1,87 @@
+"""Check the data of a config, and build its runner.
+
+A detection config runs with mmpretrain absent and a retrieval config with mmdet absent.
+"""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mmengine.config import Config
+from mmengine.device import get_device
+from mmengine.registry import OPTIMIZERS, RUNNERS
+
+from mmrank.errors import UserError
+from mmrank.files import refuse_link
+from mmrank.runners.launch import is_main_process, prepare_cpu_processes
+
+if TYPE_CHECKING:
+    # It imports what all models need, transformers among them: seconds that the help of a tool, or
+    # a tool without a model, need not take.
+    from mmengine.runner import Runner
+
+
+def check_data(cfg: Config, splits: tuple[str, ...]) -> list[str]:
+    """Check the files of a config's data sets; a UserError names every problem.
+
+    Returns what is only warned of: a tool says it again when it ends, below hundreds of lines.
+    """
+    from mmrank.datasets.checks import coco_check, retrieval_check
+
+    # The files are the same for all processes: one check, one message.
+    if not is_main_process():
+        return []
+    checks = (check.check_config(cfg, splits=splits) for check in (coco_check, retrieval_check))
+    reports = [report for found in checks for report in found if report.warnings]
+    return [f'warning: {report.describe(report.warnings)}' for report in reports]
+
+
+def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] = ()) -> 'Runner':
+    """Build mmengine's runner or the one that the config names.
+
+    See :class:`mmrank.engine.hooks.CheckpointMatchHook` for ``strict`` and ``allow_partial``.
+    """
+    from mmengine.runner import Runner
+
+    from mmrank.engine.hooks import CheckpointMatchHook
+    from mmrank.engine.hooks.data_check_hooks import StartCheckHook
+    from mmrank.engine.runners import refuse_flexible_runner
+
+    refuse_flexible_runner(cfg.get('runner_type'))
+    if cfg.launcher in ('pytorch', 'slurm') and get_device() == 'cpu':
+        prepare_cpu_processes(cfg)
+    _check_dump(cfg)
+    if isinstance(cfg.get('visualizer'), dict):
+        cfg.visualizer.setdefault('type', 'Visualizer')  # a list of loggers alone
+    build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
+    runner = build(cfg)
+    optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
+    name = optimizer.get('type', '')
+    # The scope is the config's: LARS is mmpretrain's.
+    with OPTIMIZERS.switch_scope_and_registry(cfg.get('default_scope')) as registry:
+        is_unknown = isinstance(name, str) and name and registry.get(name) is None
+    if is_unknown:
+        close = get_close_matches(name, OPTIMIZERS.module_dict, 1) or ['SGD']
+        raise UserError(
+            f'optim_wrapper.optimizer.type={name!r} is not a registered optimizer.\n  Fix: '
+            f"'{close[0]}', or import yours by custom_imports"
+        )
+    runner.register_hook(CheckpointMatchHook(strict, allow_partial))
+    runner.register_hook(StartCheckHook())
+    return runner
+
+
+def _check_dump(cfg: Config) -> None:
+    """Check the file to which mmengine writes the config: it is overwritten."""
+    if not cfg.get('work_dir') or not cfg.filename or not is_main_process():
+        return
+    path = Path(cfg.work_dir, Path(cfg.filename).name)
+    refuse_link(path)
+    if path.is_file() and path.samefile(cfg.filename):
+        source = path.read_text('utf-8')
+        if '_base_' in source or 'read_base' in source:
+            raise UserError(
+                f'--work-dir {cfg.work_dir} is the folder of the config, and mmengine would '
+                'overwrite it.\n  Fix: another --work-dir'
+            )
