@@ -33,7 +33,7 @@ model = dict(
 # 200 iterations, two passes: some seconds on one CPU core. The learning rate
 # is tuned by tools/research/papers/stable_ap/table6.yaml.
 max_iters = 200
-# Validation is done after the training, by tools/benchmarks/run_seeds.py.
+# Validation is done after the training, by tools/research/run_seeds.py.
 train_cfg = dict(
     type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters + 1)
 optim_wrapper = dict(

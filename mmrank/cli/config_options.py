@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from collections.abc import Mapping
 
 from mmengine.config import Config, DictAction
 
@@ -64,14 +63,6 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         help='change settings of the config, such as optim_wrapper.optimizer.lr=0.01; a list as '
         'key="[a,b]", without spaces',
     )
-
-
-def parsed_options(options: Mapping[str, str]) -> dict:
-    """Options of a plan's row as ``--cfg-options`` reads them, for ``Config.merge_from_dict``."""
-    parser = argparse.ArgumentParser()
-    add_config_option(parser)
-    words = [f'--cfg-options={key}={value}' for key, value in options.items()]
-    return parser.parse_args(words).cfg_options or {}
 
 
 def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ from mmrank.cli.options import tool_parser
 from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
-from mmrank.experiments.plan import SeedPlan, parse_plan
+from mmrank.experiments.plan import Comparison, Method
 from mmrank.experiments.runs import count_cores, work_off
 from mmrank.imports import required_package
 from mmrank.pictures.detections import draw_detections
@@ -59,7 +59,7 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
     stamp.write_text(wanted, encoding='utf-8')
 
 
-def make_plan(data: Path, out: Path, quick: bool) -> SeedPlan:
+def make_plan(data: Path, out: Path, quick: bool) -> Comparison:
     """The plan of both trainings, which are tested on the validation images."""
     # What is tested are the validation images: a validation on the way is for nothing.
     options = dict.fromkeys(('val_cfg', 'val_dataloader', 'val_evaluator'))
@@ -67,23 +67,12 @@ def make_plan(data: Path, out: Path, quick: bool) -> SeedPlan:
     options['test_evaluator.ann_file'] = f'{data}/annotations/val.json'
     if quick:
         options['train_cfg.max_epochs'] = 1
-    methods = [
-        {
-            'name': name,
-            'config': str(config_folder() / config),
-            'cfg_options': {'test_evaluator.outfile_prefix': str(out / name)},
-        }
-        for name, config in LOSSES.items()
-    ]
-    return parse_plan(
-        {
-            'methods': methods,
-            'seeds': [0],
-            'metrics': ['coco/bbox_mAP'],
-            'cfg_options': options,
-            'out_dir': str(out),
-        }
-    )
+    methods = []
+    for name, config in LOSSES.items():
+        own = {**options, 'test_evaluator.outfile_prefix': out / name}
+        texts = {key: str(value) for key, value in own.items()}
+        methods.append(Method(name, str(config_folder() / config), texts))
+    return Comparison(out, tuple(methods), seeds=(0,), metrics=('coco/bbox_mAP',))
 
 
 def report(data: Path, out: Path, console: Console) -> None:
@@ -121,7 +110,7 @@ def main() -> int:
         prepare_data(data, QUICK if args.quick else SPEC, console)
         plan = make_plan(data, out, args.quick)
         jobs = min(len(LOSSES), count_cores())
-        outcomes = work_off(console, plan, plan.final_runs(), jobs=jobs)
+        outcomes = work_off(console, plan.runs(), plan.metrics, jobs=jobs)
         if any(outcome.error for outcome in outcomes):
             return 1
         report(data, out, console)

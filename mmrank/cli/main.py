@@ -11,13 +11,14 @@ from typing import NoReturn
 
 from mmrank import interruption
 from mmrank.errors import show_user_errors
+from mmrank.version import __version__
 
 #: Module in ``mmrank.cli`` and summary of each command.
 COMMANDS = {
     'train': ('train', 'train a config of mmrank, mmdet or mmpretrain'),
     'test': ('test', 'evaluate a checkpoint'),
     'new-config': ('new_config', 'write a config for boxes of your own'),
-    'compare': ('compare', 'find the loss for your data, in minutes'),
+    'compare': ('compare', 'train your model with several losses'),
     'check coco': ('check.coco', 'check COCO annotation files, clean or merge them'),
     'check retrieval': ('check.retrieval', 'check data sets of image search'),
     'convert': ('convert', 'make a COCO file of YOLO, VOC or CSV labels'),
@@ -76,6 +77,9 @@ def main() -> NoReturn:
     if not words or words[0] in ('-h', '--help'):
         print(describe(group))
         sys.exit(0 if words else 2)
+    if words[0] == '--version':
+        print(f'mmrank {__version__}')
+        sys.exit()
     known = [name.removeprefix(group).split()[0] for name in COMMANDS if name.startswith(group)]
     program = f'mmrank {group}'.strip()
     fix = (get_close_matches(words[0], known, 1) or ['--help'])[0]

@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from mmrank.experiments.plan import SeedPlan, choice_label
+from mmrank.experiments.plan import Comparison
 from mmrank.experiments.records import CURVE, FACTS, FINAL, write_rows
 from mmrank.experiments.runs import Outcome, is_finite, read_facts, say
 from mmrank.experiments.statistics import Summary, collect_values, summarise
@@ -18,29 +18,42 @@ from mmrank.pictures.tables import markdown_table
 
 def report(
     console: Console,
-    plan: SeedPlan,
+    plan: Comparison,
     outcomes: Sequence[Outcome],
-    tuning_outcomes: Sequence[Outcome],
-    tuning: Sequence[Mapping],
+    trials: Sequence[Outcome] = (),
+    notes: Sequence[str] = (),
 ) -> str:
-    """Write the files of the report to the plan's folder, show its text and return it."""
+    """Write report.md, runs.csv and boxplot.png to the plan's folder, and show the text.
+
+    Args:
+        console: Where it is shown.
+        plan: What is compared.
+        outcomes: How the runs of the plan ended.
+        trials: Further runs, which go into runs.csv alone.
+        notes: Lines of Markdown below the table.
+    """
     values = collect_values(plan, outcomes)
-    cells = summarise(plan, values)
-    every = [*tuning_outcomes, *outcomes]
+    every = [*trials, *outcomes]
+    split = 'Validation' if outcomes[0].run.split == 'val' else 'Test'
+    lines = _table(plan, summarise(plan, values), split)
+    lines += notes
     failures = [item for item in every if item.error]
-    text = _write_markdown(plan, cells, tuning=tuning, failures=failures)
+    if failures:
+        lines += ['', '## Failures', '']
+    for outcome in failures:
+        lines += [f'- {outcome.run.label}:', '', '```', *outcome.error.splitlines(), '```']
+    text = '\n'.join(lines) + '\n'
     folder = plan.out_dir
-    _write_runs_csv(plan, every, folder / 'runs.csv')
+    _write_runs_csv(every, folder / 'runs.csv')
     write_atomically(text.encode(), folder / 'report.md')
-    unit = 'fold' if plan.folds else 'seed'
-    draw_box_plot(values, plan.metrics, folder / 'boxplot.png', unit)
+    draw_box_plot(values, plan.metrics, folder / 'boxplot.png', f'{split} data', plan.unit)
     say(console, text)
     for name in ('report.md', 'runs.csv', 'boxplot.png'):
         say(console, f'wrote {folder / name}')
     return text
 
 
-def _write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: Path) -> Path:
+def _write_runs_csv(outcomes: Sequence[Outcome], path: Path) -> Path:
     """Write a row for each run: a record, of which tools/research/results.py makes tables."""
     done = [outcome for outcome in outcomes if outcome.metrics]
     fields = [*FACTS, *sorted({key for outcome in done for key in outcome.metrics})]
@@ -60,14 +73,8 @@ def _write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: Path) -> 
     return write_rows(path, rows, fields)
 
 
-def _write_markdown(
-    plan: SeedPlan,
-    cells: Sequence[Summary],
-    *,
-    tuning: Sequence[Mapping] = (),
-    failures: Sequence[Outcome] = (),
-) -> str:
-    """Return the report: the table, how to read it, the tuning, the failures."""
+def _table(plan: Comparison, cells: Sequence[Summary], split: str) -> list[str]:
+    """Lines of the table, and how to read it."""
     digits = max(0, 4 - round(math.log10(plan.scale)))
     header = ['method', 'metric', 'n', 'mean ± std']
     header += [f'difference to {plan.baseline} [95 % CI]', 'p (paired t)']
@@ -85,31 +92,25 @@ def _write_markdown(
             rows.append([cell.method, metric, cell.n, value, difference, p_value])
             marks.append([column == 3 and cell is best for column in range(6)])
     seeds = ', '.join(map(str, plan.seeds))
-    unit = 'fold' if plan.folds else 'seed'
+    unit = plan.unit
     text = [
         *markdown_table(header, rows, marks, 'llrrrr'),
         '',
-        f'Test data; {unit}s {seeds}; std with ddof=1; the differences are paired by {unit}. No '
+        f'{split} data; {unit}s {seeds}; std with ddof=1; the differences are paired by {unit}. No '
         'p-value is corrected for the number of methods or metrics.',
     ]
     if plan.scale != 1:
         text += ['', f'Metrics are multiplied by {plan.scale:g}.']
     if any(cell.n < len(plan.seeds) for cell in cells):
         text += ['', f'Some {unit}s are missing: see n, and the failures below.']
-    if tuning:
-        text += _tuning_section(plan, tuning, digits)
-    if failures:
-        text += ['', '## Failures', '']
-        for outcome in failures:
-            text += [f'- {outcome.run.label}:', '', '```', *outcome.error.splitlines(), '```']
-    return '\n'.join(text) + '\n'
+    return text
 
 
 def _number(value: float, digits: int) -> str:
     return 'n/a' if math.isnan(value) else f'{value:.{digits}f}'
 
 
-def _difference(plan: SeedPlan, cell: Summary, digits: int) -> str:
+def _difference(plan: Comparison, cell: Summary, digits: int) -> str:
     if cell.method == plan.baseline:
         return 'baseline'
     if math.isnan(cell.difference):
@@ -118,33 +119,3 @@ def _difference(plan: SeedPlan, cell: Summary, digits: int) -> str:
     if math.isnan(cell.ci_low):
         return f'{text} [needs 2 pairs]'
     return f'{text} [{cell.ci_low:+.{digits}f}, {cell.ci_high:+.{digits}f}]'
-
-
-def _tuning_section(plan: SeedPlan, tuning: Sequence[Mapping], digits: int) -> list[str]:
-    seeds = ', '.join(map(str, plan.tune_seeds))
-    if plan.tune_folds:
-        seeds += f', fold {", ".join(map(str, plan.tune_folds))} for all folds'
-    rows = []
-    for row in tuning:
-        note = 'chosen' if row['chosen'] else ''
-        if row['chosen'] and row['at_edge']:
-            note = 'chosen, at the edge of the grid: widen it'
-        mean = math.nan if row['mean'] is None else row['mean'] * plan.scale
-        fold = [] if row['fold'] is None else [row['fold']]
-        choice = choice_label(row['choice'])
-        rows.append([row['method'], *fold, choice, row['n'], _number(mean, digits), note])
-    fold = ['fold'] if plan.folds and not plan.tune_folds else []
-    header = ['method', *fold, 'values', 'n', 'mean', '']
-    text = [
-        *('', '## Tuning', ''),
-        f'{plan.decisive_metric} on the validation data, seeds {seeds}.',
-        '',
-        *markdown_table(header, rows, align=f'l{"r" * len(fold)}lrrl'),
-    ]
-    if plan.allow_shared_split:
-        text += [
-            '',
-            '**The test data may be the data that was tuned on** '
-            '(`allow_shared_split`): the values above may be too good.',
-        ]
-    return text

@@ -1,5 +1,6 @@
 """Run trainings side by side, resumably, and read their results."""
 
+import datetime
 import json
 import os
 import re
@@ -14,10 +15,12 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from mmrank.errors import UserError
-from mmrank.experiments.plan import Run, SeedPlan, load_config
+from mmrank.experiments.plan import Run
 from mmrank.files import read_text, refuse_link
+from mmrank.runners.identity import read_settings
 from mmrank.runners.processes import end_process, start_process
 
 POLL_SECONDS = 0.3
@@ -79,13 +82,42 @@ def build_command(run: Run) -> list[str]:
     return command + [f'{key}={value}' for key, value in run.options.items()]
 
 
-def _parse_progress(log: str) -> str:
-    """The last progress in mmengine's log, in short form."""
+def _parse_progress(log: str) -> tuple[str, float | None]:
+    """The last progress in mmengine's log in short form, and the seconds that are left by it."""
     if epochs := _EPOCH.findall(log):
-        return 'epoch {} iteration {}/{} eta {}'.format(*epochs[-1])
+        epoch, step, steps, eta = epochs[-1]
+        return f'epoch {epoch} iteration {step}/{steps}', _seconds_of(eta)
     if iterations := _ITER.findall(log):
-        return 'iteration {}/{} eta {}'.format(*iterations[-1])
-    return 'starting'
+        step, steps, eta = iterations[-1]
+        return f'iteration {step}/{steps}', _seconds_of(eta)
+    return 'starting', None
+
+
+def _seconds_of(eta: str) -> float:
+    """Seconds of ``1 day, 2:03:04``."""
+    days, _, clock = eta.rpartition(', ')
+    hours, minutes, seconds = map(int, clock.split(':'))
+    return 86400.0 * int(days.split()[0] if days else 0) + 3600 * hours + 60 * minutes + seconds
+
+
+def _time_left(
+    took: Sequence[float], active: Sequence[tuple[float, float | None]], more: int
+) -> str:
+    """Words for the seconds that are left, from trainings that ended, run, and wait.
+
+    Args:
+        took: Seconds of the trainings that ended.
+        active: Seconds since the start, and seconds left where they are known, of those that run.
+        more: How many wait.
+    """
+    known = [(since, left) for since, left in active if left is not None]
+    whole = [*took, *(since + left for since, left in known)]
+    if not whole:
+        return 'time left: known in a moment'
+    mean = sum(whole) / len(whole)
+    left = sum(max(mean - since, 0.0) if rest is None else rest for since, rest in active)
+    seconds = (left + more * mean) / max(len(active), 1)
+    return f'{datetime.timedelta(seconds=round(seconds))} left'
 
 
 def _read_tail(path: Path, size: int = 8192) -> str:
@@ -111,12 +143,24 @@ def _fault_of(status: int) -> str:
 
 
 def work_off(
-    console: Console, plan: SeedPlan, runs: Sequence[Run], *, jobs: int = 1, retries: int = 1
+    console: Console,
+    runs: Sequence[Run],
+    metrics: Sequence[str] = (),
+    *,
+    jobs: int = 1,
+    retries: int = 1,
 ) -> list[Outcome]:
     """Run all that is not finished, ``jobs`` at a time, and say how each ends.
 
-    A run that dies is started again, ``retries`` times; the others go on when one fails. Returns
-    the outcomes in the order of ``runs``.
+    A run that dies is started again, ``retries`` times; the others go on when one fails. A terminal
+    shows a bar with the time left. Returns the outcomes in the order of ``runs``.
+
+    Args:
+        console: Where it is said.
+        runs: What is to be done.
+        metrics: What each result must have.
+        jobs: Runs at a time.
+        retries: How often a run is started again.
     """
     if jobs < 1:
         raise UserError(f'`jobs` is {jobs}. Fix: --jobs 1 or more runs at a time')
@@ -125,10 +169,20 @@ def work_off(
     outcomes: dict[Path, Outcome] = {}
 
     def finish(run: Run, fault: str, seconds: float) -> None:
-        outcome = _read_outcome(plan, run, fault, seconds)
+        outcome = _read_outcome(run, metrics, fault, seconds)
         outcomes[run.folder] = outcome
-        say(console, _describe(plan, outcome))
+        say(console, _describe(outcome, metrics))
+        progress.update(bar, completed=len(outcomes))
 
+    progress = Progress(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn('trainings, {task.description}'),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    bar = progress.add_task('', total=len(runs))
     waiting = []
     for run in runs:
         if os.path.lexists(run.result_file):
@@ -139,7 +193,7 @@ def work_off(
     begins: dict[Path, float] = {}
     attempts: Counter = Counter()
     try:
-        with console.status('') as status:
+        with progress:
             while waiting or active:
                 while waiting and len(active) < jobs:
                     run = waiting.pop(0)
@@ -148,8 +202,12 @@ def work_off(
                     say(console, f'started {run.label}: {run.folder}')
                     active.append((run, _start(run, jobs)))
                 time.sleep(POLL_SECONDS)
-                states = [f'{x.label}: {_parse_progress(_read_tail(x.log))}' for x, _ in active]
-                status.update(escape('; '.join(states)))
+                states = [_parse_progress(_read_tail(run.log)) for run, _ in active]
+                since = [time.monotonic() - begins[run.folder] for run, _ in active]
+                took = [x.seconds for x in outcomes.values() if x.seconds and not x.error]
+                left = _time_left(took, [*zip(since, (x for _, x in states))], len(waiting))
+                texts = [f'{run.label}: {text}' for (run, _), (text, _) in zip(active, states)]
+                progress.update(bar, description=escape('; '.join([left, *texts])))
                 for run, process in [x for x in active if x[1].exitcode is not None]:
                     active.remove((run, process))
                     fault = _fault_of(process.exitcode) or f'no {run.result_file.name} is there'
@@ -177,29 +235,30 @@ def _start(run: Run, jobs: int) -> BaseProcess:
         file.write(f'\n$ python {shlex.join(command)}\n'.encode())
     threads = max(1, count_cores() // jobs)
     # What takes a training of this config longest to import.
-    package = load_config(run.config).get('default_scope') or 'mmengine'
+    package = read_settings(run.config).get('default_scope') or 'mmengine'
     parts = ('models', 'datasets', 'engine', 'evaluation', 'visualization')
     modules = [f'{name}.{part}' for name in dict.fromkeys((package, 'mmrank')) for part in parts]
     modules = [SCRIPT[-1], 'mmengine.runner', *modules]
     return start_process(command, run.log, threads, modules)
 
 
-def _read_outcome(plan: SeedPlan, run: Run, fault: str, seconds: float) -> Outcome:
+def _read_outcome(run: Run, metrics: Sequence[str], fault: str, seconds: float) -> Outcome:
     if fault:
         lines = _read_tail(run.log).splitlines()[-15:]
         return Outcome(run, None, seconds, '\n'.join([f'{fault}; {run.log}:', *lines]))
-    needed = plan.metrics if run.split == 'test' else (plan.decisive_metric,)
     try:
-        return Outcome(run, _read_result(run, needed), seconds)
+        return Outcome(run, _read_result(run, metrics), seconds)
     except UserError as problem:
         return Outcome(run, None, seconds, str(problem))
 
 
-def _describe(plan: SeedPlan, outcome: Outcome) -> str:
+def _describe(outcome: Outcome, metrics: Sequence[str]) -> str:
     label = outcome.run.label
     if outcome.error:
         return f'failed {label}\n{outcome.error}'
-    values = [f'{x} {outcome.metrics[x]:.4f}' for x in plan.metrics if x in outcome.metrics]
+    named = [x for x in metrics if x in outcome.metrics]
+    shown = named or [x for x in outcome.metrics if x.endswith('mAP')] or [*outcome.metrics][:3]
+    values = [f'{x} {outcome.metrics[x]:.4f}' for x in shown]
     took = f' in {outcome.seconds:.0f} s' if outcome.seconds else ''
     return f'done{took} {label}: {", ".join(values)}'
 

@@ -1,17 +1,14 @@
 """Means, spreads and paired tests of a comparison over seeds; the choice of tuned values."""
 
 import itertools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from mmrank.errors import UserError
-from mmrank.experiments.plan import SeedPlan, load_config
+from mmrank.experiments.plan import Comparison
 from mmrank.experiments.records import Values
 from mmrank.experiments.runs import Outcome
 
@@ -32,7 +29,7 @@ class Summary:
     p_value: float = math.nan
 
 
-def collect_values(plan: SeedPlan, outcomes: Sequence[Outcome]) -> Values:
+def collect_values(plan: Comparison, outcomes: Sequence[Outcome]) -> Values:
     """Arrange the final runs' metrics by method, metric and seed."""
     return {
         method.name: {
@@ -80,7 +77,7 @@ def difference_text(values: Mapping, baseline: Mapping) -> str:
     return ('{difference:+.2f}' + interval).format(**found)
 
 
-def summarise(plan: SeedPlan, values: Values) -> list[Summary]:
+def summarise(plan: Comparison, values: Values) -> list[Summary]:
     """Compute all cells of the table, method by method."""
     cells = []
     for method, metric in itertools.product((m.name for m in plan.methods), plan.metrics):
@@ -96,62 +93,38 @@ def summarise(plan: SeedPlan, values: Values) -> list[Summary]:
     return cells
 
 
-def check_splits(plan: SeedPlan) -> None:
-    """Check that tuned methods are measured on data of their own."""
-    if plan.allow_shared_split:
-        return
-    for method in plan.methods:
-        if method.grid and _has_shared_split(load_config(method.config)):
-            raise UserError(
-                f'{method.config} tests on its validation data, on which {list(method.grid)} is '
-                'tuned: the measured value would be too good. Add a separate `test_dataloader` to '
-                'the config, or set `allow_shared_split` (the report notes it).'
-            )
+def verdict(values: Mapping[str, Mapping[int, float]]) -> tuple[str, str]:
+    """The method of the highest mean, and a sentence about all: who is level, who is behind.
 
+    A method is level where the 95 % interval of its paired difference holds 0, or where there are
+    fewer than two pairs.
 
-def _has_shared_split(config: Mapping[str, Any]) -> bool:
-    """Whether a config's test data is its validation data."""
-    splits = []
-    for name in ('val_dataloader', 'test_dataloader'):
-        dataset = dict((config.get(name) or {}).get('dataset') or {})
-        for key in ('pipeline', 'test_mode', 'backend_args'):
-            dataset.pop(key, None)
-        splits.append(json.dumps(dataset, sort_keys=True, default=str))
-    return splits[0] == splits[1]
-
-
-def choose(
-    plan: SeedPlan, outcomes: Sequence[Outcome]
-) -> tuple[dict[tuple[str, int | None], dict[str, str]], list[dict]]:
-    """Choose each method's values by their mean on the validation data."""
-    metric = plan.decisive_metric
-    chosen = {}
-    rows = []
-    shared = bool(plan.tune_folds)
-    trials = len(plan.tune_seeds) * (len(plan.tune_folds) or 1)
-    for method, fold in itertools.product(plan.methods, (None,) if shared else plan.fold_numbers):
-        own = []
-        for choice in method.choices() if method.grid else ():
-            values = [
-                outcome.metrics[metric]
-                for outcome in outcomes
-                if outcome.run.method == method.name
-                and (shared or outcome.run.fold == fold)
-                and outcome.run.choice == choice
-                and outcome.metrics is not None
-            ]
-            at_edge = any(
-                len(grid) > 1 and choice[key] in (grid[0], grid[-1])
-                for key, grid in method.grid.items()
-            )
-            mean = sum(values) / len(values) if values else None
-            row = dict(method=method.name, fold=fold, choice=choice, n=len(values), mean=mean)
-            own.append(row | dict(values=values, chosen=False, at_edge=at_edge))
-        whole = [row for row in own if row['n'] == trials and row['mean'] == row['mean']]
-        if whole:
-            best = max(whole, key=lambda row: row['mean'])
-            best['chosen'] = True
-            for number in plan.fold_numbers if shared else (fold,):
-                chosen[method.name, number] = best['choice']
-        rows += own
-    return chosen, rows
+    Args:
+        values: Figures of each method by seed; more is better.
+    """
+    means = {name: sum(own.values()) / len(own) for name, own in values.items()}
+    best = max(means, key=means.__getitem__)
+    level = []
+    behind = []
+    widths = []
+    for name, own in values.items():
+        if name == best:
+            continue
+        found = compare_paired(values[best], own)
+        low = found.get('ci_low', -math.inf)
+        high = found.get('ci_high', math.inf)
+        widths.append((high - low) / 2)
+        if low > 0:
+            behind.append(f'{name} is behind by {found["difference"]:.2f} [{low:.2f}, {high:.2f}].')
+        else:
+            level.append(name)
+    reason = f'level with {", ".join(level)}' if level else 'ahead of all others'
+    if not widths:
+        reason = 'the only one'
+    sentence = ' '.join([f'{best} has the highest mean, {reason}.', *behind])
+    finite = [width for width in widths if math.isfinite(width)]
+    if finite:
+        sentence += f' {len(values[best])} seeds tell differences of about {max(finite):.2f}.'
+    elif widths:
+        sentence += ' One seed cannot tell a difference from chance: more --seeds.'
+    return best, sentence

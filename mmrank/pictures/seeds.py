@@ -23,7 +23,11 @@ SettingRuns = Mapping[str, Mapping[float, Sequence[float]]]
 
 
 def draw_box_plot(
-    values: Values, metrics: Sequence[str], path: str | os.PathLike, unit: str = 'seed'
+    values: Values,
+    metrics: Sequence[str],
+    path: str | os.PathLike,
+    data: str = 'Test data',
+    unit: str = 'seed',
 ) -> Path:
     """Draw a lying box per method with each seed as a dot, a panel per metric, best on top."""
     names = _sorted(values, metrics[0])
@@ -42,7 +46,7 @@ def draw_box_plot(
     counts = {len(values[name][metrics[0]]) for name in names}
     seeds = ' to '.join(map(str, sorted({min(counts), max(counts)})))
     figure.suptitle(
-        f'Test data, {seeds} {unit}{"" if counts == {1} else "s"}: a dot '
+        f'{data}, {seeds} {unit}{"" if counts == {1} else "s"}: a dot '
         'each; the line in a box is the median',
         fontsize=_FONT,
     )

@@ -1,5 +1,6 @@
 """Read a config, with the options of a command line."""
 
+import argparse
 import importlib.util
 import os
 import re
@@ -7,7 +8,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from mmengine.config import Config, ConfigDict
+from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.registry import MODELS
 from mmengine.utils import import_modules_from_strings
 
@@ -125,6 +126,14 @@ def apply_options(cfg: Config, options: Mapping | None) -> None:
                     'PYTHONPATH'
                 ) from error
     check_packages(cfg)
+
+
+def parsed_options(options: Mapping[str, str]) -> dict:
+    """Options of a plan's row as ``--cfg-options`` reads them, for ``Config.merge_from_dict``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--cfg-options', nargs='+', action=DictAction)
+    words = [f'--cfg-options={key}={value}' for key, value in options.items()]
+    return parser.parse_args(words).cfg_options or {}
 
 
 def check_packages(cfg: Config) -> None:

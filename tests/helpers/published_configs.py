@@ -9,8 +9,8 @@ from pathlib import Path
 import yaml
 from mmengine.config import Config, utils
 
-from mmrank.cli.config_options import parsed_options
-from mmrank.experiments.plan import read_plan
+from mmrank.runners.config import parsed_options
+from seed_plan import read_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ROOT / 'configs'

@@ -11,8 +11,8 @@ from published_configs import FOLDERS, LEAVES, PLANS, ROOT, leaves_without_resul
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
 
-from mmrank.experiments.plan import read_plan
-from mmrank.experiments.statistics import check_splits
+from seed_plan import read_plan
+from tuning import check_splits
 
 DATA = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'test_evaluator', 'train_cfg')
 SCHEDULE = ('optim_wrapper', 'param_scheduler')

@@ -24,7 +24,7 @@ from mmrank.files import _is_dead
 from mmrank.own_data.stored_features import StoredSamples, write_samples
 from mmrank.runners.folder_lock import lock_folder
 
-SEEDS = ROOT / 'tools/benchmarks/run_seeds.py'
+SEEDS = ROOT / 'tools/research/run_seeds.py'
 
 
 class Bomb:

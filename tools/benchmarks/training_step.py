@@ -32,11 +32,11 @@ from mmengine.structures import InstanceData
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.cli.config_options import parsed_options
 from mmrank.cli.options import tool_parser
-from mmrank.experiments.plan import read_plan
 from mmrank.registry import MODELS
+from mmrank.runners.config import parsed_options
 from mmrank.state import GradientBalance
+from seed_plan import read_plan
 from timing import cpu_in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'

@@ -20,7 +20,6 @@ from rich.console import Console
 
 from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
-from mmrank.experiments.plan import read_plan
 from mmrank.experiments.records import read_rows
 from mmrank.files import write_atomically
 from mmrank.pictures.figures import new_grid, save
@@ -36,6 +35,7 @@ from paper_table import (
     read_outcome,
     table_of,
 )
+from seed_plan import read_plan
 
 
 def seconds_of(entry: PaperTable, outcome: Mapping) -> int:

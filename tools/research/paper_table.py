@@ -39,10 +39,10 @@ from rich.table import Table
 
 from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
-from mmrank.experiments.plan import read_plan
 from mmrank.experiments.records import read_final_rows, values_of
 from mmrank.files import write_atomically
 from mmrank.pictures.tables import markdown_table
+from seed_plan import read_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = Path(__file__).with_name('papers')
@@ -169,7 +169,7 @@ def show_all(console: Console) -> None:
 def steps_of(entry: PaperTable, size: str, set_name: str) -> Iterator[str]:
     """The commands that make a set of a table."""
     if entry.plan:
-        yield f'tools/benchmarks/run_seeds.py --plan {entry.plan} --set {set_name}'
+        yield f'tools/research/run_seeds.py --plan {entry.plan} --set {set_name}'
     places = {'out': figures_of(entry, set_name), 'figures': figures_of(entry, size)}
     if entry.plan:
         plan = read_plan(Path(ROOT, entry.plan), set_name)

@@ -4,7 +4,7 @@
     python tools/research/results.py --check    # say which pages differ from their records
 
 ``tools/research/records/NAME.csv`` has a row for each evaluation, as the ``runs.csv`` of
-``tools/benchmarks/run_seeds.py``: ``method``, ``seed`` (or fold), ``step``, ``commit``,
+``tools/research/run_seeds.py``: ``method``, ``seed`` (or fold), ``step``, ``commit``,
 ``seconds``, and a column for each metric. A page shows its last step between two comments, each
 method paired by seed with the first, or with ``baseline``::
 

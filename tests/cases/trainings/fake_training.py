@@ -3,7 +3,7 @@
 import textwrap
 from pathlib import Path
 
-from mmrank.experiments.plan import SeedPlan, parse_plan
+from seed_plan import SeedPlan, parse_plan
 
 # It fails with `fail=SEED`, dies at its first start with `die=SEED` and hangs with `hang=SEED`. Its
 # accuracy is better the nearer the rate is to 0.2, and better for the config b.py.

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from mmrank.errors import UserError
-from mmrank.experiments.plan import parse_plan, read_plan
 from mmrank.experiments.runs import Outcome
-from mmrank.experiments.statistics import check_splits, choose
+from seed_plan import parse_plan, read_plan
+from tuning import check_splits, choose
 
 LR = 'optim_wrapper.optimizer.lr'
 

@@ -11,12 +11,12 @@ from PIL import Image
 from scipy import stats
 
 from mmrank.errors import UserError
-from mmrank.experiments.plan import parse_plan
 from mmrank.experiments.records import by_setting, read_final_rows, read_values
 from mmrank.experiments.report import _write_markdown, _write_runs_csv
 from mmrank.experiments.runs import Outcome
 from mmrank.experiments.statistics import collect_values, compare_paired, summarise
 from mmrank.pictures.seeds import draw_box_plot
+from seed_plan import parse_plan
 
 TOOL = 'analysis_tools/plot_seeds'
 A = {0: 0.30, 1: 0.32, 2: 0.31, 3: 0.35}

@@ -14,8 +14,8 @@ import yaml
 import paper_report
 import paper_table
 from mmrank.errors import UserError
-from mmrank.experiments.plan import read_plan
 from paper_table import DATA, TABLES
+from seed_plan import read_plan
 
 ROOT = Path(__file__).parents[3]
 TOOL = ROOT / 'tools/research/paper_table.py'

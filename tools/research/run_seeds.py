@@ -4,7 +4,7 @@ Each method is trained once per seed; the report has mean +- std per metric, the
 baseline paired by seed with its 95 % confidence interval and a paired t-test, and a box plot. A
 tuning is done on validation data with its own seeds, the final runs on test data.
 
-    python tools/benchmarks/run_seeds.py --plan plan.yaml --jobs 2
+    python tools/research/run_seeds.py --plan plan.yaml --jobs 2
 
     # plan.yaml
     out_dir: work_dirs/bccd
@@ -59,11 +59,11 @@ from rich.console import Console
 
 from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
-from mmrank.experiments.plan import read_plan
 from mmrank.experiments.report import report
 from mmrank.experiments.runs import count_cores, work_off
-from mmrank.experiments.statistics import check_splits, choose
 from mmrank.runners.folder_lock import lock_folder
+from seed_plan import read_plan
+from tuning import check_splits, choose, tuning_section
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
@@ -94,19 +94,20 @@ def run(args: argparse.Namespace, console: Console) -> int:
         f'{args.jobs} at a time.'
     )
 
-    def outcomes_of(runs):
+    def outcomes_of(runs, *metrics):
         if args.report_only:
             runs = [x for x in runs if x.result_file.is_file()]
-        return work_off(console, plan, runs, jobs=args.jobs, retries=args.retries)
+        return work_off(console, runs, metrics, jobs=args.jobs, retries=args.retries)
 
     with lock_folder(plan.out_dir):
-        tuning_outcomes = outcomes_of(tuning_runs)
+        tuning_outcomes = outcomes_of(tuning_runs, plan.decisive_metric)
         chosen, rows = choose(plan, tuning_outcomes)
         for (name, fold), choice in chosen.items():
             where = '' if fold is None else f', fold {fold}'
             console.print(f'tuned {name}{where}: {choice}')
-        outcomes = outcomes_of(plan.final_runs(chosen))
-        report(console, plan, outcomes, tuning_outcomes, rows)
+        outcomes = outcomes_of(plan.final_runs(chosen), *plan.metrics)
+        notes = tuning_section(plan, rows) if rows else ()
+        report(console, plan, outcomes, tuning_outcomes, notes)
     untunable = {
         method.name
         for method in plan.methods
