@@ -10,7 +10,7 @@ import yaml
 from mmengine.config import Config, utils
 
 from mmrank.runners.config import parsed_options
-from seed_plan import read_plan
+from plans.config_plan import read_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ROOT / 'configs'

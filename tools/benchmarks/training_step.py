@@ -36,7 +36,7 @@ from mmrank.cli.options import tool_parser
 from mmrank.registry import MODELS
 from mmrank.runners.config import parsed_options
 from mmrank.state import GradientBalance
-from seed_plan import read_plan
+from plans.config_plan import read_plan
 from timing import cpu_in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'

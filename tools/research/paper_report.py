@@ -35,7 +35,7 @@ from paper_table import (
     read_outcome,
     table_of,
 )
-from seed_plan import read_plan
+from plans.config_plan import read_plan
 
 
 def seconds_of(entry: PaperTable, outcome: Mapping) -> int:

@@ -42,7 +42,7 @@ from mmrank.errors import UserError, show_user_errors
 from mmrank.experiments.records import read_final_rows, values_of
 from mmrank.files import write_atomically
 from mmrank.pictures.tables import markdown_table
-from seed_plan import read_plan
+from plans.config_plan import read_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = Path(__file__).with_name('papers')

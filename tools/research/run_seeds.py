@@ -62,8 +62,8 @@ from mmrank.errors import show_user_errors
 from mmrank.experiments.report import report
 from mmrank.experiments.runs import count_cores, work_off
 from mmrank.runners.folder_lock import lock_folder
-from seed_plan import read_plan
-from tuning import check_splits, choose, tuning_section
+from plans.config_plan import read_plan
+from plans.tuning import check_splits, choose, tuning_section
 
 
 def parse_args(arguments=None) -> argparse.Namespace:

@@ -5,7 +5,7 @@ from torch import nn
 
 from mmrank.adapters import use_ranking_loss
 from mmrank.errors import UserError
-from training_plan import loss_of
+from plans.study_plan import loss_of
 
 
 def build(method: dict, num_labels: int) -> nn.Module:

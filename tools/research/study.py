@@ -4,7 +4,7 @@
 
 ``study`` of the plan names the file in ``tools/research/studies`` that trains, whose docstring says
 what the plan has. ``PLAN_SET.csv`` in the folder gets the rows of each training, ``PLAN.csv`` where
-the data of the plan is one folder. ``results.py`` makes the tables of the pages from such records.
+the plan has no sets. ``results.py`` makes the tables of the pages from such records.
 """
 
 import importlib
@@ -16,7 +16,8 @@ import torch
 
 from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
-from training_plan import Record, TrainingPlan
+from plans import reader
+from plans.study_plan import Record, StudyPlan
 
 STUDIES = sorted(x.stem for x in Path(__file__).parent.glob('studies/[a-z]*.py'))
 FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'settings')
@@ -24,22 +25,23 @@ FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'settings')
 
 def run(plan_file: Path, out: Path) -> None:
     """Write the record of each set of a plan, seed by seed."""
-    plan = TrainingPlan(plan_file)
-    kind = plan.fields.get('study')
-    if kind not in STUDIES:
-        raise UserError(f'plan {plan_file} has study: {kind!r}. Fix: one of {STUDIES}')
-    study = importlib.import_module(f'studies.{kind}')
-    figures = study.columns(plan.fields)
-    for name, spec in plan.data.items():
-        stem = name if name == plan_file.stem else f'{plan_file.stem}_{name}'
+    content = reader.read_file(plan_file)
+    for name in reader.set_names(content):
+        plan = StudyPlan(content, name, plan_file.parent)
+        kind = plan.fields.get('study')
+        if kind not in STUDIES:
+            raise UserError(f'plan {plan_file} has study: {kind!r}. Fix: one of {STUDIES}')
+        study = importlib.import_module(f'studies.{kind}')
+        figures = study.columns(plan.fields)
+        stem = f'{plan_file.stem}_{name}' if name else plan_file.stem
         record = Record(out / f'{stem}.csv', [*FACTS, *figures])
         data = None
-        for facts, method in plan.missing(name, record, spec.get('tuned', figures[0])):
+        for facts, settings in plan.missing(record, plan.tune_metric or figures[0]):
             if data is None:
-                data = study.prepare(spec, plan)
+                data = study.prepare(plan)
             begin = time.process_time()
             rows = []
-            for step, found in study.train(facts, method, data, plan.fields):
+            for step, found in study.train(facts, settings, data):
                 seconds = f'{time.process_time() - begin:.1f}'
                 shown = {key: f'{value:.6f}' for key, value in found.items()}
                 rows.append(dict(facts, step=step, seconds=seconds, **shown))

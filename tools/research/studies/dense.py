@@ -36,7 +36,7 @@ from features import efficientnet
 from mmrank.adapters.detectors import aligned_iou
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.state import GradientBalance
-from training_plan import TrainingPlan, loss_of
+from plans.study_plan import StudyPlan, loss_of
 
 STRIDES = (8, 16, 32, 64)
 BATCH, RATE, WARMUP, BOX_WEIGHT = 8, 3e-3, 20, 2.0
@@ -49,7 +49,7 @@ FIGURES = ('mAP', 'AP50', 'AP75')
 
 def columns(fields: dict) -> tuple[str, ...]:
     """Figures that the record has."""
-    return FIGURES + ('rare', 'others') * any('rare' in x for x in fields['data'].values())
+    return FIGURES + ('rare', 'others') * ('rare' in fields)
 
 
 def load(spec: dict, split: str) -> dict:
@@ -160,8 +160,9 @@ def moments_of(maps: Tensor) -> tuple[Tensor, Tensor]:
     return mean, std.clamp(min=0.01 * std.median().item())
 
 
-def prepare(spec: dict, plan: TrainingPlan) -> tuple[dict, dict, dict]:
-    """Both splits with standardised maps, the training split with targets; and their plan."""
+def prepare(plan: StudyPlan) -> tuple[dict, dict]:
+    """Both splits with standardised maps, the training split with targets."""
+    spec = plan.fields
     train, val = load(spec, 'train'), load(spec, 'val')
     add_flipped(train, spec['size'][0])
     for data in (train, val):
@@ -174,7 +175,7 @@ def prepare(spec: dict, plan: TrainingPlan) -> tuple[dict, dict, dict]:
         assign(levels, boxes, labels, train['classes'])
         for boxes, labels in zip(train['boxes'], train['labels'])
     ]
-    return train, val, spec
+    return train, val
 
 
 class Head(nn.Module):
@@ -292,30 +293,32 @@ def value_of(loss: nn.Module, inputs: tuple, of_boxes: dict) -> Tensor | dict:
 
 
 def train(
-    facts: dict, method: dict, data: tuple[dict, dict, dict], fields: dict
+    facts: dict, settings: dict, data: tuple[dict, dict]
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Train a head from the random weights of a seed; its last step and figures."""
     seed = facts['seed']
-    data, val, spec = data
+    data, val = data
     torch.manual_seed(seed)
     draw = torch.Generator().manual_seed(1000 + seed)
     number, classes = len(data['targets']) // 2, data['classes']
     channels = [x.size(1) for x in data['maps']]
-    head = Head(channels, classes, spec['width'], method.get('balance_gradients'))
+    head = Head(channels, classes, settings['width'], settings.get('balance_gradients'))
     made = {
-        key: loss_of(method[key]) for key in ('loss', 'warm_up_loss', 'added_loss') if key in method
+        key: loss_of(settings[key])
+        for key in ('loss', 'warm_up_loss', 'added_loss')
+        if key in settings
     }
     images = kept_images(data['labels'][:number], data['rare'], seed)
     counts = torch.cat([data['labels'][i] for i in images]).bincount(minlength=classes)
     for part in itertools.chain(*(loss.modules() for loss in made.values())):
         if getattr(part, 'wants_class_counts', False):
             part.set_class_counts(counts)
-    rate = method.get('rate', RATE)
+    rate = settings.get('rate', RATE)
     optimizer = torch.optim.AdamW(head.parameters(), lr=rate, weight_decay=0.0)
-    anchors, order = torch.cat(anchors_of(spec)), []
-    steps = len(images) // BATCH * spec['epochs']
-    if 'repeat_images' in method:
-        images = repeated(images, data['labels'], method['repeat_images'])
+    anchors, order = torch.cat(anchors_of(settings)), []
+    steps = len(images) // BATCH * settings['epochs']
+    if 'repeat_images' in settings:
+        images = repeated(images, data['labels'], settings['repeat_images'])
     for step in range(steps):
         if len(order) < BATCH:
             order = [images[i] for i in torch.randperm(len(images), generator=draw).tolist()]
@@ -337,16 +340,16 @@ def train(
         found = value_of(loss, inputs, of_boxes)
         if not isinstance(found, dict):
             found = dict(cls=found, box=BOX_WEIGHT * errors.sum() / max(len(truth), 1))
-            if method.get('balance_boxes'):
+            if settings.get('balance_boxes'):
                 found['box'] = found['box'] * box_balance(*(x.detach() for x in found.values()))
             if head.balance is not None:
                 found['cls'] = found['cls'] * head.balance.factor(found['cls'], found['box'])
             if 'added_loss' in made:
                 found['added'] = value_of(made['added_loss'], inputs, of_boxes)
-            if 'last_weight' in method:
-                found['cls'] = found['cls'] * method['last_weight'] ** (step / steps)
+            if 'last_weight' in settings:
+                found['cls'] = found['cls'] * settings['last_weight'] ** (step / steps)
         optimizer.zero_grad()
         sum(found.values()).backward()
         nn.utils.clip_grad_norm_(head.parameters(), 10.0)
         optimizer.step()
-    yield steps, evaluate(head, val, spec)
+    yield steps, evaluate(head, val, settings)

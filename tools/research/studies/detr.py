@@ -1,7 +1,7 @@
 """Losses of a small RT-DETR or D-FINE (transformers), from random weights.
 
-Data: a folder of make_shapes_coco.py. Methods, or ``common``: ``loss`` (by default the
-stock one), ``model`` (``rtdetr`` or ``dfine``), ``size`` of the images, ``steps`` (the last half
+``data`` is a folder of make_shapes_coco.py. Methods: ``loss`` (by default the stock
+one), ``model`` (``rtdetr`` or ``dfine``), ``size`` of the images, ``steps`` (the last half
 brings the rate to 0), ``evals`` (steps to measure on the way) and ``config`` of an RT-DETR.
 
 ``as_IoU`` is the mAP if the scores were the IoU of the boxes, so what the boxes alone allow;
@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from plans.study_plan import StudyPlan
 from small_detrs import build
-from training_plan import TrainingPlan
 
 HEADS = ('class_embed', 'bbox_embed', 'enc_score_head', 'enc_bbox_head')
 CLASS_PARTS = ('vfl', 'ranking')
@@ -35,10 +35,10 @@ def columns(fields: dict) -> tuple[str, ...]:
     return FIGURES
 
 
-def prepare(spec: dict, plan: TrainingPlan) -> tuple[list, list, int]:
+def prepare(plan: StudyPlan) -> tuple[list, list, int]:
     """Both splits and the number of classes."""
-    root = Path(spec['folder'])
-    size = plan.fields['common']['size']
+    root = Path(plan.fields['data'])
+    size = plan.fields['size']
     train, val = (load_split(root, split, size) for split in ('train', 'val'))
     categories = json.loads((root / 'annotations/train.json').read_text('utf-8'))['categories']
     return train, val, max(x['id'] for x in categories) + 1
@@ -154,13 +154,13 @@ def kinds_of(logits: Tensor, ious: list[Tensor], labels: list[dict]) -> dict[str
 
 
 def train(
-    facts: dict, method: dict, data: tuple[list, list, int], fields: dict
+    facts: dict, settings: dict, data: tuple[list, list, int]
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Train once; step and figures at ``evals`` and the end."""
     images, held_out, num_labels = data
-    steps = method['steps']
+    steps = settings['steps']
     torch.manual_seed(facts['seed'])
-    model = build(method, num_labels)
+    model = build(settings, num_labels)
     # Memory laid out so is 1.2 times as fast.
     model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
@@ -171,7 +171,7 @@ def train(
         optimizer.zero_grad()
         pixels = torch.cat([x for x, _ in batch]).contiguous(memory_format=torch.channels_last)
         out = model(pixels, labels=[y for _, y in batch])
-        is_measured = step in (*method.get('evals', ()), steps)
+        is_measured = step in (*settings.get('evals', ()), steps)
         ratio = gradient_ratio(model, out.loss_dict) if is_measured else None
         out.loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), LARGEST_GRADIENT)

@@ -28,7 +28,7 @@ from mmrank.losses import EmbeddingBatch, PMLLoss
 from mmrank.losses.registered import build_loss
 from mmrank.metrics.unit_rows import unit_rows
 from mmrank.state import CrossBatchMemory
-from training_plan import TrainingPlan
+from plans.study_plan import StudyPlan
 
 BATCH = (14, 4)
 WIDTH = 256
@@ -53,10 +53,10 @@ def columns(fields: dict) -> list[str]:
     return figures
 
 
-def prepare(spec: dict, plan: TrainingPlan) -> Callable[[bool, int], tuple[Tensor, ...]]:
+def prepare(plan: StudyPlan) -> Callable[[bool, int], tuple[Tensor, ...]]:
     """:func:`parts_of` of the stored features; the parts of a seed are kept for all methods."""
-    stored = torch.load(spec['file'], weights_only=True)
-    return functools.lru_cache(1)(functools.partial(parts_of, stored, spec['apart']))
+    stored = torch.load(plan.fields['file'], weights_only=True)
+    return functools.lru_cache(1)(functools.partial(parts_of, stored, plan.fields['apart']))
 
 
 def split_classes(labels: Tensor, apart: int, is_claim: bool, seed: int) -> tuple[Tensor, Tensor]:
@@ -153,44 +153,42 @@ def annealed(trial: dict, share: float) -> dict:
     return loss
 
 
-def figures_of(net: nn.Module, x: Tensor, levels: Tensor, plan: dict) -> dict[str, float]:
+def figures_of(net: nn.Module, x: Tensor, levels: Tensor, settings: dict) -> dict[str, float]:
     """Figures of a search among (n, D) features with (n, 2) classes."""
     embeddings = net(x)
     found = retrieval_metrics(embeddings, levels[:, 1]).summary(recall_at=[1])
     figures = {name: found[name] for name in FIGURES}
-    if plan.get('level_figures'):
+    if settings.get('level_figures'):
         of_levels = level_metrics(embeddings, levels, ndcg_at=[10])
         found = (of_levels.hap.nanmean(), of_levels.ndcg[:, 0].nanmean())
         figures |= dict(zip(LEVEL_FIGURES, map(float, found)))
     return figures
 
 
-def train(
-    facts: dict, trial: dict, data: Callable, plan: dict
-) -> Iterator[tuple[int, dict[str, float]]]:
+def train(facts: dict, settings: dict, data: Callable) -> Iterator[tuple[int, dict[str, float]]]:
     """Train an embedding; the step and its figures at the steps to watch, or at the last."""
     seed = facts['seed']
-    is_claim = facts['stage'] == FINAL and plan.get('classes') != 'choosing'
+    is_claim = facts['stage'] == FINAL and settings.get('classes') != 'choosing'
     x, levels, other, other_levels = data(is_claim, seed)
     y = levels[:, 1]
-    labels = levels if trial.get('levels') else y
+    labels = levels if settings.get('levels') else y
     torch.manual_seed(seed)
     draws = torch.Generator().manual_seed(1000 + seed)
     net = nn.Sequential(nn.Linear(x.size(2), WIDTH), nn.ReLU(), nn.Linear(WIDTH, LENGTH))
-    loss = built(annealed(trial, 0), y)
+    loss = built(annealed(settings, 0), y)
     weights = [*net.parameters(), *loss.parameters()]
-    optimizer = torch.optim.AdamW(weights, lr=trial['rate'], weight_decay=1e-3, fused=True)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan['iterations'])
-    size = tuple(trial.get('batch', BATCH))
+    optimizer = torch.optim.AdamW(weights, lr=settings['rate'], weight_decay=1e-3, fused=True)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings['iterations'])
+    size = tuple(settings.get('batch', BATCH))
     rows_of = [(y == c).nonzero()[:, 0] for c in range(int(y.max()) + 1)]
-    memory = CrossBatchMemory(trial['memory'], LENGTH, 20) if 'memory' in trial else None
+    memory = CrossBatchMemory(settings['memory'], LENGTH, 20) if 'memory' in settings else None
     watched = []
-    if plan.get('watch'):
+    if settings.get('watch'):
         watch_distances(loss, watched)
-    for step in range(1, plan['iterations'] + 1):
-        if 'anneal' in trial and step % PERIOD == 0:
+    for step in range(1, settings['iterations'] + 1):
+        if 'anneal' in settings and step % PERIOD == 0:
             state = loss.state_dict()
-            loss = built(annealed(trial, step / plan['iterations']), y)
+            loss = built(annealed(settings, step / settings['iterations']), y)
             loss.load_state_dict(state)
         rows = draw(rows_of, size, draws)
         view = torch.randint(x.size(1), (len(rows),), generator=draws)
@@ -207,14 +205,14 @@ def train(
             memory.enqueue(queries.detach(), y[rows], rows)
         batch = WatchedBatch(queries, labels[rows], gallery, known, itself)
         watched.clear()
-        batch.watched = watched if step in plan.get('watch', ()) else None
+        batch.watched = watched if step in settings.get('watch', ()) else None
         optimizer.zero_grad()
         loss.embedding_loss(batch).backward()
         optimizer.step()
         schedule.step()
-        if step in plan.get('watch', [plan['iterations']]):
+        if step in settings.get('watch', [settings['iterations']]):
             with torch.no_grad():
-                figures = figures_of(net, other[:, 0], other_levels, plan)
+                figures = figures_of(net, other[:, 0], other_levels, settings)
                 if batch.watched is not None:
                     own = retrieval_metrics(net(x[:, 0]), y).average_precision
                     figures |= causes(watched, batch) | dict(train_AP=float(own.mean()))

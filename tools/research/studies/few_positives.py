@@ -3,7 +3,7 @@
 Trials are measured on the validation photographs, fresh seeds on the test photographs.
 
 Data: ``file`` (see features.py), ``labels`` (``fine``, or ``both`` levels), ``ratio`` of a longer
-tail and ``tuned``, the metric of the trials. Methods: ``loss`` and ``lr``. For all ``iterations``,
+tail. Methods: ``loss`` and ``lr``. For all ``iterations``,
 ``evals`` (steps to measure on the way), ``batch_size`` and ``metrics`` of the record.
 """
 
@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 import mmrank.losses
 from mmrank.experiments.records import TUNE
 from mmrank.functional import average_precision, partial_auroc
-from training_plan import TrainingPlan, loss_of
+from plans.study_plan import StudyPlan, loss_of
 
 #: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
 METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
@@ -35,8 +35,9 @@ def columns(fields: dict) -> list[str]:
     return [*fields.get('metrics', METRICS)]
 
 
-def prepare(spec: dict, plan: TrainingPlan) -> Photographs:
+def prepare(plan: StudyPlan) -> Photographs:
     """Features and labels of the splits, the training split with the longer tail."""
+    spec = plan.fields
     parts = {}
     for split, part in torch.load(spec['file'], weights_only=True).items():
         x = part['features']
@@ -85,22 +86,20 @@ def build_loss(settings: dict, labels: Tensor) -> nn.Module:
     return loss
 
 
-def train(
-    facts: dict, method: dict, data: Photographs, fields: dict
-) -> Iterator[tuple[int, dict[str, float]]]:
+def train(facts: dict, settings: dict, data: Photographs) -> Iterator[tuple[int, dict[str, float]]]:
     """Train one layer; figures, in [0, 1], at the steps of ``evals`` and the last."""
     seed = facts['seed']
-    steps = fields['iterations']
+    steps = settings['iterations']
     x, y = data['train']
     torch.manual_seed(seed)
     layer = nn.Linear(x.size(2), y.size(1))
     nn.init.normal_(layer.weight, 0, 0.01)
     nn.init.zeros_(layer.bias)
-    loss = build_loss(method['loss'], y)
+    loss = build_loss(settings['loss'], y)
     groups = [dict(params=layer.parameters(), weight_decay=0.01), dict(params=loss.parameters())]
-    optimizer = torch.optim.AdamW(groups, lr=method['lr'], weight_decay=0)
+    optimizer = torch.optim.AdamW(groups, lr=settings['lr'], weight_decay=0)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    chosen = batches(len(x), fields['batch_size'], seed)
+    chosen = batches(len(x), settings['batch_size'], seed)
     for step in range(steps):
         if step == 3 * steps // 4 and hasattr(loss, 'start_reweighting'):
             loss.start_reweighting()
@@ -115,7 +114,7 @@ def train(
         value.backward()
         optimizer.step()
         schedule.step()
-        if step + 1 in (*fields.get('evals', ()), steps):
+        if step + 1 in (*settings.get('evals', ()), steps):
             shown, labels = data['val' if facts['stage'] == TUNE else 'test']
             with torch.no_grad():
                 yield step + 1, figures(layer(shown[:, 0]), labels > 0)

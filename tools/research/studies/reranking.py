@@ -20,7 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from mmrank.experiments.records import FINAL
 from mmrank.functional import average_precision
 from mmrank.losses.retrieval.hierarchical import LevelLoss
-from training_plan import TrainingPlan, loss_of
+from plans.study_plan import StudyPlan, loss_of
 
 from .embeddings import parts_of
 
@@ -53,10 +53,10 @@ def columns(fields: dict) -> list[str]:
     return [*FIGURES]
 
 
-def prepare(spec: dict, plan: TrainingPlan) -> Callable[[bool, int], tuple[Tensor, ...]]:
+def prepare(plan: StudyPlan) -> Callable[[bool, int], tuple[Tensor, ...]]:
     """The parts of a seed, see embeddings.py."""
-    stored = torch.load(spec['file'], weights_only=True)
-    return functools.lru_cache(1)(functools.partial(parts_of, stored, spec['apart']))
+    stored = torch.load(plan.fields['file'], weights_only=True)
+    return functools.lru_cache(1)(functools.partial(parts_of, stored, plan.fields['apart']))
 
 
 def levels_of(classes: Tensor) -> Tensor:
@@ -64,9 +64,7 @@ def levels_of(classes: Tensor) -> Tensor:
     return (classes[:, None] == classes).sum(2)
 
 
-def train(
-    facts: dict, method: dict, data: Callable, fields: dict
-) -> Iterator[tuple[int, dict[str, float]]]:
+def train(facts: dict, settings: dict, data: Callable) -> Iterator[tuple[int, dict[str, float]]]:
     """Train a scorer; its last step and figures."""
     seed = facts['seed']
     x, classes, other, other_classes = data(facts['stage'] == FINAL, seed)
@@ -74,10 +72,10 @@ def train(
     torch.manual_seed(seed)
     draws = torch.Generator().manual_seed(1000 + seed)
     net = PairScorer(x.size(2))
-    loss = None if method['loss'] == 'BCE' else loss_of(method['loss'])
-    optimizer = torch.optim.AdamW(net.parameters(), lr=method['lr'], weight_decay=1e-3)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, fields['iterations'])
-    for _ in range(fields['iterations']):
+    loss = None if settings['loss'] == 'BCE' else loss_of(settings['loss'])
+    optimizer = torch.optim.AdamW(net.parameters(), lr=settings['lr'], weight_decay=1e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings['iterations'])
+    for _ in range(settings['iterations']):
         query, document = draw(levels, draws)
         level = levels[query, document]
         view = torch.randint(x.size(1), (2, len(query)), generator=draws)
@@ -91,7 +89,7 @@ def train(
         value.backward()
         optimizer.step()
         schedule.step()
-    yield fields['iterations'], figures(net.eval(), other[:, 0], levels_of(other_classes))
+    yield settings['iterations'], figures(net.eval(), other[:, 0], levels_of(other_classes))
 
 
 def draw(levels: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:

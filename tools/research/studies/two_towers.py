@@ -1,6 +1,6 @@
 """The losses of two towers, tuned alike.
 
-Data: a folder with ``train.csv.gz`` and ``test.csv.gz``. A trial is trained on nine tenths of the
+``data`` is a folder with ``train.csv.gz`` and ``test.csv.gz``. A trial is trained on nine tenths of the
 training pairs and measured on the rest; the others are trained on all of them, and measured once on
 the test pairs: all items of each user, training pairs left out. Methods: ``loss``, ``lr`` and
 ``uniform`` candidates; for all ``steps`` and ``batch_size``.
@@ -21,7 +21,7 @@ from torch import nn
 from mmrank.datasets.interactions.splitting import split_file
 from mmrank.experiments.records import FINAL, TUNE
 from mmrank.registry import DATASETS, METRICS
-from training_plan import TrainingPlan
+from plans.study_plan import StudyPlan
 
 CONFIG = Path(__file__).resolve().parents[3] / (
     'configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py'
@@ -68,9 +68,9 @@ def columns(fields: dict) -> list[str]:
     return [*METRIC_OF]
 
 
-def prepare(spec: dict, plan: TrainingPlan) -> dict[str, TwoTowerData]:
+def prepare(plan: StudyPlan) -> dict[str, TwoTowerData]:
     """The pairs of each stage."""
-    folder = Path(spec['folder'])
+    folder = Path(plan.fields['data'])
     data = TwoTowerData(folder)
     print(data.sizes())
     with tempfile.TemporaryDirectory() as temp:
@@ -79,17 +79,17 @@ def prepare(spec: dict, plan: TrainingPlan) -> dict[str, TwoTowerData]:
 
 
 def train(
-    facts: dict, method: dict, data: dict[str, TwoTowerData], fields: dict
+    facts: dict, settings: dict, data: dict[str, TwoTowerData]
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Train the model of the config with its sampler and optimiser; its last step and figures."""
     pairs = data[facts['stage']]
     cfg = copy.deepcopy(pairs.cfg)
-    cfg.model['loss'] = method['loss']
-    cfg.optim_wrapper.optimizer['lr'] = method['lr']
+    cfg.model['loss'] = settings['loss']
+    cfg.optim_wrapper.optimizer['lr'] = settings['lr']
     seed = facts['seed']
-    size = fields['batch_size']
-    uniform = method.get('uniform', 0)
-    is_sogram = method['loss'].get('mode') == 'sogram'
+    size = settings['batch_size']
+    uniform = settings.get('uniform', 0)
+    is_sogram = settings['loss'].get('mode') == 'sogram'
     dataset = copy.copy(pairs.train)
     dataset.sampling = 'sogram' if is_sogram else 'in_batch'
     sampler = dict(cfg.train_dataloader.sampler, infinite=True, seed=seed, num_uniform=uniform)
@@ -104,7 +104,7 @@ def train(
                 sampler=dict(sampler, batch_size=size),
                 dataset=dataset,
             ),
-            train_cfg=dict(type='IterBasedTrainLoop', max_iters=fields['steps']),
+            train_cfg=dict(type='IterBasedTrainLoop', max_iters=settings['steps']),
             optim_wrapper=cfg.optim_wrapper,
             default_hooks=dict.fromkeys(DEFAULT_HOOKS),
             custom_hooks=[dict(type='mmrank.PairCountsHook')],
@@ -114,7 +114,7 @@ def train(
         )
         model = runner.train()
     found = pairs.evaluate(model)
-    yield fields['steps'], {key: found[metric] / 100 for key, metric in METRIC_OF.items()}
+    yield settings['steps'], {key: found[metric] / 100 for key, metric in METRIC_OF.items()}
 
 
 class _QuietRunner(Runner):

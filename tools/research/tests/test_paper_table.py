@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from seed_plan import read_plan
 
 import paper_report
 import paper_table
 from mmrank.errors import UserError
 from paper_table import DATA, TABLES
-from seed_plan import read_plan
 
 ROOT = Path(__file__).parents[3]
 TOOL = ROOT / 'tools/research/paper_table.py'

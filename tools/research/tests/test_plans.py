@@ -1,10 +1,10 @@
 """A plan names its trainings, and goes on where its record ends."""
 
 import pytest
+from training_plan import Record, TrainingPlan
 
 from mmrank.errors import UserError
 from mmrank.experiments.records import read_rows, write_rows
-from training_plan import Record, TrainingPlan
 
 PLAN = """
 seeds: [3, 4]

@@ -10,7 +10,7 @@ from mmrank.errors import UserError
 from mmrank.experiments.runs import Outcome
 from mmrank.pictures.tables import markdown_table
 from mmrank.runners.identity import read_settings
-from seed_plan import SeedPlan, choice_label
+from plans.config_plan import SeedPlan, choice_label
 
 
 def check_splits(plan: SeedPlan) -> None:

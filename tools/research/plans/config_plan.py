@@ -1,0 +1,263 @@
+"""Plans of whole configs: the trainings, their tuning and folds, and a folder for each.
+
+A plan keeps two rules that make its table worth something: a value is tuned on the validation data
+with tuning seeds only, and what was tuned is measured on the test data with seeds that no tuning
+has seen.
+"""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mmrank.errors import UserError
+from mmrank.experiments.plan import Comparison, Method, Run
+from mmrank.experiments.records import FINAL, TUNE
+from mmrank.files import write_atomically
+from mmrank.runners.identity import identity
+from plans import reader
+from plans.reader import combinations, mapping, take, wrong
+
+
+@dataclass(frozen=True)
+class TunedMethod(Method):
+    """A method with values to be tuned, by key."""
+
+    grid: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    count: int | None = None  # How many of the seeds; all by default
+
+    def choices(self) -> list[dict[str, str]]:
+        """Each combination of the grid."""
+        return combinations(self.grid)
+
+
+@dataclass(frozen=True)
+class PlannedRun(Run):
+    """A run of a plan, perhaps of one fold of a cross-validation."""
+
+    fold: int | None = None
+
+
+@dataclass(frozen=True)
+class SeedPlan(Comparison):
+    """A comparison: methods x seeds, with or without a tuning before it."""
+
+    tune_seeds: tuple[int, ...] = ()  # Seeds of the tuning; none of ``seeds``
+    tune_metric: str = ''  # Metric that decides the tuning, on validation data; default: the first
+    # Whether tuned methods may be measured on data that they were tuned on. The report then notes
+    # it.
+    allow_shared_split: bool = False
+    # Overrides of each fold of a cross-validation. The i-th seed trains and tests the i-th fold.
+    # Empty: seeds alone differ.
+    folds: tuple[Mapping[str, str], ...] = ()
+    # Numbers of the folds whose validation data decide for all folds, by the mean over them; other
+    # folds may test on these data. Empty: each fold is tuned on its own.
+    tune_folds: tuple[int, ...] = ()
+    # Overrides of the tuning runs alone, such as a training split without the validation classes
+    tune_options: Mapping[str, str] = field(default_factory=dict)
+    # What a paper prints: the metrics of a method, in the order of ``metrics``
+    printed: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+
+    @property
+    def decisive_metric(self) -> str:
+        """The metric that decides a tuning."""
+        return self.tune_metric or self.metrics[0]
+
+    @property
+    def fold_numbers(self) -> tuple[int | None, ...]:
+        """Numbers of the folds; ``(None,)`` for a plan without."""
+        return tuple(range(len(self.folds))) or (None,)
+
+    def check(self) -> None:
+        """Check that the fields fit together; a :class:`UserError` names the field and the fix."""
+        names = [method.name for method in self.methods]
+        no_fold = [fold for fold in self.tune_folds if fold >= len(self.folds)]
+        for is_wrong, fault, fix in (
+            (self.baseline not in names, f'baseline: {self.baseline}', f'one of {names}'),
+            (not self.seeds, 'seeds: []', 'one or more integers'),
+            (not self.metrics, 'metrics: []', "keys of the evaluator's metrics"),
+            (
+                self.folds and len(self.folds) != len(self.seeds),
+                f'seeds: {[*self.seeds]} for {len(self.folds)} folds',
+                'leave out `seeds`, so that they are 0, 1, ...',
+            ),
+            (no_fold, f'tune.folds: {no_fold}', f'numbers below {len(self.folds)}'),
+        ):
+            if is_wrong:
+                raise UserError(f'`{fault}` does not work. Fix: {fix}')
+
+    def tuning_runs(self) -> list[PlannedRun]:
+        """All runs of the tuning: grid x tuning seeds, of each method, in each fold."""
+        return [
+            self._planned(method, TUNE, seed, choice, fold)
+            for fold in self.tune_folds or self.fold_numbers
+            for method in self.methods
+            if method.grid
+            for choice in method.choices()
+            for seed in self.tune_seeds
+        ]
+
+    def final_runs(
+        self, chosen: Mapping[tuple[str, int | None], Mapping[str, str]] | None = None
+    ) -> list[PlannedRun]:
+        """All runs that are measured on test data."""
+        chosen = chosen or {}
+        numbers = self.fold_numbers if self.folds else (None,) * len(self.seeds)
+        return [
+            self._planned(method, FINAL, seed, chosen.get((method.name, fold), {}), fold)
+            # Seed by seed, so that an early look at the table is paired.
+            for seed, fold in zip(self.seeds, numbers)
+            for method in self.methods
+            if seed in self.seeds[: method.count]
+            and (not method.grid or (method.name, fold) in chosen)
+        ]
+
+    def _planned(
+        self,
+        method: TunedMethod,
+        stage: str,
+        seed: int,
+        choice: Mapping[str, str],
+        fold: int | None,
+    ) -> PlannedRun:
+        options = {**method.cfg_options, **choice}
+        if fold is not None:
+            options.update(self.folds[fold])
+        if stage == TUNE:
+            options.update(self.tune_options)
+        # A changed config, option or file changes the folder: results of two versions cannot end
+        # up in one row.
+        name = f'seed_{seed}-{identity(method.config, options, stage)}'
+        label = f'{stage} {method.name}'
+        if fold is not None:
+            name = f'fold_{fold}-{name}'
+        if stage == TUNE:
+            name = re.sub(r'[^\w.=+-]+', '_', choice_label(choice))[:100] + f'/{name}'
+        if choice:
+            label += f' {choice_label(choice)}'
+        if fold is not None:
+            label += f' fold {fold}'
+        return PlannedRun(
+            method.name,
+            method.config,
+            seed,
+            options,
+            self.out_dir / stage / method.name / name,
+            split='val' if stage == TUNE else 'test',
+            stage=stage,
+            choice=dict(choice),
+            label=f'{label} seed {seed}',
+            fold=fold,
+        )
+
+
+def choice_label(choice: Mapping[str, str]) -> str:
+    """Write tuned values shortly: ``lr=1e-4, weight_decay=0.05``."""
+    return ', '.join(f'{key.rpartition(".")[2]}={value}' for key, value in choice.items())
+
+
+def read_plan(path: str | Path, set_name: str = '') -> SeedPlan:
+    """Read a plan, or one of its sets, from a ``.yaml`` file; errors as :func:`parse_plan`."""
+    return parse_plan(reader.read_file(path), set_name, Path(path).parent)
+
+
+def parse_plan(content: Any, set_name: str = '', folder: Path = Path()) -> SeedPlan:
+    """Build a plan of whole configs from the content of its file; see ``run_seeds.py --help``.
+
+    Args:
+        content: What the file says.
+        set_name: One of its sets.
+        folder: The folder of the file.
+
+    Raises:
+        UserError: If a field has a wrong value.
+    """
+    plan = reader.parse(content, set_name, folder)
+    fields, tune = plan.fields, plan.tune
+    options = _read_options(fields.pop('cfg_options', None), 'cfg_options')
+    config = take(fields, 'config', '', str | list, 'a config, or a list of bases')
+    folds = enumerate(take(fields, 'folds', [], list, 'a list of options'))
+    folds = tuple(_read_options(fold, f'folds[{index}]') for index, fold in folds)
+    seeds = plan.seeds or tuple(range(len(folds)))
+    methods = tuple(_read_method(method, config, options) for method in plan.methods)
+    scale = take(fields, 'scale', 1.0, int | float, 'a number above 0')
+    if not 0 < scale < math.inf:
+        raise wrong('scale', scale, 'a number above 0')
+    out_dir = take(fields, 'out_dir', 'work_dirs/seeds', str, 'a folder')
+    if not out_dir or not out_dir.isprintable():
+        raise wrong('out_dir', out_dir, 'a folder')
+    made = SeedPlan(
+        out_dir=Path(out_dir, set_name),
+        methods=methods,
+        seeds=seeds,
+        metrics=_read_names(fields),
+        baseline=take(fields, 'baseline', methods[0].name, str, 'a name'),
+        tune_seeds=plan.tune_seeds,
+        tune_metric=take(tune, 'metric', '', str, 'a key of a metric'),
+        allow_shared_split=take(fields, 'allow_shared_split', False, bool, 'true or false'),
+        scale=float(scale),
+        unit='fold' if folds else 'seed',
+        folds=folds,
+        tune_folds=reader.read_integers(tune, 'folds'),
+        tune_options=_read_options(tune.pop('cfg_options', None), 'tune.cfg_options'),
+        printed=mapping(fields.pop('printed', None), 'printed'),
+    )
+    if unknown := [*fields, *(f'tune.{key}' for key in tune)]:
+        raise UserError(
+            f'the plan has unknown fields {unknown}. Fix: some of methods, config, sets, sets_of, '
+            'seeds, folds, metrics, baseline, cfg_options, out_dir, scale, allow_shared_split, '
+            'printed, tune (grid, seeds, metric, folds, cfg_options)'
+        )
+    made.check()
+    return made
+
+
+def _config_of_bases(bases: list) -> str:
+    """Write the config that has these bases, and return its path."""
+    if not all(isinstance(base, str) for base in bases):
+        raise wrong('config', bases, 'a list of paths')
+    # Bases of another package have its name in front.
+    paths = [base if '::' in base else str(Path(base).resolve()) for base in bases]
+    text = f'_base_ = {paths}\n'
+    name = hashlib.sha256(text.encode()).hexdigest()[:12]
+    path = Path('work_dirs/configs', f'{name}.py')
+    if not path.is_file():
+        write_atomically(text.encode(), path)
+    return str(path)
+
+
+def _read_method(
+    method: reader.PlannedMethod, default: str | list, options: Mapping[str, str]
+) -> TunedMethod:
+    name, own = method.name, dict(method.own)
+    config = take(own, 'config', default, str | list, 'the config of each of the methods')
+    if not config:
+        raise wrong('config', config, 'the config of each of the methods, or of all')
+    if isinstance(config, list):
+        config = _config_of_bases(config)
+    if not re.fullmatch(r'[\w.+-]{1,100}', name) or name in ('.', '..'):
+        raise wrong('name', name, 'up to 100 letters, digits and _ . + -, as it names a folder')
+    own_options = _read_options(own.pop('cfg_options', None), f'{name}.cfg_options')
+    if own:
+        raise UserError(
+            f'the method {name!r} has unknown fields {[*own]}. Fix: some of name, config, '
+            'cfg_options, seeds, sets, tune, each'
+        )
+    grid = {key: [reader.text_of(x) for x in values] for key, values in method.grid.items()}
+    return TunedMethod(name, config, {**options, **own_options}, grid, method.count)
+
+
+def _read_options(options: Any, where: str) -> dict[str, str]:
+    found = reader.flatten(mapping(options, where))
+    return {key: reader.text_of(value) for key, value in found}
+
+
+def _read_names(plan: dict) -> tuple[str, ...]:
+    names = plan.pop('metrics', [])
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(x, str) and x for x in names):
+        raise wrong('metrics', names, 'a list of names')
+    return tuple(names)

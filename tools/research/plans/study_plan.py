@@ -1,0 +1,148 @@
+"""Plans of studies, small trainings: each is recorded as soon as it ends.
+
+A stopped plan goes on where its record ends. The combination of tuned values with the best mean is
+trained on ``seeds``; a plan without ``seeds`` tries only. Fields of a plan, its set and a method are
+merged into the settings that a study trains with.
+"""
+
+import itertools
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from mmrank import losses
+from mmrank.errors import UserError
+from mmrank.experiments.records import FINAL, TUNE, append_rows, current_commit, past_rows
+from plans import reader
+from plans.reader import PlannedMethod, combinations
+
+
+class Record:
+    """A record that is gone on with.
+
+    Args:
+        path: The CSV file, which need not be there.
+        columns: Its columns. A file without the column ``stage`` keeps no trials.
+    """
+
+    def __init__(self, path: Path, columns: Iterable[str]) -> None:
+        self.path = Path(path)
+        self._columns = [*columns]
+        self._commit = current_commit()
+        #: All rows, as text.
+        self.rows = past_rows(path)
+        if self.rows and 'stage' not in self.rows[0]:
+            self._columns = [name for name in self._columns if name != 'stage']
+        past_rows(path, self._columns)  # refuses other metrics
+
+    def rows_of(self, stage: str, method: str) -> list[dict[str, str]]:
+        """Rows of a method; without a column ``stage`` all are final."""
+        return [
+            row for row in self.rows if row['method'] == method and row.get('stage', FINAL) == stage
+        ]
+
+    def add(self, rows: Sequence[Mapping]) -> None:
+        """Write the rows of a training, all or none; the commit is filled in."""
+        rows = [dict(row, commit=self._commit) for row in rows]
+        if 'stage' in self._columns or rows[0].get('stage', FINAL) == FINAL:
+            append_rows(self.path, rows, self._columns)
+        self.rows += [{name: str(value) for name, value in row.items()} for row in rows]
+
+
+class StudyPlan:
+    """A set of a plan of a study.
+
+    Args:
+        content: What the file of the plan says.
+        set_name: One of its sets; ``''`` for a plan without.
+        folder: The folder of the file.
+
+    Raises:
+        UserError: If a field has a wrong value.
+    """
+
+    def __init__(self, content: Any, set_name: str = '', folder: Path = Path()) -> None:
+        plan = reader.parse(content, set_name, folder)
+        if not plan.seeds and not plan.tune_seeds:
+            raise UserError('`seeds: []` does not work. Fix: one or more integers')
+        self.seeds = plan.seeds
+        self.tune_seeds = plan.tune_seeds
+        #: Column of a record by which trials are compared; ``''``: the first.
+        self.tune_metric = plan.tune.get('metric', '')
+        #: What all of its methods share.
+        self.fields = plan.fields
+        self._methods = plan.methods
+
+    def missing(
+        self, record: Record, metric: str = ''
+    ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Facts and settings of each training that a record lacks, trials first, seed by seed.
+
+        Add the rows of a training to the record before the next one is asked for.
+
+        Args:
+            record: The record.
+            metric: Its column by which trials are compared; more is better.
+
+        Yields:
+            ``stage``, ``seed``, ``method`` (its name) and ``settings`` (what the plan says of this
+            method alone) as a record has them; and all settings of the training.
+        """
+        left = {method.name: self._seeds_left(method, record) for method in self._methods}
+        for seed, method in itertools.product(self.tune_seeds, self._methods):
+            is_due = left[method.name] or not self.seeds
+            for choice in combinations(method.grid) if is_due else ():
+                known = _rows_with(record.rows_of(TUNE, method.name), choice)
+                if str(seed) not in [row['seed'] for row in known]:
+                    yield self._training(TUNE, seed, method, choice)
+        for seed, method in itertools.product(self.seeds, self._methods):
+            if seed in left[method.name]:
+                yield self._training(FINAL, seed, method, _best(method, record, metric))
+
+    def _seeds_left(self, method: PlannedMethod, record: Record) -> list[int]:
+        """Seeds on which a method is still to be trained."""
+        known = [row['seed'] for row in record.rows_of(FINAL, method.name)]
+        return [seed for seed in self.seeds[: method.count] if str(seed) not in known]
+
+    def _training(
+        self, stage: str, seed: int, method: PlannedMethod, choice: Mapping
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        own = {**method.own, **choice}
+        facts = dict(stage=stage, method=method.name, seed=seed, settings=json.dumps(own))
+        return facts, {**self.fields, **own}
+
+
+def _best(method: PlannedMethod, record: Record, metric: str) -> dict:
+    """The choice that a record has of earlier seeds, or else the best of its trials."""
+    choices = combinations(method.grid)
+    for choice in choices:
+        if len(choices) == 1 or _rows_with(record.rows_of(FINAL, method.name), choice):
+            return choice
+    trials = record.rows_of(TUNE, method.name)
+    last = max((int(row['step']) for row in trials), default=0)
+    ends = [row for row in trials if int(row['step']) == last]
+    means = []
+    for choice in choices:
+        values = [float(row[metric]) for row in _rows_with(ends, choice)]
+        means.append(statistics.fmean(values))
+    return choices[means.index(max(means))]
+
+
+def loss_of(settings: Mapping[str, Any]) -> nn.Module:
+    """A loss of mmrank; not by the registry, which needs OpenMMLab."""
+    options = dict(settings)
+    return getattr(losses, options.pop('type').removeprefix('mmrank.'))(**options)
+
+
+def _rows_with(rows: Iterable[dict[str, str]], choice: Mapping) -> list[dict[str, str]]:
+    """The rows whose settings hold a choice."""
+    found = []
+    for row in rows:
+        settings = json.loads(row['settings'])
+        if all(settings.get(key) == value for key, value in choice.items()):
+            found.append(row)
+    return found
