@@ -27,7 +27,7 @@ from mmrank.errors import show_user_errors
 from mmrank.files import check_output
 from mmrank.functional import average_precision
 from mmrank.pictures.figures import new_panels, save
-from mmrank.pictures.palette import colours_of
+from mmrank.pictures.palette import colour
 
 CLASSES, IMBALANCE, RARE = 20, 40, 7
 RATES = (0.001, 0.003, 0.01, 0.03)
@@ -114,9 +114,9 @@ def draw(results: dict[str, list[tuple[Tensor, Tensor]]], path: Path) -> None:
     figure, axes = new_panels(1, 2)
     shown = {'all classes': slice(None), f'the {RARE} rarest classes': slice(-RARE, None)}
     for axis, (title, classes) in zip(axes[0], shown.items()):
-        for (name, runs), colour in zip(results.items(), colours_of(results)):
+        for index, (name, runs) in enumerate(results.items()):
             curve = torch.stack([curves[classes].mean(0) for _, curves in runs]).mean(0)
-            axis.plot(np.linspace(0, 1, len(curve)), curve, color=colour, label=name)
+            axis.plot(np.linspace(0, 1, len(curve)), curve, color=colour(index), label=name)
         axis.set(title=title, xlabel='recall', ylabel='precision', xlim=(0, 1), ylim=(0, 1))
         axis.title.set_size(10)
     axes[0, 0].legend(fontsize=9)

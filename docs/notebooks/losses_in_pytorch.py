@@ -26,7 +26,7 @@ from IPython.display import Image
 from mmrank import APLoss, SmoothAPLoss, SOPRCLoss, StableAPLoss
 from mmrank.functional import average_precision
 from mmrank.pictures.figures import legend_above, new_panels, save
-from mmrank.pictures.palette import colours_of
+from mmrank.pictures.palette import colour
 
 # %% [markdown]
 # ## The data
@@ -67,9 +67,7 @@ LOSSES = {
     'SmoothAP': lambda: SmoothAPLoss(tau=0.5),
     'AP-Loss': APLoss,
 }
-# The colour that each loss has in all pictures of mmrank.
-NAMES = ['cross_entropy', 'stable_ap', 'soprc', 'smooth_ap', 'ap_loss']
-COLOURS = dict(zip(LOSSES, colours_of(NAMES)))
+COLOURS = {name: colour(index) for index, name in enumerate(LOSSES)}
 
 # %% [markdown]
 # ## The loop

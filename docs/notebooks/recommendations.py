@@ -111,7 +111,7 @@ import numpy as np
 
 from mmrank.evaluation.recommendation import recommend
 from mmrank.pictures.figures import legend_above, new_panels, save
-from mmrank.pictures.palette import colours_of
+from mmrank.pictures.palette import colour
 
 pairs = runs['unbiased'][0][0].train_dataloader.dataset.interactions
 held_out = runs['unbiased'][0][0].test_dataloader.dataset.interactions
@@ -129,12 +129,12 @@ def shares(cols):
 
 
 drawn = {'held-out pairs': ([shares(held_out.cols)], '#888888')}
-for mode, tint in zip(MODES, colours_of(MODES)):
+for index, mode in enumerate(MODES):
     own = []
     for runner, _ in runs[mode]:
         lists = recommend(runner.model.eval(), pairs, users, count=5)
         own.append(shares([col_of[r.item] for row in lists for r in row]))
-    drawn[f'recommended, {mode}'] = own, tint
+    drawn[f'recommended, {mode}'] = own, colour(index)
 
 figure, axes = new_panels(1, 1, width=7.2, height=3.8)
 places = np.arange(10)

@@ -19,7 +19,7 @@ from mmrank.annotations.image_header import read_image
 from mmrank.errors import MissingFileError
 from mmrank.evaluation.box_evaluation import best_f1_thresholds, class_matches
 from mmrank.pictures.figures import save
-from mmrank.pictures.palette import colours_of
+from mmrank.pictures.palette import colour
 
 # Inches of a panel's width; the height follows the images.
 _PANEL_WIDTH = 3.4
@@ -87,7 +87,7 @@ def draw_detections(
         objects = [_DrawnBox(x['bbox'], x['category_id']) for x in anns]
         sheet.append([objects, *(boxes[i] for boxes in found)])
     used = sorted({box.cat_id for row in sheet for boxes in row for box in boxes})
-    colours = dict(zip(used, colours_of([truth.cats[i]['name'] for i in used])))
+    colours = {label: colour(index) for index, label in enumerate(used)}
     if len(used) > _LONGEST_LEGEND:
         # No legend: the labels have the class.
         for row in sheet:

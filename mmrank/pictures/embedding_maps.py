@@ -11,7 +11,7 @@ from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.imports import required_package
 from mmrank.pictures.figures import new_panels, save, shorten
-from mmrank.pictures.palette import colours_of
+from mmrank.pictures.palette import colour
 
 #: More names than this make no readable legend.
 _NAMED_CLASSES = 20
@@ -86,12 +86,15 @@ def plot_maps(
     figure, axes = new_panels(1, len(maps), 4.0, 4.0)
     found = sorted(set(maps[0].labels.tolist()))
     names = [str(classes[i]) if classes else f'class {i}' for i in found]
-    colours = colours_of(names)
     for axis, one in zip(axes[0], maps):
-        for label, name, shade in zip(found, names, colours):
+        for index, (label, name) in enumerate(zip(found, names)):
             chosen = one.labels == label
             axis.scatter(
-                *one.places[chosen].T, s=7, color=shade, linewidths=0, label=shorten(name, 20)
+                *one.places[chosen].T,
+                s=7,
+                color=colour(index),
+                linewidths=0,
+                label=shorten(name, 20),
             )
         axis.set(xticks=[], yticks=[])
         axis.spines[['left', 'bottom']].set_visible(False)

@@ -1,10 +1,7 @@
-"""Losses and metrics in words, for pictures, and the best figures of a table."""
+"""Metrics in words, for pictures, and the best figures of a table."""
 
 import math
-import re
 from collections.abc import Sequence
-
-from mmrank.pictures.palette import LOSS_STYLES, loss_key
 
 _METRICS = {
     'exclusive_mAP': 'mAP of softmax scores',
@@ -36,21 +33,6 @@ _METRICS = {
     'top_k/recall': 'recall',
     'top_k/ndcg': 'NDCG',
 }
-
-
-def loss_name(name: str) -> str:
-    """Name in words of a model of a plan; an unknown name, and words, as they are.
-
-    The number of ``graded_ap_0.6`` is the weight of the class part.
-    """
-    key = loss_key(name)
-    if key is None or re.search(r'[^\w.+-]', name):
-        return name
-    weighted = re.fullmatch(r'(.*)_(\d+(?:\.\d+)?)', name)
-    if weighted:
-        return f'{loss_name(weighted[1])}, weight {weighted[2]}'
-    rest = re.split(r'[\W_]+', name, maxsplit=key.count('_') + 1)
-    return ' '.join([LOSS_STYLES[key].name, *rest[key.count('_') + 1 :]]).strip()
 
 
 def metric_name(metric: str) -> str:

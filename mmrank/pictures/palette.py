@@ -1,110 +1,22 @@
-"""The colours of all pictures: one for each loss, everywhere, and its name."""
+"""The colours of all pictures: one for each thing, in the order of its legend."""
 
-import re
-from collections.abc import Sequence
-from typing import NamedTuple
-
-# Okabe and Ito, "Color Universal Design", 2008, without black, which is the colour of text and
-# axes, and without the yellow, too pale for lines.
-_COLOURS = ('#D55E00', '#0072B2', '#009E73', '#CC79A7', '#E69F00', '#56B4E9')
+_COLOURS = (
+    # Okabe and Ito, "Color Universal Design", 2008, without black, which is the colour of text and
+    # axes, and without the yellow, too pale for lines.
+    *('#D55E00', '#0072B2', '#009E73', '#CC79A7', '#E69F00', '#56B4E9'),
+    # Fewer readers tell these apart.
+    *('#AA4499', '#882255', '#117733', '#44AA99', '#999933', '#332288', '#005F73', '#7F4F24'),
+    *('#4F7942', '#A0522D', '#888888', '#B8860B', '#6A3D9A', '#33A02C', '#666666', '#1F3A5F'),
+    *('#17BECF', '#8C564B', '#BCBD22', '#9467BD'),
+)
 _DASHES = ('-', '--', '-.', ':')
 
 
-class _LossStyle(NamedTuple):
-    """Name of a loss in words, and its colour as ``#rrggbb``."""
-
-    name: str
-    colour: str
-
-
-#: Styles by the name of a method in a plan. Losses that are compared with each other differ in
-#: colour; contrastive and two-tower losses, which no picture shows together with ranking losses,
-#: use the first colours again.
-LOSS_STYLES = {
-    'stable_ap': _LossStyle('stable AP', _COLOURS[0]),
-    'graded_stable_ap': _LossStyle('graded stable AP', _COLOURS[0]),
-    'graded_ap': _LossStyle('graded AP-Loss', _COLOURS[0]),
-    'quality_focal': _LossStyle('quality focal', '#AA4499'),
-    'focal': _LossStyle('focal', _COLOURS[1]),
-    'soprc': _LossStyle('SOPRC', _COLOURS[2]),
-    'smooth_ap': _LossStyle('SmoothAP', _COLOURS[3]),
-    'listwise_ap': _LossStyle('list-wise AP', _COLOURS[4]),
-    'fast_ap': _LossStyle('FastAP', _COLOURS[5]),
-    'blackbox_ap': _LossStyle('BlackBox AP', '#882255'),
-    'auc_sigmoid': _LossStyle('AUC, sigmoid', '#117733'),
-    'auc_huber': _LossStyle('AUC, Huber', '#44AA99'),
-    'contrastive': _LossStyle('contrastive', '#999933'),
-    'triplet': _LossStyle('triplet', '#332288'),
-    'multi_similarity': _LossStyle('multi-similarity', '#AA4499'),
-    'info_nce': _LossStyle('InfoNCE', '#005F73'),
-    'recall_at_k': _LossStyle('Recall@k', '#7F4F24'),
-    'hap': _LossStyle('H-AP', '#4F7942'),
-    'ndcg': _LossStyle('NDCG', '#A0522D'),
-    'xbm': _LossStyle('contrastive with a memory', '#888888'),
-    'ap_loss': _LossStyle('AP-Loss', '#B8860B'),
-    'alrp': _LossStyle('aLRP', '#6A3D9A'),
-    'rank_sort': _LossStyle('Rank & Sort', '#33A02C'),
-    'dr_loss': _LossStyle('DR loss', '#666666'),
-    'ce': _LossStyle('cross-entropy', '#1F3A5F'),
-    'cross_entropy': _LossStyle('cross-entropy', '#1F3A5F'),
-    'cb_ce': _LossStyle('class-balanced cross-entropy', '#17BECF'),
-    'ldam': _LossStyle('LDAM', '#8C564B'),
-    'softmax': _LossStyle('softmax', '#999933'),
-    'balanced_softmax': _LossStyle('balanced softmax', '#332288'),
-    'la_bce': _LossStyle('logit-adjusted sigmoid', '#AA4499'),
-    'mauc': _LossStyle('MAUC', '#BCBD22'),
-    'soap': _LossStyle('SOAP', '#9467BD'),
-    'isogclr': _LossStyle('iSogCLR', _COLOURS[0]),
-    'clip': _LossStyle('CLIP', _COLOURS[1]),
-    'simclr': _LossStyle('SimCLR', _COLOURS[1]),
-    'sogclr': _LossStyle('SogCLR', _COLOURS[4]),
-    'fastclip': _LossStyle('FastCLIP', _COLOURS[2]),
-    'cyclip': _LossStyle('CyCLIP', _COLOURS[5]),
-    'infonce': _LossStyle('InfoNCE', '#005F73'),
-    'individual': _LossStyle('individual CLIP', _COLOURS[3]),
-    'nuclr': _LossStyle('NUCLR', '#AA4499'),
-    'tempnet': _LossStyle('TempNet', '#882255'),
-    'unicl': _LossStyle('UniCL', '#117733'),
-    'unbiased': _LossStyle('unbiased', _COLOURS[0]),
-    'unbiased_omega': _LossStyle('unbiased with omega', _COLOURS[1]),
-    'in_batch': _LossStyle('in-batch', _COLOURS[2]),
-    'popularity': _LossStyle('popularity', _COLOURS[3]),
-    'pos_neg': _LossStyle('positive-negative', _COLOURS[4]),
-    'sogram': _LossStyle('Sogram', _COLOURS[5]),
-}
-
-
 def colour(index: int) -> str:
-    """Colour of the ``index``-th thing other than a loss; see :func:`colours_of` for models."""
+    """Colour of the ``index``-th thing, as ``#rrggbb``; they repeat when there are no more."""
     return _COLOURS[index % len(_COLOURS)]
 
 
 def dash(index: int) -> str:
-    """Line style of the ``index``-th model: with the colour twelve differ, in grey print four."""
+    """Line style of the ``index``-th model: in grey print four differ."""
     return _DASHES[index % len(_DASHES)]
-
-
-def colours_of(names: Sequence[str]) -> list[str]:
-    """Colours of the models of one picture, by their losses.
-
-    ``stable_ap``, ``stable AP`` and ``stable_ap-0.25`` are one loss. Other names, and further
-    models of one loss, get colours that are free in this picture, as long as there are any.
-    """
-    found: list[str | None] = []
-    for name in names:
-        key = loss_key(name)
-        own = None if key is None else LOSS_STYLES[key].colour
-        found.append(None if own in found else own)
-    every = dict.fromkeys([*_COLOURS, *(style.colour for style in LOSS_STYLES.values())])
-    free = [c for c in every if c not in found] or list(every)
-    places = [i for i, own in enumerate(found) if own is None]
-    for turn, place in enumerate(places):
-        found[place] = free[turn % len(free)]
-    return found
-
-
-def loss_key(name: str) -> str | None:
-    """Key of the loss that a name begins with, the longest one."""
-    plain = '_'.join(re.split(r'[\W_]+', name.lower())).strip('_')
-    fits = [k for k in LOSS_STYLES if f'{plain}_'.startswith(f'{k}_')]
-    return max(fits, key=len, default=None)

@@ -14,7 +14,7 @@ from rich.console import Console
 from mmrank.evaluation.box_evaluation import summary
 from mmrank.pictures.figures import legend_above, new_grid, save, shorten
 from mmrank.pictures.names import best_cells
-from mmrank.pictures.palette import colours_of, dash
+from mmrank.pictures.palette import colour, dash
 from mmrank.pictures.tables import console_table, write_table
 
 _COLUMNS = 3
@@ -104,13 +104,12 @@ def _draw_curves(
     axis: Axes, models: Mapping[str, PRCurves], title: str, iou: float | None, name: str | None
 ) -> None:
     """One panel: a curve per model, its AP above in the curve's colour."""
-    colours = colours_of(list(models))
     for index, (model, curves) in enumerate(models.items()):
-        style = dict(color=colours[index], linestyle=dash(index), linewidth=1.8)
+        style = dict(color=colour(index), linestyle=dash(index), linewidth=1.8)
         # A precision of 1 or 0 is not to be cut by the frame.
         axis.plot(curves.recall, curves.curve(iou, name), label=model, clip_on=False, **style)
         text = f'{100 * curves.average_precision(iou, name):.1f}'
-        style = dict(color=colours[index], fontsize=9 if len(models) <= 6 else 6)
+        style = dict(color=colour(index), fontsize=9 if len(models) <= 6 else 6)
         x = (index + 1) / (len(models) + 1)
         axis.text(x, 1.02, text, transform=axis.transAxes, horizontalalignment='center', **style)
     axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel='recall', ylabel='precision')

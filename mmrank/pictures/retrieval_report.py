@@ -16,7 +16,7 @@ from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.functional import recall_curve, retrieval_curves
 from mmrank.pictures.figures import new_panels, save, shorten
 from mmrank.pictures.names import best_cells
-from mmrank.pictures.palette import colours_of, dash
+from mmrank.pictures.palette import colour, dash
 from mmrank.pictures.tables import console_table, markdown_table
 
 # K of the Recall@K curve, about evenly spaced on a logarithmic axis.
@@ -167,10 +167,9 @@ def plot_curves(results: Sequence[RetrievalResult], folder: str | os.PathLike) -
 def _curves(figures: Sequence[str], results: Sequence[RetrievalResult], lines: Sequence) -> Axes:
     """One panel with a line for each model, and its name and figure above."""
     figure, ((axis,),) = new_panels(1, 1, 5.2, 4.6)
-    colours = colours_of([result.name for result in results])
     for index, (text, result, (x, y, style)) in enumerate(zip(figures, results, lines)):
         label = f'{shorten(result.name, 32)} ({text})'
-        look = dict(style, color=colours[index], linestyle=dash(index), label=label)
+        look = dict(style, color=colour(index), linestyle=dash(index), label=label)
         # A precision of 1 is not to be cut by the frame.
         axis.plot(x, y, linewidth=1.8, clip_on=False, zorder=3, **look)
     # Above the axes: inside, it would cover curves of some models.

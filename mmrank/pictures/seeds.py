@@ -2,15 +2,15 @@
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from mmrank.pictures.figures import fit_two_lines, new_grid, new_panels, save
-from mmrank.pictures.names import loss_name, metric_name
-from mmrank.pictures.palette import colours_of
+from mmrank.pictures.names import metric_name
+from mmrank.pictures.palette import colour
 
 _COLUMNS = 3
 # Inches: 800 pixels of a page, at two dots a pixel.
@@ -28,18 +28,33 @@ def draw_box_plot(
     path: str | os.PathLike,
     data: str = 'Test data',
     unit: str = 'seed',
+    *,
+    labels: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
 ) -> Path:
-    """Draw a lying box per method with each seed as a dot, a panel per metric, best on top."""
+    """Draw a lying box per method with each seed as a dot, a panel per metric, best on top.
+
+    Args:
+        values: Figures by method, metric and seed.
+        metrics: Metrics to draw.
+        path: File to write.
+        data: What the figures are of.
+        unit: What they are paired by.
+        labels: What each method is called; by default its name.
+        colours: Colour of each method; by default by its place in ``values``.
+    """
     names = _sorted(values, metrics[0])
-    colours = colours_of(names)
+    labels = labels or {name: name for name in names}
+    colours = colours or {name: colour(index) for index, name in enumerate(values)}
     columns = 2 if len(metrics) == 4 else min(_COLUMNS, len(metrics))
     height = 0.9 + 0.27 * len(names)
     figure, axes = new_grid(len(metrics), columns, _WIDTH / columns, height)
     for index, (axis, metric) in enumerate(zip(axes, metrics)):
-        _draw_panel(axis, [list(values[name][metric].values()) for name in names], colours)
+        data_of = [list(values[name][metric].values()) for name in names]
+        _draw_panel(axis, data_of, [colours[name] for name in names])
         # The names take their place from the first panel of a row.
-        labels = [''] * len(names) if index % columns else list(map(loss_name, names))
-        axis.set_yticks(range(len(names)), labels)
+        shown = ['' if index % columns else labels[name] for name in names]
+        axis.set_yticks(range(len(names)), shown)
         axis.tick_params(labelsize=_FONT)
         words = fit_two_lines(metric_name(metric), 0.8 * _WIDTH / columns, 10)
         axis.set_title('\n'.join([*words, '(higher is better)']), size=10)
@@ -69,41 +84,17 @@ def _draw_panel(axis: Axes, data: list[list[float]], colours: Sequence[str]) -> 
     style = dict(widths=0.6, patch_artist=True, medianprops={'color': 'black', 'linewidth': 1.5})
     place = dict(positions=range(len(data)), orientation='horizontal')
     drawn = axis.boxplot(data, showfliers=False, **place, **style)
-    for place, (box, numbers, colour) in enumerate(zip(drawn['boxes'], data, colours)):
-        box.set(facecolor=colour, alpha=0.3)
+    for place, (box, numbers, shade) in enumerate(zip(drawn['boxes'], data, colours)):
+        box.set(facecolor=shade, alpha=0.3)
         # Spread over the box so that equal values stay visible.
         shift = np.linspace(-0.2, 0.2, len(numbers) + 2)[1:-1]
         axis.scatter(
-            numbers, place + shift, s=20, c=colour, edgecolor='black', linewidth=0.5, zorder=3
+            numbers, place + shift, s=20, c=shade, edgecolor='black', linewidth=0.5, zorder=3
         )
     # Not by the limits of the data: a method without any keeps its row.
     axis.set_ylim(len(data) - 0.5, -0.5)
     axis.locator_params(axis='x', nbins=5, min_n_ticks=3)
     axis.grid(axis='y', visible=False)
-
-
-def draw_curves(
-    rows: Iterable[Mapping[str, str]], metric: str, scale: float, path: str | os.PathLike
-) -> Path:
-    """Draw a metric of a record against the iterations: mean and range of the seeds."""
-    curves: dict[str, dict[int, list[float]]] = {}
-    for row in rows:
-        points = curves.setdefault(row['method'], {}).setdefault(int(row['step']), [])
-        points.append(scale * float(row[metric]))
-    # A method that was measured at its end alone has no curve.
-    most = max(map(len, curves.values()))
-    curves = {name: points for name, points in curves.items() if len(points) > 1 or most == 1}
-    figure, ((axis,),) = new_panels(1, 1, 6.0, 4.0)
-    for colour, (name, points) in zip(colours_of(list(curves)), curves.items()):
-        steps, values = zip(*sorted(points.items()))
-        label = loss_name(name)
-        axis.plot(steps, list(map(np.mean, values)), color=colour, marker='.', label=label)
-        low, high = zip(*((min(own), max(own)) for own in values))
-        axis.fill_between(steps, low, high, color=colour, alpha=0.12)
-    axis.set_xlabel('iterations')
-    axis.set_ylabel(f'{metric_name(metric)}, mean and range of the seeds')
-    axis.legend(fontsize=8, frameon=False)
-    return save(figure, path)
 
 
 def plot_setting(
@@ -117,7 +108,6 @@ def plot_setting(
     """Draw mean and standard deviation over seeds against a setting, on a logarithmic axis."""
     figure, ((axis,),) = new_panels(1, 1, 5.2, 3.4)
     every = sorted({x for by_setting in runs.values() for x in by_setting})
-    colours = colours_of(list(runs))
     for index, (method, by_setting) in enumerate(runs.items()):
         x = np.array(sorted(by_setting))
         values = [by_setting[value] for value in x]
@@ -125,8 +115,8 @@ def plot_setting(
         stds = [np.std(v, ddof=1) if len(v) > 1 else math.nan for v in values]
         # A little apart, so that no bar hides another.
         x = x * (1 + 0.02 * (index - (len(runs) - 1) / 2))
-        style = dict(color=colours[index], marker='os^Dv*'[index % 6], capsize=3, linewidth=1.4)
-        axis.errorbar(x, means, stds, label=loss_name(method), **style)
+        style = dict(color=colour(index), marker='os^Dv*'[index % 6], capsize=3, linewidth=1.4)
+        axis.errorbar(x, means, stds, label=method, **style)
     if mark is not None:
         axis.axvline(mark, color='0.5', linestyle=':', label=f'{mark:g}')
     axis.set_xscale('log')

@@ -11,7 +11,7 @@ from pathlib import Path
 from mmrank.errors import UserError
 from mmrank.files import read_text
 from mmrank.pictures.figures import legend_above, new_grid, save, shorten
-from mmrank.pictures.palette import colours_of, dash
+from mmrank.pictures.palette import colour, dash
 
 #: File of mmengine's local visualisation backend.
 _FILE = 'scalars.json'
@@ -108,7 +108,6 @@ def plot_training_curves(
     """Draw a panel for each scalar of :func:`_chosen_keys`, with a curve for each training."""
     keys = _chosen_keys(logs, patterns)
     columns = min(3, len(keys))
-    colours = colours_of([log.name for log in logs])
     figure, axes = new_grid(len(keys), columns)
     for axis, key in zip(axes, keys):
         for index, log in enumerate(logs):
@@ -117,7 +116,7 @@ def plot_training_curves(
                 steps,
                 [log.curves[key][step] for step in steps],
                 label=shorten(log.name, 32),
-                color=colours[index],
+                color=colour(index),
                 linestyle=dash(index),
                 marker='o' if len(steps) < 30 else None,
                 markersize=3,

@@ -165,7 +165,7 @@ COMMANDS = [
     ('benchmarks/run_seeds --plan good.yaml --jobs 0', '', '--jobs 1'),
     ('benchmarks/run_seeds --plan plan.yaml', '', 'seedz'),
     ('research/paper_table figure', 'research/paper_table {fix}', "'figure'"),
-    ('research/hard_negatives a --out-dir o', '', "'a' is not a model"),
+    ('research/pairs/hard_negatives a --out-dir o', '', "'a' is not a model"),
 ]  # fmt: skip
 
 #: Python, and the same after the fix. Names: of ``mmrank.losses`` and ``test_user_mistakes.names``.

@@ -225,7 +225,7 @@ def test_no_table_of_runs_is_without_a_record():
         text = re.sub(r'(?s)<!-- (record|overview).*?<!-- end of', '', page.read_text('utf-8'))
         text = re.sub(r'(?s)```.*?```', '', text)  # what a command prints
         text = re.sub(r'(?s)\n## Published results.*?(\n## |$)', '', text)
-        # What paper_report.py writes; its seeds are in the plans.
+        # What paper_table.py --all writes; its seeds are in the plans.
         text = re.sub(r'(?s)\n## What a night makes.*', '', text)
         name = page.relative_to(ROOT).as_posix()
         found += [(name, x) for x in text.splitlines() if x.startswith('|') and ' ± ' in x]

@@ -14,6 +14,7 @@ import resume_run
 import torch
 from fake_training import write_training
 from forked_processes import run_script
+from mmrank.own_data.stored_features import StoredSamples, write_samples
 from tiny_tool_run import ROOT, TRAIN, environment, write_config
 from training_ends import assert_same, contents
 
@@ -21,7 +22,6 @@ from mmrank.cli.compare import _data_files, _read_trial, _stamps
 from mmrank.engine.resume.checkpoint import _find_damage, find_last_whole_checkpoint
 from mmrank.errors import UserError
 from mmrank.files import _is_dead
-from mmrank.own_data.stored_features import StoredSamples, write_samples
 from mmrank.runners.folder_lock import lock_folder
 
 SEEDS = ROOT / 'tools/research/run_seeds.py'

@@ -9,12 +9,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from mmengine.config import Config
-
-from mmrank.cli import compare as compare_losses
-from mmrank.cli.compare import TRIAL, _seconds_of, _size_of, _try_out, make_plan
-from mmrank.errors import UserError
-from mmrank.experiments.plan import Method, SeedPlan
-from mmrank.experiments.runs import Outcome
 from mmrank.own_data.answer import answer
 from mmrank.own_data.head_losses import (
     count_classes,
@@ -27,6 +21,12 @@ from mmrank.own_data.head_losses import (
     winner_text,
 )
 from mmrank.own_data.stored_features import StackStoredMaps, StoredSamples, write_samples
+
+from mmrank.cli import compare as compare_losses
+from mmrank.cli.compare import TRIAL, _seconds_of, _size_of, _try_out, make_plan
+from mmrank.errors import UserError
+from mmrank.experiments.plan import Method, SeedPlan
+from mmrank.experiments.runs import Outcome
 from mmrank.runners.folder_lock import lock_folder
 
 ROOT = Path(__file__).parents[2]

@@ -18,9 +18,11 @@ they train on, on a GPU where there is one.
 
 import copy
 import statistics
+import sys
 import time
 from collections import defaultdict
 from itertools import pairwise
+from pathlib import Path
 
 import torch
 from mmengine.config import Config
@@ -36,7 +38,6 @@ from mmrank.cli.options import tool_parser
 from mmrank.registry import MODELS
 from mmrank.runners.config import parsed_options
 from mmrank.state import GradientBalance
-from plans.config_plan import read_plan
 from timing import cpu_in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
@@ -120,6 +121,10 @@ def build(path, device, balance=None, options=()):
 
 def rows_of_plan(args):
     """Config and options of each row of a plan; the sizes of the first decide for all."""
+    # The reader of plans is research's.
+    sys.path.insert(0, str(Path(__file__).parents[1] / 'research'))
+    from plans.config_plan import read_plan
+
     methods = read_plan(args.plan, args.set).methods
     rows = {x.name: (x.config, parsed_options(x.cfg_options)) for x in methods}
     path, _ = next(iter(rows.values()))

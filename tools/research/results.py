@@ -19,8 +19,6 @@ percent already. With ``title=`` and ``ours=``, the method that mmrank recommend
 ``<!-- overview -->``, or of ``<!-- overview: NAME ... -->``, up to ``<!-- end of overview -->``,
 compared with ``peer``, the strongest other method (by default the baseline).
 
-``<!-- fast and slow -->`` to ``<!-- end of fast and slow -->`` is the table of fast_and_slow.py.
-
 Settings are chosen on seeds below 100 and claimed on seeds from 100 on, or tuned on validation
 images by the plan. A row of an overview whose seeds were used to choose is marked.
 """
@@ -37,7 +35,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import fast_and_slow
 import numpy as np
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
@@ -48,20 +45,22 @@ from mmrank.errors import UserError, show_user_errors
 from mmrank.experiments.records import FACTS, read_curve_rows, read_final_rows, read_rows, values_of
 from mmrank.experiments.statistics import compare_paired, difference_text
 from mmrank.files import write_atomically
-from mmrank.pictures.names import loss_name, metric_name
-from mmrank.pictures.palette import loss_key
-from mmrank.pictures.seeds import draw_box_plot, draw_curves
+from mmrank.pictures import names
+from mmrank.pictures.figures import new_panels, save
+from mmrank.pictures.names import metric_name
+from mmrank.pictures.seeds import draw_box_plot
 from mmrank.pictures.tables import markdown_table
+from plans import loss_names
+from plans.loss_names import colours_of, loss_name
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'
 COMMENT = re.compile(
-    r'^(<!-- (record|overview|fast and slow)(?:: (.*?))? -->\n).*?(^<!-- end of \2 -->)',
-    re.DOTALL | re.MULTILINE,
+    r'^(<!-- (record|overview)(?:: (.*?))? -->\n).*?(^<!-- end of \2 -->)', re.DOTALL | re.MULTILINE
 )
-PICTURES = dict(boxes=draw_box_plot, curves=draw_curves)
+PICTURES = ('boxes', 'curves')
 # Names and colours in pictures: where these change, the pictures do.
-LOOKS = [Path(sys.modules[x.__module__].__file__) for x in (loss_name, loss_key)]
+LOOKS = [Path(x.__file__) for x in (names, loss_names)]
 
 
 #: The baseline where each method has its own.
@@ -221,7 +220,7 @@ def draw(block: Block, check: bool) -> list[str]:
     content = [block.words.encode(), *(x.read_bytes() for x in (block.record, *LOOKS))]
     digest = hashlib.sha256(b''.join(content)).hexdigest()[:16]
     others = []
-    for kind in block.options.keys() & PICTURES.keys():
+    for kind in block.options.keys() & {*PICTURES}:
         path = block.page.parent / block.options[kind]
         if path.is_file():
             with Image.open(path) as image:
@@ -231,7 +230,7 @@ def draw(block: Block, check: bool) -> list[str]:
         if not check:
             what = read_record(block.record, block.metrics, **block.table_options)
             if kind == 'boxes':
-                draw_box_plot(what.values, block.metrics, path)
+                draw_boxes(what.values, block.metrics, path)
             else:
                 scale = float(block.options.get('scale', 100))
                 draw_curves(read_curve_rows(block.record), block.metrics[0], scale, path)
@@ -241,6 +240,35 @@ def draw(block: Block, check: bool) -> list[str]:
                 image.load()
             image.save(path, pnginfo=text, optimize=True)
     return others
+
+
+def draw_boxes(values: Mapping[str, Mapping], metrics: list[str], path: Path) -> None:
+    """Draw a box for each method, with the name and the colour of its loss."""
+    shades = dict(zip(values, colours_of([*values])))
+    labels = {name: loss_name(name) for name in values}
+    draw_box_plot(values, metrics, path, labels=labels, colours=shades)
+
+
+def draw_curves(rows: Iterable[Mapping[str, str]], metric: str, scale: float, path: Path) -> None:
+    """Draw a metric of a record against the iterations: mean and range of the seeds."""
+    curves: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        points = curves.setdefault(row['method'], {}).setdefault(int(row['step']), [])
+        points.append(scale * float(row[metric]))
+    # A method that was measured at its end alone has no curve.
+    most = max(map(len, curves.values()))
+    curves = {name: points for name, points in curves.items() if len(points) > 1 or most == 1}
+    figure, ((axis,),) = new_panels(1, 1, 6.0, 4.0)
+    for shade, (name, points) in zip(colours_of(list(curves)), curves.items()):
+        steps, values = zip(*sorted(points.items()))
+        label = loss_name(name)
+        axis.plot(steps, list(map(np.mean, values)), color=shade, marker='.', label=label)
+        low, high = zip(*((min(own), max(own)) for own in values))
+        axis.fill_between(steps, low, high, color=shade, alpha=0.12)
+    axis.set_xlabel('iterations')
+    axis.set_ylabel(f'{metric_name(metric)}, mean and range of the seeds')
+    axis.legend(fontsize=8, frameon=False)
+    save(figure, path)
 
 
 def overview(blocks: list[Block], names: str, folder: Path) -> str:
@@ -318,10 +346,8 @@ def rewritten(page: Path, blocks: list[Block] = (), check: bool = True) -> str:
             table = table_of(block.record, block.metrics, count, **block.table_options)
             if (others := draw(block, check)) and check:
                 table = f'{", ".join(others)} of other rows'
-        elif kind == 'overview':
-            table = f'{overview(blocks, words or "", page.parent)}\n'
         else:
-            table = f'{fast_and_slow.table()}\n'
+            table = f'{overview(blocks, words or "", page.parent)}\n'
         return f'{start}\n{table}\n{end}'
 
     return COMMENT.sub(make, page.read_text(encoding='utf-8'))

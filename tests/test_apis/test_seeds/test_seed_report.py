@@ -9,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
+from seed_plan import parse_plan
 
 from mmrank.errors import UserError
 from mmrank.experiments.records import by_setting, read_final_rows, read_values
@@ -16,7 +17,6 @@ from mmrank.experiments.report import _write_markdown, _write_runs_csv
 from mmrank.experiments.runs import Outcome
 from mmrank.experiments.statistics import collect_values, compare_paired, summarise
 from mmrank.pictures.seeds import draw_box_plot
-from seed_plan import parse_plan
 
 TOOL = 'analysis_tools/plot_seeds'
 A = {0: 0.30, 1: 0.32, 2: 0.31, 3: 0.35}

@@ -1,8 +1,8 @@
 """Plans of studies, small trainings: each is recorded as soon as it ends.
 
 A stopped plan goes on where its record ends. The combination of tuned values with the best mean is
-trained on ``seeds``; a plan without ``seeds`` tries only. Fields of a plan, its set and a method are
-merged into the settings that a study trains with.
+trained on ``seeds``; a plan without ``seeds`` tries only. A study trains with the fields of the
+plan, its set and the method.
 """
 
 import itertools

@@ -14,13 +14,12 @@ trains on one sixth of the images that hold it, another sixth the next seed, and
 AP of the class and of the others. Methods: ``loss`` (a registered loss), optionally ``rate``,
 ``balance_boxes``, ``balance_gradients``, ``last_weight`` (the weight of the class part falls to
 it), ``added_loss``, ``warm_up_loss`` (of the first third) and ``repeat_images`` (the threshold of
-:func:`repeated`).
+``repeated`` in rare_class_files.py).
 """
 
 import itertools
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,8 +30,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.ops import box_iou, generalized_box_iou_loss, nms
 
-from fastestdet import FastestDetBackbone
-from features import efficientnet
+from detectors.fastestdet import FastestDetBackbone
+from images.features import efficientnet
+from images.rare_class_files import kept_images, repeated
 from mmrank.adapters.detectors import aligned_iou
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.state import GradientBalance
@@ -40,8 +40,6 @@ from plans.study_plan import StudyPlan, loss_of
 
 STRIDES = (8, 16, 32, 64)
 BATCH, RATE, WARMUP, BOX_WEIGHT = 8, 3e-3, 20, 2.0
-# A rare class keeps one image of so many.
-RARER = 6
 # Places of a level that are positive for an object at most, and detections of an image.
 CANDIDATES, SHOWN = 9, 100
 FIGURES = ('mAP', 'AP50', 'AP75')
@@ -223,25 +221,6 @@ def decode(anchors: Tensor, codes: Tensor) -> Tensor:
     centre = (anchors[..., 2:] + anchors[..., :2]) / 2 + codes[..., :2] * size
     half = size * codes[..., 2:].clamp(-4, 4).exp() / 2
     return torch.cat([centre - half, centre + half], -1)
-
-
-def kept_images(labels: list[Tensor], rare: int | None, seed: int) -> list[int]:
-    """The images of a seed: one in six of those with the rare class, and all others."""
-    holds = [i for i, own in enumerate(labels) if rare in own.tolist()]
-    left_out = {*holds} - {*holds[seed % RARER :: RARER]}
-    return [i for i in range(len(labels)) if i not in left_out]
-
-
-def repeated(images: list[int], labels: list[Tensor], threshold: float) -> list[int]:
-    """Images as often as mmengine's ClassBalancedDataset has them.
-
-    A class in a share f of the images counts the root of ``threshold`` / f, at least 1; an image as
-    often as the largest of its classes, rounded up.
-    """
-    classes = {i: {*labels[i].tolist()} for i in images}
-    holding = Counter(x for own in classes.values() for x in own)
-    factor = {x: max(1, (threshold * len(images) / n) ** 0.5) for x, n in holding.items()}
-    return [i for i in images for _ in range(math.ceil(max(factor[x] for x in classes[i])))]
 
 
 @torch.no_grad()

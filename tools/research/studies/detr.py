@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from detectors.small_detrs import build
 from plans.study_plan import StudyPlan
-from small_detrs import build
 
 HEADS = ('class_embed', 'bbox_embed', 'enc_score_head', 'enc_bbox_head')
 CLASS_PARTS = ('vfl', 'ranking')

@@ -3,6 +3,7 @@
 import math
 from types import SimpleNamespace
 
+import in_batch_tables
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +12,6 @@ import yaml
 from in_batch_enumeration import OMEGA, PAIRS, SHAPE, objective, score_matrix
 from published_configs import ROOT, load, rows
 
-import in_batch_tables
 from make_interactions import InteractionsSpec, write_interactions
 from mmrank.datasets.interactions import Interactions
 from mmrank.losses import InBatchLoss
@@ -118,7 +118,7 @@ def test_lbfgs_ends_at_a_small_gradient(folder, tmp_path, monkeypatch):
 
 def test_tables(folder, tmp_path, run_script, monkeypatch):
     monkeypatch.chdir(folder)
-    tool = ROOT / 'tools/research/in_batch_tables.py'
+    tool = ROOT / 'tools/research/pairs/in_batch_tables.py'
     config = ROOT / 'configs/in_batch/two-tower8_unbiased-logistic_synthetic.py'
     text = run_script(tool, 'sizes', config)[1]
     assert '200 x 100, 2,085 pairs, mean popularity 217.4' in text

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mmrank.pictures.figures import legend_above, new_panels, save
-from mmrank.pictures.palette import LOSS_STYLES, colour
+from mmrank.pictures.palette import colour
 from theory import soprc
 from theory.stable_ap import BoundRow, DifferenceRow, Theorem1Sides, TrackingError, WeightSumRow
 
@@ -15,7 +15,7 @@ PathLike = str | os.PathLike
 _MARKERS = 'os^'
 _STYLES = {
     soprc.AVERAGE_PRECISION: dict(color=colour(4), marker='o', linestyle='-'),
-    soprc.SOPRC: dict(color=LOSS_STYLES['soprc'].colour, marker='s', linestyle='-'),
+    soprc.SOPRC: dict(color=colour(2), marker='s', linestyle='-'),
     soprc.SOPRC_WITHOUT_V: dict(color=colour(1), marker='^', linestyle='--'),
     soprc.SOPRC_SURROGATES: dict(color=colour(3), marker='D', linestyle=':'),
 }

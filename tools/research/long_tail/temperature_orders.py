@@ -1,6 +1,6 @@
 r"""Do rare classes get smaller temperatures? A randomisation test over orders of class sizes.
 
-    python tools/research/temperature_orders.py work_dirs/orders/*/classes_temperature.csv
+    python tools/research/long_tail/temperature_orders.py work_dirs/orders/*/classes_temperature.csv
 
 The files are what tools/analysis_tools/temperatures.py writes, one for each training, of different
 order_seed: one training cannot tell the size of a class from what its images show. Of the log of

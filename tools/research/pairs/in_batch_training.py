@@ -1,7 +1,7 @@
 """How the paper on in-batch bias trains, for the plans of papers/in_batch.
 
 Its appendix D searches the learning rate by training itself, and appendix G.2 takes L-BFGS. A
-config has them by ``custom_imports = dict(imports=['tools.research.in_batch_training'])``.
+config has them by ``custom_imports = dict(imports=['tools.research.pairs.in_batch_training'])``.
 """
 
 import copy

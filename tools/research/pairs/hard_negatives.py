@@ -1,6 +1,6 @@
 """Which texts are hard negatives of an image, by iSogCLR and CLIP: figures 1, 3 and 6 of the paper.
 
-    python tools/research/hard_negatives.py isogclr=CONFIG,CHECKPOINT clip=CONFIG,CHECKPOINT
+    python tools/research/pairs/hard_negatives.py isogclr=CONFIG,CHECKPOINT clip=CONFIG,CHECKPOINT
 
 The first model has a temperature for each pair; the images have its largest and its smallest one,
 in place of the paper's kitten and bridge. Written to the out dir: weights.png

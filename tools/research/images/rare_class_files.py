@@ -1,6 +1,6 @@
 """Make a copy of a COCO data set in which a class is six times rarer.
 
-    python tools/research/rare_class_files.py data/bccd Platelets 0.9 data/bccd_rare
+    python tools/research/images/rare_class_files.py data/bccd Platelets 0.9 data/bccd_rare
 
 Writes ``train_0.json``, ... of one sixth of the training images that hold the class and all others,
 and ``train_0_repeated.json``, ... in which images stand as often as ClassBalancedDataset shows them
@@ -8,13 +8,37 @@ with that threshold. Validation and test files are the same; images are links.
 """
 
 import json
+import math
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from mmrank.cli.options import tool_parser
-from studies.dense import RARER, kept_images, repeated
+
+#: How much rarer the class becomes.
+RARER = 6
+
+
+def kept_images(labels: list[Tensor], rare: int | None, seed: int) -> list[int]:
+    """The images of a seed: one in six of those with the rare class, and all others."""
+    holds = [i for i, own in enumerate(labels) if rare in own.tolist()]
+    left_out = {*holds} - {*holds[seed % RARER :: RARER]}
+    return [i for i in range(len(labels)) if i not in left_out]
+
+
+def repeated(images: list[int], labels: list[Tensor], threshold: float) -> list[int]:
+    """Images as often as mmengine's ClassBalancedDataset has them.
+
+    A class in a share f of the images counts the root of ``threshold`` / f, at least 1; an image as
+    often as the largest of its classes, rounded up.
+    """
+    classes = {i: {*labels[i].tolist()} for i in images}
+    holding = Counter(x for own in classes.values() for x in own)
+    factor = {x: max(1, (threshold * len(images) / n) ** 0.5) for x, n in holding.items()}
+    return [i for i in images for _ in range(math.ceil(max(factor[x] for x in classes[i])))]
 
 
 def subset(document: dict, images: list[int]) -> dict:

@@ -1,16 +1,6 @@
-"""A report of all tables and figures of the papers.
-
-    python tools/research/paper_report.py
-    python tools/research/paper_report.py --size published
-
-Runs what `paper_table.py --list` shows, and writes report.md, report.html and a sheet of pictures
-for each paper to work_dirs/papers/SIZE.
-
-exit status: the first failing command's; 0 else.
-"""
+"""A report of all tables and figures of the papers."""
 
 import html
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,23 +8,11 @@ import numpy as np
 from PIL import Image
 from rich.console import Console
 
-from mmrank.cli.options import tool_parser
-from mmrank.errors import show_user_errors
 from mmrank.experiments.records import read_rows
 from mmrank.files import write_atomically
 from mmrank.pictures.figures import new_grid, save
 from mmrank.pictures.tables import markdown_table
-from paper_table import (
-    OUT,
-    ROOT,
-    SIZES,
-    TABLES,
-    PaperTable,
-    figures_of,
-    make,
-    read_outcome,
-    table_of,
-)
+from papers.tables import OUT, ROOT, TABLES, PaperTable, figures_of, make, read_outcome, table_of
 from plans.config_plan import read_plan
 
 
@@ -109,18 +87,10 @@ def draw_sheet(pictures: Sequence[Path], path: Path) -> None:
     save(figure, path, dpi=90)
 
 
-@show_user_errors()
-def main() -> int:
-    parser = tool_parser(__doc__)
-    parser.add_argument('--size', choices=SIZES, default='small', help='default: small')
-    args = parser.parse_args()
-    console = Console()
+def make_all(size: str, console: Console) -> int:
+    """Make all at a size, with a report after each; the first status of a command that failed."""
     statuses = []
     for entry in TABLES.values():
-        statuses.append(make(entry, args.size, (), console)['status'])
-        write_report(args.size, console)
+        statuses.append(make(entry, size, (), console)['status'])
+        write_report(size, console)
     return next((status for status in statuses if status not in (0, 3)), 0)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -1,8 +1,8 @@
 """Store the features of photographs, drawings or symbols, on which studies train.
 
-    python tools/research/features.py photographs GROCERY data/grocery.pt
-    python tools/research/features.py omniglot ARCHIVE.zip data/omniglot.pt
-    python tools/research/features.py symbols FOLDER data/emoji.pt
+    python tools/research/images/features.py photographs GROCERY data/grocery.pt
+    python tools/research/images/features.py omniglot ARCHIVE.zip data/omniglot.pt
+    python tools/research/images/features.py symbols FOLDER data/emoji.pt
 
 They are those of EfficientNet-Lite0 (ImageNet weights of ``mmrank[pretrained]``), which stays as it
 is. The file has ``train``, four random views of each image, and ``test`` with one, of each the

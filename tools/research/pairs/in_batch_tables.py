@@ -1,7 +1,7 @@
 """Table 3 and figure 3 of the paper on in-batch bias.
 
-python tools/research/in_batch_tables.py sizes CONFIG.py
-python tools/research/in_batch_tables.py ratios work_dirs/in_batch_losses/small_square/runs.csv
+python tools/research/pairs/in_batch_tables.py sizes CONFIG.py
+python tools/research/pairs/in_batch_tables.py ratios work_dirs/in_batch/runs.csv
 """
 
 import argparse

@@ -2,6 +2,6 @@
 
 from mmdet.registry import MODELS
 
-from fastestdet import FastestDetBackbone
+from detectors.fastestdet import FastestDetBackbone
 
 MODELS.register_module(module=FastestDetBackbone)

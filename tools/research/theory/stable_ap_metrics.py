@@ -1,6 +1,6 @@
 """Figure 1 of the stable AP paper: average precision against AUROC and precision at K.
 
-    python tools/research/stable_ap_metrics.py --out work_dirs/stable_ap_metrics
+    python tools/research/theory/stable_ap_metrics.py --out work_dirs/stable_ap_metrics
 
 Draws three rankings of 4 positives and 7 negatives whose figures are those that the paper prints
 (figure1.png). No other rankings of up to 7 positives among 5 to 15 samples have them.
