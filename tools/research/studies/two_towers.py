@@ -2,8 +2,8 @@
 
 ``data`` is a folder with ``train.csv.gz`` and ``test.csv.gz``. A trial is trained on nine tenths of
 the training pairs and measured on the rest; the others are trained on all of them, and measured
-once on the test pairs: all items of each user, training pairs left out. Methods: ``loss``, ``lr`` and
-``uniform`` candidates; for all ``steps`` and ``batch_size``.
+once on the test pairs: all items of each user, training pairs left out. Methods: ``loss``, ``lr``
+and ``uniform`` candidates; for all ``steps`` and ``batch_size``.
 """
 
 import copy
