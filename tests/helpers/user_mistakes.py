@@ -161,9 +161,9 @@ COMMANDS = [
         ('nan.csv', 'nan.csv', 'line 2', 'mAP'),
         ('mini.py', 'mini.py'),
     ]),
-    ('benchmarks/run_seeds --plan broken.yaml', '', 'broken.yaml'),
-    ('benchmarks/run_seeds --plan good.yaml --jobs 0', '', '--jobs 1'),
-    ('benchmarks/run_seeds --plan plan.yaml', '', 'seedz'),
+    ('research/run_seeds --plan broken.yaml', '', 'broken.yaml'),
+    ('research/run_seeds --plan good.yaml --jobs 0', '', '--jobs 1'),
+    ('research/run_seeds --plan plan.yaml', '', 'seedz'),
     ('research/paper_table figure', 'research/paper_table {fix}', "'figure'"),
     ('research/pairs/hard_negatives a --out-dir o', '', "'a' is not a model"),
 ]  # fmt: skip

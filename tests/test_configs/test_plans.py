@@ -11,8 +11,8 @@ from published_configs import FOLDERS, LEAVES, PLANS, ROOT, leaves_without_resul
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
 
-from seed_plan import read_plan
-from tuning import check_splits
+from plans.config_plan import read_plan
+from plans.tuning import check_splits
 
 DATA = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'test_evaluator', 'train_cfg')
 SCHEDULE = ('optim_wrapper', 'param_scheduler')

@@ -55,7 +55,7 @@ def assert_in_order(process, number, output):
         assert foreign not in output, output
 
 
-@pytest.mark.parametrize('tool', ['benchmarks/run_seeds'])
+@pytest.mark.parametrize('tool', ['research/run_seeds'])
 def test_in_the_imports_of_tools_that_go_on(tool):
     process = start_tool(TRAIN.parent / f'{tool}.py', '--help')
     wait_for_handlers(process)

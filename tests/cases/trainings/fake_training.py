@@ -1,9 +1,9 @@
-"""A script that behaves like a training, for the queue of runs, and plans of it."""
+"""A script that behaves like a training, for the queue of runs, and comparisons of it."""
 
 import textwrap
 from pathlib import Path
 
-from seed_plan import SeedPlan, parse_plan
+from mmrank.experiments.plan import Comparison, Method
 
 # It fails with `fail=SEED`, dies at its first start with `die=SEED` and hangs with `hang=SEED`. Its
 # accuracy is better the nearer the rate is to 0.2, and better for the config b.py.
@@ -38,15 +38,9 @@ def write_training(folder: Path) -> Path:
     return path
 
 
-def plan_of_one(folder: Path, seeds=(0, 1, 2), metric='number', **options) -> SeedPlan:
-    """A plan of one method, with what its training is to do."""
-    (folder / 'a.py').write_text('x = 1\n')
-    return parse_plan(
-        dict(
-            out_dir=str(folder / 'out'),
-            seeds=seeds,
-            metrics=[metric],
-            methods=[{'config': str(folder / 'a.py')}],
-            cfg_options=options,
-        )
-    )
+def plan_of_one(folder: Path, seeds=(0, 1, 2), metric='number', **options) -> Comparison:
+    """A comparison of one method, with what its training is to do."""
+    config = folder / 'a.py'
+    config.write_text('x = 1\n')
+    method = Method('a', str(config), {key: str(value) for key, value in options.items()})
+    return Comparison(folder / 'out', (method,), tuple(seeds), (metric,), 'a')

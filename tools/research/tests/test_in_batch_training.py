@@ -3,7 +3,6 @@
 import math
 from types import SimpleNamespace
 
-import in_batch_tables
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,7 +16,8 @@ from mmrank.datasets.interactions import Interactions
 from mmrank.losses import InBatchLoss
 from mmrank.registry import MODELS
 from mmrank.runners.build import build_runner
-from tools.research import in_batch_training
+from pairs import in_batch_tables
+from tools.research.pairs import in_batch_training
 
 PLANS = ROOT / 'tools/research/papers/in_batch'
 SETS = [

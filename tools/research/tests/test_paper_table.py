@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from seed_plan import read_plan
 
-import paper_report
-import paper_table
 from mmrank.errors import UserError
-from paper_table import DATA, TABLES
+from papers import report, tables
+from papers.tables import DATA, TABLES
+from plans.config_plan import read_plan
 
 ROOT = Path(__file__).parents[3]
 TOOL = ROOT / 'tools/research/paper_table.py'
@@ -138,7 +137,7 @@ def test_tool(run_script, calls, words, status, number, said, tmp_path, monkeypa
 
 
 def test_a_table_has_what_the_paper_prints(tmp_path, monkeypatch):
-    monkeypatch.setattr(paper_table, 'ROOT', tmp_path)
+    monkeypatch.setattr(tables, 'ROOT', tmp_path)
     plan = {
         'out_dir': 'out',
         'metrics': ['retrieval/mAP'],
@@ -158,13 +157,13 @@ def test_a_table_has_what_the_paper_prints(tmp_path, monkeypatch):
         lines = ['final,a,0,2,0.25', 'final,a,1,2,0.35', 'tune,a,0,2,0.9', 'final,b,0,2,0.5']
         text = '\n'.join(['stage,method,seed,seconds,retrieval/mAP', *lines, ''])
         (folder / 'runs.csv').write_text(text)
-    entry = paper_table.PaperTable('x/table1', 'x', 'plan.yaml', published=['sop', 'cars'])
-    lines = paper_table.table_of(entry, ['small', 'sop']).splitlines()
+    entry = tables.PaperTable('x/table1', 'x', 'plan.yaml', published=['sop', 'cars'])
+    lines = tables.table_of(entry, ['small', 'sop']).splitlines()
     assert [x.strip() for x in lines[2].split('|')[1:-1]] == ['a', '30 ± 7.1', '30 ± 7.1', '(7.5)']
     assert '50 (41.25)' in lines[3]
     # Its seconds are those of its trainings and commands, whenever they ran.
-    monkeypatch.setattr(paper_report, 'ROOT', tmp_path)
-    assert paper_report.seconds_of(entry, {'seconds': 3, 'sets': ['small']}) == 11
+    monkeypatch.setattr(report, 'ROOT', tmp_path)
+    assert report.seconds_of(entry, {'seconds': 3, 'sets': ['small']}) == 11
 
 
 def test_steps_name_models_and_what_is_made_first(tmp_path, monkeypatch):
@@ -172,49 +171,49 @@ def test_steps_name_models_and_what_is_made_first(tmp_path, monkeypatch):
     plan = {'out_dir': 'out', 'metrics': ['x'], 'seeds': [3, 4], 'sets': {'small': {}}}
     plan['methods'] = ['x/a.py', 'x/b.py']
     (tmp_path / 'plan.yaml').write_text(yaml.safe_dump(plan))
-    entry = paper_table.PaperTable(
+    entry = tables.PaperTable(
         'x/table1',
         'x',
         str(tmp_path / 'plan.yaml'),
         small=['small'],
         commands=['one {model[b]} {files[b]}', 'all {models} {run[a]} {runs} {set}'],
     )
-    assert paper_table.makers_of(['sorter']) == ['make x']
-    assert not paper_table.missing(['sorter'])
+    assert tables.makers_of(['sorter']) == ['make x']
+    assert not tables.missing(['sorter'])
     run = [f'out/small/final/{x}/seed_3-*' for x in 'ab']
     model = [f'{x}={folder}/*.py,{folder}/*.pth' for x, folder in zip('ab', run)]
-    assert [*paper_table.steps_of(entry, 'small', 'small')][1:] == [
+    assert [*tables.steps_of(entry, 'small', 'small')][1:] == [
         f'one {model[1]} {run[1]}/*.py {run[1]}/*.pth',
         f'all {model[0]} {model[1]} {run[0]} a={run[0]} b={run[1]} small',
     ]
     (tmp_path / 'x').touch()
-    assert not paper_table.makers_of(['sorter'])
+    assert not tables.makers_of(['sorter'])
 
 
-def test_the_report_has_every_name(run_script, calls, tmp_path, monkeypatch):
+def test_all_are_made_and_reported(run_script, calls, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(paper_table, 'make', lambda *_: {'status': 0})
-    assert run_script(TOOL.with_name('paper_report.py'))[0] == 0
+    sizes = []
+
+    def make(entry, size, *_):
+        sizes.append(size)
+        return {'status': {'soprc/table3': 3, 'soprc/figure5': 7}.get(entry.name, 0)}
+
+    monkeypatch.setattr(report, 'make', make)
+    assert run_script(TOOL, '--all', '--size', 'published')[0] == 7
+    assert sizes == ['published'] * len(TABLES)
     for suffix in ('md', 'html'):
-        text = (tmp_path / f'work_dirs/papers/small/report.{suffix}').read_text('utf-8')
+        text = (tmp_path / f'work_dirs/papers/published/report.{suffix}').read_text('utf-8')
         assert all(name in text for name in TABLES)
 
 
-def test_all_runs_the_report(run_script, calls):
-    assert run_script(TOOL, '--all', '--size', 'published')[0] == 0
-    ((_, tool, *options),) = calls
-    assert tool == TOOL.with_name('paper_report.py')
-    assert options == ['--size', 'published']
-
-
 def test_a_star_is_the_file_that_there_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(paper_table, 'ROOT', tmp_path)
+    monkeypatch.setattr(tables, 'ROOT', tmp_path)
     (tmp_path / 'seed_0-ab').mkdir()
     for name in ('a.py', 'iter_9.pth'):
         (tmp_path / 'seed_0-ab' / name).touch()
     word = 'name=./seed_0-*/*.py,./seed_0-*/iter_*.pth'
-    assert paper_table.expand(word) == 'name=./seed_0-ab/a.py,./seed_0-ab/iter_9.pth'
-    assert paper_table.expand('*loss*') == '*loss*'
+    assert tables.expand(word) == 'name=./seed_0-ab/a.py,./seed_0-ab/iter_9.pth'
+    assert tables.expand('*loss*') == '*loss*'
     (tmp_path / 'seed_0-ab/iter_10.pth').touch()
     with pytest.raises(UserError, match='matches 2 files'):
-        paper_table.expand(word)
+        tables.expand(word)

@@ -1,15 +1,13 @@
-"""Tables and pictures from records; the frozen comparison; temperatures of rare classes."""
+"""Tables and pictures from records; temperatures of rare classes."""
 
 from pathlib import Path
 
-import fast_and_slow
 import numpy as np
 import pytest
-from fast_and_slow import Compared, chance_of
 
 import results
+from long_tail.temperature_orders import order_test
 from mmrank.errors import UserError
-from temperature_orders import order_test
 
 RECORD = """method,seed,step,commit,seconds,mAP
 focal,0,10,abc,1800,0.10
@@ -137,43 +135,6 @@ def test_what_no_record_has_is_refused(make, tmp_path, block, change):
         make(f'<!-- record: {block} -->\n{END}')
 
 
-def test_correlation_and_what_following_costs():
-    slow = dict(a={'1': 10.0, '2': 12.0}, b={'1': 20.0, '2': 20.0}, c={'1': 15.0, '2': 15.0})
-    fast = dict(a={'1': 1.0, '2': 1.5}, b={'1': 2.0, '2': 2.9}, c={'1': 3.0, '2': 3.5})
-    item = Compared('x', 'a', 'b', slow, fast)
-    # b is ours, and level with c.
-    assert item.choices() == ('b', 'c', 'a', 'b')
-    assert item._replace(ours='a').followed == 'c'
-    assert item.correlations() == (pytest.approx(0.5), pytest.approx(1 / 3))
-    assert [item.lost(name) for name in ('c', 'a', 'b')] == [5.0, 9.0, 0.0]
-
-
-def test_the_chance_of_an_agreement_by_luck():
-    assert chance_of(1.0, [3]) == pytest.approx(1 / 6)
-    assert chance_of(1.0, [3, 4]) == pytest.approx(1 / 6 / 24)
-    assert chance_of(-1.0, [3] * 3) == 1
-    assert chance_of(0.75, [3, 3]) == pytest.approx(5 / 36)  # 1 and 1, 1 and 0.5 twice each
-
-
-def test_the_table_has_a_row_for_each_set_that_is_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(fast_and_slow, 'RECORDS', tmp_path)
-    for name, step in (('real_heads_cards', 0.1), ('frozen_heads_cards', 0.2)):
-        lines = ['method,seed,step,commit,seconds,settings,coco/bbox_mAP']
-        methods = ('focal', 'graded_ap_0.6', 'quality_focal_2', 'rank_sort_0.6')
-        for place, method in enumerate(methods):
-            for seed in (100, 101):
-                value = 0.3 + step * place + 0.01 * (seed - 100) * place
-                lines.append(f'{method},{seed},9,abc,1,{{}},{value}')
-        (tmp_path / f'{name}.csv').write_text('\n'.join(lines) + '\n')
-    text = fast_and_slow.table()
-    (row,) = [line for line in text.splitlines() if 'playing cards' in line]
-    assert '+1.0 (+1.0)' in row
-    assert 'Rank & Sort, weight 0.6 61.50, quality focal, weight 2 51.00' in row
-    assert '+31.50 [' in row
-    assert 'ATSS (2 seeds)' in row
-    assert 'in 4% of all cases' in text
-
-
 TOOLS = Path(__file__).parents[1]
 NAMES = ('cat', 'dog', 'frog', 'ship')
 
@@ -215,7 +176,7 @@ def write_tables(folder, counts, temperatures):
 def test_tool_of_orders(tmp_path, run_script):
     counts, temperatures = made_up(0.1)
     paths = write_tables(tmp_path, counts, temperatures)
-    status, text, _ = run_script(TOOLS / 'temperature_orders.py', *paths)
+    status, text, _ = run_script(TOOLS / 'long_tail/temperature_orders.py', *paths)
     assert status == 0
     slope = 100 * np.expm1(order_test(counts, temperatures).slope)
     assert f'{slope:+.1f} % temperature' in text
@@ -239,7 +200,7 @@ def test_bad_tables_are_reported(tmp_path, run_script, text, message):
     paths = write_tables(tmp_path, counts, temperatures)
     if text is not None:
         paths[2].write_text(text)
-    status, _, errors = run_script(TOOLS / 'temperature_orders.py', *paths)
+    status, _, errors = run_script(TOOLS / 'long_tail/temperature_orders.py', *paths)
     assert status == 2
     assert message in errors
 

@@ -10,7 +10,8 @@ import torch
 import yaml
 from forked_processes import run_script
 
-import features
+from images import features
+from images.rare_class_files import kept_images, repeated
 from make_interactions import InteractionsSpec, write_interactions
 from studies import embeddings, few_positives
 from study import run
@@ -59,14 +60,14 @@ def dense_plan(folder):
     weighted = dict(type='mmrank.GradedAPLoss', class_weight='auto')
     methods.append(dict(name='weighted', loss=weighted))
     methods.append(dict(methods[0], name='two', warm_up_loss=STABLE_AP, added_loss=STABLE_AP))
-    return dict(data=dict(shapes=spec), methods=methods)
+    return dict(sets=dict(shapes=spec), methods=methods)
 
 
 def detr_plan(folder):
     write_images(folder)
     loss = dict(STABLE_AP, quality=0.9)
     methods = [dict(name='stock'), dict(name='ours', loss=loss), dict(name='D', model='dfine')]
-    return dict(data='images', common=dict(steps=2, evals=[1], size=64), methods=methods)
+    return dict(data='images', steps=2, evals=[1], size=64, methods=methods)
 
 
 def embeddings_plan(folder):
@@ -75,8 +76,8 @@ def embeddings_plan(folder):
     proxies = dict(type='mmrank.PMLLoss', loss=proxies)
     mixed = dict(type='mmrank.SumLoss', losses=[STABLE_AP, proxies])
     return dict(
-        data=dict(letters=dict(file='features.pt', apart=1)),
-        common=dict(rate=0.003),
+        sets=dict(letters=dict(file='features.pt', apart=1)),
+        rate=0.003,
         iterations=6,
         watch=[1, 6],
         level_figures=True,
@@ -92,8 +93,8 @@ def embeddings_plan(folder):
 def reranking_plan(folder):
     stored(folder, levels()[:, 0], levels())
     return dict(
-        data=dict(letters=dict(file='features.pt', apart=1)),
-        common=dict(lr=0.003),
+        sets=dict(letters=dict(file='features.pt', apart=1)),
+        lr=0.003,
         iterations=4,
         methods=[
             dict(name='bce', loss='BCE'),
@@ -107,14 +108,14 @@ def few_positives_plan(folder):
     fine = torch.arange(81).repeat_interleave(4)
     stored(folder, fine, torch.stack([fine, fine % 43], 1))
     return dict(
-        data=dict(
-            fine=dict(file='features.pt', labels='fine', ratio=4, tuned='exclusive_mAP'),
-            both=dict(file='features.pt', labels='both', tuned='mAP'),
+        sets=dict(
+            fine=dict(file='features.pt', labels='fine', ratio=4),
+            both=dict(file='features.pt', labels='both', tune=dict(metric='mAP')),
         ),
         iterations=4,
         evals=[2],
         batch_size=40,
-        tune=dict(seeds=[9], grid=dict(lr=[0.0, 0.1])),
+        tune=dict(seeds=[9], metric='exclusive_mAP', grid=dict(lr=[0.0, 0.1])),
         methods=[
             dict(name='ours', loss=dict(type='StableAPLoss', tau='auto')),
             dict(name='softmax', loss=dict(type='BalancedSoftmaxLoss'), sets=['fine']),
@@ -174,9 +175,7 @@ def test_a_plan_is_recorded_and_goes_on(kind, tmp_path, monkeypatch):
 
 
 def test_a_study_that_is_not_there_is_named(tmp_path):
-    (tmp_path / 'plan.yaml').write_text(
-        '{study: densse, data: x, seeds: [0], methods: [{name: a}]}'
-    )
+    (tmp_path / 'plan.yaml').write_text('{study: densse, seeds: [0], methods: [{name: a}]}')
     with pytest.raises(ValueError, match="study: 'densse'. Fix: one of"):
         run(tmp_path / 'plan.yaml', tmp_path)
 
@@ -186,7 +185,7 @@ def test_trials_have_classes_of_their_own(tmp_path, monkeypatch):
     stored(tmp_path, levels()[:, 0], levels())
     plan = dict(
         study='embeddings',
-        data=dict(letters=dict(file='features.pt', apart=1)),
+        sets=dict(letters=dict(file='features.pt', apart=1)),
         seeds=[100],
         iterations=2,
         tune=dict(seeds=[0], grid=dict(rate=[0.0, 0.01])),
@@ -292,8 +291,6 @@ def test_kinds_of_the_highest_scores():
 
 def test_a_rare_class_keeps_a_sixth_of_its_images():
     """Each image in one seed of six, the others in each, and none twice."""
-    from studies.dense import kept_images
-
     labels = [torch.tensor([0, 1] if i % 2 else [0]) for i in range(26)]
     kept = [kept_images(labels, 1, seed) for seed in range(130, 136)]
     seen = Counter(i for own in kept for i in own)
@@ -304,8 +301,6 @@ def test_a_rare_class_keeps_a_sixth_of_its_images():
 
 def test_images_are_repeated_as_mmengine_does():
     mmengine = pytest.importorskip('mmengine.dataset')
-    from studies.dense import repeated
-
     labels = [[0], [0, 1], [9], [0, 0], [2, 0], [2], [0, 1, 2], [0]]
     images = [0, 1, 3, 4, 5, 6, 7]
 

@@ -10,9 +10,9 @@ import torch
 
 import soprc_simulation
 import stable_ap_bounds
-import stable_ap_metrics
 from mmrank.functional import stable_ap_loss
 from mmrank.state import ScoreVector
+from theory import stable_ap_metrics
 from theory.soprc import (
     AVERAGE_PRECISION,
     BIBETA,

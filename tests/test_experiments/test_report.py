@@ -1,4 +1,4 @@
-"""Statistics against scipy and by hand; the report and the pictures that state them."""
+"""Statistics compared with scipy and by hand; the report and the pictures that state them."""
 
 import json
 import math
@@ -8,12 +8,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from rich.console import Console
 from scipy import stats
-from seed_plan import parse_plan
 
 from mmrank.errors import UserError
+from mmrank.experiments.plan import Comparison, Method
 from mmrank.experiments.records import by_setting, read_final_rows, read_values
-from mmrank.experiments.report import _write_markdown, _write_runs_csv
+from mmrank.experiments.report import report
 from mmrank.experiments.runs import Outcome
 from mmrank.experiments.statistics import collect_values, compare_paired, summarise
 from mmrank.pictures.seeds import draw_box_plot
@@ -21,6 +22,7 @@ from mmrank.pictures.seeds import draw_box_plot
 TOOL = 'analysis_tools/plot_seeds'
 A = {0: 0.30, 1: 0.32, 2: 0.31, 3: 0.35}
 B = {0: 0.38, 1: 0.37, 2: 0.36, 3: 0.41}
+FACTS = {'step': 90, 'commit': 'abc', 'seconds': 1.5}
 
 
 @pytest.fixture
@@ -28,25 +30,23 @@ def plan(tmp_path):
     """Three methods, two metrics, four seeds."""
     config = tmp_path / 'a.py'
     config.write_text('x = 1\n')
-    return parse_plan(
-        {
-            'out_dir': str(tmp_path),
-            'seeds': [0, 1, 2, 3],
-            'metrics': ['acc', 'time'],
-            'methods': [{'name': name, 'config': str(config)} for name in 'abc'],
-        }
-    )
+    methods = tuple(Method(name, str(config)) for name in 'abc')
+    return Comparison(tmp_path, methods, (0, 1, 2, 3), ('acc', 'time'), 'a')
 
 
 def make_outcomes(plan, failed=()):
-    """Outcomes of the final runs with known values."""
+    """Outcomes of the runs with known values, and what they leave."""
     table = {'a': A, 'b': B, 'c': dict.fromkeys(A, 0.1)}
-    return [
-        Outcome(run, None, error='exit status 1\nlast line')
-        if (run.method, run.seed) in failed
-        else Outcome(run, {'acc': table[run.method][run.seed], 'time': 1.0 + run.seed})
-        for run in plan.final_runs()
-    ]
+    outcomes = []
+    for run in plan.runs():
+        if (run.method, run.seed) in failed:
+            outcomes.append(Outcome(run, None, error='exit status 1\nlast line'))
+            continue
+        metrics = {'acc': table[run.method][run.seed], 'time': 1.0 + run.seed}
+        outcomes.append(Outcome(run, metrics))
+        run.folder.mkdir(parents=True)
+        run.result_file.write_text(json.dumps(FACTS | {'metrics': {}}))
+    return outcomes
 
 
 @settings(max_examples=15)  # scipy's tests take half a second
@@ -104,17 +104,12 @@ def test_summary(plan):
 
 def test_markdown(plan):
     outcomes = make_outcomes(plan, failed=[('c', 2)])
-    cells = summarise(plan, collect_values(plan, outcomes))
-    failures = [outcome for outcome in outcomes if outcome.error]
-    choice = dict(method='b', fold=None, choice={'optim.lr': '1e-4'}, n=2, mean=0.5)
-    tuning = [choice | dict(chosen=True, at_edge=True)]
-    text = _write_markdown(plan, cells, tuning=tuning, failures=failures)
+    text = report(Console(quiet=True), plan, outcomes, notes=['', 'A note.'])
     assert '| a | acc | 4 | 0.3200 ± 0.0216 | baseline |  |' in text
     assert '| b | acc | 4 | **0.3800 ± 0.0216** | +0.0600 [+0.0375, +0.0825] | 0.003 |' in text
     assert '| c | time | 3 | ' in text
-    assert '| b | lr=1e-4 | 2 | 0.5000 | chosen, at the edge' in text
+    assert 'Some seeds are missing: see n, and the failures below.\n\nA note.\n' in text
     assert 'last line' in text
-    assert 'Some seeds are missing' in text
 
 
 @pytest.mark.parametrize(('methods', 'metrics'), [(3, 1), (12, 4), (2, 7)])
@@ -132,7 +127,7 @@ def test_box_plot_is_as_wide_as_a_page(tmp_path, methods, metrics):
 def test_boxes_are_sorted_by_the_median(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(
-        'mmrank.pictures.seeds.colours_of', lambda names: shown.extend(names) or ['k'] * len(names)
+        'matplotlib.axes.Axes.set_yticks', lambda _, places, texts: shown.append(texts)
     )
     values = {
         'low': {'x': {0: 1.0, 1: 2.0, 2: 9.0}},
@@ -140,22 +135,30 @@ def test_boxes_are_sorted_by_the_median(tmp_path, monkeypatch):
         'high': {'x': {0: 3.0, 1: 3.0, 2: 3.0}},
     }
     draw_box_plot(values, ['x'], tmp_path / 'a.png')
-    assert shown == ['high', 'low', 'none']
+    draw_box_plot(values, ['x'], tmp_path / 'a.png', labels=dict(high='H', low='L', none='N'))
+    assert shown == [['high', 'low', 'none'], ['H', 'L', 'N']]
+
+
+def test_a_box_has_its_colour(tmp_path):
+    """By default a method keeps its colour whatever the others come to."""
+    value = {'x': {0: 1.0, 1: 2.0, 2: 9.0}}
+    draw_box_plot(
+        {'a': value, 'b': value}, ['x'], tmp_path / 'a.png', colours=dict(a='#ff0000', b='#00ff00')
+    )
+    with Image.open(tmp_path / 'a.png') as picture:
+        pixels = {*picture.convert('RGB').getdata()}
+    assert {(255, 0, 0), (0, 255, 0)} <= pixels
 
 
 def test_box_plot_of_a_file(plan, run, tmp_path):
-    outcomes = make_outcomes(plan, failed=[('c', 3)])
-    facts = {'step': 90, 'commit': 'abc', 'seconds': 1.5}
-    for outcome in outcomes:
-        outcome.run.folder.mkdir(parents=True)
-        outcome.run.result_file.write_text(json.dumps(facts | {'metrics': {}}))
-    runs = _write_runs_csv(plan, outcomes, tmp_path / 'runs.csv')
+    report(Console(quiet=True), plan, make_outcomes(plan, failed=[('c', 3)]))
+    runs = tmp_path / 'runs.csv'
     first, *others = read_final_rows(runs)
-    assert {key: first[key] for key in facts} == {key: str(x) for key, x in facts.items()}
+    assert {key: first[key] for key in FACTS} == {key: str(x) for key, x in FACTS.items()}
     assert len(others) == 10
     values = read_values(runs, ['acc'], scale=100)
     assert values['b'] == {'acc': pytest.approx({s: 100 * x for s, x in B.items()})}
-    out = tmp_path / 'boxplot.png'
+    out = tmp_path / 'boxes.png'
     assert run(TOOL, runs, '--out', out) == f'Wrote {out}\n'
     assert out.is_file()
     errors = run(TOOL, runs, '--metrics', 'AP', status=2)

@@ -3,11 +3,11 @@
 import math
 
 import pytest
-from seed_plan import parse_plan, read_plan
-from tuning import check_splits, choose
 
 from mmrank.errors import UserError
 from mmrank.experiments.runs import Outcome
+from plans.config_plan import parse_plan, read_plan
+from plans.tuning import check_splits, choose
 
 LR = 'optim_wrapper.optimizer.lr'
 

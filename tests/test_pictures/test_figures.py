@@ -1,23 +1,20 @@
 """Figures, colours and pictures of temperatures."""
 
 import csv
-import re
 import warnings
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from mmengine.fileio import load
 from PIL import Image
 from scipy.stats import spearmanr
 from torch import nn
 
 from mmrank.losses import BimodalISogCLRLoss, ISogCLRLoss
 from mmrank.pictures.figures import _text_width, fit_text, fit_two_lines, new_panels, save, shorten
-from mmrank.pictures.names import loss_name, metric_name
-from mmrank.pictures.palette import LOSS_STYLES, colours_of
+from mmrank.pictures.names import metric_name
+from mmrank.pictures.palette import colour
 from mmrank.pictures.temperature_report import write_history, write_temperature_report
 from mmrank.pictures.temperatures import (
     ClassTemperature,
@@ -68,42 +65,9 @@ def test_a_name_is_drawn_as_it_is(tmp_path, name):
     assert all(x.get_parse_math() for x in ticks)
 
 
-PLANS = sorted(Path(__file__).parents[2].glob('configs/*/*.yaml'))
-
-
-def test_a_loss_has_its_colour_beside_any_other():
-    assert colours_of(['focal', 'stable AP']) == [
-        LOSS_STYLES['focal'].colour,
-        LOSS_STYLES['stable_ap'].colour,
-    ]
-    assert colours_of(['soprc-0.25'])[0] == LOSS_STYLES['soprc'].colour
-    assert colours_of(['centre'])[0] != LOSS_STYLES['ce'].colour
-
-
-@pytest.mark.parametrize('plan', PLANS, ids=lambda path: path.stem)
-def test_methods_of_a_plan_differ(plan):
-    names = [method['name'] for method in load(plan).get('methods', ())]
-    names = list(dict.fromkeys(re.sub(r'-[\d.]+$', '', n) for n in names))
-    assert len(set(colours_of(names[:20]))) == len(names[:20])
-
-
 def test_colours_repeat_when_there_are_no_more():
-    assert len(colours_of([f'model {i}' for i in range(99)])) == 99
-
-
-@pytest.mark.parametrize(
-    ('name', 'words'),
-    [
-        ('rank_sort', 'Rank & Sort'),
-        ('stable_ap-0.25', 'stable AP 0.25'),
-        ('in-batch', 'in-batch'),
-        ('graded_ap_0.6', 'graded AP-Loss, weight 0.6'),
-        ('graded AP-Loss, balanced', 'graded AP-Loss, balanced'),
-        ('my_loss', 'my_loss'),
-    ],
-)
-def test_losses_in_words(name, words):
-    assert loss_name(name) == words
+    assert len({colour(i) for i in range(20)}) == 20
+    assert colour(99).startswith('#')
 
 
 @pytest.mark.parametrize(

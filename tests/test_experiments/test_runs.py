@@ -1,4 +1,4 @@
-"""Runs side by side: resuming, failing, dying, interrupting; and the command line."""
+"""Runs side by side: resuming, failing, dying, interrupting."""
 
 import io
 import json
@@ -8,12 +8,9 @@ import time
 import pytest
 from fake_training import plan_of_one, write_training
 from rich.console import Console
-from tiny_tool_run import environment
 
-import run_seeds
 from mmrank.cli.train_and_test import _read_curve
 from mmrank.errors import UserError
-from mmrank.experiments.records import read_curve_rows, read_final_rows
 from mmrank.experiments.runs import (
     SCRIPT,
     _parse_progress,
@@ -35,11 +32,11 @@ def make_work(tmp_path, monkeypatch):
         if script:
             path.write_text(script)
         monkeypatch.setattr('mmrank.experiments.runs.SCRIPT', (str(path),))
-        plan = plan_of_one(tmp_path, [*seeds], **options)
-        runs = plan.final_runs()
+        plan = plan_of_one(tmp_path, seeds, **options)
+        runs = plan.runs()
 
         def work() -> tuple[list, str]:
-            return work_off(console, plan, runs, jobs=jobs), console.file.getvalue()
+            return work_off(console, runs, plan.metrics, jobs=jobs), console.file.getvalue()
 
         return work, runs
 
@@ -47,7 +44,7 @@ def make_work(tmp_path, monkeypatch):
 
 
 def test_command(tmp_path):
-    (run,) = plan_of_one(tmp_path, [5], lr='1e-4').final_runs()
+    (run,) = plan_of_one(tmp_path, [5], lr='1e-4').runs()
     assert build_command(run) == [
         *(*SCRIPT, run.config, '--work-dir', str(run.folder)),
         *('--split', 'test', '--cfg-options', 'randomness.seed=5', 'lr=1e-4'),
@@ -108,7 +105,7 @@ def test_an_interrupt_ends_the_commands(make_work, monkeypatch):
     def interrupt(log):
         if pid.exists() and pid.read_text():
             raise KeyboardInterrupt
-        return ''
+        return '', None
 
     monkeypatch.setattr('mmrank.experiments.runs._parse_progress', interrupt)
     start = time.monotonic()
@@ -154,14 +151,14 @@ def test_figures_that_are_not_asked_for_may_be_anything(make_work):
 
 
 def test_progress_is_read_from_the_log():
-    assert _parse_progress('loading') == 'starting'
+    assert _parse_progress('loading') == ('starting', None)
     log = (
         'mmengine - INFO - Epoch(train)   [3][ 10/52]  lr: 1.0e-04  eta: 0:04:10  time: 0.5\n'
         'mmengine - INFO - Epoch(train)   [3][ 20/52]  lr: 1.0e-04  eta: 1 day, 0:03:58  time: 1\n'
     )
-    assert _parse_progress(log) == 'epoch 3 iteration 20/52 eta 1 day, 0:03:58'
+    assert _parse_progress(log) == ('epoch 3 iteration 20/52', 86400 + 238)
     log = 'Iter(train) [ 100/2000]  lr: 1.0e-04  eta: 0:10:00  loss: 1'
-    assert _parse_progress(log) == 'iteration 100/2000 eta 0:10:00'
+    assert _parse_progress(log) == ('iteration 100/2000', 600)
 
 
 def test_a_log_that_is_a_link_is_refused(make_work, tmp_path):
@@ -179,129 +176,3 @@ def test_a_torn_line_of_a_killed_training_is_left_out(tmp_path):
     file.parent.mkdir(parents=True)
     file.write_text('{"acc": 0.5, "step": 1}\n{"acc": 0.6, "step": 2}\n{"acc": 0.7, "st')
     assert _read_curve(tmp_path, ['acc'], 10) == [[10, {'acc': 0.5}], [20, {'acc': 0.6}]]
-
-
-@pytest.fixture
-def call(tmp_path, monkeypatch):
-    """Call the command with the fake training; give status and output."""
-    # A fake training is over in a moment.
-    monkeypatch.setattr('mmrank.experiments.runs.POLL_SECONDS', 0.01)
-    monkeypatch.setattr('mmrank.experiments.runs.SCRIPT', (str(write_training(tmp_path)),))
-    for name in 'ab':
-        (tmp_path / f'{name}.py').write_text(
-            "val_dataloader = dict(dataset=dict(ann_file='val'))\n"
-            "test_dataloader = dict(dataset=dict(ann_file='test'))\n"
-        )
-    plan = {
-        'methods': [str(tmp_path / f'{name}.py') for name in 'ab'],
-        'out_dir': str(tmp_path / 'out'),
-        'seeds': [0, 1, 2],
-        'metrics': ['acc'],
-    }
-
-    def run(*arguments, **changes):
-        console = Console(file=io.StringIO(), width=200)
-        file = tmp_path / 'plan.yaml'
-        file.write_text(json.dumps(plan | changes))
-        args = run_seeds.parse_args(['--plan', str(file), *arguments])
-        return run_seeds.run(args, console), console.file.getvalue()
-
-    return run
-
-
-def test_report_is_written(call, tmp_path):
-    status, output = call('--jobs', '2')
-    assert status == 0
-    assert output.count('done in') == 6
-    report = (tmp_path / 'out' / 'report.md').read_text()
-    assert '| b | acc | 3 | **0.6013 ± 0.0012** | +0.1000' in report
-    for name in ('runs.csv', 'boxplot.png'):
-        assert (tmp_path / 'out' / name).stat().st_size > 100
-
-
-def test_tuning_comes_before_fresh_seeds(call, tmp_path):
-    tune = {'grid': {'lr': [0.1, 0.2, 0.4]}, 'seeds': [8, 9]}
-    status, output = call(tune=tune)
-    assert status == 0
-    assert "tuned a: {'lr': '0.2'}" in output
-    assert "tuned b: {'lr': '0.2'}" in output
-    runs = (tmp_path / 'out' / 'runs.csv').read_text()
-    assert runs.count('tune,') == 12
-    assert runs.count('final,') == 6
-    report = (tmp_path / 'out' / 'report.md').read_text()
-    assert '| a | lr=0.2 | 2 | 0.3085 | chosen |' in report
-
-
-def test_failure_is_reported_and_tried_again(call, tmp_path):
-    status, output = call(cfg_options={'fail': 1})
-    assert status == 1
-    assert 'something broke' in output
-    assert output.count('done in') == 4
-    report = (tmp_path / 'out' / 'report.md').read_text()
-    assert '- final a seed 1:' in report
-    status, output = call(cfg_options={'fail': 1})
-    assert status == 1
-    assert 'done in' not in output
-
-
-def test_a_value_that_fails_is_not_chosen(call, tmp_path):
-    status, output = call(tune={'grid': {'fail': [8, 'none']}, 'seeds': [8]})
-    assert status == 0
-    assert 'failed tune a fail=8 seed 8' in output
-    assert "tuned a: {'fail': 'none'}" in output
-    assert '- tune a fail=8 seed 8:' in (tmp_path / 'out' / 'report.md').read_text()
-    status, output = call(tune={'grid': {'fail': [8]}, 'seeds': [8]})
-    assert status == 1
-    assert 'finished all tuning seeds' in output.replace('\n', ' ')
-
-
-def test_report_only_trains_nothing(call, tmp_path):
-    call()
-    status, output = call('--report-only', scale=100)
-    assert status == 0
-    assert 'started' not in output
-    assert '60.13 ± 0.12' in (tmp_path / 'out' / 'report.md').read_text()
-
-
-def test_fewer_than_no_retries_are_refused(call):
-    with pytest.raises(ValueError, match='`retries` is -1'):
-        call('--retries', '-1')
-
-
-@pytest.mark.slow
-def test_end_to_end(tmp_path, monkeypatch):
-    import resume_run
-
-    config = resume_run.make_config('unused')
-    config.pop('work_dir')
-    config.custom_imports = {'imports': ['resume_run']}
-    config.train_cfg.max_epochs = 2
-    config.train_cfg.val_interval = 1
-    config.val_dataloader.dataset.length = 20
-    config.test_dataloader = config.val_dataloader
-    config.test_evaluator = config.val_evaluator
-    config.test_cfg = {}
-    config.dump(str(tmp_path / 'tiny.py'))
-    monkeypatch.setenv('PYTHONPATH', environment()['PYTHONPATH'])
-    plan = {
-        **{'methods': [str(tmp_path / 'tiny.py')], 'seeds': [0, 1], 'metrics': 'distance'},
-        'out_dir': str(tmp_path / 'out'),
-    }
-    (tmp_path / 'plan.yaml').write_text(json.dumps(plan))
-    arguments = ['--plan', str(tmp_path / 'plan.yaml'), '--jobs', '2']
-    console = Console(file=io.StringIO(), width=200)
-    status = run_seeds.run(run_seeds.parse_args(arguments), console)
-    output = console.file.getvalue()
-    assert status == 0, output
-    assert output.count('done in') == 2
-    report = (tmp_path / 'out' / 'report.md').read_text()
-    assert '| tiny | distance | 2 | ' in report
-    final, *_ = read_final_rows(tmp_path / 'out' / 'runs.csv')
-    first, last, *_ = curve = read_curve_rows(tmp_path / 'out' / 'runs.csv')
-    assert len(curve) == 4
-    assert 2 * int(first['step']) == int(last['step']) == int(final['step'])
-    assert first['distance'] != last['distance']
-
-    console = Console(file=io.StringIO(), width=200)
-    assert run_seeds.run(run_seeds.parse_args(arguments), console) == 0
-    assert 'started' not in console.file.getvalue()
