@@ -34,7 +34,7 @@ def report(
     """
     values = collect_values(plan, outcomes)
     every = [*trials, *outcomes]
-    split = 'Validation' if outcomes[0].run.split == 'val' else 'Test'
+    split = 'Validation' if any(x.run.split == 'val' for x in outcomes) else 'Test'
     lines = _table(plan, summarise(plan, values), split)
     lines += notes
     failures = [item for item in every if item.error]

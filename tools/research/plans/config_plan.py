@@ -194,7 +194,7 @@ def parse_plan(content: Any, set_name: str = '', folder: Path = Path()) -> SeedP
         methods=methods,
         seeds=seeds,
         metrics=_read_names(fields),
-        baseline=take(fields, 'baseline', methods[0].name, str, 'a name'),
+        baseline=take(fields, 'baseline', methods[0].name if methods else '', str, 'a name'),
         tune_seeds=plan.tune_seeds,
         tune_metric=take(tune, 'metric', '', str, 'a key of a metric'),
         allow_shared_split=take(fields, 'allow_shared_split', False, bool, 'true or false'),
@@ -211,6 +211,7 @@ def parse_plan(content: Any, set_name: str = '', folder: Path = Path()) -> SeedP
             'seeds, folds, metrics, baseline, cfg_options, out_dir, scale, allow_shared_split, '
             'printed, tune (grid, seeds, metric, folds, cfg_options)'
         )
+    plan.check()
     made.check()
     return made
 

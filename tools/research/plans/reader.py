@@ -59,6 +59,28 @@ class Plan:
     tune: dict[str, Any]  # Without grid and seeds
     tune_seeds: tuple[int, ...]
 
+    def check(self) -> None:
+        """Check that the fields fit together.
+
+        Raises:
+            UserError: If they do not; it names the field and the fix.
+        """
+        names = [method.name for method in self.methods]
+        is_tuned = any(method.grid for method in self.methods)
+        shared = sorted({*self.seeds} & {*self.tune_seeds})
+        for is_wrong, fault, fix in (
+            (not names, 'methods: []', 'one or more methods'),
+            (len({*names}) < len(names), f'methods: {names}', 'a name of its own for each'),
+            (is_tuned and not self.tune_seeds, 'tune.seeds: []', 'seeds that tune the grid'),
+            (
+                is_tuned and shared,
+                f'seeds and tune.seeds share {shared}',
+                'other seeds to measure than to tune with',
+            ),
+        ):
+            if is_wrong:
+                raise UserError(f'`{fault}` does not work. Fix: {fix}')
+
 
 def read_file(path: str | Path) -> Any:
     """The content of a YAML file.
@@ -99,23 +121,8 @@ def parse(content: Any, set_name: str = '', folder: Path = Path()) -> Plan:
     seeds = read_integers(fields, 'seeds')
     tune_seeds = read_integers(tune, 'seeds')
     entries = take(fields, 'methods', [], list, 'a list of methods')
-    methods = [_read_method(entry, grid) for entry in entries]
-    names = [method.name for method in methods]
-    is_tuned = any(method.grid for method in methods)
-    shared = sorted({*seeds} & {*tune_seeds})
-    for is_wrong, fault, fix in (
-        (not names, 'methods: []', 'one or more methods'),
-        (len({*names}) < len(names), f'methods: {names}', 'a name of its own for each'),
-        (is_tuned and not tune_seeds, 'tune.seeds: []', 'seeds that tune the grid'),
-        (
-            is_tuned and shared,
-            f'seeds and tune.seeds share {shared}',
-            'other seeds to measure than to tune with',
-        ),
-    ):
-        if is_wrong:
-            raise UserError(f'`{fault}` does not work. Fix: {fix}')
-    return Plan(fields, tuple(methods), seeds, tune, tune_seeds)
+    methods = tuple(_read_method(entry, grid) for entry in entries)
+    return Plan(fields, methods, seeds, tune, tune_seeds)
 
 
 def combinations(grid: Mapping[str, Sequence]) -> list[dict]:

@@ -67,6 +67,7 @@ class StudyPlan:
 
     def __init__(self, content: Any, set_name: str = '', folder: Path = Path()) -> None:
         plan = reader.parse(content, set_name, folder)
+        plan.check()
         if not plan.seeds and not plan.tune_seeds:
             raise UserError('`seeds: []` does not work. Fix: one or more integers')
         self.seeds = plan.seeds

@@ -166,7 +166,8 @@ def test_an_entry_with_each_is_a_row_for_each_value(content, config):
         ({'methods': [5]}, '`methods` is 5'),
         ({'methods': [['a.py']]}, "`methods` is ['a.py']"),
         ({'allow_shared_split': 'no'}, '`allow_shared_split` is'),
-        *(({'methods': [{'config': x}]}, '`config` is') for x in (None, 5, [], [5])),
+        *(({'methods': [{'config': x}]}, '`name` is') for x in (None, 5, [], [5])),
+        *(({'methods': [{'name': 'x', 'config': x}]}, '`config` is') for x in (None, 5, [], [5])),
         ({'methods': [{'name': 'a'}]}, '`config` is'),
         ({'sets': {'small': {}}}, "has the sets ['small'], not ''"),
         *(

@@ -37,8 +37,8 @@ PLANS = sorted({x.plan for x in TABLES.values()} - {''})
 
 def test_every_table_and_figure_is_named_once():
     expected = ['in_batch/appendixF1', 'isogclr/appendixC3']  # in the text alone
-    for paper, (tables, figures) in PRINTED.items():
-        expected += [f'{paper}/table{i}' for i in range(1, tables + 1)]
+    for paper, (numbers, figures) in PRINTED.items():
+        expected += [f'{paper}/table{i}' for i in range(1, numbers + 1)]
         expected += [f'{paper}/figure{i}' for i in figures]
     assert sorted(x for x in TABLES if '@' not in x) == sorted(expected)
     # A further way to make a table is one of a table that there is.

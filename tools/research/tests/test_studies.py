@@ -130,7 +130,7 @@ def two_towers_plan(folder):
     methods = [x for x in plan['methods'] if x['name'] in names]
     methods[0]['uniform'] = 8
     plan.update(data='pairs', steps=2, batch_size=12, methods=methods)
-    plan['tune']['grid'] = dict(lr=[0.5, 0.25])
+    plan['tune'] = dict(seeds=[7], grid=dict(lr=[0.5, 0.25]))
     return plan
 
 
