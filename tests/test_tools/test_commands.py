@@ -94,8 +94,8 @@ test absent.py absent.pth
 test absent.py absent.pth --local_rank one
 new-config --coco absent --out a.py --epochs two
 compare absent.py
-compare absent.py --budget 20
-compare absent.py --images many
+compare absent.py --seeds many
+compare absent.py --epochs 0
 check retrieval absent.py
 draw detections absent.json . absent.json
 draw pr-curves absent.json a=absent.json
