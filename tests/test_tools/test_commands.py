@@ -21,7 +21,7 @@ TOOLS = [
     for path in sorted((ROOT / 'tools').rglob('*.py'))
     if "__name__ == '__main__'" in (text := path.read_text('utf-8'))
     and 'tests' not in path.parts
-    and 'apis.cli' not in text
+    and 'cli.main' not in text
 ]
 
 
