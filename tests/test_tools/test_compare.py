@@ -101,6 +101,7 @@ def call(tmp_path, monkeypatch):
     """Compares losses by trainings that are made up; the figures are by method."""
     (tmp_path / 'mine.py').write_text(
         "_base_ = 'mmdet::atss/atss_r50_fpn_1x_coco.py'\nmodel = dict()\n"
+        "val_evaluator = dict(outfile_prefix='precious')\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compare, 'report', lambda *args: None)
@@ -129,6 +130,7 @@ def test_the_best_loss_has_a_config(call, capsys):
     ]
     trained = Config.fromfile(call.runs[1].config)
     assert trained.train_cfg.max_epochs == 2
+    assert trained.val_evaluator.outfile_prefix.endswith('trainings/GradedAPLoss/val')
     winner = Config.fromfile(call.out / 'winner.py')
     assert winner.model.bbox_head.loss_cls.type == 'mmrank.GradedAPLoss'
     assert winner.train_cfg.max_epochs == 12
