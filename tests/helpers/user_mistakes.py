@@ -176,8 +176,6 @@ CALLS = [
     ("InBatchSoftmaxLoss(frequency='none', refined=True)",
      'InBatchSoftmaxLoss({fix}, refined=True)', 'needs shares'),
     ('SumLoss([torch.nn.L1Loss()])', 'SumLoss([StableAPLoss()])', 'ranks neither'),
-    ('SumLoss([AUCLoss(), APLoss()], [1.0, 0.0], balance_gradients=True)',
-     'SumLoss([AUCLoss(), APLoss()], [0.9, 0.1], {fix})', 'two parts or more'),
     ("MODELS.build(two_tower(2, 2, dict(type='MyLoss')))", '', 'custom_imports'),
     # Scores and labels.
     ('MAUCLoss()(scores, labels, group=labels)', '{fix}(scores, labels, group=labels)', 'group='),
@@ -286,9 +284,6 @@ CALLS = [
      '(InBatchLoss(), unit, unit, idx, idx)', 'rows and cols'),
     ('InBatchLoss().set_pairs(idx[:2], idx[:2], (3, 2))',
      'InBatchLoss().set_pairs(idx[:2], idx[:2], (2, 2))', 'row_counts[2]=0'),
-    ('checkpoint(SumLoss([AUCLoss(), APLoss()], balance_gradients=True), scores + leaf, labels, '
-     'use_reentrant=False)', 'SumLoss([AUCLoss(), APLoss()], balance_gradients=True)'
-     '(checkpoint(torch.sin, scores + leaf, use_reentrant=False), labels)', 'inside torch.utils'),
     # Adapters.
     ('OpenCLIPLoss(StableAPLoss())', 'OpenCLIPLoss({fix})', 'is not contrastive'),
     ('OpenCLIPLoss(SogCLRLoss(8))(unit, unit, 1 + leaf)',

@@ -25,24 +25,13 @@ QUALITY_FOCAL = dict(type='mmdet.QualityFocalLoss', use_sigmoid=True)
 #: What a config that inherits from mmdet's DETR still has.
 SOFTMAX = dict(AP, bg_cls_weight=0.1, use_sigmoid=False, class_weight=1.0)
 SOFTMAX_COST = dict(ASSIGNER, match_costs=[dict(type='mmdet.ClassificationCost')])
-BALANCE = r'balance_gradients must be a number > 0.*Fix: 0.5'
 DELETE = 'does not take bg_cls_weight. Fix: leave it out, by _delete_=True'
 
 #: Host head, loss, other settings, and the error.
 DENSE_HEADS = [
     ('RetinaHead', dict(type='mmrank.NoLoss'), {}, KeyError, 'mmrank.NoLoss'),
-    ('RetinaHead', AP, dict(pointwise_loss=FOCAL), UserError, 'take pointwise_loss. Fix: leave it'),
     ('ATSSHead', RANK_SORT, dict(loss_bbox=L1), ValueError, "loss_bbox.type='L1Loss'"),
     ('FCOSHead', ALRP, dict(balance_boxes=True), ValueError, 'remove balance_boxes'),
-    ('ATSSHead', AP, dict(balance_gradients=0), ValueError, BALANCE),
-    ('ATSSHead', AP, dict(balance_gradients='auto'), ValueError, BALANCE),
-    (
-        'ATSSHead',
-        AP,
-        dict(balance_gradients=0.5, balance_boxes=True),
-        ValueError,
-        'balance_boxes=True the box part. Fix',
-    ),
     ('RPNHead', AP, dict(federated=True), TypeError, 'objects of any class'),
     ('GFLHead', QUALITY_FOCAL, dict(federated=True), TypeError, 'loss_cls=QualityFocalLoss'),
 ]

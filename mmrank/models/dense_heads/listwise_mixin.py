@@ -5,6 +5,7 @@ from mmengine.dist import all_reduce
 from torch import Tensor
 
 from mmrank.distributed import training_group
+from mmrank.losses.ranking.rank_sort import total_loss
 from mmrank.models.balanced_head import BalancedHead
 from mmrank.models.federated_annotations import (
     check_federated_host,
@@ -14,7 +15,6 @@ from mmrank.models.federated_annotations import (
     images_of_levels,
 )
 from mmrank.models.score_centre import BoxesWithoutCentre, score_centre
-from mmrank.state.gradient_balance import total_loss
 from mmrank.training_set import TrainingSet
 
 from .box_collector import BoxCollector, collect_boxes, has_boxes, wants_boxes
@@ -42,10 +42,6 @@ class RankingHeadMixin(BalancedHead):
             check_federated_loss(self.loss_cls, self.host.__name__)
         self.centre_scores = centre_scores
         self.training_set = TrainingSet()
-
-    def forward(self, features, *args, **kwargs):
-        """Outputs of the host head."""
-        return super().forward(self._watched(features), *args, **kwargs)
 
     @property
     def _where(self) -> str:
