@@ -8,7 +8,6 @@ from covered_heads import build_covered
 from mmengine.registry import init_default_scope
 from query_heads import ASSIGNER, build_query_head
 from small_box_heads import build_box_head
-from small_heads import FOCAL
 from small_models import table
 from small_rcnn import federated_detector
 
