@@ -315,8 +315,8 @@ CALLS = [
     ('SentenceRetrievalLoss(None, SigLIPLoss())', '', 'go into SentenceContrastLoss'),
     # Models.
     ('head(dict(type="mmrank.StableAPLos"))', '', "there is 'mmrank.StableAPLoss'"),
-    ('dense("RetinaHead", dict(type="mmrank.APLoss"), listwise=False)',
-     'dense("RetinaHead", dict(type="mmrank.APLoss"))', "head_type='mmdet.RetinaHead'"),
+    ('APLoss()(matrix, classes, avg_factor=2.0)', 'APLoss()(matrix, classes, avg_factor=8)',
+     "head_type='mmdet.RetinaHead'"),
     # Of mmrank.testing.
     ("check_loss(APLoss(), call='scoers')", '', "call='scoers' is unknown"),
     ("check_loss(APLoss(), call='scores', checks=['valu'])",

@@ -290,7 +290,7 @@ def test_usual_batches_give_no_warning():
         losses.StableAPLoss()(2 * UNIT, CLASSES)
         losses.SmoothAPLoss()(UNIT.sigmoid(), CLASSES)
         losses.StableAPLoss(tau=0.1, score_range=(0, 1))(UNIT.sigmoid(), CLASSES)
-        losses.StableAPLoss()(UNIT, CLASSES, avg_factor=1)
+        losses.StableAPLoss()(UNIT, CLASSES, avg_factor=12)
         losses.SmoothAPLoss()(UNIT, onehot)
         losses.EmbeddingLoss(losses.StableAPLoss())(UNIT, CLASSES)
         losses.InfoNCELoss()(UNIT, UNIT, torch.arange(12))

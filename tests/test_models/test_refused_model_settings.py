@@ -41,8 +41,6 @@ QUERY_HEADS = [
     ('DETRHead', AP, dict(train_cfg=dict(assigner=SOFTMAX_COST)), ValueError, 'FocalLossCost'),
     ('DINOHead', dict(AP, mode='per_class'), {}, ValueError, "mode='flatten'"),
     ('DINOHead', AP, dict(num_layers=5), ValueError, 'num_layers=5.*remove'),
-    # One loss for all layers would mix their states.
-    ('DINOHead', AP, dict(listwise=False), UserError, 'layer of its decoder'),
 ]
 #: Loss of a box head, other settings, and the error.
 BOX_HEADS = [

@@ -5,6 +5,7 @@ from mmengine.dist import all_reduce
 from torch import Tensor
 
 from mmrank.distributed import training_group
+from mmrank.losses import HeadLoss
 from mmrank.losses.ranking.rank_sort import total_loss
 from mmrank.models.balanced_head import BalancedHead
 from mmrank.models.federated_annotations import (
@@ -23,19 +24,16 @@ from .level_collector import LevelCollector, to_logits
 
 
 class RankingHeadMixin(BalancedHead):
-    """Settings that the mixins of all dense heads share.
-
-    Attributes:
-        gathers_scores: Tells ranking losses that this head may hold them.
-    """
+    """Settings that the mixins of all dense heads share."""
 
     doc_suffix = 'on a listwise loss'
-    gathers_scores = True
 
     def __init__(
         self, *args, loss_cls: dict, centre_scores: bool = True, federated: bool = False, **kwargs
     ) -> None:
         super().__init__(*args, loss_cls=loss_cls, **kwargs)
+        if isinstance(self.loss_cls, HeadLoss):
+            self.loss_cls.held_by(self)
         self.federated = federated
         if federated:
             check_federated_host(self.host)

@@ -281,7 +281,7 @@ def value_of(loss: nn.Module, inputs: tuple, of_boxes: dict) -> Tensor | dict:
         extra['quality'] = of_boxes['quality']
     elif loss.box_input == 'loss':
         extra['box_loss'] = of_boxes['loss']
-    return loss(*inputs, avg_factor=len(of_boxes['loss']), **extra)
+    return loss(*inputs, avg_factor=len(inputs[0]), **extra)
 
 
 def train(
