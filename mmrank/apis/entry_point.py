@@ -24,6 +24,7 @@ from mmengine.utils import import_modules_from_strings
 import mmrank.registry  # noqa: F401  with mmcv's operators, before mmdet asks for them
 from mmrank.apis.common.command_line import tool_parser
 from mmrank.apis.common.openmmlab import DISTRIBUTIONS, check_owner
+from mmrank.apis.config_errors import NamedParts, config_error
 from mmrank.apis.config_names import check_file_names, check_option_names
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.errors import UserError
@@ -335,7 +336,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
 
     See :class:`mmrank.engine.hooks.CheckpointMatchHook` for ``strict`` and ``allow_partial``.
     """
-    from mmengine.runner import Runner
+    import mmengine.runner  # noqa: F401  registers Runner
 
     from mmrank.engine.hooks import CheckpointMatchHook
     from mmrank.engine.hooks.data_check_hooks import StartCheckHook
@@ -347,8 +348,14 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     _check_dump(cfg)
     if isinstance(cfg.get('visualizer'), dict):
         cfg.visualizer.setdefault('type', 'Visualizer')  # a list of loggers alone
-    build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
-    runner = build(cfg)
+    name = cfg.get('runner_type', 'Runner')
+    kind = RUNNERS.get(name) if isinstance(name, str) else name
+    if kind is None:
+        raise UserError(f'runner_type={name!r} is not registered.\n  Fix: leave it out')
+    try:
+        runner = type(kind.__name__, (NamedParts, kind), {}).from_cfg(cfg)
+    except Exception as error:
+        raise config_error(error, 'cannot be built') from error
     optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
     name = optimizer.get('type', '')
     # The scope is the config's: LARS is mmpretrain's.
