@@ -1,6 +1,5 @@
 """The entry points: help, messages, their handling of the config, and names that no one reads."""
 
-import argparse
 import os
 import subprocess
 import sys
@@ -52,11 +51,14 @@ def test_an_optimiser_of_the_scope_is_known(tmp_path):
     assert build.build_runner(cfg).optim_wrapper.optimizer.type == 'LARS'
 
 
-@pytest.mark.parametrize('kind', ['FlexibleRunner', 'mmrank.FlexibleRunner'])
-def test_a_runner_whose_checkpoints_tear_is_refused(tmp_path, kind):
+@pytest.mark.parametrize(
+    ('kind', 'fix'),
+    [('FlexibleRunner', 'leave out runner_type and strategy'), ('mmrank.Runner', 'leave it out')],
+)
+def test_a_runner_that_is_not_there_or_whose_checkpoints_tear(tmp_path, kind, fix):
     cfg = Config.fromfile(write_config(tmp_path))
     cfg.update(launcher='none', runner_type=kind)
-    with pytest.raises(UserError, match='Fix: leave out runner_type and strategy'):
+    with pytest.raises(UserError, match=f'Fix: {fix}'):
         build.build_runner(cfg)
 
 
