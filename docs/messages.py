@@ -19,16 +19,21 @@ WARNINGS = {'warn', 'warning', 'print_log', '_warn_once'}
 FIX = re.compile(r'\s*\bFix:\s*')
 #: Folder of mmrank, and what its section is called.
 SECTIONS = {
-    'apis': 'Starting a training or a test',
+    'cli': 'Commands',
+    'runners': 'Starting a training or a test',
+    'experiments': 'Comparing trainings',
+    'own_data': 'A config for your data',
+    'annotations': 'Annotation files',
     'engine': 'Hooks, optimisers, resuming',
     'models': 'Models and heads',
     'losses': 'Losses',
     'datasets': 'Data sets, samplers, checks of data',
     'evaluation': 'Metrics',
     'calibration': 'Calibration',
+    'metrics': 'Metrics of scores and embeddings',
     'functional': 'Functions',
     'state': 'State',
-    'visualization': 'Figures and tables',
+    'pictures': 'Figures and tables',
     '': 'Settings, files and checkpoints',
 }
 

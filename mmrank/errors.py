@@ -124,6 +124,8 @@ def show_user_errors(
             interruption.restore_signals()  # what a tool handles in its imports
             try:
                 return main(*args) or 0
+            except BrokenPipeError:
+                raise  # not a file that the user names
             except (UserError, *also) as error:
                 sys.stderr.write(f'error: {_described(error)}\n')
                 return 2

@@ -9,17 +9,14 @@ from importlib import import_module
 from pathlib import Path
 
 from mmrank.errors import UserImportError
-from mmrank.retired import retired_name
 
 
 def missing_name(package: str, name: str, names: Sequence[str]) -> Exception:
-    """What to raise for a name that a package does not have; a near or a retired one is named.
+    """What to raise for a name that a package does not have; a near one is named.
 
     An AttributeError, or for a near name an ImportError: ``from package import name`` hides the
     message of the former, and no class can be both.
     """
-    if instead := retired_name(name):
-        return UserImportError(f'{package} has {name!r} no longer', fix=instead)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     if not near:
         return AttributeError(f'module {package!r} has no attribute {name!r}')

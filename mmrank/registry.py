@@ -11,7 +11,6 @@ import typing
 
 import mmrank.mmcv_ops  # noqa: F401  mmcv.ops works without a compiler
 from mmrank.errors import UserImportError
-from mmrank.retired import refuse_retired
 
 if typing.TYPE_CHECKING:
     from mmengine.registry import Registry
@@ -42,24 +41,18 @@ class _NoRegistry:
 def _node(name: str, root: str, *locations: str) -> 'Registry':
     if _host is None:
         return typing.cast('Registry', _NoRegistry())
-    node = _host.Registry(
+    return _host.Registry(
         name, parent=getattr(_host, root), scope='mmrank', locations=list(locations)
     )
-    node.get = refuse_retired(root, node.get)
-    return node
 
 
 MODELS = _node('model', 'MODELS', 'mmrank.losses.registered', 'mmrank.models')
 HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks')
-# Of these only names that are gone.
-RUNNERS = _node('runner', 'RUNNERS')
-STRATEGIES = _node('strategy', 'STRATEGIES')
 OPTIMIZERS = _node('optimizer', 'OPTIMIZERS', 'mmrank.engine.optimizers')
 DATASETS = _node('dataset', 'DATASETS', 'mmrank.datasets.registered')
 DATA_SAMPLERS = _node('data sampler', 'DATA_SAMPLERS', 'mmrank.datasets.samplers')
 FUNCTIONS = _node('function', 'FUNCTIONS', 'mmrank.datasets.registered')
 METRICS = _node('metric', 'METRICS', 'mmrank.evaluation.registered')
-OPTIM_WRAPPERS = _node('optimizer wrapper', 'OPTIM_WRAPPERS')
 TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models')
 TRANSFORMS = _node('transform', 'TRANSFORMS', 'mmrank.datasets.transforms')
 

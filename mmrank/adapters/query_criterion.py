@@ -110,7 +110,7 @@ class QueryCriterion(MadeClass):
                 scores, labels, ious = calls[name]
                 boxes = {} if loss.box_input is None else {'quality': ious}
                 # The factor says that C is the background, also of one class.
-                found[name] = loss(scores, labels, avg_factor=1, **boxes)
+                found[name] = loss(scores, labels, avg_factor=len(scores), **boxes)
         return found
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from mmrank.distributed import training_group
 from mmrank.imports import required_package
 from mmrank.losses import HeadLoss
-from mmrank.losses.ranking.rank_sort import balanced_parts
+from mmrank.losses.ranking.rank_sort import with_balanced_boxes
 from mmrank.made_class import MadeClass
 
 from .detectors import RankingSettings
@@ -31,9 +31,10 @@ class RankingPart(MadeClass):
     balance_boxes: bool
 
     def balanced(self, losses: dict, class_key: str, box_key: str) -> dict:
-        """Copy the losses, the box loss scaled where the settings say so."""
-        group = training_group(self)
-        return balanced_parts(losses, [class_key], [box_key], self.balance_boxes, None, group)
+        """The losses, the box loss scaled where the settings say so."""
+        if not self.balance_boxes:
+            return losses
+        return with_balanced_boxes(losses, [class_key], [box_key], training_group(self))
 
 
 def put_loss(

@@ -33,6 +33,7 @@ from mmrank.experiments.loss_changes import (
     OWN,
     config_text,
     loss_changes,
+    moved_outputs,
     parse_loss,
     shorter_schedule,
 )
@@ -58,6 +59,9 @@ def make_plan(args: argparse.Namespace, cfg: Config) -> Comparison:
         name = re.sub(r'[^\w.+-]+', '_', text)
         path = args.out / 'configs' / f'{name}.py'
         changes = {'model': loss_changes(cfg.model, text), **length}
+        # The files of a training of the config itself stay as they are.
+        prefix = str(args.out / 'trainings' / name / 'val')
+        changes['val_evaluator'] = moved_outputs(cfg.val_evaluator, prefix)
         write_atomically(config_text(args.config, changes, f'The loss: {text}').encode(), path)
         methods.append(Method(name, str(path)))
     return Comparison(

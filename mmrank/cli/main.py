@@ -4,7 +4,10 @@ This imports the standard library alone, so that a signal is handled before torc
 """
 
 import os
+import select
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from typing import NoReturn
@@ -63,6 +66,25 @@ def describe(group: str) -> str:
     return '\n'.join([*lines, '', f'{program} COMMAND --help has the options and examples.'])
 
 
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """End without a message where the reader of the output, such as ``head``, has had enough."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        output = select.poll()
+        output.register(sys.stdout.fileno(), 0)
+        if not output.poll(0):
+            raise  # another pipe
+        # What is left in the buffer goes nowhere, also when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)  # as a shell says of a program that SIGPIPE has ended
+
+
+@_reader_may_leave()
 def main() -> NoReturn:
     """Run the command that the first words of the command line name."""
     words = sys.argv[1:]

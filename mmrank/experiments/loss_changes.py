@@ -109,6 +109,16 @@ def _scaled(place: int | list[int], factor: float) -> int | list[int]:
     return max(1, round(place * factor)) if place else place
 
 
+def moved_outputs(evaluator: Mapping | list, prefix: str) -> dict | list:
+    """An evaluator, or a list of them, that writes its predictions under another name."""
+    if isinstance(evaluator, list | tuple):
+        return [moved_outputs(one, prefix) for one in evaluator]
+    made = dict(evaluator)
+    if made.get('outfile_prefix'):
+        made['outfile_prefix'] = prefix
+    return made
+
+
 def config_text(config: str, changes: Mapping, comment: str) -> str:
     """A config of a few lines that inherits another one."""
     settings = Config({key: value for key, value in changes.items() if value})

@@ -12,6 +12,9 @@ from mmrank.experiments.plan import Comparison
 from mmrank.experiments.records import Values
 from mmrank.experiments.runs import Outcome
 
+#: Detectors report their metrics, in percent, in steps of it.
+STEP = 0.1
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -114,7 +117,9 @@ def verdict(values: Mapping[str, Mapping[int, float]]) -> tuple[str, str]:
         low = found.get('ci_low', -math.inf)
         high = found.get('ci_high', math.inf)
         widths.append((high - low) / 2)
-        if low > 0:
+        # One step of the metric in every pair is its rounding, and no interval of no width.
+        is_rounding = low == high and low < 1.5 * STEP
+        if low > 0 and not is_rounding:
             behind.append(f'{name} is behind by {found["difference"]:.2f} [{low:.2f}, {high:.2f}].')
         else:
             level.append(name)

@@ -92,6 +92,7 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
             weight: (n,) or (n, C) bool, or finite numbers >= 0: an entry of weight w counts as w
                 entries. Those of 0 are left out, whatever their labels.
             avg_factor: Passed by heads, and not used: a ranking loss has its own normalisation.
+                Where no head :meth:`holds <held_by>` the loss, the number of rows.
                 With it (n, C) targets may be soft, in [0, 1]: those above 0 are positives.
             reduction_override: Only None is supported.
             quality: (n,) of the rows, or (n_pos,) of those with a class, if that is ``box_input``.
@@ -122,7 +123,7 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
             avg_factor = None
         by_head = avg_factor is not None
         if by_head or reduction_override is not None:
-            self.check_head_call(reduction_override)
+            self.check_head_call(len(cls_score), avg_factor, reduction_override)
         cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
         if not by_head and is_first_batch(self, cls_score):
             warn_of_first_batch(self, cls_score, target)

@@ -1,6 +1,5 @@
 """What mmdet's heads ask of a loss and pass to it, and which heads cannot hold one."""
 
-import sys
 import warnings
 
 import numpy as np
@@ -15,33 +14,6 @@ from mmrank.training_set import ClassesOfTrainingSet
 
 #: score_thr of mmdet's detectors.
 _USUAL_THRESHOLD = 0.05
-#: Bases of mmdet's heads, by name since losses need torch alone, and what they call the loss once
-#: for.
-_STOCK_HEADS = {'BaseDenseHead': 'level', 'DETRHead': 'layer of its decoder'}
-
-
-def _refuse_stock_head(loss: nn.Module) -> None:
-    """Raise UserError where a stock dense head of mmdet builds or calls a loss of whole batches.
-
-    Such a head calls its loss once for each level, and a loss does not know which module holds it:
-    so the methods that run now are asked for theirs. A head that gathers the scores itself has the
-    class attribute ``gathers_scores = True``.
-    """
-    if is_compiling():
-        return
-    frame = sys._getframe(1)
-    while frame is not None:
-        head = type(frame.f_locals.get('self'))
-        names = [base.__name__ for base in head.__mro__]
-        once_for = next((_STOCK_HEADS[x] for x in names if x in _STOCK_HEADS), None)
-        if once_for is not None and not getattr(head, 'gathers_scores', False):
-            raise UserError(
-                f'loss_cls.type={type(loss).__name__!r} ranks all scores of a batch together, but '
-                f'{names[0]} calls its loss once for each {once_for}, and shows scores that no one '
-                f'centres. Fix: in the config of that head, type={names[0]!r} becomes '
-                f"type='mmrank.ListwiseHead', head_type='mmdet.{names[0]}'"
-            )
-        frame = frame.f_back
 
 
 class BoxHeadHooks(nn.Module):
@@ -64,12 +36,12 @@ class BoxHeadHooks(nn.Module):
     custom_cls_channels = custom_activation = custom_accuracy = True
     #: Classes of the box head that the loss was built into; a dense head requests no channels.
     roi_classes: int | None = None
+    #: Class of the head that gathers all scores of a batch before it calls the loss.
+    holder: str | None = None
     _warned_of_low_scores = False
-    _knows_its_head = False
 
     def __init__(self, use_sigmoid: bool = True, **kwargs) -> None:
         super().__init__(**kwargs)
-        _refuse_stock_head(self)
         if not use_sigmoid:
             raise UserError(
                 'use_sigmoid=False is not supported: the loss scores each class on its own. '
@@ -77,13 +49,33 @@ class BoxHeadHooks(nn.Module):
             )
         self.use_sigmoid = use_sigmoid
 
-    def check_head_call(self, reduction_override: str | None) -> None:
-        """Raise ValueError for what no ranking loss does, UserError in a stock dense head."""
+    def held_by(self, head: nn.Module) -> None:
+        """Note that ``head`` calls the loss once for all scores of a batch.
+
+        A stock dense head of mmdet calls it once for each level, and is refused.
+        """
+        for module in self.modules():
+            if isinstance(module, BoxHeadHooks):
+                module.holder = type(head).__name__
+
+    def check_head_call(
+        self, rows: int, avg_factor: float | None, reduction_override: str | None
+    ) -> None:
+        """Raise ValueError for what no ranking loss does, UserError in a stock dense head.
+
+        Heads of classifiers pass the number of rows as ``avg_factor``, dense heads another one.
+        """
         if reduction_override is not None:
             raise ValueError(f'there is no reduction to override, got {reduction_override!r}')
-        if not self._knows_its_head:
-            _refuse_stock_head(self)
-            self._knows_its_head = True
+        is_held = self.holder is not None or self.roi_classes is not None
+        if not is_held and not (isinstance(avg_factor, int) and avg_factor == rows):
+            raise UserError(
+                f'loss_cls.type={type(self).__name__!r} ranks all scores of a batch together, but '
+                'its head calls it for each level or decoder layer, and shows scores that no one '
+                "centres. Fix: type='mmrank.ListwiseHead' in the config of that head, its own type "
+                "as head_type, such as head_type='mmdet.RetinaHead'; a head of your own calls "
+                'loss_cls.held_by(self) in its constructor; without a head avg_factor=len(scores)'
+            )
 
     def get_cls_channels(self, num_classes: int) -> int:
         """Number of score channels of a box head with C classes: C, else ValueError.

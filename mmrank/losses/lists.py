@@ -140,7 +140,7 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
         raise UserError(
             f'{shapes}: 1 may be the positive or, as the index of a class, the background. Fix: '
             'loss(cls_score[:, 0], target) if 1 is the positive; loss(cls_score, target, '
-            'avg_factor=1) if 0 is the one class and 1 the background, as heads call it'
+            'avg_factor=len(target)) if 0 is the one class and 1 the background, as heads call it'
         )
     if target.is_floating_point():
         raise UserError(

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.errors import UserTypeError
-from mmrank.retired import retired_setting
 
 _BY_CLASS = 'leave it out; losses of scores have class_weight=, of SumLoss each part'
 #: Settings of PyTorch's losses and others, and what a loss here has in their place.
@@ -86,7 +85,7 @@ def refuse_unknown(cls: type, unknown: dict) -> None:
     for name, value in unknown.items():
         near = [_SYNONYMS.get(name), *get_close_matches(name, known, n=1, cutoff=0.8)]
         near = next((f'{x}={value!r:.80}' for x in near if x in known), None)
-        fixes[name] = ELSEWHERE.get(name) or retired_setting(cls.__name__, name) or near
+        fixes[name] = ELSEWHERE.get(name) or near
     if unknown and all(fixes.values()):
         name = next(iter(fixes))
         raise UserTypeError(f'{cls.__name__} does not take {name}. Fix: {fixes[name]}')

@@ -14,6 +14,7 @@ from mmengine.registry import OPTIMIZERS, RUNNERS
 
 from mmrank.errors import UserError
 from mmrank.files import refuse_link
+from mmrank.runners.config_errors import NamedParts, config_error
 from mmrank.runners.launch import is_main_process, prepare_cpu_processes
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
 
     See :class:`mmrank.engine.hooks.CheckpointMatchHook` for ``strict`` and ``allow_partial``.
     """
-    from mmengine.runner import Runner
+    import mmengine.runner  # noqa: F401  registers Runner
 
     from mmrank.engine.hooks import CheckpointMatchHook
     from mmrank.engine.hooks.data_check_hooks import StartCheckHook
@@ -54,8 +55,14 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     _check_dump(cfg)
     if isinstance(cfg.get('visualizer'), dict):
         cfg.visualizer.setdefault('type', 'Visualizer')  # a list of loggers alone
-    build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
-    runner = build(cfg)
+    name = cfg.get('runner_type', 'Runner')
+    kind = RUNNERS.get(name) if isinstance(name, str) else name
+    if kind is None:
+        raise UserError(f'runner_type={name!r} is not registered.\n  Fix: leave it out')
+    try:
+        runner = type(kind.__name__, (NamedParts, kind), {}).from_cfg(cfg)
+    except Exception as error:
+        raise config_error(error, 'cannot be built') from error
     optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
     name = optimizer.get('type', '')
     # The scope is the config's: LARS is mmpretrain's.

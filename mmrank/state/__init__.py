@@ -2,19 +2,18 @@
 
 from .class_counts import ClassPrior, LabelCounts
 from .cross_batch_memory import CrossBatchMemory, MemoryEntries
-from .gradient_balance import GradientBalance, SelfBalance
 from .pair_counts import PairCounts
 from .positive_history import SampleRanks
 from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean, ScoreSpread
 from .sample_averages import SampleLogMean, SampleMargin, SampleTemperature, TemperatureStep
 from .sample_state import SampleState
 from .score_vector import ScoreVector
+from .self_balance import SelfBalance
 
 __all__ = [
     'CappedImbalance',
     'ClassPrior',
     'CrossBatchMemory',
-    'GradientBalance',
     'LabelCounts',
     'MeanPositiveScore',
     'MemoryEntries',

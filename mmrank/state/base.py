@@ -6,13 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import TrainingState
-from mmrank.errors import UserError
 from mmrank.tensors import check_index
-
-_ROWS_ELSEWHERE = (
-    'its .shard files are read no longer. Fix: resume it with the version of mmrank that saved it '
-    "and storage='device', and save; for fresh values load_state=False of the loss"
-)
 
 
 class SavedState(TrainingState):
@@ -66,8 +60,6 @@ class SavedState(TrainingState):
         return self
 
     def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
-        if prefix + 'shards' in state_dict:
-            raise UserError(f'{prefix}shards of the checkpoint: {_ROWS_ELSEWHERE}')
         for name, buffer in self.named_buffers(recurse=False):
             saved = state_dict.get(prefix + name)
             # Raised here: mmengine only logs what is put into `error_msgs`.

@@ -129,8 +129,7 @@ class RunningMean(SavedState):
     def step(self, batch_mean: Tensor, usable: Tensor) -> None:
         """Average the (size,) means of a batch in, where they are usable."""
         mean = self.mean.double()
-        # An infinite mean of an old checkpoint starts afresh.
-        seen = (self.num_updates > 0) & mean.isfinite()
+        seen = self.num_updates > 0
         batch_mean = self.bounded(batch_mean, usable, mean, seen)
         new = torch.where(seen, self.averaged(mean, batch_mean), batch_mean)
         usable = usable & new.float().isfinite()

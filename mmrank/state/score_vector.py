@@ -207,9 +207,7 @@ class ScoreVector(SavedState):
         total = same @ torch.where(usable[:, None] > 0, points, 0)
         batch = total / as_divisor(number)
         old = self.vector[rows].double()
-        # An infinite row of an old checkpoint starts afresh.
-        seen = self.seen[rows].unsqueeze(1) & old.isfinite()
-        old = torch.where(old.isfinite(), old, 0)
+        seen = self.seen[rows].unsqueeze(1)
         batch = within_reach(self, batch, number > 0, old, seen, self.score_range, self.REACH)
         beta = torch.where(seen, self.momentum, 1.0)
         new = torch.where(number > 0, old + beta * (batch - old), old)

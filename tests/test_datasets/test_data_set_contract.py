@@ -17,7 +17,6 @@ from mmpretrain.datasets import CIFAR100
 
 from mmrank.errors import UserError
 from mmrank.registry import DATASETS
-from mmrank.retired import TYPES
 
 IMAGES = [f'{name}/{i}.png' for name in 'abc' for i in range(3)]
 
@@ -153,7 +152,7 @@ def contents(dataset):
 
 def test_every_registered_data_set_is_here():
     import_module('mmrank.datasets.registered')
-    assert {*CASES} == {*DATASETS.module_dict} - {*TYPES} - ELSEWHERE
+    assert {*CASES} == {*DATASETS.module_dict} - ELSEWHERE
 
 
 @every_data_set

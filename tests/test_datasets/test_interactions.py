@@ -231,7 +231,6 @@ def test_top_k_of_new_texts(tmp_path):
         (dict(sampling='all'), "sampling='all'"),
         (dict(file_format='json'), "file_format='json'"),
         (dict(one_based=True), 'one_based'),
-        (dict(duplicates='merge'), 'duplicates=.* is gone. Fix: leave it out'),
         (dict(file_format='xmc', min_rating=4), 'min_rating'),
     ],
 )

@@ -27,7 +27,6 @@ from mmrank.datasets.samplers import (
 )
 from mmrank.errors import UserError
 from mmrank.registry import DATA_SAMPLERS
-from mmrank.retired import TYPES
 
 
 def pairs(sampling):
@@ -81,7 +80,10 @@ def epochs(sampler, count):
 
 
 def test_every_registered_sampler_is_here():
-    assert {name.split()[0] for name in CASES} == {*DATA_SAMPLERS.module_dict} - {*TYPES}
+    registered = DATA_SAMPLERS.module_dict.items()
+    # Those of tools/research are of the papers alone.
+    own = {name for name, made in registered if made.__module__.startswith('mmrank.')}
+    assert {name.split()[0] for name in CASES} == own
 
 
 def joined(name, shares):

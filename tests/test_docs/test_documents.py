@@ -54,7 +54,7 @@ def sources():
         path.relative_to(ROOT).as_posix(): path.read_text('utf-8')
         for path in [
             *(ROOT / 'tools').rglob('*.py'),
-            *(ROOT / 'mmrank/apis').rglob('*.py'),
+            *(ROOT / 'mmrank/cli').rglob('*.py'),
             *(ROOT / 'configs/tutorials').glob('*.py'),
         ]
     }

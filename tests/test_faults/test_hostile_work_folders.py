@@ -14,11 +14,9 @@ import resume_run
 import torch
 from fake_training import write_training
 from forked_processes import run_script
-from mmrank.own_data.stored_features import StoredSamples, write_samples
 from tiny_tool_run import ROOT, TRAIN, environment, write_config
 from training_ends import assert_same, contents
 
-from mmrank.cli.compare import _data_files, _read_trial, _stamps
 from mmrank.engine.resume.checkpoint import _find_damage, find_last_whole_checkpoint
 from mmrank.errors import UserError
 from mmrank.files import _is_dead
@@ -134,54 +132,6 @@ def test_no_file_of_a_work_folder_runs_code(
         assert 'Traceback' not in said, f'{file}: {said[-3000:]}'
         assert errors.count('error: ') == (status == 2), errors
         assert status == 0 or 'Fix: ' in said, said[-3000:]
-
-
-@pytest.mark.parametrize('way', WAYS)
-def test_damaged_features_and_notes_of_a_comparison_are_one_message(way, tmp_path):
-    from mmengine.structures import InstanceData
-
-    sample = InstanceData(metainfo=dict(size=(3, 4)), labels=torch.tensor([1, 2]))
-    maps = torch.arange(8.0).view(1, 2, 2, 2)
-    for file in ('x.index', 'x.maps', 'trial.json'):
-        folder = tmp_path / file
-        folder.mkdir()
-        write_samples(folder / 'x', [{}] * 2, lambda _: ((maps,), sample), dict(classes=('a',)), 1)
-        stored = StoredSamples(str(folder / 'x'))[1]
-        assert torch.equal(stored['inputs'][0], maps[0])
-        assert stored['data_samples'].metainfo == sample.metainfo
-        assert torch.equal(stored['data_samples'].labels, sample.labels)
-        note = folder / 'trial.json'
-        note.write_text('{"seconds": [9.0, 3.0, 0.5], "metrics": ["mAP"]}')
-        assert _read_trial(note) == (9, 3, 0.5, ['mAP'])
-        way(folder / file, tmp_path / 'exploded')
-        with pytest.raises(UserError, match='Fix: '):
-            _read_trial(note) if 'json' in file else StoredSamples(str(folder / 'x'))
-        assert not (tmp_path / 'exploded').exists()
-
-
-def test_a_change_of_the_data_is_seen(tmp_path):
-    data = tmp_path / 'data'
-    (data / 'images').mkdir(parents=True)
-    for name in ('train.json', 'images/a.png', 'images/b.png'):
-        (data / name).write_text(name)
-    own = dict(ann_file='train.json', data_prefix=dict(img='images'), data_root=str(data))
-    forms = [own, dict(dataset=own), dict(datasets=[own, own]), dict(data_root=str(data))]
-
-    def stamps():
-        return [[_stamps(path, tmp_path / 'out') for path in _data_files(form)] for form in forms]
-
-    before = stamps()
-    assert before == stamps()
-    for change in (
-        lambda: (data / 'train.json').write_text('TRAIN.JSON'),
-        lambda: (data / 'images/b.png').unlink(),
-        lambda: (data / 'images/c.png').touch(),
-        lambda: os.utime(data / 'images/a.png', (1, 1)),
-    ):
-        change()
-        after = stamps()
-        assert all(one != other for one, other in zip(before, after)), after
-        before = after
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]

@@ -15,8 +15,9 @@ from mmengine.dataset import BaseDataset, RepeatDataset
 from mmengine.logging import MessageHub
 from mmengine.registry import DefaultScope
 from mmengine.structures import BaseDataElement
+from query_heads import build_query_head, query_inputs
 from small_box_heads import build_box_head
-from small_heads import STABLE_AP, build_head, head_losses, make_inputs
+from small_heads import HEADS, STABLE_AP, build_head, head_losses, make_inputs
 from small_models import two_tower
 from small_retriever import samples
 from torch.utils.data import DataLoader
@@ -28,7 +29,7 @@ from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.samplers import InBatchPairSampler
 from mmrank.engine.hooks.data_check_hooks import StartCheckHook
 from mmrank.errors import UserError
-from mmrank.losses import SmoothAPLoss, StableAPLoss
+from mmrank.losses import AUCLoss, SmoothAPLoss, StableAPLoss, SumLoss
 from mmrank.registry import DATA_SAMPLERS, MODELS
 
 REQUIRED = {
@@ -47,21 +48,28 @@ def test_every_loss_explains_its_settings():
                 getattr(losses, name)(**REQUIRED.get(name, {}), no_setting=1)
 
 
-def test_a_loss_put_into_a_stock_head_is_refused_at_its_first_call():
-    class DETRHead(torch.nn.Module):
-        """Named as mmdet's."""
+@pytest.mark.parametrize('name', HEADS)
+def test_a_loss_in_a_stock_dense_head_is_refused_at_its_first_call(name):
+    head = build_head(name, STABLE_AP, listwise=False)
+    with pytest.raises(UserError, match=r"Fix: type='mmrank.ListwiseHead'"):
+        head_losses(head)
 
-        def forward(self, scores, labels):
-            return self.loss_cls(scores, labels, avg_factor=1)
 
+@pytest.mark.parametrize('name', ['DETRHead', 'DINOHead'])
+def test_a_loss_in_a_stock_query_head_is_refused_at_its_first_call(name):
+    head = build_query_head(name, STABLE_AP, listwise=False)
+    with pytest.raises(UserError, match=r"Fix: type='mmrank.ListwiseHead'"):
+        head.loss_by_feat(*query_inputs(name))
+
+
+def test_a_head_of_ones_own_holds_a_sum():
     scores = torch.zeros(2, 3)
     labels = torch.tensor([0, 3])
-    head = DETRHead()
-    head.loss_cls = StableAPLoss()
-    with pytest.raises(UserError, match='once for each layer of its decoder'):
-        head(scores, labels)
-    DETRHead.gathers_scores = True
-    assert head(scores, labels).isfinite()
+    loss = SumLoss([StableAPLoss(), AUCLoss()])
+    with pytest.raises(UserError, match='held_by'):
+        loss(scores, labels, avg_factor=1)
+    loss.held_by(torch.nn.Linear(1, 1))
+    assert loss(scores, labels, avg_factor=1).isfinite()
 
 
 @pytest.fixture

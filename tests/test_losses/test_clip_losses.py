@@ -170,7 +170,7 @@ LEARNED = [CLIPLoss(), SigLIPLoss(), SogCLRLoss(9, rho=7.0)]
 
 
 @pytest.mark.parametrize('loss', LEARNED, ids=lambda x: type(x).__name__)
-def test_learned_scalars_are_float32_of_shape_1_and_earlier_checkpoints_load(loss):
+def test_learned_scalars_are_float32_of_shape_1(loss):
     learned = dict(loss.named_parameters())
     try:
         torch.set_default_dtype(torch.bfloat16)
@@ -181,11 +181,6 @@ def test_learned_scalars_are_float32_of_shape_1_and_earlier_checkpoints_load(los
         assert value.dtype == torch.float32
         assert value.shape == (1,)  # fully_shard takes no parameter of shape ()
         assert torch.equal(value, learned[name])
-    saved = loss.state_dict()
-    earlier = {k: x.view(()) + 0.5 if k in learned else x for k, x in saved.items()}
-    again.load_state_dict(earlier)
-    for name, value in again.named_parameters():
-        assert torch.equal(value, learned[name] + 0.5)
 
 
 @pytest.mark.parametrize('kind', [CLIPLoss, SigLIPLoss])

@@ -8,7 +8,6 @@ from covered_heads import build_covered
 from mmengine.registry import init_default_scope
 from query_heads import ASSIGNER, build_query_head
 from small_box_heads import build_box_head
-from small_heads import FOCAL
 from small_models import table
 from small_rcnn import federated_detector
 
@@ -25,24 +24,13 @@ QUALITY_FOCAL = dict(type='mmdet.QualityFocalLoss', use_sigmoid=True)
 #: What a config that inherits from mmdet's DETR still has.
 SOFTMAX = dict(AP, bg_cls_weight=0.1, use_sigmoid=False, class_weight=1.0)
 SOFTMAX_COST = dict(ASSIGNER, match_costs=[dict(type='mmdet.ClassificationCost')])
-BALANCE = r'balance_gradients must be a number > 0.*Fix: 0.5'
 DELETE = 'does not take bg_cls_weight. Fix: leave it out, by _delete_=True'
 
 #: Host head, loss, other settings, and the error.
 DENSE_HEADS = [
     ('RetinaHead', dict(type='mmrank.NoLoss'), {}, KeyError, 'mmrank.NoLoss'),
-    ('RetinaHead', AP, dict(pointwise_loss=FOCAL), UserError, 'take pointwise_loss. Fix: leave it'),
     ('ATSSHead', RANK_SORT, dict(loss_bbox=L1), ValueError, "loss_bbox.type='L1Loss'"),
     ('FCOSHead', ALRP, dict(balance_boxes=True), ValueError, 'remove balance_boxes'),
-    ('ATSSHead', AP, dict(balance_gradients=0), ValueError, BALANCE),
-    ('ATSSHead', AP, dict(balance_gradients='auto'), ValueError, BALANCE),
-    (
-        'ATSSHead',
-        AP,
-        dict(balance_gradients=0.5, balance_boxes=True),
-        ValueError,
-        'balance_boxes=True the box part. Fix',
-    ),
     ('RPNHead', AP, dict(federated=True), TypeError, 'objects of any class'),
     ('GFLHead', QUALITY_FOCAL, dict(federated=True), TypeError, 'loss_cls=QualityFocalLoss'),
 ]
@@ -53,8 +41,6 @@ QUERY_HEADS = [
     ('DETRHead', AP, dict(train_cfg=dict(assigner=SOFTMAX_COST)), ValueError, 'FocalLossCost'),
     ('DINOHead', dict(AP, mode='per_class'), {}, ValueError, "mode='flatten'"),
     ('DINOHead', AP, dict(num_layers=5), ValueError, 'num_layers=5.*remove'),
-    # One loss for all layers would mix their states.
-    ('DINOHead', AP, dict(listwise=False), UserError, 'layer of its decoder'),
 ]
 #: Loss of a box head, other settings, and the error.
 BOX_HEADS = [

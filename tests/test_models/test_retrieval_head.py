@@ -14,7 +14,6 @@ from torch.nn.functional import normalize
 
 from mmrank.engine.hooks import ClassPairsHook
 from mmrank.functional import stable_ap_loss
-from mmrank.losses import EmbeddingLoss
 from mmrank.models import InBatchRetrievalHead
 from mmrank.registry import MODELS
 
@@ -196,23 +195,6 @@ def test_the_name_of_the_loss_is_the_whole_config():
         head = build_head(dict(type='mmrank.StableAPLoss', **given))
         values.append([head.loss(x + i, samples(labels, range(12)))['loss'] for i in range(2)])
     assert torch.equal(*map(torch.stack, values))
-
-
-@pytest.mark.parametrize('memory', [None, dict(size=12, dim=DIM)])
-@pytest.mark.parametrize('longest', [1.0, 1e3])
-def test_a_sum_is_balanced_by_the_embeddings_of_the_encoder(longest, memory):
-    """And not by their directions, whose gradients have no length."""
-    parts = [dict(type='mmrank.StableAPLoss'), dict(type='mmrank.SmoothAPLoss')]
-    config = dict(type='mmrank.SumLoss', losses=parts, balance_gradients=True)
-    x = _features(12).float() * torch.linspace(1, longest, 12)[:, None]
-    x.requires_grad_()
-    head = build_head(config, memory=memory)
-    head.loss(x, samples(_labels(12)))
-    direct = EmbeddingLoss(MODELS.build(dict(config, num_classes=CLASSES)))
-    direct(x, torch.tensor(_labels(12)))
-    found = head.loss_module.diagnostics['factor_1']
-    assert found != 1
-    torch.testing.assert_close(found, direct.loss.diagnostics['factor_1'])
 
 
 # Image 5 is alone in its class.

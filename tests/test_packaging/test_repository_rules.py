@@ -111,7 +111,6 @@ REMOVERS = {
     'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself
     'tools/bootstrap.py': 'make',  # its stamp
     'mmrank/cli/demo.py': 'prepare_data',  # behind a stamp of its own
-    'mmrank/cli/compare.py': '_try_out',  # a trial that it started
 }
 
 

@@ -377,15 +377,6 @@ def test_scores_far_outside_of_the_range_are_followed(far):
     torch.testing.assert_close(state.mean, torch.ones(1))
 
 
-def test_an_infinite_mean_of_an_old_checkpoint_starts_afresh():
-    state = tracked()
-    saved = state.state_dict()
-    saved['mean'] = torch.full_like(saved['mean'], torch.inf)
-    state.load_state_dict(saved)
-    state.update(*scores(1.0, 2.0))
-    assert state.mean.item() == 1.5
-
-
 @pytest.mark.parametrize('broken', [1e6, 1e38, 1e39])
 def test_a_score_vector_forgets_an_outlier(broken):
     state, other = (ScoreVector(1, 4, 0.1, RANGE) for _ in range(2))

@@ -9,7 +9,6 @@ import torch
 from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
 
-from mmrank.errors import UserError
 from mmrank.state.sample_state import _SampleGroups, check_sample_ids
 
 CPU = torch.device('cpu')
@@ -149,26 +148,3 @@ def test_a_state_that_is_not_loaded_begins_anew_beside_weights_that_are(load):
     load(fresh, saved)
     assert torch.equal(fresh.state.table, Model(5).state.table)
     assert torch.equal(fresh.linear.weight, saved['linear.weight'])
-
-
-@pytest.mark.parametrize('load', [nn.Module.load_state_dict, mmengine_load])
-def test_a_checkpoint_with_rows_in_other_files_is_refused(load):
-    saved = trained().state_dict()
-    for name in ('log_s', 'tau', 'u'):
-        del saved[f'state.{name}']
-    saved['state.shards'] = torch.tensor([2, 6])
-    with pytest.raises(UserError, match=r'state\.shards .*\.shard files .* Fix: resume it with'):
-        load(Model(), saved)
-    load(Model(load_state=False), saved)
-
-
-def test_the_momentum_of_another_dtype_loads():
-    """Checkpoints before 0.2.0 may have a float16 momentum."""
-    state = temperature(beta1=0.6)
-    step(state, [0, 3], [0.1, 0.2], [0.5, 1e-3])
-    saved = state.state_dict()
-    saved['u'] = saved['u'].half()
-    resumed = temperature(beta1=0.6)
-    resumed.load_state_dict(saved)
-    assert resumed.u.dtype == torch.float32
-    assert torch.equal(resumed.u, state.u.half().float())

@@ -17,7 +17,7 @@ from tiny_tool_run import environment, write_config
 from training_ends import assert_same, contents, read_losses
 
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
-from mmrank.runners import build as entry_point
+from mmrank.runners.launch import _set_slurm_variables
 
 TOOLS = Path(__file__).resolve().parents[2] / 'tools'
 EPOCHS = 40
@@ -296,7 +296,7 @@ def test_slurm_variables(monkeypatch, tmp_path):
     monkeypatch.setenv('SLURM_NODELIST', 'node[1-2]')
     for name, value in (('PROCID', 5), ('NTASKS', 8), ('LOCALID', 1)):
         monkeypatch.setenv(f'SLURM_{name}', str(value))
-    entry_point._set_slurm_variables()
+    _set_slurm_variables()
     names = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT')
     found = [os.environ[name] for name in names]
     assert found == ['5', '8', '1', 'localhost', '29500']

@@ -1,6 +1,5 @@
 """The entry points: help, messages, their handling of the config, and names that no one reads."""
 
-import argparse
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from tiny_tool_run import write_config
 
 from mmrank.cli import train
 from mmrank.errors import UserError
-from mmrank.runners import build as entry_point
+from mmrank.runners import build, config
 from mmrank.runners.config import apply_options, read_config
 from mmrank.runners.config_names import check_file_names, check_option_names
 
@@ -39,7 +38,7 @@ def test_a_list_of_loggers_alone_is_a_visualizer(tmp_path):
     cfg = Config.fromfile(write_config(tmp_path))
     cfg.launcher = 'none'
     cfg.visualizer = dict(vis_backends=[dict(type='LocalVisBackend')])
-    visualizer = entry_point.build_runner(cfg).visualizer
+    visualizer = build.build_runner(cfg).visualizer
     assert type(visualizer).__name__ == 'Visualizer'
     assert [*visualizer._vis_backends] == ['LocalVisBackend']
 
@@ -49,56 +48,55 @@ def test_an_optimiser_of_the_scope_is_known(tmp_path):
     cfg = Config.fromfile(write_config(tmp_path))
     cfg.update(launcher='none', default_scope='mmpretrain')
     cfg.optim_wrapper.optimizer = dict(type='LARS', lr=0.1)
-    assert entry_point.build_runner(cfg).optim_wrapper.optimizer.type == 'LARS'
+    assert build.build_runner(cfg).optim_wrapper.optimizer.type == 'LARS'
 
 
-@pytest.mark.parametrize('kind', ['FlexibleRunner', 'mmrank.FlexibleRunner'])
-def test_a_runner_whose_checkpoints_tear_is_refused(tmp_path, kind):
+@pytest.mark.parametrize(
+    ('kind', 'fix'),
+    [('FlexibleRunner', 'leave out runner_type and strategy'), ('mmrank.Runner', 'leave it out')],
+)
+def test_a_runner_that_is_not_there_or_whose_checkpoints_tear(tmp_path, kind, fix):
     cfg = Config.fromfile(write_config(tmp_path))
     cfg.update(launcher='none', runner_type=kind)
-    with pytest.raises(UserError, match='Fix: leave out runner_type and strategy'):
-        entry_point.build_runner(cfg)
+    with pytest.raises(UserError, match=f'Fix: {fix}'):
+        build.build_runner(cfg)
 
 
 def test_absent_package_is_named(monkeypatch):
     cfg = Config(dict(model=dict(type='mmdet.RetinaNet', layers=[])))
-    entry_point.check_packages(cfg)
+    config.check_packages(cfg)
     monkeypatch.setitem(sys.modules, 'mmdet', None)
     with pytest.raises(UserError, match='onedl-mmdetection'):
-        entry_point.check_packages(cfg)
+        config.check_packages(cfg)
     # A retrieval user has no mmdet and needs none.
-    entry_point.check_packages(Config(dict(default_scope='mmengine')))
+    config.check_packages(Config(dict(default_scope='mmengine')))
 
 
 def test_transformers_5_is_reported_before_mmpretrain_breaks(monkeypatch):
-    monkeypatch.setattr(entry_point.metadata, 'version', lambda _: '5.0.1')
-    monkeypatch.setattr(entry_point.importlib.util, 'find_spec', lambda name: name)
+    monkeypatch.setattr(config.metadata, 'version', lambda _: '5.0.1')
+    monkeypatch.setattr(config.importlib.util, 'find_spec', lambda name: name)
     cfg = Config(dict(default_scope='mmdet'))
     with pytest.raises(UserError, match=r"'transformers<5'"):
-        entry_point.check_packages(cfg)
-    entry_point.check_packages(Config(dict(default_scope='mmengine')))
-    monkeypatch.setattr(entry_point.metadata, 'version', lambda _: '4.57.6')
-    entry_point.check_packages(cfg)
+        config.check_packages(cfg)
+    config.check_packages(Config(dict(default_scope='mmengine')))
+    monkeypatch.setattr(config.metadata, 'version', lambda _: '4.57.6')
+    config.check_packages(cfg)
 
 
 def test_inheriting_from_mmrank_by_name_is_explained(tmp_path):
-    config = tmp_path / 'mine.py'
-    config.write_text("_base_ = 'mmrank::stable_ap/x.py'\n")
+    path = tmp_path / 'mine.py'
+    path.write_text("_base_ = 'mmrank::stable_ap/x.py'\n")
     with pytest.raises(UserError, match='not resolve _base_'):
-        entry_point.read_config(str(config))
+        config.read_config(str(path))
 
 
-def test_work_dir_priority():
-    args = argparse.Namespace(work_dir=None, config='a/b/name.py')
-    cfg = Config()
-    entry_point._set_work_dir(cfg, args)
-    assert cfg.work_dir == os.path.join('work_dirs', 'name')
-    cfg = Config(dict(work_dir='from_config'))
-    entry_point._set_work_dir(cfg, args)
-    assert cfg.work_dir == 'from_config'
-    args.work_dir = 'from_command'
-    entry_point._set_work_dir(cfg, args)
-    assert cfg.work_dir == 'from_command'
+def test_work_dir_priority(tmp_path, loads_as_data):
+    path = tmp_path / 'name.py'
+    path.write_text('x = 1\n')
+    assert config.load(str(path)).work_dir == 'work_dirs/name'
+    path.write_text("work_dir = 'from_config'\n")
+    assert config.load(str(path)).work_dir == 'from_config'
+    assert config.load(str(path), work_dir='from_command').work_dir == 'from_command'
 
 
 def test_mmpretrain_loaders_stack_their_batches():
@@ -106,11 +104,11 @@ def test_mmpretrain_loaders_stack_their_batches():
     cfg.train_dataloader = dict(batch_size=2)
     # A config that inherits from another package has its scope.
     cfg.val_dataloader = dict(collate_fn=dict(type='pseudo_collate', _scope_='mmpretrain'))
-    entry_point.set_collate(cfg)
+    config.set_collate(cfg)
     assert cfg.train_dataloader.collate_fn.type == 'default_collate'
     assert cfg.val_dataloader.collate_fn == dict(type='pseudo_collate')
     cfg = Config(dict(default_scope='mmdet', train_dataloader=dict(a=1)))
-    entry_point.set_collate(cfg)
+    config.set_collate(cfg)
     assert 'collate_fn' not in cfg.train_dataloader
 
 
@@ -175,11 +173,11 @@ def mmcv_twice(tmp_path):
 
 def test_a_package_of_two_distributions_is_refused(mmcv_twice, monkeypatch):
     cfg = Config(dict(default_scope='mmdet'))
-    entry_point.check_packages(cfg)
+    config.check_packages(cfg)
     monkeypatch.syspath_prepend(mmcv_twice)
     found = r'onedl-mmcv 2.3.6 and mmcv-lite 2.1.0 .* pip uninstall -y onedl-mmcv mmcv-lite, then'
     with pytest.raises(UserError, match=found):
-        entry_point.check_packages(cfg)
+        config.check_packages(cfg)
 
 
 def test_check_env_refuses_a_package_of_two_distributions(mmcv_twice):

@@ -9,8 +9,7 @@ r"""A whole training step of several configs, side by side in one process.
 
 All models, detectors or retrievers, get the same batch of random images in turn. A step is split
 as in stable AP's table 3, in CPU time of all threads or seconds of the GPU; what a loss has
-computed of the backward pass in its forward pass counts as loss. --balance compares the last config
-with balance_gradients of its bbox_head: a step that measures, one that does not, and their mean.
+computed of the backward pass in its forward pass counts as loss.
 
 --plan takes the rows of a plan of run_seeds.py in place of configs, with the batch and crop that
 they train on, on a GPU where there is one.
@@ -37,8 +36,6 @@ from rich.table import Table
 from mmrank.cli.options import tool_parser
 from mmrank.registry import MODELS
 from mmrank.runners.config import parsed_options
-from mmrank.state import GradientBalance
-from timing import cpu_in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
 OURS = 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
@@ -99,12 +96,10 @@ def batch_for(config, model, args):
     return make_labelled_batch(args.batch_size, size, first.in_channels)
 
 
-def build(path, device, balance=None, options=()):
+def build(path, device, options=()):
     """The model of a config in training mode and its optimiser."""
     config = Config.fromfile(path)
     config.merge_from_dict(dict(options))
-    if balance is not None:
-        config.model.bbox_head.balance_gradients = balance
     init_default_scope(config.get('default_scope', 'mmdet'))
     torch.manual_seed(0)
     model_config = copy.deepcopy(config.model)
@@ -133,38 +128,6 @@ def rows_of_plan(args):
     args.image_size = 2 * [next(x.crop_size for x in loader.dataset.pipeline if 'crop_size' in x)]
     args.device = get_device()
     return rows
-
-
-def step(model, wrapper, batch):
-    """One update of the weights."""
-    # A training step may move boxes in place: it takes a copy.
-    model.train_step(copy.deepcopy(batch), wrapper)
-
-
-def balanced_step(model, wrapper, batch, number):
-    """One update, as the batch of this number."""
-    for module in model.modules():
-        if isinstance(module, GradientBalance):
-            module.load_state_dict({**module.state_dict(), 'steps': torch.tensor(number)})
-    step(model, wrapper, batch)
-
-
-def show_balance(steps, plain, given, repeats, title):
-    """Time a measured and another step with balanced gradients against one without."""
-    period = GradientBalance.PERIOD
-    kinds = {'a step that measures': 4 * period, 'another step': 4 * period + 1}
-    steps = {plain: steps[plain]}
-    for name, number in kinds.items():
-        steps[name] = (balanced_step, (*given, number))
-    found = cpu_in_turn(steps, repeats)
-    table = Table('balanced', 'median CPU ms', 'x without', title=title)
-    for name in kinds:
-        seconds, ratio = found[name]
-        table.add_row(name, f'{1e3 * seconds:.0f}', f'{ratio:.3f}')
-    measured, other = (found[name][1] for name in kinds)
-    mean = (measured + (period - 1) * other) / period
-    table.add_row(f'mean of {period} steps', '', f'{mean:.3f}')
-    Console().print(table)
 
 
 class PartClock:
@@ -250,13 +213,7 @@ def show_parts(clocks, args, title):
 
 def parse_args():
     parser = tool_parser(
-        __doc__,
-        batch_size=4,
-        boxes=(12, 'per image'),
-        repeats=15,
-        threads=2,
-        device='cpu',
-        balance=(0.0, 'target of balanced gradients, > 0'),
+        __doc__, batch_size=4, boxes=(12, 'per image'), repeats=15, threads=2, device='cpu'
     )
     size = dict(type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'))
     parser.add_argument('--image-size', default=(256, 320), **size)
@@ -291,13 +248,8 @@ def main():
         f'{args.image_size[0]} x {args.image_size[1]}, {args.device}, '
         f'{args.threads} threads, {args.repeats} repeats in turn'
     )
-    if args.balance:
-        _, model, wrapper = build(path, args.device, args.balance)
-        steps = {name: (step, given) for name, given in models.items()}
-        show_balance(steps, name, (model, wrapper, batch), args.repeats, title)
-    else:
-        clocks = {path: PartClock(*given) for path, given in models.items()}
-        show_parts(clocks, args, title)
+    clocks = {path: PartClock(*given) for path, given in models.items()}
+    show_parts(clocks, args, title)
 
 
 if __name__ == '__main__':

@@ -16,7 +16,6 @@ from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.datasets.interactions.read_xmc import read_xmc
 from mmrank.errors import UserError, UserTypeError
 from mmrank.registry import DATASETS, FUNCTIONS
-from mmrank.retired import retired_setting
 
 READERS = {
     'csv': read_csv,
@@ -31,9 +30,6 @@ def _read(
 ) -> Interactions:
     """Read the positive pairs of a file, and say what does not count."""
     one_of('file_format', file_format, READERS)
-    for name in options:
-        if fix := retired_setting('InteractionDataset', name):
-            raise UserTypeError(f'{name}={options[name]!r} is gone', fix)
     pairs = READERS[file_format](Path(data_root) / ann_file, **options)
     for count, what in (
         (pairs.num_repeated, 'pairs repeat another one, and each counts once'),

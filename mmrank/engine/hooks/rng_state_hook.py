@@ -92,8 +92,8 @@ class RNGStateHook(Hook):
         """Set all generators to the state of the checkpoint; return what differs."""
         if self._resumed is None:
             return [
-                f'the checkpoint has no "{RNG_KEY}", as it was saved without mmrank.RNGStateHook, '
-                'or by an earlier version: random numbers differ'
+                f'the checkpoint has no "{RNG_KEY}", as it was saved without mmrank.RNGStateHook: '
+                'random numbers differ'
             ]
         states = self._resumed['processes']
         seed = self._resumed['sampler_seed']

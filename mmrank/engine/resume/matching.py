@@ -41,8 +41,8 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
     """Compare keys and shapes of a model and a saved state; a prefix ``module.`` does not count.
 
     Differences come in the order of the model, then of the state. Left out are a missing
-    ``num_batches_tracked``, which old checkpoints lack, and per-sample state that is set to start
-    fresh.
+    ``num_batches_tracked``, which weights of others may lack, and per-sample state that is set to
+    start fresh.
     """
     model = bare_model(model)
     fresh = tuple(
@@ -50,8 +50,8 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
         for name, module in model.named_modules()
         if isinstance(module, SampleState) and not module.load_state
     )
-    expected = dict(_shapes(model.state_dict()))
-    saved = {key.removeprefix('module.'): shape for key, shape in _shapes(state)}
+    expected = _shapes(model.state_dict())
+    saved = {key.removeprefix('module.'): shape for key, shape in _shapes(state).items()}
     found = []
     for key in {**expected, **saved}:
         here = expected.get(key)
@@ -59,15 +59,14 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
         is_optional = there is None and key.endswith('num_batches_tracked')
         if here == there or is_optional or key.startswith(fresh):
             continue
-        kind = 'mismatched' if here and there else 'missing' if here else 'unexpected'
-        found.append(Difference(key, kind, str(there or ''), str(here or '')))
+        kind = 'missing' if there is None else 'unexpected' if here is None else 'mismatched'
+        texts = ('' if shape is None else str(shape) for shape in (there, here))
+        found.append(Difference(key, kind, *texts))
     return found
 
 
-def _shapes(state: Mapping) -> list[tuple[str, tuple[int, ...]]]:
-    # A loss loads the scalars of earlier versions, of shape (), as shape (1,).
-    shapes = ((key, value.shape) for key, value in state.items() if hasattr(value, 'shape'))
-    return [(key, tuple(shape) or (1,)) for key, shape in shapes]
+def _shapes(state: Mapping) -> dict[str, tuple[int, ...]]:
+    return {key: tuple(value.shape) for key, value in state.items() if hasattr(value, 'shape')}
 
 
 def compare_training(

@@ -201,14 +201,6 @@ class ContrastiveLoss(ScopedLoss):
         self.diagnostics: dict[str, Tensor] = {}
         self._lone_batches = 0
 
-    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
-        # Earlier versions saved parameters of shape (), which fully_shard refuses.
-        for name, parameter in self.named_parameters(recurse=False):
-            saved = state_dict.get(prefix + name)
-            if saved is not None and saved.shape == () and parameter.shape == (1,):
-                state_dict[prefix + name] = saved.view(1)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
     def forward(
         self,
         view1: Tensor | Sequence[Tensor],

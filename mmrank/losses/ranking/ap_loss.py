@@ -122,7 +122,7 @@ class GradedAPLoss(APLoss):
     Example:
         >>> loss = GradedAPLoss(loss_weight=1.0)
         >>> scores, classes = torch.tensor([[2.0], [1.0], [0.0]]), torch.tensor([0, 0, 1])
-        >>> loss(scores, classes, quality=torch.tensor([0.5, 0.9]), avg_factor=2)
+        >>> loss(scores, classes, quality=torch.tensor([0.5, 0.9]), avg_factor=3)
         tensor(0.1233)
     """
 

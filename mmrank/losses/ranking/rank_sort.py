@@ -10,7 +10,6 @@ from torch import Tensor
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.losses.pairs import given_gradient
-from mmrank.state.gradient_balance import GradientBalance, total_of, with_scaled
 
 from .error_driven import ErrorDrivenLoss, RankCounts, positive_pairs, target_lists
 
@@ -108,25 +107,26 @@ def box_balance(loss_cls: Tensor, loss_bbox: Tensor, group=None) -> Tensor:
     return torch.where(ratio.isfinite() & (losses[1] != 0), ratio, 1.0)
 
 
-def balanced_parts(
-    losses: dict,
-    cls_keys: Sequence[str],
-    box_keys: Sequence[str],
-    balance_boxes: bool,
-    gradient_balance: GradientBalance | None,
-    group=None,
-) -> dict:
-    """Copy the losses of a head, one part scaled where the head's settings say so.
+def total_loss(loss: Tensor | Sequence[Tensor]) -> Tensor:
+    """Scalar sum of a loss that a head reports whole or per level."""
+    if not isinstance(loss, (list, tuple)):
+        return loss.sum()
+    return sum(part.sum() for part in loss)
 
-    ``balance_boxes`` multiplies the losses of ``box_keys`` by :func:`box_balance` over the ranks of
-    ``group``, the other one scales the losses of ``cls_keys``.
-    """
-    if gradient_balance is not None:
-        return gradient_balance.scaled(losses, cls_keys, box_keys)
-    if not balance_boxes:
-        return dict(losses)
-    ratio = box_balance(total_of(losses, cls_keys), total_of(losses, box_keys), group)
-    return with_scaled(losses, box_keys, ratio)
+
+def with_balanced_boxes(
+    losses: dict, cls_keys: Sequence[str], box_keys: Sequence[str], group=None
+) -> dict:
+    """Copy the losses of a head, those of ``box_keys`` times their :func:`box_balance`."""
+    of_cls = sum(total_loss(losses[key]) for key in cls_keys)
+    of_box = sum(total_loss(losses[key]) for key in box_keys)
+    ratio = box_balance(of_cls, of_box, group)
+    balanced = dict(losses)
+    for key in box_keys:
+        loss = losses[key]
+        per_level = isinstance(loss, (list, tuple))
+        balanced[key] = [x * ratio for x in loss] if per_level else loss * ratio
+    return balanced
 
 
 class RankSortLoss(ErrorDrivenLoss):

@@ -3,15 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
 from mmrank.checks import check_not_negative
-from mmrank.errors import UserError, UserTypeError
+from mmrank.errors import UserTypeError
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.protocols import TakesClassCounts, TrainsEmbeddings
-from mmrank.state.gradient_balance import GradientBalance
 
 _EXAMPLE = "[dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]"
 
@@ -35,19 +33,12 @@ class SumLoss(HeadLoss):
     At test time the scores are centred by the :meth:`logit_centre` of the first part that has one.
     ``diagnostics`` are the weighted values of the parts, ``part_0``, ..., which add up to the loss.
 
-    With ``balance_gradients=True`` the weights are shares of the gradient: each part after the
-    first gets a factor of :class:`mmrank.state.GradientBalance`, such that the norms of the
-    gradients are to each other as the weights. ``share_0``, ... in the ``diagnostics`` are the
-    shares that the parts have by their weights alone, and ``factor_1``, ... the factors.
-
     Args:
         losses: The parts, at least one: configs or modules of losses that return a scalar.
             ``num_classes`` is filled in for configs of parts that leave it out.
         weights: One finite number >= 0 for each part. None: 1 for each.
         num_classes: Number of classes C, checked against the scores. None: the parts' C.
         loss_weight: Factor of the whole loss, >= 0.
-        balance_gradients: True: the weights, all > 0, are shares of the gradient of the embeddings,
-            or of the scores. False: factors of the values.
 
     Example:
         >>> loss = SumLoss([SmoothAPLoss(tau=1.0), AUCLoss(tau=1.0)])
@@ -62,7 +53,6 @@ class SumLoss(HeadLoss):
         num_classes: int | None = None,
         loss_weight: float = 1.0,
         use_sigmoid: bool = True,
-        balance_gradients: bool = False,
     ) -> None:
         if isinstance(losses, str) or not isinstance(losses, (Sequence, nn.ModuleList)):
             raise TypeError(
@@ -83,11 +73,8 @@ class SumLoss(HeadLoss):
             loss_weight=loss_weight,
             use_sigmoid=use_sigmoid,
         )
-        self.weights = _checked_weights(weights, len(parts), balance_gradients)
+        self.weights = _checked_weights(weights, len(parts))
         self.losses = nn.ModuleList(parts)
-        self.balances = nn.ModuleList()
-        if balance_gradients:
-            self.balances.extend(GradientBalance(1.0) for _ in parts[1:])
         self.box_input = _common('box_input', parts)
         self.requires_boxes = any(x.box_input and x.requires_boxes for x in self._head_parts())
         self.keeps_samples = any(getattr(part, 'keeps_samples', False) for part in parts)
@@ -112,7 +99,6 @@ class SumLoss(HeadLoss):
                     f'losses[{i}] ({type(part).__name__}) takes embeddings, not scores. Fix: '
                     'EmbeddingLoss(SumLoss(...)) or mmrank.RetrievalHead, called with embeddings'
                 )
-        self._watch(cls_score)
         values = []
         for part in self._head_parts():
             extra = {} if part.box_input is None else {'quality': quality}
@@ -126,15 +112,8 @@ class SumLoss(HeadLoss):
             part.expect_cosines()
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
-        self._watch(batch.queries if batch.rows is None else batch.rows)
         parts = cast(Sequence[TrainsEmbeddings], self.losses)
         return self._sum([part.embedding_loss(batch) for part in parts])
-
-    def _watch(self, shared: Tensor) -> None:
-        """Note what all parts are losses of, where their gradients are to be compared."""
-        if shared.requires_grad:
-            for balance in self.balances:
-                balance.watch(shared)
 
     def _sum(self, values: list[Tensor]) -> Tensor:
         for i, (part, value) in enumerate(zip(self.losses, values)):
@@ -142,19 +121,8 @@ class SumLoss(HeadLoss):
                 raise TypeError(
                     f'losses[{i}] ({type(part).__name__}) must return a scalar tensor, got {value}'
                 )
-        weights = self.weights
-        noted = {}
-        if len(self.balances):
-            # They give every part the gradient of the first.
-            factors = [torch.ones_like(values[0], dtype=torch.float32)]
-            factors += [x.factor(own, values[0]) for x, own in zip(self.balances, values[1:])]
-            # The shares of the gradient by the weights alone.
-            sizes = torch.stack([weight / factor for weight, factor in zip(weights, factors)])
-            noted = {f'share_{i}': share for i, share in enumerate(sizes / sizes.sum())}
-            noted |= {f'factor_{i}': factor for i, factor in enumerate(factors) if i}
-            weights = [weight * factor for weight, factor in zip(weights, factors)]
-        terms = [self.loss_weight * (w * value) for w, value in zip(weights, values)]
-        self.diagnostics = {f'part_{i}': term.detach() for i, term in enumerate(terms)} | noted
+        terms = [self.loss_weight * (w * value) for w, value in zip(self.weights, values)]
+        self.diagnostics = {f'part_{i}': term.detach() for i, term in enumerate(terms)}
         return sum(terms)
 
     def logit_centre(self) -> Tensor | None:
@@ -221,9 +189,7 @@ def _common(
     return next(iter(found.values()), None)
 
 
-def _checked_weights(
-    weights: Sequence[float] | None, number: int, balance_gradients: bool
-) -> list[float]:
+def _checked_weights(weights: Sequence[float] | None, number: int) -> list[float]:
     if weights is None:
         weights = [1.0] * number
     if not isinstance(weights, Sequence) or len(weights) != number:
@@ -232,12 +198,4 @@ def _checked_weights(
         )
     weights = [float(weight) for weight in weights]
     check_not_negative(**{f'weights[{i}]': weight for i, weight in enumerate(weights)})
-    if balance_gradients is False:
-        return weights
-    if balance_gradients is not True or number < 2 or min(weights) <= 0:
-        raise UserError(
-            f'balance_gradients={balance_gradients!r} with weights={weights}: the option is True '
-            'or False, and needs two parts or more with weights > 0, their shares of the gradient. '
-            'Fix: balance_gradients=True, weights=[0.9, 0.1]'
-        )
     return weights

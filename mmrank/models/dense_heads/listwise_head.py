@@ -1,10 +1,8 @@
 """Any mmdet dense head on a loss that ranks all levels and images at once."""
 
-from mmrank.errors import UserTypeError
 from mmrank.losses.registered import with_num_classes
 from mmrank.made_class import host_class
 from mmrank.registry import MODELS
-from mmrank.retired import retired_setting
 
 from .adapted_hosts import JointPredictions, JointTargets
 from .host_heads import derives_from, has_queries, own_arguments, traits_of
@@ -19,7 +17,6 @@ def ListwiseHead(
     loss_cls: dict,
     centre_scores: bool = True,
     balance_boxes: bool = False,
-    balance_gradients: float | None = None,
     num_layers: int | None = None,
     federated: bool = False,
     **kwargs,
@@ -50,9 +47,6 @@ def ListwiseHead(
             left it. The ranking of a class stays.
         balance_boxes: Multiply the box loss by the detached ratio of the classification loss to it
             (Rank & Sort, ICCV 2021, section 4).
-        balance_gradients: Norm of the class gradient over the norm of the box gradient, in the
-            features that both share, to which the class part is scaled; see
-            :class:`mmrank.state.GradientBalance`. None: the weights of the config.
         num_layers: For DETRHead, ConditionalDETRHead and DABDETRHead: number of decoder layers if
             it is not 6. Other heads take no such argument, or know it.
         federated: For data sets such as LVIS, whose images are annotated for some of the classes
@@ -64,9 +58,6 @@ def ListwiseHead(
     """
     host = host_class('head_type', head_type, 'mmdet.RetinaHead')
     traits_of(host)
-    for name in kwargs:
-        if fix := retired_setting('ListwiseHead', name):
-            raise UserTypeError(f'ListwiseHead does not take {name}', fix)
     loss_cls = with_num_classes('loss_cls', loss_cls, kwargs.get('num_classes'))
     loss_cls = {'use_sigmoid': True, **loss_cls}
     kwargs.update(own_arguments(host, loss_cls))
@@ -82,7 +73,6 @@ def ListwiseHead(
         loss_cls=loss_cls,
         centre_scores=centre_scores,
         balance_boxes=balance_boxes,
-        balance_gradients=balance_gradients,
         federated=federated,
         **kwargs,
     )

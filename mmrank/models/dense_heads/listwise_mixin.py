@@ -5,6 +5,8 @@ from mmengine.dist import all_reduce
 from torch import Tensor
 
 from mmrank.distributed import training_group
+from mmrank.losses import HeadLoss
+from mmrank.losses.ranking.rank_sort import total_loss
 from mmrank.models.balanced_head import BalancedHead
 from mmrank.models.federated_annotations import (
     check_federated_host,
@@ -14,7 +16,6 @@ from mmrank.models.federated_annotations import (
     images_of_levels,
 )
 from mmrank.models.score_centre import BoxesWithoutCentre, score_centre
-from mmrank.state.gradient_balance import total_loss
 from mmrank.training_set import TrainingSet
 
 from .box_collector import BoxCollector, collect_boxes, has_boxes, wants_boxes
@@ -23,29 +24,22 @@ from .level_collector import LevelCollector, to_logits
 
 
 class RankingHeadMixin(BalancedHead):
-    """Settings that the mixins of all dense heads share.
-
-    Attributes:
-        gathers_scores: Tells ranking losses that this head may hold them.
-    """
+    """Settings that the mixins of all dense heads share."""
 
     doc_suffix = 'on a listwise loss'
-    gathers_scores = True
 
     def __init__(
         self, *args, loss_cls: dict, centre_scores: bool = True, federated: bool = False, **kwargs
     ) -> None:
         super().__init__(*args, loss_cls=loss_cls, **kwargs)
+        if isinstance(self.loss_cls, HeadLoss):
+            self.loss_cls.held_by(self)
         self.federated = federated
         if federated:
             check_federated_host(self.host)
             check_federated_loss(self.loss_cls, self.host.__name__)
         self.centre_scores = centre_scores
         self.training_set = TrainingSet()
-
-    def forward(self, features, *args, **kwargs):
-        """Outputs of the host head."""
-        return super().forward(self._watched(features), *args, **kwargs)
 
     @property
     def _where(self) -> str:

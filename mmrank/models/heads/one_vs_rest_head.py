@@ -68,6 +68,8 @@ class OneVsRestHead(BaseModule):
         self.training_set = TrainingSet()
         self.loss_module = build_loss('loss', loss, num_classes)
         own = isinstance(self.loss_module, (HeadLoss, PointwiseLoss))
+        if isinstance(self.loss_module, HeadLoss):
+            self.loss_module.held_by(self)
         given = self.loss_module.num_columns if own else None
         if given not in (None, num_classes):
             raise ValueError(

@@ -52,10 +52,6 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
                 'loss itself; remove box_average'
             )
 
-    def forward(self, *features: Tensor) -> tuple:
-        """Scores and boxes of the host head."""
-        return super().forward(*self._watched(features))
-
     def loss(
         self,
         cls_score: Tensor,
@@ -149,8 +145,7 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
             config does not set it.
         **kwargs: Arguments of the head, and
 
-            - ``balance_boxes``, ``balance_gradients``: as in
-              :func:`mmrank.models.ListwiseHead`.
+            - ``balance_boxes``: as in :func:`mmrank.models.ListwiseHead`.
             - ``box_average`` (str): what the box loss is an average over: ``rois`` as in the host,
               where the weight of a positive falls with the number of proposals, or ``positives``.
     """

@@ -12,9 +12,9 @@ images are fitted, ``anchor`` (side over stride), ``epochs`` and ``width`` (chan
 place of the EfficientNet. ``rare`` is the name of a class that is made six times rarer: a seed
 trains on one sixth of the images that hold it, another sixth the next seed, and the record has the
 AP of the class and of the others. Methods: ``loss`` (a registered loss), optionally ``rate``,
-``balance_boxes``, ``balance_gradients``, ``last_weight`` (the weight of the class part falls to
-it), ``added_loss``, ``warm_up_loss`` (of the first third) and ``repeat_images`` (the threshold of
-``repeated`` in rare_class_files.py).
+``balance_boxes``, ``last_weight`` (the weight of the class part falls to it), ``added_loss``,
+``warm_up_loss`` (of the first third) and ``repeat_images`` (the threshold of ``repeated`` in
+rare_class_files.py).
 """
 
 import itertools
@@ -35,7 +35,6 @@ from images.features import efficientnet
 from images.rare_class_files import kept_images, repeated
 from mmrank.adapters.detectors import aligned_iou
 from mmrank.losses.ranking.rank_sort import box_balance
-from mmrank.state import GradientBalance
 from plans.study_plan import StudyPlan, loss_of
 
 STRIDES = (8, 16, 32, 64)
@@ -179,12 +178,9 @@ def prepare(plan: StudyPlan) -> tuple[dict, dict]:
 class Head(nn.Module):
     """FPN and two branches: (N, places, C) scores and (N, places, 4) box codes by level."""
 
-    def __init__(
-        self, inputs: list[int], classes: int, width: int, target: float | None = None
-    ) -> None:
+    def __init__(self, inputs: list[int], classes: int, width: int) -> None:
         super().__init__()
         self.classes = classes
-        self.balance = None if target is None else GradientBalance(target)
         self.lateral = nn.ModuleList(nn.Conv2d(x, width, 1) for x in inputs)
         self.smooth = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in inputs)
         self.coarsest = nn.Conv2d(width, width, 3, 2, 1)
@@ -206,8 +202,6 @@ class Head(nn.Module):
             x[i] = x[i] + functional.interpolate(x[i + 1], size=x[i].shape[-2:], mode='nearest')
         x = [layer(y) for layer, y in zip(self.smooth, x)]
         x.append(self.coarsest(x[-1]))
-        if self.balance is not None:
-            x = self.balance.watch(x)
         branches = ((self.tower_cls, self.cls, self.classes), (self.tower_box, self.box, 4))
         return tuple(
             [last(tower(y).relu()).permute(0, 2, 3, 1).reshape(len(y), -1, channels) for y in x]
@@ -268,7 +262,7 @@ def value_of(loss: nn.Module, inputs: tuple, of_boxes: dict) -> Tensor | dict:
         extra['quality'] = of_boxes['quality']
     elif loss.box_input == 'loss':
         extra['box_loss'] = of_boxes['loss']
-    return loss(*inputs, avg_factor=len(of_boxes['loss']), **extra)
+    return loss(*inputs, avg_factor=len(inputs[0]), **extra)
 
 
 def train(
@@ -281,7 +275,7 @@ def train(
     draw = torch.Generator().manual_seed(1000 + seed)
     number, classes = len(data['targets']) // 2, data['classes']
     channels = [x.size(1) for x in data['maps']]
-    head = Head(channels, classes, settings['width'], settings.get('balance_gradients'))
+    head = Head(channels, classes, settings['width'])
     made = {
         key: loss_of(settings[key])
         for key in ('loss', 'warm_up_loss', 'added_loss')
@@ -321,8 +315,6 @@ def train(
             found = dict(cls=found, box=BOX_WEIGHT * errors.sum() / max(len(truth), 1))
             if settings.get('balance_boxes'):
                 found['box'] = found['box'] * box_balance(*(x.detach() for x in found.values()))
-            if head.balance is not None:
-                found['cls'] = found['cls'] * head.balance.factor(found['cls'], found['box'])
             if 'added_loss' in made:
                 found['added'] = value_of(made['added_loss'], inputs, of_boxes)
             if 'last_weight' in settings:

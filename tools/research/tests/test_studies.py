@@ -55,7 +55,7 @@ def dense_plan(folder):
     plan = yaml.safe_load((ROOT / 'tools/research/dense/dense_losses.yaml').read_text('utf-8'))
     # One that gives both losses, one whose box loss is balanced, one that needs no box.
     methods = [x for x in plan['methods'] if x['name'] in ('aLRP', 'Rank & Sort', 'focal')]
-    methods.append(dict(methods[0], name='balanced', balance_gradients=0.5, last_weight=0.3))
+    methods.append(dict(methods[0], name='falling', last_weight=0.3))
     methods.append(dict(methods[0], name='repeated', repeat_images=0.9))
     weighted = dict(type='mmrank.GradedAPLoss', class_weight='auto')
     methods.append(dict(name='weighted', loss=weighted))
