@@ -1,5 +1,5 @@
 # What the full-size self-supervised configs share beside model, data, schedule.
-# tools/test.py tells what a checkpoint's features are good for: k-NN, and the linear
+# mmrank test tells what a checkpoint's features are good for: k-NN, and the linear
 # evaluation of the iSogCLR paper.
 _base_ = 'mmpretrain::_base_/default_runtime.py'
 

@@ -1,4 +1,4 @@
-# Linear evaluation on CIFAR-10 of the backbone of any checkpoint. tools/test.py on the
+# Linear evaluation on CIFAR-10 of the backbone of any checkpoint. mmrank test on the
 # config of a training does the same for its own data.
 _base_ = [
     '../_base_/datasets/cifar10_linear_224.py',

@@ -68,7 +68,7 @@ for cfg in (graded_ap, focal):
 # ## Two trainings
 #
 # Six epochs each, from scratch, with the same seed, optimiser and images.
-# `tools/train.py CONFIG` does the same in a shell.
+# `mmrank train CONFIG` does the same in a shell.
 
 # %%
 # %%capture log

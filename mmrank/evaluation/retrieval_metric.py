@@ -47,7 +47,7 @@ class RetrievalMetric(FeatureMetric):
             for each class as floats or bools: what shares a class is a positive. False: one class,
             or levels from coarse to fine.
         out_file: ``.npz`` file for embeddings, labels and image paths, which
-            ``tools/analysis_tools/retrieval_report.py`` reads. None: none. A path is ``img_path``
+            ``mmrank draw retrieval`` reads. None: none. A path is ``img_path``
             of a sample; where one has none, no paths are written.
         **kwargs: See :class:`mmrank.evaluation.feature_metric.FeatureMetric`.
     """

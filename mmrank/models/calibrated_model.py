@@ -67,7 +67,7 @@ def CalibratedModel(
             model_type='mmdet.RetinaNet',
             calibration='work_dirs/calibration/calibration.json')
 
-    ``tools/test.py``, ``DetInferencer`` and all that builds a model from its config then show
+    ``mmrank test``, ``DetInferencer`` and all that builds a model from its config then show
     probabilities. Checkpoints are the model's own.
 
     Args:

@@ -79,18 +79,26 @@ def options_of(tool):
 @of_each(documents(ROOT))
 def test_commands_name_files_tools_and_options_that_are_there(path):
     text = path.read_text('utf-8').replace('\\\n', ' ')
+    used = []
     for line in re.findall(r'python[\d.]* ((?:tools|configs)/[^`\n]*)', text):
         tool, *rest = line.replace('"', ' ').split()
         assert tool in sources(), line
+        used.append((tool, rest))
+    typed = '\n'.join(x for language, x in all_blocks(path) if 'bash' in language)
+    lines = re.findall(r'^mmrank (.*)', typed.replace('\\\n', ' '), re.MULTILINE)
+    for line in (*lines, *re.findall(r'`mmrank ([a-z][^`\n]*)`', text)):
+        words = line.split()
+        names = [x for x in COMMANDS if x.split()[: len(words)] == words[: len(x.split())]]
+        assert names, line
+        module = COMMANDS[names[0]][0].replace('.', '/')
+        used.append((f'mmrank/cli/{module}.py', words))
+    for tool, rest in used:
         options, starts = options_of(tool)
         for word in rest:
             if word.startswith('--'):
                 # argparse.BooleanOptionalAction makes --no-x of --x.
                 names = {word, word.replace('--no-', '--')}
-                assert names & options or (starts and word.startswith(starts))
-    for line in re.findall(r'`mmrank ([a-z][^`\n]*)`', text):
-        words = line.split()
-        assert any(name.split()[: len(words)] == words[: len(name.split())] for name in COMMANDS)
+                assert names & options or (starts and word.startswith(starts)), (tool, word)
     for target in re.findall(r'\bmake ((?:test|docs|demo|env)[\w-]*)', text):
         makefile = (ROOT / 'Makefile').read_text('utf-8')
         assert re.search(rf'^{target}:', makefile, re.MULTILINE), target
@@ -241,7 +249,7 @@ def test_messages_are_read_from_the_source(monkeypatch):
     known = found['config file ... does not exist.']
     assert known.kind == 'UserError'
     assert known.fix.startswith('pass its path relative to')
-    assert known.path == 'mmrank/runners/build.py'
+    assert known.path == 'mmrank/runners/config.py'
     kinds = {message.kind for message in found.values()}
     assert kinds >= {'UserTypeError', 'UserImportError', 'CheckpointError', 'warning'}
     page = messages.as_markdown()

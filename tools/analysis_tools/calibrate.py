@@ -6,7 +6,7 @@ A map for each class, fitted on predictions of a validation split, keeps order, 
   python tools/analysis_tools/calibrate.py val.bbox.json data/x/val.json \
       --test test.bbox.json data/x/test.json --checkpoint epoch_12.pth
 
-  # a classifier, from dumps of tools/test.py --out
+  # a classifier, from dumps of mmrank test --out
   python tools/analysis_tools/calibrate.py val.pkl --test test.pkl --checkpoint epoch_12.pth
 
 writes calibration.json, the maps, and for each split a table and reliability diagrams (.md, .csv,

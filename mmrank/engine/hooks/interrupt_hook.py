@@ -26,7 +26,7 @@ from .rng_state_hook import RNGStateHook
 class InterruptHook(Hook):
     """Reads after each iteration whether SIGINT or SIGTERM has arrived.
 
-    ``tools/train.py`` adds it. The training then ends in order, on all processes after the same
+    ``mmrank train`` adds it. The training then ends in order, on all processes after the same
     iteration; in a validation after an iteration of it or, to save a checkpoint, after the whole of
     it, as the weights may be averaged ones until then.
 

@@ -114,7 +114,7 @@ def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoin
                 f'It was trained on {len(names)} classes ({shown}), but '
                 f'{name}.num_classes={number}.\n  Fix: model.{name}.num_classes={len(names)} and '
                 'metainfo=dict(classes=(...)) of the data sets, to test on its classes; or train '
-                'on yours first: tools/train.py CONFIG --cfg-options load_from=CHECKPOINT takes '
+                'on yours first: mmrank train CONFIG --cfg-options load_from=CHECKPOINT takes '
                 'all that fits'
             )
     return ''

@@ -1,4 +1,4 @@
-"""Reads what ``tools/test.py --out predictions.pkl`` has written, as data.
+"""Reads what ``mmrank test --out predictions.pkl`` has written, as data.
 
 A pickle can call any function when it is read. Here it may only build tensors and plain containers.
 """
@@ -16,7 +16,7 @@ from mmrank.errors import UserError
 
 def read_dump(path: str | os.PathLike) -> list[dict]:
     """Read a dump of predictions."""
-    fix = 'Fix: pass the file that `tools/test.py CONFIG CHECKPOINT --out predictions.pkl` writes'
+    fix = 'Fix: pass the file that `mmrank test CONFIG CHECKPOINT --out predictions.pkl` writes'
     try:
         with open(path, 'rb') as file:
             samples = _DataReader(file).load()

@@ -58,7 +58,7 @@ def as_float32(scores: np.ndarray, labels: np.ndarray, where: str) -> Tensor:
         raise UserError(
             f'scores of the {where} have more digits than float32: some would '
             'tie, and average precision change. Fix: pass the scores that the '
-            'model gave, as tools/test.py writes them'
+            'model gave, as mmrank test writes them'
         )
     return torch.from_numpy(short)
 
