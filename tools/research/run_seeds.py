@@ -8,25 +8,20 @@ tuning is done on validation data with its own seeds, the final runs on test dat
 
     # plan.yaml
     out_dir: work_dirs/bccd
-    seeds: [0, 1, 2]
     metrics: [coco/bbox_mAP, coco/bbox_mAP_50]
     baseline: focal            # default: the first method
     scale: 100                 # factor of the metrics in the report
-    cfg_options: {train_cfg.max_epochs: 3}         # for all methods
+    seeds: [0, 1, 2]
+    cfg_options: {train_cfg.max_epochs: 3}              # of all methods
+    config: stable_ap.py       # of methods without one: a file, or a list of bases that are merged
     methods:
       - {name: focal, config: focal.py}
       - name: stable_ap
-        config: stable_ap.py
         cfg_options: {model.bbox_head.loss_cls.tau: 1.0}
-        tune: {optim_wrapper.optimizer.lr: [1e-4, 4e-4]}  # its own grid
-      - name: ap_loss           # another loss: no config of its own is needed
-        config: stable_ap.py
+        tune: {optim_wrapper.optimizer.lr: [1e-4, 4e-4]}
+      - name: ap_loss          # another loss: no config of its own is needed
         cfg_options: {model.bbox_head.loss_cls: {_delete_: true, type: mmrank.APLoss}}
-      - name: focal-{}          # a method for each value: focal-1.0 and focal-3.0
-        config: focal.py
-        each: {model.bbox_head.loss_cls.gamma: [1.0, 3.0]}  # further lists go side by side, and
-                               # the first one may be `name`, whose values fill in the {} alone
-    tune:                      # leave out to tune nothing
+    tune:
       grid: {optim_wrapper.optimizer.lr: [1e-4, 2e-4]}
       seeds: [100, 101]
       metric: coco/bbox_mAP    # default: the first of metrics
@@ -35,10 +30,10 @@ tuning is done on validation data with its own seeds, the final runs on test dat
     folds:                     # cross-validation, in place of seeds: each is
       - {train_dataloader.dataset.split_seed: 0}  # tuned on its own
       - {train_dataloader.dataset.split_seed: 1}  # validation data
-    config: [_base_/a.py, _base_/b.py]  # of methods without one: a file, or bases that are merged
-    sets:                      # one for each --set; its fields override those above
-      small: {seeds: [0], leave_out: [ap_loss, focal-*]}
-      large: {methods: {focal: {cfg_options: {train_cfg.max_epochs: 9}}}}
+    sets:                      # one for each --set
+      small: {seeds: [0], leave_out: [ap_loss]}
+
+tools/research/plans/reader.py says more of methods, sets and tuning.
 
 Run the same command again after an interruption: finished trainings are kept, others resume; a
 failed one is started --retries times more. A changed config or option gets new folders, so a row
