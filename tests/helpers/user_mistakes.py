@@ -258,7 +258,6 @@ CALLS = [
     ('embed(hot > 0)', 'embed((lambda labels: {fix})(hot > 0))', 'got bool'),
     ("of('mmrank.distributed', '_refuse_equal_rows')(rows)", '', 'on every rank', 'Sampler'),
     ("of('mmrank.engine.hooks', 'LinearEvaluationHook')._parts([])", '', 'not two parts'),
-    ("of('mmrank.experiments.plan', 'parse_plan')({'sets': {'a': {}}}, 'b')", '', "sets ['a']"),
     ('in_a_group(lambda: APLoss()(scores, labels, group=idx // 4))',
      'in_a_group(lambda: {fix}(scores, labels, group=idx // 4))', 'of other processes'),
     ('in_a_group(lambda: EmbeddingLoss(APLoss())(rows, classes, (idx, idx, idx)))',
