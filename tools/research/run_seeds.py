@@ -26,10 +26,10 @@ tuning is done on validation data with its own seeds, the final runs on test dat
       seeds: [100, 101]
       metric: coco/bbox_mAP    # default: the first of metrics
       cfg_options: {}          # of the tuning runs alone
-      folds: [0]               # tune in these folds for all of them
-    folds:                     # cross-validation, in place of seeds: each is
-      - {train_dataloader.dataset.split_seed: 0}  # tuned on its own
-      - {train_dataloader.dataset.split_seed: 1}  # validation data
+      folds: [0]               # their validation data decide for all folds
+    folds:                     # cross-validation, in place of seeds
+      - {train_dataloader.dataset.split_seed: 0}
+      - {train_dataloader.dataset.split_seed: 1}
     sets:                      # one for each --set
       small: {seeds: [0], leave_out: [ap_loss]}
 
@@ -97,18 +97,12 @@ def run(args: argparse.Namespace, console: Console) -> int:
     with lock_folder(plan.out_dir):
         tuning_outcomes = outcomes_of(tuning_runs, plan.decisive_metric)
         chosen, rows = choose(plan, tuning_outcomes)
-        for (name, fold), choice in chosen.items():
-            where = '' if fold is None else f', fold {fold}'
-            console.print(f'tuned {name}{where}: {choice}')
+        for name, choice in chosen.items():
+            console.print(f'tuned {name}: {choice}')
         outcomes = outcomes_of(plan.final_runs(chosen), *plan.metrics)
         notes = tuning_section(plan, rows) if rows else ()
         report(console, plan, outcomes, tuning_outcomes, notes)
-    untunable = {
-        method.name
-        for method in plan.methods
-        for fold in plan.fold_numbers
-        if method.grid and (method.name, fold) not in chosen
-    }
+    untunable = {x.name for x in plan.methods if x.grid and x.name not in chosen}
     if untunable:
         console.print(
             f'[red]No value of {sorted(untunable)} finished all tuning '

@@ -35,28 +35,18 @@ class TunedMethod(Method):
 
 
 @dataclass(frozen=True)
-class PlannedRun(Run):
-    """A run of a plan, perhaps of one fold of a cross-validation."""
-
-    fold: int | None = None
-
-
-@dataclass(frozen=True)
 class SeedPlan(Comparison):
     """A comparison: methods x seeds, with or without a tuning before it."""
 
     tune_seeds: tuple[int, ...] = ()  # Seeds of the tuning; none of ``seeds``
     tune_metric: str = ''  # Metric that decides the tuning, on validation data; default: the first
-    # Whether tuned methods may be measured on data that they were tuned on. The report then notes
-    # it.
+    # Whether tuned methods may be measured on data that they were tuned on; the report notes it.
     allow_shared_split: bool = False
-    # Overrides of each fold of a cross-validation. The i-th seed trains and tests the i-th fold.
-    # Empty: seeds alone differ.
+    # Options of each fold of a cross-validation, which the seed of the same place trains and tests
     folds: tuple[Mapping[str, str], ...] = ()
-    # Numbers of the folds whose validation data decide for all folds, by the mean over them; other
-    # folds may test on these data. Empty: each fold is tuned on its own.
+    # Numbers of the folds that the tuning is done in; other folds may test on their validation data
     tune_folds: tuple[int, ...] = ()
-    # Overrides of the tuning runs alone, such as a training split without the validation classes
+    # Options of the tuning runs alone, such as a training split without the validation classes
     tune_options: Mapping[str, str] = field(default_factory=dict)
     # What a paper prints: the metrics of a method, in the order of ``metrics``
     printed: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
@@ -66,15 +56,11 @@ class SeedPlan(Comparison):
         """The metric that decides a tuning."""
         return self.tune_metric or self.metrics[0]
 
-    @property
-    def fold_numbers(self) -> tuple[int | None, ...]:
-        """Numbers of the folds; ``(None,)`` for a plan without."""
-        return tuple(range(len(self.folds))) or (None,)
-
     def check(self) -> None:
         """Check that the fields fit together; a :class:`UserError` names the field and the fix."""
         names = [method.name for method in self.methods]
         no_fold = [fold for fold in self.tune_folds if fold >= len(self.folds)]
+        is_tuned = any(method.grid for method in self.methods)
         for is_wrong, fault, fix in (
             (self.baseline not in names, f'baseline: {self.baseline}', f'one of {names}'),
             (not self.seeds, 'seeds: []', 'one or more integers'),
@@ -85,34 +71,37 @@ class SeedPlan(Comparison):
                 'leave out `seeds`, so that they are 0, 1, ...',
             ),
             (no_fold, f'tune.folds: {no_fold}', f'numbers below {len(self.folds)}'),
+            (
+                is_tuned and self.folds and not self.tune_folds,
+                'tune.folds: []',
+                'the folds whose validation data decide for all',
+            ),
         ):
             if is_wrong:
                 raise UserError(f'`{fault}` does not work. Fix: {fix}')
 
-    def tuning_runs(self) -> list[PlannedRun]:
-        """All runs of the tuning: grid x tuning seeds, of each method, in each fold."""
+    def tuning_runs(self) -> list[Run]:
+        """All runs of the tuning: grid x tuning seeds, of each method, in its folds."""
         return [
             self._planned(method, TUNE, seed, choice, fold)
-            for fold in self.tune_folds or self.fold_numbers
+            for fold in self.tune_folds or (None,)
             for method in self.methods
             if method.grid
             for choice in method.choices()
             for seed in self.tune_seeds
         ]
 
-    def final_runs(
-        self, chosen: Mapping[tuple[str, int | None], Mapping[str, str]] | None = None
-    ) -> list[PlannedRun]:
-        """All runs that are measured on test data."""
+    def final_runs(self, chosen: Mapping[str, Mapping[str, str]] | None = None) -> list[Run]:
+        """All runs that are measured on test data, with the values that were chosen by method."""
         chosen = chosen or {}
-        numbers = self.fold_numbers if self.folds else (None,) * len(self.seeds)
         return [
-            self._planned(method, FINAL, seed, chosen.get((method.name, fold), {}), fold)
+            self._planned(
+                method, FINAL, seed, chosen.get(method.name, {}), place if self.folds else None
+            )
             # Seed by seed, so that an early look at the table is paired.
-            for seed, fold in zip(self.seeds, numbers)
+            for place, seed in enumerate(self.seeds)
             for method in self.methods
-            if seed in self.seeds[: method.count]
-            and (not method.grid or (method.name, fold) in chosen)
+            if seed in self.seeds[: method.count] and (not method.grid or method.name in chosen)
         ]
 
     def _planned(
@@ -122,7 +111,7 @@ class SeedPlan(Comparison):
         seed: int,
         choice: Mapping[str, str],
         fold: int | None,
-    ) -> PlannedRun:
+    ) -> Run:
         options = {**method.cfg_options, **choice}
         if fold is not None:
             options.update(self.folds[fold])
@@ -140,7 +129,7 @@ class SeedPlan(Comparison):
             label += f' {choice_label(choice)}'
         if fold is not None:
             label += f' fold {fold}'
-        return PlannedRun(
+        return Run(
             method.name,
             method.config,
             seed,
@@ -150,7 +139,6 @@ class SeedPlan(Comparison):
             stage=stage,
             choice=dict(choice),
             label=f'{label} seed {seed}',
-            fold=fold,
         )
 
 

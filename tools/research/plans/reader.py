@@ -60,11 +60,7 @@ class Plan:
     tune_seeds: tuple[int, ...]
 
     def check(self) -> None:
-        """Check that the fields fit together.
-
-        Raises:
-            UserError: If they do not; it names the field and the fix.
-        """
+        """Check that the fields fit together; a :class:`UserError` names the field and the fix."""
         names = [method.name for method in self.methods]
         is_tuned = any(method.grid for method in self.methods)
         shared = sorted({*self.seeds} & {*self.tune_seeds})
@@ -83,11 +79,7 @@ class Plan:
 
 
 def read_file(path: str | Path) -> Any:
-    """The content of a YAML file.
-
-    Raises:
-        UserError: If it cannot be read.
-    """
+    """The content of a YAML file; a :class:`UserError` if it cannot be read."""
     try:
         return yaml.safe_load(Path(path).read_text('utf-8'))
     except Exception as error:  # YAML and Unicode have their own
@@ -136,11 +128,7 @@ def wrong(field: str, value: object, fix: str) -> UserError:
 
 
 def take(fields: dict, key: str, default: Any, kind: Any, form: str) -> Any:
-    """Take a field out of a plan.
-
-    Raises:
-        UserError: If its value is of another kind.
-    """
+    """Take a field out of a plan; a :class:`UserError` if its value is of another kind."""
     value = fields.pop(key, default)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise wrong(key, value, form)

@@ -1,6 +1,5 @@
 """Tuned values of a plan: data of their own, the choice by validation, and their table."""
 
-import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -39,21 +38,18 @@ def _has_shared_split(config: Mapping[str, Any]) -> bool:
 
 def choose(
     plan: SeedPlan, outcomes: Sequence[Outcome]
-) -> tuple[dict[tuple[str, int | None], dict[str, str]], list[dict]]:
+) -> tuple[dict[str, dict[str, str]], list[dict]]:
     """Choose each method's values by their mean on the validation data."""
-    metric = plan.decisive_metric
     chosen = {}
     rows = []
-    shared = bool(plan.tune_folds)
     trials = len(plan.tune_seeds) * (len(plan.tune_folds) or 1)
-    for method, fold in itertools.product(plan.methods, (None,) if shared else plan.fold_numbers):
+    for method in plan.methods:
         own = []
         for choice in method.choices() if method.grid else ():
             values = [
-                outcome.metrics[metric]
+                outcome.metrics[plan.decisive_metric]
                 for outcome in outcomes
                 if outcome.run.method == method.name
-                and (shared or outcome.run.fold == fold)
                 and outcome.run.choice == choice
                 and outcome.metrics is not None
             ]
@@ -61,15 +57,14 @@ def choose(
                 len(grid) > 1 and choice[key] in (grid[0], grid[-1])
                 for key, grid in method.grid.items()
             )
-            mean = sum(values) / len(values) if values else None
-            row = dict(method=method.name, fold=fold, choice=choice, n=len(values), mean=mean)
-            own.append(row | dict(values=values, chosen=False, at_edge=at_edge))
-        whole = [row for row in own if row['n'] == trials and row['mean'] == row['mean']]
+            mean = sum(values) / len(values) if values else math.nan
+            row = dict(method=method.name, choice=choice, n=len(values), mean=mean)
+            own.append(row | dict(chosen=False, at_edge=at_edge))
+        whole = [row for row in own if row['n'] == trials and not math.isnan(row['mean'])]
         if whole:
             best = max(whole, key=lambda row: row['mean'])
             best['chosen'] = True
-            for number in plan.fold_numbers if shared else (fold,):
-                chosen[method.name, number] = best['choice']
+            chosen[method.name] = best['choice']
         rows += own
     return chosen, rows
 
@@ -85,18 +80,14 @@ def tuning_section(plan: SeedPlan, tuning: Sequence[Mapping]) -> list[str]:
         note = 'chosen' if row['chosen'] else ''
         if row['chosen'] and row['at_edge']:
             note = 'chosen, at the edge of the grid: widen it'
-        mean = math.nan if row['mean'] is None else row['mean'] * plan.scale
-        fold = [] if row['fold'] is None else [row['fold']]
-        choice = choice_label(row['choice'])
+        mean = row['mean'] * plan.scale
         shown = 'n/a' if math.isnan(mean) else f'{mean:.{digits}f}'
-        rows.append([row['method'], *fold, choice, row['n'], shown, note])
-    fold = ['fold'] if plan.folds and not plan.tune_folds else []
-    header = ['method', *fold, 'values', 'n', 'mean', '']
+        rows.append([row['method'], choice_label(row['choice']), row['n'], shown, note])
     text = [
         *('', '## Tuning', ''),
         f'{plan.decisive_metric} on the validation data, seeds {seeds}.',
         '',
-        *markdown_table(header, rows, align=f'l{"r" * len(fold)}lrrl'),
+        *markdown_table(['method', 'values', 'n', 'mean', ''], rows, align='llrrl'),
     ]
     if plan.allow_shared_split:
         text += [

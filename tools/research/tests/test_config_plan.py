@@ -55,7 +55,7 @@ def test_runs_of_a_plan(content):
     assert all(run.options['model.sizes'] == '[1,2]' for run in tuning)
 
     assert [run.method for run in plan.final_runs()] == ['a'] * 3
-    final = plan.final_runs({('b', None): {LR: '0.1'}})
+    final = plan.final_runs({'b': {LR: '0.1'}})
     assert [(run.method, run.seed) for run in final] == [
         (method, seed) for seed in (0, 1, 2) for method in ('a', 'b')
     ]
@@ -149,6 +149,7 @@ def test_an_entry_with_each_is_a_row_for_each_value(content, config):
         ({'tune': {}}, '`tune.seeds: []`'),
         ({'folds': [{'fold': 0}]}, '`seeds: [0, 1, 2] for 1 folds`'),
         ({'tune': {'folds': [3], 'seeds': [9]}}, '`tune.folds: [3]`'),
+        ({'seeds': [], 'folds': [{'fold': 0}], 'tune': {'seeds': [9]}}, '`tune.folds: []`'),
         ({'folds': [3]}, '`folds[0]` is 3'),
         ({'sedes': [1]}, "unknown fields ['sedes']"),
         ({3: 1, 'tune': {'sedes': [1]}}, "unknown fields ['3', 'tune.sedes']"),
@@ -230,7 +231,7 @@ def test_choice_by_the_mean_of_the_tuning_metric(content):
     chosen, rows = choose(
         plan, make_outcomes(plan, lambda lr, seed: {'acc': table[lr] + seed / 100})
     )
-    assert chosen == {('b', None): {LR: '0.1'}}
+    assert chosen == {'b': {LR: '0.1'}}
     assert [row['chosen'] for row in rows] == [False, True, False]
     assert [row['at_edge'] for row in rows] == [True, False, True]
     assert rows[1]['mean'] == pytest.approx(0.605)
@@ -243,54 +244,35 @@ def test_failed_combination_is_not_chosen(content):
         return None if (lr, seed) == ('1', 11) else {'acc': float(lr)}
 
     chosen, rows = choose(plan, make_outcomes(plan, values))
-    assert chosen == {('b', None): {LR: '0.1'}}
+    assert chosen == {'b': {LR: '0.1'}}
     assert rows[2]['n'] == 1
     assert choose(plan, make_outcomes(plan, lambda lr, seed: None))[0] == {}
 
 
-@pytest.fixture
-def folded(content):
-    """The plan with two folds in place of its seeds."""
-    del content['seeds']
-    content['folds'] = [{'data.fold': 0}, {'data.fold': 1}]
-    content['tune']['cfg_options'] = {'data.part': 'inner'}
-    return parse_plan(content)
-
-
-def test_each_fold_is_trained_with_a_seed_of_its_own(folded):
-    final = folded.final_runs({('b', 0): {LR: '0.1'}, ('b', 1): {LR: '1'}})
-    assert [(r.method, r.fold, r.seed, r.options['data.fold']) for r in final] == [
-        (method, fold, fold, str(fold)) for fold in (0, 1) for method in ('a', 'b')
-    ]
-    assert [r.options[LR] for r in final if r.method == 'b'] == ['0.1', '1']
-    assert not any('data.part' in r.options for r in final)
-    assert len({r.folder for r in final}) == 4
-
-
-def test_each_fold_is_tuned_on_its_own_validation_data(folded):
-    tuning = folded.tuning_runs()
-    assert len(tuning) == 12
-    assert all(r.options['data.part'] == 'inner' for r in tuning)
-    assert {(r.fold, r.options['data.fold']) for r in tuning} == {(0, '0'), (1, '1')}
-    best = {0: '1e-4', 1: '1'}
-    outcomes = [Outcome(r, {'acc': float(r.options[LR] == best[r.fold])}) for r in tuning]
-    chosen, rows = choose(folded, outcomes)
-    assert chosen == {('b', 0): {LR: '1e-4'}, ('b', 1): {LR: '1'}}
-    assert [row['fold'] for row in rows] == [0, 0, 0, 1, 1, 1]
-    # A fold whose tuning failed has no final run.
-    lost = [Outcome(r, None) if r.fold else o for r, o in zip(tuning, outcomes)]
-    assert list(choose(folded, lost)[0]) == [('b', 0)]
-
-
-def test_some_folds_can_decide_for_all(content):
+def test_some_folds_decide_for_all(content):
+    """Each fold is trained with a seed of its own; one with the best mean over folds 0 and 2."""
     del content['seeds']
     content['folds'] = [{'data.fold': x} for x in range(3)]
-    content['tune']['folds'] = [0, 2]
+    content['tune'] |= {'folds': [0, 2], 'cfg_options': {'data.part': 'inner'}}
     plan = parse_plan(content)
     tuning = plan.tuning_runs()
-    assert {r.fold for r in tuning} == {0, 2}
-    values = {(0, '0.1'): 0.9, (2, '0.1'): 0.1, (0, '1'): 0.6, (2, '1'): 0.6}
-    outcomes = [Outcome(r, {'acc': values.get((r.fold, r.options[LR]), 0.0)}) for r in tuning]
+    assert len({r.folder for r in tuning}) == len(tuning) == 12
+    assert {r.options['data.fold'] for r in tuning} == {'0', '2'}
+    assert {r.options['data.part'] for r in tuning} == {'inner'}
+    values = {('0', '0.1'): 0.9, ('2', '0.1'): 0.1, ('0', '1'): 0.6, ('2', '1'): 0.6}
+    outcomes = [
+        Outcome(r, {'acc': values.get((r.options['data.fold'], r.options[LR]), 0.0)})
+        for r in tuning
+    ]
     chosen, rows = choose(plan, outcomes)
-    assert chosen == {('b', fold): {LR: '1'} for fold in range(3)}
+    assert chosen == {'b': {LR: '1'}}
     assert [row['n'] for row in rows] == [4, 4, 4]
+    # Where one is lost, the rest is no whole trial.
+    lost = [Outcome(x.run, None) if x.run.options[LR] == '1' else x for x in outcomes[:-1]]
+    assert choose(plan, lost)[0] == {'b': {LR: '0.1'}}
+    final = plan.final_runs(chosen)
+    assert [(r.method, r.seed, r.options['data.fold']) for r in final] == [
+        (method, seed, str(seed)) for seed in range(3) for method in ('a', 'b')
+    ]
+    assert not any('data.part' in r.options for r in final)
+    assert len({r.folder for r in final}) == 6
