@@ -11,7 +11,7 @@ from torch import Tensor
 from mmrank.checks import one_of
 from mmrank.distributed import joined_group
 from mmrank.errors import UserError, UserTypeError
-from mmrank.losses.class_weights import ClassWeight, weights_of_classes
+from mmrank.losses.class_weights import ClassWeight, WeighsClasses, weights_of_classes
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.groups import check_groups, entries_of_groups
 from mmrank.losses.heads import BoxHeadHooks, box_values
@@ -23,7 +23,7 @@ from mmrank.tensors import as_divisor, is_first_batch
 GRADED = 0.9
 
 
-class HeadLoss(BoxHeadHooks, ScopedLoss):
+class HeadLoss(BoxHeadHooks, WeighsClasses, ScopedLoss):
     """Base of losses of one-vs-all scores, which rank them or score each.
 
     Subclasses implement :meth:`loss_of_lists` and :meth:`loss_of_groups`.
@@ -33,7 +33,7 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
         class_weight: How often a positive of each class counts: (C,) numbers, a dict by the name
             or index of a class, 1 for the others, or ``'auto'``: the inverse of its share of the
             positives, of mean 1, or a power of it, ``('auto', 0.5)``; ``mmrank.ClassCountsHook``
-            counts. With ``mode='per_class'`` they are the weights of the mean over the classes.
+            counts, or :meth:`set_class_counts` takes them. With ``mode='per_class'`` they are the weights of the mean over the classes.
         **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
 
     Attributes:

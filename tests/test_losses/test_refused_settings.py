@@ -55,7 +55,7 @@ VALUES = [
     ('SOPRCLoss', dict(momentum=2.0), 'momentum must be'),
     ('SOPRCLoss', dict(score_range=(1.0, 0.0)), 'low < high'),
     ('LDAMLoss', dict(class_counts=3), r'class_counts must be \(C,\) numbers >= 0.* got 3'),
-    ('LDAMLoss', dict(class_counts='5,3,1'), 'is text. Fix: .C,. numbers'),
+    ('LDAMLoss', dict(class_counts='5,3,1'), 'must be numbers. Fix: .C,. numbers'),
     ('LDAMLoss', dict(num_classes=3, class_counts={'a': 2}), "has 'a', which is not a class index"),
     ('APLoss', dict(class_weight=[1.0, -1.0]), r'class_weight\[1\]'),
     ('APLoss', dict(class_weight={'a': 'b'}), 'must be a number for each class'),
