@@ -5,6 +5,7 @@ texts, or what else the model embeds; each class below says what a column ``labe
 :class:`CrossEncoderRankingLoss` is for ``CrossEncoderTrainer``.
 """
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mmrank.autograd import violated
+from mmrank.autograd import inside_backward, is_compiling, violated
 from mmrank.distributed import all_gather_rows, joined_group, rows_and_dtype
 from mmrank.errors import UserError, UserTypeError
 from mmrank.files import replace_atomically
@@ -26,6 +27,28 @@ with required_package(
     'transformers', 'The adapter of sentence-transformers', "pip install 'mmrank[adapters]'"
 ):
     from transformers import TrainerCallback
+
+
+class _ClearGradients:
+    """Before a model runs: the gradients of a loss's own parameters go as the model's have gone.
+
+    Until sentence-transformers 6.2 its trainer zeroes the model alone, and those would add up.
+    """
+
+    def __init__(self, loss: nn.Module | None = None) -> None:
+        self.loss = None if loss is None else weakref.ref(loss)
+
+    def __call__(self, model: nn.Module, _) -> None:
+        loss = None if self.loss is None else self.loss()
+        # A part of a batch runs again within backward, with the loss's gradients already there.
+        if loss is None or is_compiling() or inside_backward() or not torch.is_grad_enabled():
+            return
+        if all(x.grad is None for x in model.parameters()):
+            loss.zero_grad()
+
+    def __reduce__(self) -> tuple:
+        # A copy of the model has no loss.
+        return _ClearGradients, ()
 
 
 class _SentenceLoss(nn.Module):
@@ -52,6 +75,7 @@ class _SentenceLoss(nn.Module):
         self.model = model
         self.loss = loss
         self.mini_batch_size = mini_batch_size
+        model.register_forward_pre_hook(_ClearGradients(loss))
 
     def forward(
         self, sentence_features: Iterable[Mapping[str, Tensor]], labels: Tensor | None = None
