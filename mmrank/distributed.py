@@ -165,12 +165,6 @@ def _refuse_equal_rows(rows: Tensor) -> None:
         )
 
 
-def rows_and_dtype(own: Tensor, group) -> tuple[list[int], torch.dtype]:
-    """Rows of each rank, and the dtype to convert to before a collective. The host waits."""
-    sizes, dtype = sizes_and_dtype([len(own)], own.dtype, group, own.device, own)
-    return [x for (x,) in sizes], dtype
-
-
 def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
     """``torch.cat``, which refuses float16 under autocast to bfloat16."""
     with torch.autocast(parts[0].device.type, enabled=False):
@@ -227,14 +221,9 @@ def all_gather_lists(
     """Join the padded (L, P_r) lists of all ranks; P_r, also 0, and the dtype may differ by rank.
 
     Every rank computes one and the same function of the result, so the gradient of a rank's own
-    slice is already the whole one and is not summed over ranks.
-
-    Args:
-        values: (K * L, P_r) numbers, K for each entry.
-        mask: (L, P_r) bool, False for padding.
-        group: The ranks.
-        weight: (L, P_r) floats, how often each entry counts. None: once, also where other ranks
-            have weights.
+    slice is already the whole one and is not summed over ranks. The values may be (K * L, P_r), K
+    for each entry. An entry counts ``weight`` times; None: once, also where other ranks have
+    weights.
 
     Returns:
         (K * L, W * max P) values, mask and weights, the same on all ranks, in a dtype that can hold

@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mmrank.autograd import inside_backward, is_compiling, violated
-from mmrank.distributed import all_gather_rows, joined_group, rows_and_dtype
+from mmrank.autograd import violated
+from mmrank.distributed import all_gather_rows, joined_group, sizes_and_dtype
 from mmrank.errors import UserError, UserTypeError
 from mmrank.files import replace_atomically
 from mmrank.functional.metrics.unit_rows import unit_rows
@@ -29,26 +29,8 @@ with required_package(
     from transformers import TrainerCallback
 
 
-class _ClearGradients:
-    """Before a model runs: the gradients of a loss's own parameters go as the model's have gone.
-
-    Until sentence-transformers 6.2 its trainer zeroes the model alone, and those would add up.
-    """
-
-    def __init__(self, loss: nn.Module | None = None) -> None:
-        self.loss = None if loss is None else weakref.ref(loss)
-
-    def __call__(self, model: nn.Module, _) -> None:
-        loss = None if self.loss is None else self.loss()
-        # A part of a batch runs again within backward, with the loss's gradients already there.
-        if loss is None or is_compiling() or inside_backward() or not torch.is_grad_enabled():
-            return
-        if all(x.grad is None for x in model.parameters()):
-            loss.zero_grad()
-
-    def __reduce__(self) -> tuple:
-        # A copy of the model has no loss.
-        return _ClearGradients, ()
+#: All that there are; a trainer may have a dict of them.
+_SENTENCE_LOSSES: weakref.WeakSet = weakref.WeakSet()
 
 
 class _SentenceLoss(nn.Module):
@@ -75,7 +57,7 @@ class _SentenceLoss(nn.Module):
         self.model = model
         self.loss = loss
         self.mini_batch_size = mini_batch_size
-        model.register_forward_pre_hook(_ClearGradients(loss))
+        _SENTENCE_LOSSES.add(self)
 
     def forward(
         self, sentence_features: Iterable[Mapping[str, Tensor]], labels: Tensor | None = None
@@ -90,8 +72,18 @@ class _SentenceLoss(nn.Module):
         return [self.in_parts(self._encode, x) for x in columns]
 
     def in_parts(self, encode: Callable, rows: Mapping | Sequence) -> Tensor:
-        """What ``encode`` makes of the rows, ``mini_batch_size`` of them at a time."""
-        if self.mini_batch_size is None or not torch.is_grad_enabled():
+        """What ``encode`` makes of the rows, ``mini_batch_size`` of them at a time.
+
+        Before a step no gradient of a loss's own parameters is left: until sentence-transformers
+        6.2 its trainer zeroes the model alone.
+        """
+        if not torch.is_grad_enabled():
+            return encode(rows)
+        if all(x.grad is None for x in self.model.parameters()):
+            for other in _SENTENCE_LOSSES:
+                if other.model is self.model:
+                    other.loss.zero_grad()
+        if self.mini_batch_size is None:
             return encode(rows)
         return grad_cache(encode, rows, self.mini_batch_size, [self.model])
 
@@ -202,7 +194,9 @@ class SentenceRetrievalLoss(_SentenceLoss):
         offset = 0
         dtype = queries.dtype
         if group is not None:
-            counts, dtype = rows_and_dtype(queries, group)
+            own = [len(queries)], queries.dtype
+            sizes, dtype = sizes_and_dtype(*own, group, queries.device, queries)
+            counts = [size for (size,) in sizes]
             offset = sum(counts[: dist.get_rank(group)])
         rows = offset + torch.arange(len(queries), device=queries.device)
         own = rows if labels is None else self._classes(labels).to(rows)

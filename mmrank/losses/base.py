@@ -11,7 +11,7 @@ from torch import Tensor
 from mmrank.checks import one_of
 from mmrank.distributed import joined_group
 from mmrank.errors import UserError, UserTypeError
-from mmrank.losses.class_weights import ClassWeight, WeighsClasses, weights_of_classes
+from mmrank.losses.class_weights import ClassWeight, WeighsClasses
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.groups import check_groups, entries_of_groups
 from mmrank.losses.heads import BoxHeadHooks, box_values
@@ -32,8 +32,9 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, ScopedLoss):
         num_classes: Number of classes C, checked against the scores.
         class_weight: How often a positive of each class counts: (C,) numbers, a dict by the name
             or index of a class, 1 for the others, or ``'auto'``: the inverse of its share of the
-            positives, of mean 1, or a power of it, ``('auto', 0.5)``; ``mmrank.ClassCountsHook``
-            counts, or :meth:`set_class_counts` takes them. With ``mode='per_class'`` they are the weights of the mean over the classes.
+            positives, of mean 1, or a power of it, ``('auto', 0.5)``: ``mmrank.ClassCountsHook``
+            counts, or you do, for :meth:`set_class_counts`. With ``mode='per_class'`` they are the
+            weights of the mean over the classes.
         **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
 
     Attributes:
@@ -60,7 +61,7 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, ScopedLoss):
         self, num_classes: int | None = None, class_weight: ClassWeight = None, **kwargs
     ) -> None:
         super().__init__(**kwargs)
-        self.class_weights = weights_of_classes(class_weight, num_classes)
+        self.weigh_classes(class_weight, num_classes)
         # Not num_classes: mmdet's NumClassCheckHook takes what has that for a head of objects, and
         # an RPN has one class.
         self.num_columns = num_classes

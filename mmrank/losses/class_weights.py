@@ -90,9 +90,13 @@ class ClassWeights(SavedState):
 
 
 class WeighsClasses:
-    """A loss with :class:`ClassWeights`, or None, as ``class_weights``."""
+    """A loss whose positives count by their classes."""
 
-    class_weights: ClassWeights | None
+    class_weights: ClassWeights | None  # None: each counts once
+
+    def weigh_classes(self, given: ClassWeight, num_classes: int | None) -> None:
+        """Take the setting ``class_weight``."""
+        self.class_weights = None if given is None else ClassWeights(given, num_classes)
 
     @property
     def has_auto_weights(self) -> bool:
@@ -103,15 +107,10 @@ class WeighsClasses:
         """Take the (C,) positives of each class in training and the number of samples."""
         if not self.has_auto_weights:
             raise UserError(
-                f'{type(self).__name__} with its settings does not depend on class counts. Fix: '
-                "class_weight='auto'"
+                f"{type(self).__name__} has no use for class counts. Fix: class_weight='auto', or "
+                "of SOPRCLoss prior='counts' with num_classes"
             )
         self.class_weights.set_class_counts(counts, num_samples)
-
-
-def weights_of_classes(given: ClassWeight, num_classes: int | None) -> ClassWeights | None:
-    """:class:`ClassWeights` of a setting; None: every positive counts once."""
-    return None if given is None else ClassWeights(given, num_classes)
 
 
 def _check(given: ClassWeight) -> None:

@@ -304,14 +304,11 @@ class EmbeddingLoss(NamedSettings):
                     "indices_tuple with scope='global': its pairs are of one process. Fix: "
                     f"{type(self.loss).__name__}(scope='local')"
                 )
-            own = [len(queries), int(weight is not None), int(ref_weight is not None)]
+            own = [len(queries), int(weight is not None)]
             sizes, dtype = sizes_and_dtype(own, queries.dtype, group, queries.device, queries)
-            counts, *weighted = zip(*sizes)
-            # None is once, also where other ranks have weights.
-            if any(weighted[0]) and weight is None:
+            counts, weighted = zip(*sizes)
+            if any(weighted) and weight is None:  # once, also where other ranks have weights
                 weight = queries.new_ones(len(queries), dtype=torch.float64)
-            if any(weighted[1]) and ref_weight is None:
-                ref_weight = queries.new_ones(len(gallery), dtype=torch.float64)
             offset = sum(counts[: dist.get_rank(group)])
             gallery = gallery.to(dtype)
             queries = all_gather_rows(queries.to(dtype), counts, group)

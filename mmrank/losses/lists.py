@@ -223,13 +223,12 @@ def check_classified(
             'the loss and the head to the same value'
         )
     both = [(rows,), (rows, classes)]
-    for name, values, allowed in (('target', target, both), ('weight', weight, both)):
-        if values is not None and tuple(values.shape) not in allowed:
-            shapes = ' or '.join(map(str, allowed))
-            raise ValueError(
-                f'{name} must have shape {shapes} for cls_score of shape {tuple(cls_score.shape)}, '
-                f'got {tuple(values.shape)}; give one {name} for each row of the scores'
-            )
+    if tuple(target.shape) not in both:
+        raise ValueError(
+            f'target must have shape {" or ".join(map(str, both))} for cls_score of shape '
+            f'{tuple(cls_score.shape)}, got {tuple(target.shape)}; give one target for each row of '
+            'the scores'
+        )
     if weight is not None:
         checked_weight('weight', weight, *both)
 

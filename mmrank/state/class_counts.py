@@ -79,7 +79,8 @@ class LabelCounts(SavedState):
         self.num_classes = len(positives)
         total = positives.sum() if num_samples is None else num_samples
         negatives = total - positives
-        if not ((negatives >= 0) & negatives.isfinite()).all() or (self.num_classes == 1 and negatives[0] == 0):
+        fits = (negatives >= 0) & negatives.isfinite()
+        if not fits.all() or (self.num_classes == 1 and negatives[0] == 0):
             raise ValueError(
                 f'num_samples={num_samples!r} leaves a class without negatives: class_counts are '
                 f'{positives.tolist()!r:.80}; set it to the number of samples of the training set'

@@ -16,7 +16,7 @@ from registered_losses import DEFERRED, Case, cases, weighted_cases
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.distributed import all_gather_lists, rows_and_dtype
+from mmrank.distributed import all_gather_lists, sizes_and_dtype
 from mmrank.errors import UserError
 from mmrank.losses import (
     EmbeddingLoss,
@@ -163,11 +163,12 @@ def _agreement(rank):
     own = torch.arange(3 + rank).float().requires_grad_()
     mask = torch.ones(1, 3 + rank, dtype=torch.bool)
     dtype = torch.bfloat16 if rank else torch.float16
-    joined, _ = all_gather_lists(own.to(dtype)[None], mask, _world())
-    same, _ = all_gather_lists(own.half()[None], mask, _world())
-    counts, agreed = rows_and_dtype(own.to(dtype)[:, None], _world())
+    joined, *_ = all_gather_lists(own.to(dtype)[None], mask, _world())
+    same, *_ = all_gather_lists(own.half()[None], mask, _world())
+    own = own.to(dtype)[:, None]
+    sizes, agreed = sizes_and_dtype([len(own)], dtype, _world(), None, own)
     assert (joined.dtype, same.dtype) == (torch.float32, torch.float16)
-    assert (counts, agreed) == ([3, 4], torch.float32)
+    assert (sizes, agreed) == ([[3], [4]], torch.float32)
     _refuse_gathered(rank)
     # A rank that evaluates does not wait for the others.
     values = [loss.eval()(*rows) for loss, rows in _losses(0)] if rank == 0 else []

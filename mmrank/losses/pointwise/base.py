@@ -6,7 +6,7 @@ from torch import Tensor
 from mmrank.distributed import all_reduce_sum, joined_group, scale_gradient
 from mmrank.errors import UserError
 from mmrank.losses.base import warn_of_first_batch
-from mmrank.losses.class_weights import ClassWeight, WeighsClasses, weights_of_classes
+from mmrank.losses.class_weights import ClassWeight, WeighsClasses
 from mmrank.losses.lists import (
     check_classified,
     class_indices,
@@ -52,7 +52,7 @@ class PointwiseLoss(WeighsClasses, ScopedLoss):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        self.class_weights = weights_of_classes(class_weight, num_classes)
+        self.weigh_classes(class_weight, num_classes)
         if use_sigmoid is False and num_classes == 1:
             raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
         self.num_columns = num_classes
