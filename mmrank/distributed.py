@@ -235,7 +235,7 @@ def all_gather_lists(
     dist.all_reduce(local_sizes, dist.ReduceOp.MAX, group=group)
     width, weighted, *flags = local_sizes.tolist()
     if weighted and weight is None:
-        rows = join([values, values.new_ones(mask.shape)])
+        rows = join([values, mask.to(values.dtype)])
     missing = width - mask.size(1)
     rows = pad(rows.to(_agreed_dtype(flags, rows.dtype)), (0, missing))
     joined_mask = _GatherColumns.apply(pad(mask, (0, missing)).to(torch.uint8), group)
