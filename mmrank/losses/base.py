@@ -91,7 +91,8 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, ScopedLoss):
                 need ``weight`` or ``avg_factor``, as heads give them. A loss that ``takes_levels``
                 has levels, 0, 1, 2, ..., in place of 0 and 1.
             weight: (n,) or (n, C) bool, or finite numbers >= 0: an entry of weight w counts as w
-                entries. Those of 0 are left out, whatever their labels.
+                entries, a constant. Those of 0 are left out, whatever their labels. None: all 1,
+                also where other ranks have weights.
             avg_factor: Passed by heads, and not used: a ranking loss has its own normalisation.
                 With it (n, C) targets may be soft, in [0, 1]: those above 0 are positives.
             reduction_override: Only None is supported.
