@@ -77,13 +77,11 @@ class _SentenceLoss(nn.Module):
         Before a step no gradient of a loss's own parameters is left: until sentence-transformers
         6.2 its trainer zeroes the model alone.
         """
-        if not torch.is_grad_enabled():
-            return encode(rows)
-        if all(x.grad is None for x in self.model.parameters()):
+        if torch.is_grad_enabled() and all(x.grad is None for x in self.model.parameters()):
             for other in _SENTENCE_LOSSES:
                 if other.model is self.model:
                     other.loss.zero_grad()
-        if self.mini_batch_size is None:
+        if self.mini_batch_size is None or not torch.is_grad_enabled():
             return encode(rows)
         return grad_cache(encode, rows, self.mini_batch_size, [self.model])
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from mmrank.checks import one_of
 from mmrank.distributed import joined_group
 from mmrank.errors import UserError, UserTypeError
-from mmrank.losses.class_weights import ClassWeight, WeighsClasses
+from mmrank.losses.class_weights import ClassWeight, ClassWeights, WeighsClasses
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.groups import check_groups, entries_of_groups
 from mmrank.losses.heads import BoxHeadHooks, box_values
@@ -61,7 +61,9 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, ScopedLoss):
         self, num_classes: int | None = None, class_weight: ClassWeight = None, **kwargs
     ) -> None:
         super().__init__(**kwargs)
-        self.weigh_classes(class_weight, num_classes)
+        self.class_weights = (
+            None if class_weight is None else ClassWeights(class_weight, num_classes)
+        )
         # Not num_classes: mmdet's NumClassCheckHook takes what has that for a head of objects, and
         # an RPN has one class.
         self.num_columns = num_classes

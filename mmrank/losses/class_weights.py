@@ -45,12 +45,9 @@ class ClassWeights(SavedState):
             self.power = float(pair[1])
         else:
             _check(given)
+        #: Whether the weights follow the counts of the classes.
+        self.wants_class_counts = self.power is not None
         self.training_set = TrainingSet()
-
-    @property
-    def wants_class_counts(self) -> bool:
-        """Whether the weights follow the counts of the classes."""
-        return self.power is not None
 
     def set_class_counts(self, counts: Counts, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class; the number of samples has no effect."""
@@ -93,10 +90,6 @@ class WeighsClasses:
     """A loss whose positives count by their classes."""
 
     class_weights: ClassWeights | None  # None: each counts once
-
-    def weigh_classes(self, given: ClassWeight, num_classes: int | None) -> None:
-        """Take the setting ``class_weight``."""
-        self.class_weights = None if given is None else ClassWeights(given, num_classes)
 
     @property
     def has_auto_weights(self) -> bool:

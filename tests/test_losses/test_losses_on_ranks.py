@@ -321,14 +321,15 @@ def ranks():
 def test_weights_on_one_rank_alone_are_ones_on_the_others(ranks):
     """None, or True in each place; a loss without weights refuses them on both ranks."""
     both = zip(*(found['weights'] for found in ranks))
-    for case in (x for x in WEIGHTED.values() for _ in range(2)):
-        first, second = next(both)
+    for case in WEIGHTED.values():
+        # With None, and with True.
+        found_of_ranks = [(rank, x) for _ in range(2) for rank, x in enumerate(next(both))]
         expected = weights_on_rank(case, None, None)
         if isinstance(expected, str):
-            assert expected == first == second, case
+            assert {expected} == {x for _, x in found_of_ranks}, case
             continue
         value, gradients, state = expected
-        for rank, found in enumerate((first, second)):
+        for rank, found in found_of_ranks:
             own = share(WEIGHTED_SIZES, rank)
             # DistributedDataParallel takes the mean.
             slopes = [2 * x[own] for x in gradients]

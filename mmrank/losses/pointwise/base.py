@@ -6,7 +6,7 @@ from torch import Tensor
 from mmrank.distributed import all_reduce_sum, joined_group, scale_gradient
 from mmrank.errors import UserError
 from mmrank.losses.base import warn_of_first_batch
-from mmrank.losses.class_weights import ClassWeight, WeighsClasses
+from mmrank.losses.class_weights import ClassWeight, ClassWeights, WeighsClasses
 from mmrank.losses.lists import (
     check_classified,
     class_indices,
@@ -52,7 +52,9 @@ class PointwiseLoss(WeighsClasses, ScopedLoss):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        self.weigh_classes(class_weight, num_classes)
+        self.class_weights = (
+            None if class_weight is None else ClassWeights(class_weight, num_classes)
+        )
         if use_sigmoid is False and num_classes == 1:
             raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
         self.num_columns = num_classes

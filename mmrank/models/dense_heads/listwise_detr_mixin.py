@@ -204,8 +204,7 @@ class ListwiseDETRMixin(RankingHeadMixin):
             # No denoising queries, since no image here has an object. Other ranks may have some,
             # and wait for this one in the loss.
             scores = cls_scores.reshape(-1, self.cls_out_channels)
-            targets = scores.new_zeros(len(scores), dtype=torch.long)
-            collector(scores, targets)
+            collector(scores, scores.new_zeros(len(scores), dtype=torch.long))
         box_values = {}
         if boxes is not None:
             box_values = boxes.close(collector.targets, self.num_classes)
