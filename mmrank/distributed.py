@@ -165,12 +165,6 @@ def _refuse_equal_rows(rows: Tensor) -> None:
         )
 
 
-def rows_and_dtype(own: Tensor, group) -> tuple[list[int], torch.dtype]:
-    """Rows of each rank, and the dtype to convert to before a collective. The host waits."""
-    sizes, dtype = sizes_and_dtype([len(own)], own.dtype, group, own.device, own)
-    return [x for (x,) in sizes], dtype
-
-
 def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
     """``torch.cat``, which refuses float16 under autocast to bfloat16."""
     with torch.autocast(parts[0].device.type, enabled=False):
@@ -221,20 +215,30 @@ class _GatherColumns(Function):
         return grad[:, begin : begin + ctx.width], None
 
 
-def all_gather_lists(values: Tensor, mask: Tensor, group) -> tuple[Tensor, Tensor]:
+def all_gather_lists(
+    values: Tensor, mask: Tensor, group, weight: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Join the padded (L, P_r) lists of all ranks; P_r, also 0, and the dtype may differ by rank.
 
     Every rank computes one and the same function of the result, so the gradient of a rank's own
-    slice is already the whole one and is not summed over ranks.
+    slice is already the whole one and is not summed over ranks. The values may be (K * L, P_r), K
+    for each entry. An entry counts ``weight`` times; None: once, also where other ranks have
+    weights.
 
     Returns:
-        (L, W * max P) values and mask, the same on all ranks, in a dtype that can hold the values
-        of all.
+        (K * L, W * max P) values, mask and weights, the same on all ranks, in a dtype that can hold
+        the values of all. The weights are None where no rank has any.
     """
-    local_sizes = torch.tensor([values.size(1), *_dtype_flags(values.dtype)], device=values.device)
+    rows = values if weight is None else join([values, weight])
+    own = [mask.size(1), int(weight is not None), *_dtype_flags(rows.dtype)]
+    local_sizes = torch.tensor(own, device=values.device)
     dist.all_reduce(local_sizes, dist.ReduceOp.MAX, group=group)
-    width, *flags = local_sizes.tolist()
-    missing = width - values.size(1)
-    values = pad(values.to(_agreed_dtype(flags, values.dtype)), (0, missing))
+    width, weighted, *flags = local_sizes.tolist()
+    if weighted and weight is None:
+        rows = join([values, mask.to(values.dtype)])
+    missing = width - mask.size(1)
+    rows = pad(rows.to(_agreed_dtype(flags, rows.dtype)), (0, missing))
     joined_mask = _GatherColumns.apply(pad(mask, (0, missing)).to(torch.uint8), group)
-    return _GatherColumns.apply(values, group), joined_mask.bool()
+    joined = _GatherColumns.apply(rows, group)
+    number = len(values)
+    return joined[:number], joined_mask.bool(), joined[number:] if weighted else None

@@ -163,9 +163,14 @@ def checked_weight(name: str, weight: Tensor, *shapes: tuple[int, ...]) -> Tenso
     """Weights of one of the ``shapes``, as they are, if they are finite and >= 0; else an error.
 
     Floats, or bool or integers that are 0 and 1. An entry of weight w counts as w entries, one of
-    weight 0 as absent.
+    weight 0 as absent. Weights are constants: those that require a gradient are refused.
     """
     check_tensors(**{name: weight})
+    if weight.requires_grad:
+        raise UserError(
+            f'{name} requires a gradient, but how often an entry counts is a constant: it gets '
+            f'none. Fix: {name}.detach()'
+        )
     if tuple(weight.shape) not in shapes:
         raise UserError(
             f'{name} must have shape {" or ".join(map(str, shapes))}, got {tuple(weight.shape)}. '

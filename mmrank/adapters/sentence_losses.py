@@ -5,6 +5,7 @@ texts, or what else the model embeds; each class below says what a column ``labe
 :class:`CrossEncoderRankingLoss` is for ``CrossEncoderTrainer``.
 """
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mmrank.autograd import violated
-from mmrank.distributed import all_gather_rows, joined_group, rows_and_dtype
+from mmrank.distributed import all_gather_rows, joined_group, sizes_and_dtype
 from mmrank.errors import UserError, UserTypeError
 from mmrank.files import replace_atomically
 from mmrank.imports import required_package
@@ -26,6 +27,10 @@ with required_package(
     'transformers', 'The adapter of sentence-transformers', "pip install 'mmrank[adapters]'"
 ):
     from transformers import TrainerCallback
+
+
+#: All that there are; a trainer may have a dict of them.
+_SENTENCE_LOSSES: weakref.WeakSet = weakref.WeakSet()
 
 
 class _SentenceLoss(nn.Module):
@@ -52,6 +57,7 @@ class _SentenceLoss(nn.Module):
         self.model = model
         self.loss = loss
         self.mini_batch_size = mini_batch_size
+        _SENTENCE_LOSSES.add(self)
 
     def forward(
         self, sentence_features: Iterable[Mapping[str, Tensor]], labels: Tensor | None = None
@@ -66,7 +72,15 @@ class _SentenceLoss(nn.Module):
         return [self.in_parts(self._encode, x) for x in columns]
 
     def in_parts(self, encode: Callable, rows: Mapping | Sequence) -> Tensor:
-        """What ``encode`` makes of the rows, ``mini_batch_size`` of them at a time."""
+        """What ``encode`` makes of the rows, ``mini_batch_size`` of them at a time.
+
+        Before a step no gradient of a loss's own parameters is left: until sentence-transformers
+        6.2 its trainer zeroes the model alone.
+        """
+        if torch.is_grad_enabled() and all(x.grad is None for x in self.model.parameters()):
+            for other in _SENTENCE_LOSSES:
+                if other.model is self.model:
+                    other.loss.zero_grad()
         if self.mini_batch_size is None or not torch.is_grad_enabled():
             return encode(rows)
         return grad_cache(encode, rows, self.mini_batch_size, [self.model])
@@ -178,7 +192,9 @@ class SentenceRetrievalLoss(_SentenceLoss):
         offset = 0
         dtype = queries.dtype
         if group is not None:
-            counts, dtype = rows_and_dtype(queries, group)
+            own = [len(queries)], queries.dtype
+            sizes, dtype = sizes_and_dtype(*own, group, queries.device, queries)
+            counts = [size for (size,) in sizes]
             offset = sum(counts[: dist.get_rank(group)])
         rows = offset + torch.arange(len(queries), device=queries.device)
         own = rows if labels is None else self._classes(labels).to(rows)

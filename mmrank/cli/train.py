@@ -161,7 +161,7 @@ def _closing_lines(config: str, work_dir: str, info: Mapping) -> list[str]:
     return lines
 
 
-def main() -> int:
+def make_parser() -> argparse.ArgumentParser:
     parser = train_or_test_parser(
         __doc__,
         amp=(False, 'mixed precision with dynamic loss scaling (needs a GPU)'),
@@ -179,4 +179,8 @@ def main() -> int:
     )
     seed = "seed of all that is random (default: the config's, else a new one)"
     parser.add_argument('--seed', type=int, help=seed)
-    return run(start, parser.parse_args())
+    return parser
+
+
+def main() -> int:
+    return run(start, make_parser().parse_args())

@@ -14,54 +14,36 @@ import sys
 from collections.abc import Container
 from pathlib import Path
 
-from mmrank.cli.config_options import add_checkpoint_options, load_config, train_or_test_parser
-from mmrank.cli.main import run
+from mmrank.cli.config_options import add_config_option
+from mmrank.cli.errors import run
 from mmrank.cli.options import tool_parser
+from mmrank.cli.train import make_parser, start
 from mmrank.errors import show_user_errors
 from mmrank.experiments.records import current_commit
 from mmrank.files import write_atomically
 from mmrank.pictures.training_curves import read_scalars
 from mmrank.runners.build import build_runner
+from mmrank.runners.config import load
 from mmrank.runners.folder_lock import lock_folder
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
     parser = tool_parser(__doc__)
-    add = parser.add_argument
-    add('config', help='config file')
-    add('--work-dir', required=True, help='folder of the run, its own')
-    add('--split', choices=['val', 'test'], default='test', help='data to evaluate (default: test)')
-    add(
-        '--cfg-options',
-        nargs='+',
-        default=[],
-        metavar='KEY=VALUE',
-        help='overrides of the config, for both training and evaluation, for example '
-        'randomness.seed=1 optim_wrapper.optimizer.lr=2e-4',
-    )
-    add_checkpoint_options(parser)
+    parser.add_argument('config', help='config file')
+    parser.add_argument('--work-dir', required=True, help='folder of the run, its own')
+    split = 'data to evaluate (default: test)'
+    parser.add_argument('--split', choices=['val', 'test'], default='test', help=split)
+    add_config_option(parser)
     return parser.parse_args(arguments)
-
-
-def _words(args: argparse.Namespace, work_dir: str | Path) -> list[str]:
-    """Command-line arguments of mmrank train and test."""
-    words = [args.config, '--work-dir', str(work_dir)]
-    words += ['--trust-checkpoint'] if args.trust_checkpoint else []
-    words += [f'--allow-partial={pattern}' for pattern in args.allow_partial]
-    return [*words, '--cfg-options', *args.cfg_options] if args.cfg_options else words
 
 
 def train(args: argparse.Namespace) -> None:
     """Train to the end, in this process: a kill leaves none behind."""
-    before = sys.argv
-    sys.argv = ['train', '--resume', 'auto', *_words(args, args.work_dir)]
-    try:
-        run('train')
-    except SystemExit as end:
-        if end.code:
-            sys.exit(f'The training ended with status {end.code}: see above.')
-    finally:
-        sys.argv = before
+    words = [args.config, '--work-dir', args.work_dir, '--resume', 'auto']
+    own = make_parser().parse_args(words)
+    own.cfg_options = args.cfg_options
+    if status := run(start, own):
+        sys.exit(f'The training ended with status {status}: see above.')
 
 
 def evaluate(args: argparse.Namespace) -> dict:
@@ -75,8 +57,7 @@ def evaluate(args: argparse.Namespace) -> dict:
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     # A work dir of its own for the logs.
-    words = _words(args, Path(args.work_dir, args.split))
-    config = load_config(train_or_test_parser().parse_args(words))
+    config = load(args.config, args.cfg_options, str(Path(args.work_dir, args.split)))
     for name in (f'{args.split}_dataloader', f'{args.split}_evaluator'):
         if config.get(name) is None:
             sys.exit(f'{args.config} has no `{name}`, which --split {args.split} needs.')
@@ -85,7 +66,7 @@ def evaluate(args: argparse.Namespace) -> dict:
         sys.exit(f'The training left no checkpoint in {args.work_dir}.')
     config.load_from = checkpoint
     config.resume = False
-    runner = build_runner(config, allow_partial=args.allow_partial)
+    runner = build_runner(config)
     runner.register_hook(end := EndHook())
     metrics = _keep_numbers(runner.test() if args.split == 'test' else runner.val())
     step = end.meta.get('iter')

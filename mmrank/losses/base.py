@@ -11,7 +11,7 @@ from torch import Tensor
 from mmrank.checks import one_of
 from mmrank.distributed import joined_group
 from mmrank.errors import UserError, UserTypeError
-from mmrank.losses.class_weights import ClassWeight, weights_of_classes
+from mmrank.losses.class_weights import ClassWeight, ClassWeights, WeighsClasses
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.groups import check_groups, entries_of_groups
 from mmrank.losses.heads import BoxHeadHooks, box_values
@@ -23,7 +23,7 @@ from mmrank.tensors import as_divisor, is_first_batch
 GRADED = 0.9
 
 
-class HeadLoss(BoxHeadHooks, ScopedLoss):
+class HeadLoss(BoxHeadHooks, WeighsClasses, ScopedLoss):
     """Base of losses of one-vs-all scores, which rank them or score each.
 
     Subclasses implement :meth:`loss_of_lists` and :meth:`loss_of_groups`.
@@ -32,8 +32,9 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
         num_classes: Number of classes C, checked against the scores.
         class_weight: How often a positive of each class counts: (C,) numbers, a dict by the name
             or index of a class, 1 for the others, or ``'auto'``: the inverse of its share of the
-            positives, of mean 1, or a power of it, ``('auto', 0.5)``; ``mmrank.ClassCountsHook``
-            counts. With ``mode='per_class'`` they are the weights of the mean over the classes.
+            positives, of mean 1, or a power of it, ``('auto', 0.5)``: ``mmrank.ClassCountsHook``
+            counts, or you do, for :meth:`set_class_counts`. With ``mode='per_class'`` they are the
+            weights of the mean over the classes.
         **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
 
     Attributes:
@@ -60,7 +61,9 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
         self, num_classes: int | None = None, class_weight: ClassWeight = None, **kwargs
     ) -> None:
         super().__init__(**kwargs)
-        self.class_weights = weights_of_classes(class_weight, num_classes)
+        self.class_weights = (
+            None if class_weight is None else ClassWeights(class_weight, num_classes)
+        )
         # Not num_classes: mmdet's NumClassCheckHook takes what has that for a head of objects, and
         # an RPN has one class.
         self.num_columns = num_classes
@@ -90,7 +93,8 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
                 need ``weight`` or ``avg_factor``, as heads give them. A loss that ``takes_levels``
                 has levels, 0, 1, 2, ..., in place of 0 and 1.
             weight: (n,) or (n, C) bool, or finite numbers >= 0: an entry of weight w counts as w
-                entries. Those of 0 are left out, whatever their labels.
+                entries, a constant. Those of 0 are left out, whatever their labels. None: all 1,
+                also where other ranks have weights.
             avg_factor: Passed by heads, and not used: a ranking loss has its own normalisation.
                 Where no head :meth:`holds <held_by>` the loss, the number of rows.
                 With it (n, C) targets may be soft, in [0, 1]: those above 0 are positives.

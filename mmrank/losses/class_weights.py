@@ -4,16 +4,17 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Real
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_not_negative
+from mmrank.checks import check_not_negative, check_within
 from mmrank.errors import UserError
 from mmrank.state.base import SavedState
-from mmrank.state.class_counts import MISSING_COUNTS, checked_counts
+from mmrank.state.class_counts import MISSING_COUNTS, Counts, checked_counts, class_index
 from mmrank.training_set import TrainingSet
 
-#: What ``class_weight`` of a loss may be.
+#: What ``class_weight`` of a loss may be; a list may be an array or a tensor.
 ClassWeight = Sequence[float] | Mapping[str | int, float] | str | tuple[str, float] | None
 
 
@@ -32,28 +33,25 @@ class ClassWeights(SavedState):
 
     def __init__(self, given: ClassWeight, num_classes: int | None = None) -> None:
         super().__init__()
+        if isinstance(given, (np.ndarray, Tensor)):
+            given = given.tolist()
         self.num_columns = num_classes
         self.given = given
         self.power: float | None = None
-        if given == 'auto':
-            self.power = 1.0
-        elif isinstance(given, (tuple, list)) and len(given) == 2 and given[0] == 'auto':
-            check_not_negative(power=given[1])
-            self.power = float(given[1])
+        pair = (given, 1.0) if isinstance(given, str) else given
+        is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
+        if is_pair and str(pair[0]) == 'auto' and isinstance(pair[1], Real):
+            check_within('[0, 1]', **{"power of class_weight=('auto', power)": pair[1]})
+            self.power = float(pair[1])
         else:
             _check(given)
+        #: Whether the weights follow the counts of the classes.
+        self.wants_class_counts = self.power is not None
         self.training_set = TrainingSet()
 
-    @property
-    def wants_class_counts(self) -> bool:
-        """Whether the weights follow the counts of the classes."""
-        return self.power is not None
-
-    def set_class_counts(
-        self, counts: Sequence[int] | Tensor, num_samples: int | None = None
-    ) -> None:
+    def set_class_counts(self, counts: Counts, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class; the number of samples has no effect."""
-        counts = checked_counts(counts, len(counts))
+        counts = checked_counts(counts, self.num_columns)
         # A class without a positive has nothing to weigh.
         weight = torch.where(counts > 0, counts, 1) ** -float(self.power or 0)
         self.set_constant('weight', weight * counts.sum() / (counts * weight).sum())
@@ -79,17 +77,33 @@ class ClassWeights(SavedState):
         names = list(self.training_set.metainfo().get('classes') or range(classes))
         weight = torch.ones(classes, dtype=torch.float64, device='cpu')
         for name, value in self.given.items():
-            if name not in names and name not in range(classes):
+            index = names.index(name) if name in names else class_index(name, classes)
+            if index is None:
                 near = get_close_matches(str(name), [str(x) for x in names], n=1)
                 fix = repr(near[0]) if near else f'one of {", ".join(map(repr, names[:20]))}'
                 raise UserError(f'class_weight has {name!r}, which is not a class. Fix: {fix}')
-            weight[names.index(name) if name in names else name] = value
+            weight[index] = float(value)
         return weight
 
 
-def weights_of_classes(given: ClassWeight, num_classes: int | None) -> ClassWeights | None:
-    """:class:`ClassWeights` of a setting; None: every positive counts once."""
-    return None if given is None else ClassWeights(given, num_classes)
+class WeighsClasses:
+    """A loss whose positives count by their classes."""
+
+    class_weights: ClassWeights | None  # None: each counts once
+
+    @property
+    def has_auto_weights(self) -> bool:
+        """Whether the weights follow the counts of the classes."""
+        return self.class_weights is not None and self.class_weights.wants_class_counts
+
+    def set_class_counts(self, counts: Counts, num_samples: int | None = None) -> None:
+        """Take the (C,) positives of each class in training and the number of samples."""
+        if not self.has_auto_weights:
+            raise UserError(
+                f"{type(self).__name__} has no use for class counts. Fix: class_weight='auto', or "
+                "of SOPRCLoss prior='counts' with num_classes"
+            )
+        self.class_weights.set_class_counts(counts, num_samples)
 
 
 def _check(given: ClassWeight) -> None:

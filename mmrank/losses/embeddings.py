@@ -9,8 +9,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import is_compiling, violated
-from mmrank.distributed import all_gather_rows, joined_group, rows_and_dtype
+from mmrank.distributed import all_gather_rows, joined_group, sizes_and_dtype
 from mmrank.errors import UserError, UserTypeError
+from mmrank.losses.lists import counted_and_weight
 from mmrank.losses.options import NamedSettings
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.metrics.unit_rows import unit_rows
@@ -194,7 +195,9 @@ class EmbeddingBatch:
 
     def list_options(self) -> dict[str, Tensor | None]:
         """Classes of the lists, and how often each list, and (Q, G) each score counts."""
-        weight = None if self.weight is None else self.weight.expand(self.is_itself.shape)
+        # What is absent is left out already.
+        weight = None if self.weight is None else counted_and_weight(self.weight)[1]
+        weight = None if weight is None else weight.expand(self.is_itself.shape)
         return dict(list_classes=self.query_labels, weight=weight, list_weight=self.query_weight)
 
     def refuse_weights(self, loss: str) -> None:
@@ -301,7 +304,11 @@ class EmbeddingLoss(NamedSettings):
                     "indices_tuple with scope='global': its pairs are of one process. Fix: "
                     f"{type(self.loss).__name__}(scope='local')"
                 )
-            counts, dtype = rows_and_dtype(queries, group)
+            own = [len(queries), int(weight is not None)]
+            sizes, dtype = sizes_and_dtype(own, queries.dtype, group, queries.device, queries)
+            counts, weighted = zip(*sizes)
+            if any(weighted) and weight is None:  # once, also where other ranks have weights
+                weight = queries.new_ones(len(queries), dtype=torch.float64)
             offset = sum(counts[: dist.get_rank(group)])
             gallery = gallery.to(dtype)
             queries = all_gather_rows(queries.to(dtype), counts, group)

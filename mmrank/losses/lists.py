@@ -223,13 +223,12 @@ def check_classified(
             'the loss and the head to the same value'
         )
     both = [(rows,), (rows, classes)]
-    for name, values, allowed in (('target', target, both), ('weight', weight, both)):
-        if values is not None and tuple(values.shape) not in allowed:
-            shapes = ' or '.join(map(str, allowed))
-            raise ValueError(
-                f'{name} must have shape {shapes} for cls_score of shape {tuple(cls_score.shape)}, '
-                f'got {tuple(values.shape)}; give one {name} for each row of the scores'
-            )
+    if tuple(target.shape) not in both:
+        raise ValueError(
+            f'target must have shape {" or ".join(map(str, both))} for cls_score of shape '
+            f'{tuple(cls_score.shape)}, got {tuple(target.shape)}; give one target for each row of '
+            'the scores'
+        )
     if weight is not None:
         checked_weight('weight', weight, *both)
 
@@ -272,8 +271,7 @@ def counted_and_weight(weight: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """Where checked weights are above 0, and the weights, at least float32.
 
     The first is None where the host sees that all are. The second is None where they are 0 and 1,
-    which a mask says faster, unless the host would wait for the answer, or other ranks, in
-    distributed training, might not agree.
+    which a mask says faster, unless the host would wait for the answer.
     """
     if weight.dtype == torch.bool:
         return None if can_sync(weight) and weight.all() else weight, None
@@ -283,8 +281,7 @@ def counted_and_weight(weight: Tensor) -> tuple[Tensor | None, Tensor | None]:
     least, most = weight.aminmax() if weight.numel() else (1, 1)
     counted = weight > 0 if least == 0 else None
     is_mask = least == most == 1 if counted is None else (weight == counted).all()
-    is_distributed = dist.is_available() and dist.is_initialized()
-    return counted, None if is_mask and not is_distributed else weight
+    return counted, None if is_mask else weight
 
 
 def values_at(values: Tensor, index: Tensor, columns: int) -> Tensor:
@@ -375,8 +372,10 @@ def ranked_lists(
         pos_weight = torch.where(pos_mask, weight.gather(1, index), 0)
     if group is not None:
         pos, values, pos_weight, pos_mask = _of_all_ranks(pos, values, pos_weight, pos_mask, group)
-        # Another rank may have wider scores.
+        # Another rank may have wider scores, or weights.
         scores = scores.to(torch.promote_types(pos.dtype, scores.dtype))
+        if pos_weight is not None and weight is None:
+            weight = torch.ones_like(at_least_float32(scores.detach()))
     if loss.zero_without_positives:
         has_positive = pos_mask.any(1, keepdim=True)
         # On a device the host would wait for the answer.
@@ -407,13 +406,10 @@ def _of_all_ranks(
     parts = [pos]
     if values is not None:
         parts.append(scale_gradient(values, dist.get_world_size(group)))
-    if weight is not None:
-        parts.append(weight)
     # They travel together: one wait for the width.
-    joined, masks = all_gather_lists(join(parts), pos_mask.repeat(len(parts), 1), group)
+    joined, pos_mask, weight = all_gather_lists(join(parts), pos_mask, group, weight)
     pos, *rest = joined.chunk(len(parts))
-    weight = None if weight is None else rest.pop()
-    return pos, rest[0] if rest else None, weight, masks[: pos.size(0)]
+    return pos, rest[0] if rest else None, weight, pos_mask
 
 
 def negatives_of_all_ranks(scores: Tensor, lists: RankedLists) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,9 @@ import os
 import runpy
 import signal
 import sys
+import threading
 from collections.abc import Sequence
-from multiprocessing import forkserver
+from multiprocessing import connection, forkserver
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 
@@ -52,8 +53,15 @@ def _fork_context() -> BaseContext:
     return multiprocessing.get_context('forkserver')
 
 
+def _end_with_parent() -> None:
+    """End in order where the process that has started this one is gone, also by SIGKILL."""
+    connection.wait([multiprocessing.parent_process().sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _run(words: list[str], log: str, settings: dict[str, str]) -> None:
     os.setsid()  # an interrupt reaches who has started us first
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with open(log, 'ab') as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)

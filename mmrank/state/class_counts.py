@@ -20,23 +20,31 @@ MISSING_COUNTS = (
 Counts = Sequence[int] | Mapping[int, int] | Tensor
 
 
+def class_index(key: object, classes: int) -> int | None:
+    """Index of a class by a key of a dict, text where it comes from JSON; None: there is none."""
+    if isinstance(key, str) and key.isdecimal():
+        key = int(key)
+    return int(key) if key in range(classes) else None
+
+
 def checked_counts(counts: Counts, size: int | None = None) -> Tensor:
     """(size,) float64 samples of each class, else UserError; None: of as many as there are."""
     shape = f'({"C" if size is None else size},)'
     fix = f'Fix: {shape} numbers, or a Counter, of the positives of each class in training'
     if isinstance(counts, Mapping):
-        size = max(counts, default=0) + 1 if size is None else size
-        unknown = [x for x in counts if x not in range(size)]
-        if unknown:
-            raise UserError(f'class_counts has {unknown[0]!r}, which is not a class index. {fix}')
-        counts = [counts.get(i, 0) for i in range(size)]
-    if isinstance(counts, str):
-        raise UserError(f'class_counts={counts!r:.80} is text. {fix}')
-    counts = torch.as_tensor(counts, dtype=torch.float64, device='cpu')
+        places = {class_index(x, 2**31 if size is None else size): x for x in counts}
+        if None in places:
+            raise UserError(f'class_counts has {places[None]!r}, which is not a class index. {fix}')
+        size = max(places, default=0) + 1 if size is None else size
+        counts = [counts[places[i]] if i in places else 0 for i in range(size)]
+    try:
+        counts = torch.as_tensor(counts, dtype=torch.float64, device='cpu')
+    except (TypeError, ValueError) as error:
+        raise UserError(f'class_counts={counts!r:.80} must be numbers. {fix}') from error
     fits = counts.dim() == 1 and size in (None, len(counts))
-    if not fits or not ((counts >= 0).all() and counts.any()):
+    if not fits or not ((counts >= 0) & counts.isfinite()).all() or not counts.any():
         raise UserError(
-            f'class_counts must be {shape} numbers >= 0, one for each class and not all 0, '
+            f'class_counts must be {shape} numbers >= 0, finite, one for each class, not all 0, '
             f'got {counts.tolist()!r:.80}. {fix}'
         )
     return counts
@@ -71,7 +79,8 @@ class LabelCounts(SavedState):
         self.num_classes = len(positives)
         total = positives.sum() if num_samples is None else num_samples
         negatives = total - positives
-        if not (negatives >= 0).all() or (self.num_classes == 1 and negatives[0] == 0):
+        fits = (negatives >= 0) & negatives.isfinite()
+        if not fits.all() or (self.num_classes == 1 and negatives[0] == 0):
             raise ValueError(
                 f'num_samples={num_samples!r} leaves a class without negatives: class_counts are '
                 f'{positives.tolist()!r:.80}; set it to the number of samples of the training set'
@@ -143,7 +152,7 @@ class ClassPrior(SavedState):
         """Take (size,) samples of each class, of ``num_samples``; None: the sum."""
         counts = checked_counts(counts, self.prior.numel())
         total = counts.sum() if num_samples is None else num_samples
-        if not (counts < total).all():
+        if not ((counts < total).all() and total < torch.inf):
             raise ValueError(
                 f'class_counts must each be below the number of all samples, {float(total):g}, got '
                 f'{counts.tolist()!r:.80}'

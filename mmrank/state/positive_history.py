@@ -52,13 +52,13 @@ class SampleRanks(SampleState):
         entries = self.fetch(index.flatten(), index.device)
         return _moving_ranks(entries.view(2, *index.shape), batch, self.gamma)
 
-    def update(self, index: Tensor, batch: Tensor, mask: Tensor) -> None:
+    def update(self, index: Tensor, batch: Tensor, counts: Tensor) -> None:
         """Take in (2, S) of a batch, the same on all ranks, if the state moves.
 
-        ``mask`` is False for padding.
+        ``counts`` says how often each positive counts: bool or floats, 0 for padding.
         """
         if self.moves:
-            self.take(index.flatten(), batch.flatten(1), mask.flatten())
+            self.take(index.flatten(), batch.flatten(1), counts.flatten())
 
     def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
         return _moving_ranks(entries, batch, self.gamma)

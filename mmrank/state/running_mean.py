@@ -292,22 +292,22 @@ class ScoreSpread(RunningMean):
     def log_spreads(self, scores: Tensor, negatives: Tensor, group=None) -> Tensor:
         """(L,) float64 logarithms of the spread in each of (L, N) scores, within :attr:`RANGE`.
 
-        ``negatives`` are (L, N) bool, or float weights >= 0.
-
-        NaN where fewer than two negatives have none. The ranks of ``group`` hold parts of the same
-        lists.
+        ``negatives`` are (L, N) bool, or float weights >= 0. NaN for fewer than two negatives: one
+        of weight 2 is two. The ranks of ``group`` hold parts of the same lists.
         """
         is_finite = scores.isfinite()
         counted = torch.where(is_finite, negatives, 0).double()
         x = torch.where(counted > 0, scores, 0).double()
-        totals = torch.stack([counted.sum(1), (counted * x).sum(1)])
-        number, total = all_reduce_sum(totals, group)
+        entries = (counted > 0).sum(1).double()
+        totals = torch.stack([counted.sum(1), (counted * x).sum(1), entries])
+        number, total, entries = all_reduce_sum(totals, group)
+        has_spread = (number > 1) | (entries > 1)
         number = as_divisor(number)
         # Around the mean: squares of scores far from 0 would cancel.
         x = torch.where(counted > 0, x - (total / number)[:, None], 0)
         squares = all_reduce_sum((counted * x.square()).sum(1), group)
         log_spread = (squares / number).sqrt().clamp(*self.RANGE).log()
-        return torch.where(number > 1, log_spread, torch.nan)
+        return torch.where(has_spread, log_spread, torch.nan)
 
     def average(
         self, log_spreads: Tensor, counted: Tensor, default: float = 1.0, group=None

@@ -220,12 +220,9 @@ class ScoreVector(SavedState):
 
 def _of_all_ranks(pos: Tensor, mask: Tensor, group) -> tuple[Tensor, Tensor]:
     """Join (L, P) positives and their mask, or weights, of all ranks."""
-    if not mask.is_floating_point():
-        return all_gather_lists(pos, mask, group)
-    rows = torch.cat([pos.double(), mask])
-    joined, found = all_gather_lists(rows, (mask > 0).repeat(2, 1), group)
-    pos, mask = torch.where(found, joined, 0).chunk(2)
-    return pos, mask
+    weight = mask if mask.is_floating_point() else None
+    pos, mask, weight = all_gather_lists(pos, mask > 0, group, weight)
+    return pos, mask if weight is None else torch.where(mask, weight, 0)
 
 
 def _lists_of_all_ranks(
@@ -233,6 +230,6 @@ def _lists_of_all_ranks(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Join lists that differ by rank; ranks may have unlike numbers."""
     columns = torch.cat([points, usable[:, None], index.double()[:, None]], dim=1).t()
-    columns, mask = all_gather_lists(columns, (usable > 0).expand_as(columns), group)
+    columns, mask, _ = all_gather_lists(columns, (usable > 0)[None], group)
     *points, usable, index = torch.where(mask, columns, 0)
     return torch.stack(points, 1), usable, index.long()

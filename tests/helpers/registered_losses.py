@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from mmrank.losses import EmbeddingBatch
+from mmrank.losses import EmbeddingBatch, EmbeddingLoss
 from mmrank.losses.ranking.sodeep import RankSorter
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.metrics.unit_rows import unit_rows
@@ -186,6 +186,15 @@ class Weighted(nn.Module):
 def _of_weighted_rows(loss, scores, *rest):
     *rest, weight = rest
     return _of_rows(Weighted(loss, weight), scores, *rest)
+
+
+def weighted_call(case, loss, batch, weight):
+    """The loss of a batch by the public call of its kind, with a weight for each entry or None."""
+    if case.kind == 'rows':
+        return batch.of(Weighted(loss, weight))
+    if case.kind == 'queries':
+        return EmbeddingLoss(loss)(*batch.leaves, *batch.fixed, weight=weight)
+    return loss(*batch.leaves, *batch.fixed, weight=weight)
 
 
 CALLS = {

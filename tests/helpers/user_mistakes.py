@@ -233,7 +233,7 @@ CALLS = [
         ('InBatchSoftmaxLoss(frequency="none")(rows[:, 0], rows, idx, idx)', 'left must be'),
         ('InBatchSoftmaxLoss(frequency="none")(rows, matrix, idx, idx)', 'one width'),
         ('InBatchSoftmaxLoss(frequency="none")(rows[:3], rows, idx, idx)', 'left'),
-        ('SOPRCLoss().set_class_counts([1, 2])', 'class counts require'),
+        ('SOPRCLoss().set_class_counts([1, 2])', 'no use for class counts. Fix: '),
         ('SumLoss([])', 'is empty'),
         ('SumLoss(AUCLoss())', 'must be a list'),
         ('SumLoss([AUCLoss()], [1, 2])', 'list of 1 numbers'),

@@ -27,6 +27,7 @@ from mmrank.losses import (
     ListNetLoss,
     NDCGLoss,
     SmoothAPLoss,
+    SogCLRLoss,
     StableAPLoss,
 )
 
@@ -184,7 +185,8 @@ def test_in_batch_losses_know_the_pairs(model):
 
 
 @pytest.mark.slow
-def test_the_trainer_trains_and_resumes(tmp_path):
+@pytest.mark.parametrize('kind', [BimodalISogCLRLoss, SogCLRLoss])
+def test_the_trainer_trains_and_resumes(tmp_path, kind):
     from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
     datasets = pytest.importorskip('datasets')
@@ -194,7 +196,8 @@ def test_the_trainer_trains_and_resumes(tmp_path):
     metric = 'eval_dev_cosine_map@24'
 
     def train(steps, resume):
-        model, loss = sentence_model(), BimodalISogCLRLoss(24)
+        model = sentence_model()
+        loss = kind(24) if kind is BimodalISogCLRLoss else kind(24, rho=7.0)
         wrapped = SentenceContrastLoss(model, loss)
         args = st.SentenceTransformerTrainingArguments(
             output_dir=str(tmp_path),
@@ -230,6 +233,25 @@ def test_the_trainer_trains_and_resumes(tmp_path):
     for a, b in zip(whole, again):
         for key, value in a.items():
             torch.testing.assert_close(b[key], value, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('size', [None, 5])
+def test_gradients_of_a_loss_go_as_those_of_the_model_have_gone(size):
+    """A trainer zeroes the model alone; parts of a batch, and another loss of the model."""
+    model = sentence_model()
+    losses = [SentenceContrastLoss(model, CLIPLoss(tau=x), mini_batch_size=size) for x in (0.1, 1)]
+    taus = [x.loss.log_tau for x in losses]
+    columns = features(model, *pairs())
+    for _ in range(2):
+        losses[0](columns).backward()
+    twice = taus[0].grad.clone()
+    model.zero_grad()
+    losses[0](columns).backward()
+    torch.testing.assert_close(2 * taus[0].grad, twice)
+    model.zero_grad()
+    losses[1](columns).backward()
+    assert taus[0].grad is None
+    assert taus[1].grad != 0
 
 
 def test_the_state_of_a_checkpoint_in_another_folder(tmp_path):

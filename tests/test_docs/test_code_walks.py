@@ -48,6 +48,6 @@ def test_a_step_of_stable_ap():
 def test_functions_of_the_other_way_exist():
     shown = PAGE.read_text('utf-8').split('## From a COCO file')[1]
     steps = STEP.findall(shown)
-    assert len(steps) == 5
+    assert len(steps) == 7
     for path, name in steps:
         assert re.search(rf'^ *def {name}\(', (ROOT / path).read_text('utf-8'), re.MULTILINE)

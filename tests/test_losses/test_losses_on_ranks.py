@@ -12,11 +12,11 @@ import pytest
 import torch
 from gloo_processes import run_on_ranks
 from rank_batches import SIZES, RankModel, batch_of_all_ranks, share
-from registered_losses import DEFERRED, Case, cases, weighted_cases
+from registered_losses import DEFERRED, Case, cases, weighted_call, weighted_cases
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.distributed import all_gather_lists, rows_and_dtype
+from mmrank.distributed import all_gather_lists, sizes_and_dtype
 from mmrank.errors import UserError
 from mmrank.losses import (
     EmbeddingLoss,
@@ -163,11 +163,12 @@ def _agreement(rank):
     own = torch.arange(3 + rank).float().requires_grad_()
     mask = torch.ones(1, 3 + rank, dtype=torch.bool)
     dtype = torch.bfloat16 if rank else torch.float16
-    joined, _ = all_gather_lists(own.to(dtype)[None], mask, _world())
-    same, _ = all_gather_lists(own.half()[None], mask, _world())
-    counts, agreed = rows_and_dtype(own.to(dtype)[:, None], _world())
+    joined, *_ = all_gather_lists(own.to(dtype)[None], mask, _world())
+    same, *_ = all_gather_lists(own.half()[None], mask, _world())
+    own = own.to(dtype)[:, None]
+    sizes, agreed = sizes_and_dtype([len(own)], dtype, _world(), None, own)
     assert (joined.dtype, same.dtype) == (torch.float32, torch.float16)
-    assert (counts, agreed) == ([3, 4], torch.float32)
+    assert (sizes, agreed) == ([[3], [4]], torch.float32)
     _refuse_gathered(rank)
     # A rank that evaluates does not wait for the others.
     values = [loss.eval()(*rows) for loss, rows in _losses(0)] if rank == 0 else []
@@ -276,8 +277,35 @@ def detector_gradients(model, images):
     return [loss_cls, head.loss_cls.loss.mean_positive.mean, *grads]
 
 
+#: Each loss with its last settings in a mode; of the first rank some entries count otherwise.
+WEIGHTED = {(x.name, x.kind, x.settings.get('mode')): x for x in cases() if _is_tested(x)}
+WEIGHTED_SIZES = (7, 5)
+WEIGHT = torch.tensor([2.0, 0, 1, 0.5, 0.5, 2, 1])
+
+
+def weights_on_rank(case, rank, other):
+    """Value, gradients and state, or the refusal, of a rank; of one process where it is None."""
+    loss, batch = case.build(), case.batch()
+    weight = torch.cat([WEIGHT, torch.ones(WEIGHTED_SIZES[1])])
+    if rank is not None:
+        batch = batch.entries(share(WEIGHTED_SIZES, rank))
+        weight = other if rank else WEIGHT
+    leaves = [x.clone().requires_grad_() for x in batch.leaves]
+    try:
+        value = weighted_call(case, loss, batch.with_leaves(leaves), weight)
+    except UserError as error:
+        return str(error)
+    state = [x.double() for x in loss.state_dict().values()]
+    return [value.detach(), torch.autograd.grad(value, leaves), state]
+
+
 def on_rank(rank):
     found = {'stable AP': stable_ap_on_rank(rank), 'SOPRC': soprc_on_rank(rank)}
+    found['weights'] = [
+        weights_on_rank(case, rank, other)
+        for case in WEIGHTED.values()
+        for other in (None, torch.ones(WEIGHTED_SIZES[1], dtype=torch.bool))
+    ]
     if find_spec('mmdet'):
         model = DistributedDataParallel(Detector())
         found['detector'] = detector_gradients(model, [rank])
@@ -288,6 +316,25 @@ def on_rank(rank):
 def ranks():
     """What two ranks found, in one start of the processes: it costs most of the time."""
     return run_on_ranks(on_rank, 2)
+
+
+def test_weights_on_one_rank_alone_are_ones_on_the_others(ranks):
+    """None, or True in each place; a loss without weights refuses them on both ranks."""
+    both = zip(*(found['weights'] for found in ranks))
+    for case in WEIGHTED.values():
+        # With None, and with True.
+        found_of_ranks = [(rank, x) for _ in range(2) for rank, x in enumerate(next(both))]
+        expected = weights_on_rank(case, None, None)
+        if isinstance(expected, str):
+            assert {expected} == {x for _, x in found_of_ranks}, case
+            continue
+        value, gradients, state = expected
+        for rank, found in found_of_ranks:
+            own = share(WEIGHTED_SIZES, rank)
+            # DistributedDataParallel takes the mean.
+            slopes = [2 * x[own] for x in gradients]
+            wanted = [value, slopes, state]
+            torch.testing.assert_close(found, wanted, msg=f'{case}, rank {rank}: {found[0]}')
 
 
 def test_stable_ap_ranks_per_process_but_shares_the_state(ranks):

@@ -3,6 +3,7 @@
 import inspect
 import math
 
+import numpy as np
 import pytest
 from registered_losses import SETTINGS, loss_names
 
@@ -55,11 +56,14 @@ VALUES = [
     ('SOPRCLoss', dict(momentum=2.0), 'momentum must be'),
     ('SOPRCLoss', dict(score_range=(1.0, 0.0)), 'low < high'),
     ('LDAMLoss', dict(class_counts=3), r'class_counts must be \(C,\) numbers >= 0.* got 3'),
-    ('LDAMLoss', dict(class_counts='5,3,1'), 'is text. Fix: .C,. numbers'),
+    ('LDAMLoss', dict(class_counts='5,3,1'), 'must be numbers. Fix: .C,. numbers'),
     ('LDAMLoss', dict(num_classes=3, class_counts={'a': 2}), "has 'a', which is not a class index"),
     ('APLoss', dict(class_weight=[1.0, -1.0]), r'class_weight\[1\]'),
     ('APLoss', dict(class_weight={'a': 'b'}), 'must be a number for each class'),
-    ('APLoss', dict(class_weight=('auto', -1)), 'power'),
+    ('APLoss', dict(class_weight=('auto', 2)), r'power of class_weight.* in \[0, 1\], got 2'),
+    ('APLoss', dict(class_weight=('auto', '1')), 'must be a number for each class'),
+    ('APLoss', dict(class_weight=np.ones((3, 1))), 'must be a number for each class'),
+    ('LDAMLoss', dict(class_counts=[math.inf, 3, 2]), 'numbers >= 0, finite, .* got .inf'),
     ('SigLIPLoss', dict(tau=math.inf), 'tau must be > 0 and finite'),
     ('SigLIPLoss', dict(scope='rank'), "scope='rank' is unknown"),
     ('SogCLRLoss', dict(num_samples=3, tau=2.0, rho=0.5), 'tau <= largest_tau must hold.*tau=2.0'),

@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from registered_losses import (
     CLASSES,
+    DEFERRED,
     NO_WEIGHTS,
     POINTWISE,
     Weighted,
     build,
     cases,
     subject_of_case,
+    weighted_call,
     weighted_cases,
 )
 
@@ -44,6 +47,8 @@ def test_weights_are_copies(case):
     repeated = case.build()
     for seed in range(3):
         batch = case.batch(seed=seed)
+        # Rows of one sample, which a state may keep, are of unlike weights.
+        batch = batch.with_fixed([*batch.fixed[:-1], batch.fixed[-1] % 4])
         copies, index = copies_of(batch)
         expected = copies.gradients(repeated)
         broken = batch.mapped(
@@ -93,8 +98,49 @@ SCALE_FREE += POINTWISE
 def test_only_ratios_of_weights_count(case):
     batch = case.batch()
     weight = torch.rand(12, generator=torch.Generator().manual_seed(3)).double() + 0.5
-    found = [batch.gradients(Weighted(case.build(), weight * x)) for x in (1, 3)]
-    torch.testing.assert_close(*found)
+    # The last ones sum up to less than 1.
+    one, *others = [batch.gradients(Weighted(case.build(), weight * x)) for x in (1, 3, 0.01)]
+    for other in others:
+        torch.testing.assert_close(one, other)
+
+
+#: What takes no weights, or no batch of one entry, whose message says so.
+NOT_ALONE = ('InBatchLoss', 'PMLLoss')
+
+
+@pytest.mark.parametrize('case', [*cases(), DEFERRED], ids=str)
+@pytest.mark.parametrize('kept', [0, 7])
+def test_all_but_one_left_out_is_a_batch_of_one(case, kept):
+    """Value, gradients and state, and the same of a second step."""
+    kept = min(kept, len(case.batch().fixed[-1]) - 1)
+    alone, weighted = case.build(), case.build()
+    batch = case.batch()
+    batch = batch.with_leaves([x.requires_grad_() for x in batch.leaves])
+    weight = torch.zeros(len(batch.fixed[-1]))
+    weight[kept] = 1
+    if case.name in NOT_ALONE and case.settings.get('mode') not in ('pos_neg', 'in_batch'):
+        with pytest.raises(ValueError, match='at least 2 pairs|at least one pair|takes no weights'):
+            weighted_call(case, weighted, batch, weight)
+        return
+    for _ in range(2):
+        alone.__dict__['_lone_batches'] = 0
+        found = weighted_call(case, weighted, batch, weight)
+        expected = weighted_call(case, alone, batch.entries([kept]), None)
+    torch.testing.assert_close(found, expected)
+    slopes = []
+    for value, loss in ((found, weighted), (expected, alone)):
+        own = [x for x in loss.parameters() if x.requires_grad]
+        slopes.append(torch.autograd.grad(value, [*batch.leaves, *own], allow_unused=True))
+    torch.testing.assert_close(*slopes)
+    torch.testing.assert_close(weighted.state_dict(), alone.state_dict())
+
+
+@pytest.mark.parametrize('case', [*cases(), DEFERRED], ids=str)
+def test_weights_that_require_a_gradient_are_refused(case):
+    batch = case.batch()
+    weight = torch.ones(len(batch.fixed[-1]), requires_grad=True)
+    with pytest.raises(UserError, match=r'weight requires a gradient.*Fix: weight.detach\(\)'):
+        weighted_call(case, case.build(), batch, weight)
 
 
 @pytest.mark.parametrize('dtype', [torch.bool, torch.int64, torch.float64])
@@ -251,13 +297,46 @@ def test_auto_is_the_inverse_of_the_share():
     assert 4 * weight[0] + weight[2] == pytest.approx(5)
 
 
-def test_classes_by_index_and_by_name(monkeypatch):
-    loss = APLoss(3, class_weight={2: 5.0})
-    assert loss.class_weights.of(3).tolist() == [1, 1, 5]
-    loss = APLoss(class_weight={'platelet': 5.0})
+#: What ``class_weight`` takes of three classes, and the weights that it means.
+DOORS = {
+    'array': (np.array([1, 2, 3]), [1, 2, 3]),
+    'float32 array': (np.array([1, 2, 3], np.float32), [1, 2, 3]),
+    'tensor': (torch.tensor([1, 2, 3]), [1, 2, 3]),
+    'range': (range(1, 4), [1, 2, 3]),
+    'dict of NumPy': ({np.int64(2): np.float32(5)}, [1, 1, 5]),
+    'dict': ({2: 5.0}, [1, 1, 5]),
+    'dict of JSON': ({'0': 2, '2': 5.0}, [2, 1, 5]),
+    'dict of names': ({'platelet': 5.0, 'red': 2}, [2, 1, 5]),
+}
+
+
+@pytest.mark.parametrize('door', DOORS)
+def test_class_weights_are_a_list_or_by_class(door, monkeypatch):
+    given, expected = DOORS[door]
+    loss = APLoss(class_weight=given)
     names = dict(classes=('red', 'white', 'platelet'))
     monkeypatch.setattr(loss.class_weights.training_set, 'metainfo', lambda: names)
-    assert loss.class_weights.of(3).tolist() == [1, 1, 5]
+    assert loss.class_weights.of(3).tolist() == expected
+
+
+@every_sigmoid_loss
+def test_the_advice_about_counts_works(case):
+    """As the message of ``'auto'`` without counts says, which may have the keys of JSON."""
+    loss = with_classes(case, class_weight='auto')
+    with pytest.raises(RuntimeError, match=r'Fix: loss.set_class_counts\(counts\)'):
+        case.batch().of(loss)
+    counts = {'0': 90, '1': 9, '2': 1}
+    loss.set_class_counts(counts, 500)
+    expected = with_classes(case, class_weight=[10 / 27, 100 / 27, 100 / 3])
+    if 'class_counts' in case.settings:
+        expected.set_class_counts(counts, 500)
+    torch.testing.assert_close(case.batch().gradients(loss), case.batch().gradients(expected))
+    with pytest.raises(UserError, match='has no use for class counts. Fix: '):
+        APLoss(3).set_class_counts([1, 2, 3])
+
+
+def test_a_class_that_is_not_there(monkeypatch):
+    names = dict(classes=('red', 'white', 'platelet'))
     loss = APLoss(class_weight={'platelets': 5.0})
     monkeypatch.setattr(loss.class_weights.training_set, 'metainfo', lambda: names)
     with pytest.raises(UserError, match="'platelets', which is not a class. Fix: 'platelet'"):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,24 @@ def test_their_seconds_count_for_who_waits_for_their_starter(tmp_path):
     assert starter.returncode == 0
     # An interpreter takes half a second to end.
     assert usage.ru_utime + usage.ru_stime - own > 1.5
+
+
+@pytest.mark.processes
+def test_a_kill_of_their_starter_ends_them(tmp_path):
+    (tmp_path / 'work.py').write_text(
+        'import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)'
+    )
+    environment = {**os.environ, 'PYTHONPATH': str(Path(mmrank.__file__).parents[1])}
+    starter = subprocess.Popen([sys.executable, '-c', STARTER], cwd=tmp_path, env=environment)
+    log = tmp_path / 'log.txt'
+    wait_for(lambda: log.is_file() and log.read_text().endswith('\n'))
+    starter.kill()
+    starter.wait()
+    wait_for(lambda: not Path('/proc', log.read_text().strip()).exists())
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)

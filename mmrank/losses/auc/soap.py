@@ -133,15 +133,17 @@ class SOAPLoss(RankingLoss):
 
     def _remember(self, batch: Tensor, index: Tensor, lists: RankedLists) -> None:
         """Store the (2, L, P) ranks of a batch; of all ranks, where others have their positives."""
-        mask = lists.pos_mask
+        counts = lists.positives
         if lists.state_group is not None:
             rows = torch.cat([index.double()[None], batch]).flatten(0, 1)
-            rows, masks = all_gather_lists(rows, mask.repeat(1 + len(batch), 1), lists.state_group)
+            rows, mask, weight = all_gather_lists(
+                rows, lists.pos_mask, lists.state_group, lists.pos_weight
+            )
             joined = rows.view(1 + len(batch), len(mask), -1)
-            mask = masks[: len(mask)]
+            counts = mask if weight is None else mask * weight
             index = joined[0].long()
             batch = joined[1:]
-        self.ranks.update(index, batch, mask)
+        self.ranks.update(index, batch, counts)
 
 
 def _mean_of(values: Tensor, mask: Tensor) -> Tensor:

@@ -234,7 +234,7 @@ class ContrastiveLoss(ScopedLoss):
         views = view1 if view2 is None else (view1, view2)
         check_tensors(**{f'view{i + 1}': x for i, x in enumerate(views)})
         if weight is not None:
-            weight = checked_weight('weight', weight, (len(views[0]),)).detach()
+            weight = checked_weight('weight', weight, (len(views[0]),))
             weight = weight.to(views[0].device, non_blocking=True)
             *views, sample_idx, labels = zero_absent(weight, *views, sample_idx, labels)
         self._check(views, sample_idx)

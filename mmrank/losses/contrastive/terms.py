@@ -256,7 +256,9 @@ def negative_terms(
         weight = None if weight is None else weight.to(rows.dtype)
         given = rows, columns, numbers, positive, torch.atleast_2d(tau), weight
         log_sum, mean_h = (x.view(tau.shape) for x in _LogSumExp.apply(*given))
-    terms = NegativeTerms(log_sum, mean_h, count.expand_as(tau))
+    # An absent anchor, and one whose negatives weigh next to nothing, has none: 0, not -inf.
+    count = torch.where(log_sum == -torch.inf, 0, count)
+    terms = NegativeTerms(log_sum, mean_h, count)
     terms.log_mean = log_sum - terms.log_count
     return terms
 

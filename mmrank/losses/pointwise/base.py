@@ -6,7 +6,7 @@ from torch import Tensor
 from mmrank.distributed import all_reduce_sum, joined_group, scale_gradient
 from mmrank.errors import UserError
 from mmrank.losses.base import warn_of_first_batch
-from mmrank.losses.class_weights import ClassWeight, weights_of_classes
+from mmrank.losses.class_weights import ClassWeight, ClassWeights, WeighsClasses
 from mmrank.losses.lists import (
     check_classified,
     class_indices,
@@ -26,7 +26,7 @@ from mmrank.tensors import (
 )
 
 
-class PointwiseLoss(ScopedLoss):
+class PointwiseLoss(WeighsClasses, ScopedLoss):
     """Base of losses of single scores: for each column the mean over the rows of all ranks.
 
     With ``use_sigmoid`` every column is a binary problem of its own, in which the class competes
@@ -52,7 +52,9 @@ class PointwiseLoss(ScopedLoss):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        self.class_weights = weights_of_classes(class_weight, num_classes)
+        self.class_weights = (
+            None if class_weight is None else ClassWeights(class_weight, num_classes)
+        )
         if use_sigmoid is False and num_classes == 1:
             raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
         self.num_columns = num_classes
@@ -185,3 +187,5 @@ class ClassCountLoss(PointwiseLoss):
         """Take the (C,) positives of each class and the number of samples; None: their sum."""
         self.counts.set(counts, num_samples)
         self.num_columns = self.counts.num_classes
+        if self.has_auto_weights:
+            super().set_class_counts(counts, num_samples)

@@ -46,7 +46,7 @@ class QualityLoss(HeadLoss):
 
     It is called as ranking losses are, keeps no state and leaves the scores as they are at test
     time. ``n_pos`` counts the positives of all ranks, or adds up their weights, exactly as in a
-    single process; without a positive it is 1.
+    single process. Without a positive it is 1, and the loss is proportional to the weights.
 
     Args:
         gamma: Exponent of the loss, >= 0.

@@ -211,7 +211,6 @@ def _whole_lists(lists: RankedLists) -> tuple[Tensor, Tensor, Tensor]:
     if lists.group is None:
         return lists.scores, lists.is_positive, is_real
     rows = torch.cat([lists.scores, lists.is_positive.to(lists.scores.dtype)])
-    joined, mask = all_gather_lists(rows, is_real.repeat(2, 1), lists.group)
+    joined, is_real, _ = all_gather_lists(rows, is_real, lists.group)
     scores, is_positive = joined.chunk(2)
-    is_real = mask[: len(scores)]
     return scores, (is_positive > 0.5) & is_real, is_real

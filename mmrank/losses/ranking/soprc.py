@@ -273,11 +273,13 @@ class SOPRCLoss(RankingLoss):
         self, counts: Sequence[int] | Tensor, num_samples: int | None = None
     ) -> None:
         """Take the class priors from (C,) numbers of samples; ``num_samples`` None is their sum."""
-        if self.prior is None or not (self.prior.from_counts or self.prior.prior.numel() > 1):
-            raise ValueError(
-                "class counts require prior='counts' (or one prior per class) and num_classes"
-            )
-        self.prior.set_counts(counts, num_samples)
+        has_priors = self.prior is not None and (
+            self.prior.from_counts or self.prior.prior.numel() > 1
+        )
+        if self.has_auto_weights or not has_priors:
+            super().set_class_counts(counts, num_samples)
+        if has_priors:
+            self.prior.set_counts(counts, num_samples)
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
         first = parts[0]

@@ -138,7 +138,8 @@ class SumLoss(HeadLoss):
         return super().get_cls_channels(num_classes)
 
     def _count_parts(self) -> list[HeadLoss]:
-        return [part for part in self._head_parts() if getattr(part, 'wants_class_counts', False)]
+        parts = [*self._head_parts()]
+        return [x for x in parts if getattr(x, 'wants_class_counts', False) or x.has_auto_weights]
 
     @property
     def wants_class_counts(self) -> bool:

@@ -196,7 +196,7 @@ class InBatchLoss(ScopedLoss):
         check_entities_given(rows, cols)
         check_tensors(left=left, right=right, rows=rows, cols=cols)
         if weight is not None:
-            weight = checked_weight('weight', weight, (len(cols),)).detach()
+            weight = checked_weight('weight', weight, (len(cols),))
             weight = weight.to(left.device, torch.float64, non_blocking=True)
             pairs = rows, cols, left_index, right_index
             rows, cols, left_index, right_index = zero_absent(weight, *pairs)

@@ -172,7 +172,7 @@ class InBatchSoftmaxLoss(ScopedLoss):
         check_entities_given(rows, cols)
         check_tensors(left=left, right=right, rows=rows, cols=cols)
         if weight is not None:
-            weight = checked_weight('weight', weight, (len(cols),)).detach()
+            weight = checked_weight('weight', weight, (len(cols),))
             weight = weight.to(left.device, non_blocking=True)
             pairs = rows, cols, left_index, right_index
             rows, cols, left_index, right_index = zero_absent(weight, *pairs)

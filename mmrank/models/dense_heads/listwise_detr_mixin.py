@@ -202,10 +202,9 @@ class ListwiseDETRMixin(RankingHeadMixin):
         _, loss_bbox, loss_iou = host_losses(cls_scores, *args, **kwargs)
         if not collector.targets:
             # No denoising queries, since no image here has an object. Other ranks may have some,
-            # with weights, and wait for this one in the loss.
+            # and wait for this one in the loss.
             scores = cls_scores.reshape(-1, self.cls_out_channels)
-            targets = scores.new_zeros(len(scores), dtype=torch.long)
-            collector(scores, targets, scores.new_ones(len(scores)))
+            collector(scores, scores.new_zeros(len(scores), dtype=torch.long))
         box_values = {}
         if boxes is not None:
             box_values = boxes.close(collector.targets, self.num_classes)
