@@ -71,7 +71,6 @@ def made_up_data() -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def trained(loss_name: str, rate: float, seed: int, data: tuple[Tensor, Tensor]) -> nn.Module:
-    """A small network, trained by AdamW."""
     images, labels = data
     torch.manual_seed(seed)
     model = nn.Sequential(

@@ -42,9 +42,8 @@ class _SentenceLoss(nn.Module):
     :func:`mmrank.losses.contrastive.grad_cache.grad_cache`.
     """
 
-    #: What the loss must be, and what is said of another.
-    takes: type
-    fix = ''
+    takes: type  # What the loss must be
+    fix = ''  # What is said of another
 
     def __init__(
         self, model: nn.Module, loss: nn.Module, *, mini_batch_size: int | None = None
@@ -134,7 +133,6 @@ class SentenceContrastLoss(_SentenceLoss):
         return super().embed(columns)
 
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
-        """Loss of two views."""
         self.check_columns(embeddings, 'the views of each sample')
         if labels is None and self.loss.keeps_samples:
             raise UserError(
@@ -275,7 +273,6 @@ class SentenceInBatchLoss(_SentenceLoss):
         loss.set_pairs(*known.unbind(1), tuple((known.amax(0) + 1).tolist()))
 
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
-        """Loss of the pairs of a batch."""
         self.check_columns(embeddings, 'queries and documents')
         if labels is None:
             labels = torch.zeros(0)
@@ -342,7 +339,6 @@ class SaveLossState(TrainerCallback):
         self.loss = loss.loss
 
     def on_save(self, args, state, control, **kwargs) -> None:
-        """Write the state into the checkpoint of this step."""
         if state.is_world_process_zero:
             with replace_atomically(self._path(args, state)) as part:
                 torch.save(self.loss.state_dict(), part)

@@ -52,9 +52,10 @@ class _RankingHead(RankingPart):
             matched_idxs,
         )
         matched = torch.stack(matched_idxs)
-        labels = torch.stack(
-            [_labels_of(t, m, logits.size(-1)) for t, m in zip(targets, matched_idxs)]
-        )
+        labels = torch.full_like(matched, logits.size(-1))
+        for own, target, index in zip(labels, targets, matched_idxs):
+            rows = index >= 0
+            own[rows] = target['labels'][index[rows]]
         ranked = self.ranking_loss(
             logits.flatten(0, 1),
             labels.flatten(),
@@ -129,11 +130,3 @@ def detach(model: nn.Module) -> None:
             # The class runs fastest.
             bias -= centre.repeat(bias.numel() // centre.numel())
     take_loss(head)
-
-
-def _labels_of(target: dict, matched: Tensor, num_classes: int) -> Tensor:
-    """(A,) class of each anchor, C where it has no object."""
-    labels = target['labels']
-    if not len(labels):
-        return matched.new_full(matched.shape, num_classes)
-    return torch.where(matched >= 0, labels[matched.clamp(min=0)], num_classes)

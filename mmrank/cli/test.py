@@ -39,7 +39,6 @@ from mmrank.runners.launch import is_main_process
 
 
 def _set_visualization(cfg: Config, folder: str) -> None:
-    """Switch drawing on, for the hook of mmdet or of mmpretrain."""
     hook = (cfg.get('default_hooks') or {}).get('visualization')
     if not hook:
         raise UserError(

@@ -44,7 +44,6 @@ def parse_args(arguments=None) -> argparse.Namespace:
 
 
 def _words(args: argparse.Namespace, work_dir: str | Path) -> list[str]:
-    """Command-line arguments of mmrank train and test."""
     words = [args.config, '--work-dir', str(work_dir)]
     words += ['--trust-checkpoint'] if args.trust_checkpoint else []
     words += [f'--allow-partial={pattern}' for pattern in args.allow_partial]

@@ -46,7 +46,6 @@ class ImageTextRetrievalMetric(BaseMetric):
         self.device = device
 
     def process(self, data_batch, data_samples: Sequence[dict]) -> None:
-        """Keep the embeddings of a batch."""
         for sample in data_samples:
             if 'image_feature' not in sample:
                 raise KeyError(

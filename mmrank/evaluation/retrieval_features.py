@@ -62,7 +62,6 @@ class RetrievalFeatures:
         return replace(self, **{name: x.to(device) for name, x in tensors.items()})
 
     def gallery_embeddings(self) -> Tensor:
-        """Embeddings of the gallery."""
         return self.features if self.in_gallery is None else self.features[self.rows_of_gallery()]
 
     def sets(self) -> tuple[Tensor, ...]:

@@ -40,7 +40,6 @@ def _arguments(
 
 
 def _convolve(output: Tensor, input: Tensor, tensors: list, settings: tuple) -> None:
-    """Write the convolution into ``output``."""
     convolve = torch.ops.torchvision.deform_conv2d
     result = convolve(at_least_float32(input), *tensors, *settings)
     output.copy_(result.view_as(output))

@@ -17,7 +17,6 @@ class BalancedHead(MadeClass):
         self.balance_boxes = balance_boxes
 
     def _balanced(self, losses: dict, cls_keys: list[str], box_keys: list[str]) -> dict:
-        """The losses, the box part scaled if the config says so."""
         if not self.balance_boxes:
             return losses
         return with_balanced_boxes(losses, cls_keys, box_keys, training_group(self))

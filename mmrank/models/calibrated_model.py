@@ -93,7 +93,6 @@ def CalibratedModel(
 
 
 def _check_task(model: nn.Module, maps: Calibration) -> None:
-    """Refuse what the maps cannot be applied to."""
     head = _head(model)
     is_classifier = hasattr(model, 'head') and not hasattr(model, 'bbox_head')
     task = 'classification' if is_classifier else 'detection'

@@ -171,7 +171,6 @@ def _missed_boxes(
 
 
 def _explain(chosen: Choices, train: Split, sides: np.ndarray, steps: int) -> None:
-    """Fill the rows of the table."""
     counts = [f'{name} {train.report.counts[name].total}' for name in chosen.classes]
     more = f' and {len(counts) - 6} more' if len(counts) > 6 else ''
     width, height = np.median(train.sizes, axis=0).astype(int)
@@ -210,7 +209,6 @@ def _explain(chosen: Choices, train: Split, sides: np.ndarray, steps: int) -> No
 
 
 def _warn(chosen: Choices, splits: dict[str, Split], missed: np.ndarray, boxes: np.ndarray) -> None:
-    """Say what the chosen settings cannot mend."""
     train = splits['train']
     if splits['val'].ann_file.resolve() == train.ann_file.resolve():
         chosen.warnings.append(

@@ -137,7 +137,6 @@ def config_text(chosen: Choices, splits: dict[str, Split], folder: str, work_dir
 
 
 def _layers(chosen: Choices) -> str:
-    """Backbone and neck."""
     from mmrank.models.backbones import imagenet_weights  # which takes seconds
 
     if chosen.backbone != 'lite0':
@@ -156,7 +155,6 @@ def _layers(chosen: Choices) -> str:
 
 
 def _loaders(chosen: Choices, splits: dict[str, Split], folder: str, work_dir: str) -> list[str]:
-    """The data loaders and evaluators."""
     texts = []
     for name, split in splits.items():
         batch = ''

@@ -118,7 +118,6 @@ def _choose_images(truth: COCO, num_images: int) -> list[int]:
 
 
 def _read(truth: COCO, image_dir: str | os.PathLike, image_id: int) -> np.ndarray:
-    """RGB image, uint8 of shape (H, W, 3)."""
     path = Path(image_dir) / truth.imgs[image_id]['file_name']
     if not path.is_file():
         raise MissingFileError(

@@ -31,28 +31,20 @@ class CheckFailedError(AssertionError):
 class Result:
     """What a check found."""
 
-    #: Name of the check.
-    check: str
-    #: One of :data:`OUTCOMES`.
-    outcome: str
-    #: What was found, in one line.
-    message: str = ''
+    check: str  # Name of the check
+    outcome: str  # One of :data:`OUTCOMES`
+    message: str = ''  # What was found, in one line
 
 
 @dataclass(frozen=True)
 class Check:
     """A named check. Called with a subject, it returns a :class:`Result` or raises."""
 
-    #: Its name.
-    name: str
-    #: Looks at a subject; raises CheckFailedError.
-    function: Callable[[Subject], None]
-    #: Whether every loss is held to it, not only one that promises it.
-    is_usual: bool = True
-    #: Whether it takes seconds.
-    is_slow: bool = False
-    #: Errors by which a loss says no.
-    refusals: tuple[type[Exception], ...] = REFUSALS
+    name: str  # Its name
+    function: Callable[[Subject], None]  # Looks at a subject; raises CheckFailedError
+    is_usual: bool = True  # Whether every loss is held to it, not only one that promises it
+    is_slow: bool = False  # Whether it takes seconds
+    refusals: tuple[type[Exception], ...] = REFUSALS  # Errors by which a loss says no
     #: Why it says nothing of a subject; '': it does.
     excuse: Callable[[Subject], str] = lambda subject: ''
 
@@ -61,7 +53,6 @@ class Check:
 
     @property
     def reason(self) -> str:
-        """Why the check is there."""
         return inspect.cleandoc(self.function.__doc__ or '')
 
     def result(self, subject: Subject) -> Result:

@@ -33,10 +33,8 @@ def _checks_named(names: Iterable[str] | None, slow: bool = False) -> list[Check
 class Report:
     """What the checks found of one loss. ``print`` shows it as a table."""
 
-    #: The loss.
-    subject: Subject
-    #: In the order of :data:`CHECKS`.
-    results: Sequence[Result]
+    subject: Subject  # The loss
+    results: Sequence[Result]  # In the order of :data:`CHECKS`
 
     @property
     def failures(self) -> list[Result]:

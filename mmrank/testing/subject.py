@@ -16,17 +16,13 @@ from mmrank.testing.calls import Batch, Call, Loss, call_of
 class Subject:
     """A loss, and what is known of it. :func:`subject_of` makes one of a loss."""
 
-    #: How reports name it.
-    name: str
-    #: Returns a loss as after ``__init__``.
-    builder: Callable[[], Loss]
-    #: How it is called.
-    call: Call
+    name: str  # How reports name it
+    builder: Callable[[], Loss]  # Returns a loss as after ``__init__``
+    call: Call  # How it is called
     #: Why the gradient is not the derivative of the value: an error-driven update, weights that
     #: are constants. '': it is the derivative.
     own_gradient: str = ''
-    #: Names of checks that it promises to pass beyond the usual ones.
-    promises: Collection[str] = ()
+    promises: Collection[str] = ()  # Names of checks that it promises to pass beyond the usual ones
     #: Checks that it does not promise to pass, and why.
     not_promised: Mapping[str, str] = field(default_factory=dict)
     #: The metric that ``limit`` equals: ``'average_precision'``, ``'auroc'`` or ``'ndcg'``.
@@ -51,11 +47,9 @@ class Subject:
         return loss
 
     def batch(self, size: int = 12, seed: int = 0) -> Batch:
-        """A batch that it takes."""
         return self.call.batch(size, seed).cast(self.dtype)
 
     def is_module(self) -> bool:
-        """Whether it is a module rather than a function."""
         return isinstance(self.builder(), nn.Module)
 
     def trained(self) -> Loss:

@@ -102,7 +102,6 @@ def read_model(path: str | None, trust: bool) -> tuple[list | None, str | None]:
 
 
 def show(report: CalibrationReport) -> None:
-    """Print the table of a split."""
     rows = [[f'{x:.2f}' if isinstance(x, float) else x for x in row] for row in report.rows()]
     title = f'{report.name} split, in percent'
     Console().print(console_table(report.header(), rows, title=title))

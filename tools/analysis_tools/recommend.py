@@ -52,7 +52,6 @@ def parse_args() -> argparse.Namespace:
 
 
 def show(found: list[list[Recommendation]], console: Console) -> None:
-    """Print a table: a user after the other."""
     table = Table()
     for name in ('user', 'rank', 'item', 'score'):
         table.add_column(name, overflow='fold')

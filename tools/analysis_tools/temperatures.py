@@ -61,7 +61,6 @@ def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
 
 
 def run(args: argparse.Namespace, console: Console) -> None:
-    """Run the tool."""
     from mmrank.pictures.temperature_report import write_history, write_temperature_report
     from mmrank.pictures.temperatures import read_temperatures
 

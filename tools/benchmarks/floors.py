@@ -75,13 +75,11 @@ def parse_args(arguments=None) -> argparse.Namespace:
 
 
 def all_rows(sizes: Sizes) -> list[Row]:
-    """Rows of all losses and metrics; nothing is prepared yet."""
     kinds = score_rows, query_rows, view_rows, pair_rows, metric_rows
     return [row for rows_of in kinds for row in rows_of(sizes)]
 
 
 def chosen_rows(rows: list[Row], only: list[str] | None) -> list[Row]:
-    """Rows of some names."""
     if only is None:
         return rows
     known = sorted({row.name for row in rows})
@@ -115,7 +113,6 @@ def measure(row: Row, repeats: int) -> list[list]:
 
 
 def _ratios(own: Times, other: Times) -> list[float]:
-    """Ratios of CPU time and of wall time."""
     return [median_ratio(own.cpu, other.cpu), median_ratio(own.wall, other.wall)]
 
 
@@ -174,7 +171,6 @@ def profile(row: Row, repeats: int, count: int) -> Table:
 
 
 def show_memory(rows: list[Row], console: Console) -> None:
-    """Print the peak memory of each row."""
     table = Table('loss or metric', 'work', 'peak, MB')
     for row in rows:
         peak = peak_extra_memory(row.prepare().ours, tuple)

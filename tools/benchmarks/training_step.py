@@ -44,14 +44,12 @@ LOSS_METHODS = ('loss_by_feat', 'loss_and_target')
 
 
 def make_images(batch_size, size, channels=3):
-    """Random images, as a data loader would return them."""
     g = torch.Generator().manual_seed(0)
     shape = (channels, *size)
     return [torch.randint(0, 256, shape, generator=g).to(torch.uint8) for _ in range(batch_size)]
 
 
 def make_batch(batch_size, size, num_classes, boxes_per_image):
-    """Images with random boxes."""
     from mmdet.structures import DetDataSample
 
     g = torch.Generator().manual_seed(0)

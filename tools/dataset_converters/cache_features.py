@@ -77,7 +77,6 @@ def data_sets(config: Config) -> list:
 
 @torch.no_grad()
 def maps(stages, preprocessor, args, items: list[dict], pipeline, step) -> Iterator[np.ndarray]:
-    """Feature map of each item."""
     for start in range(0, len(items), args.batch_size):
         batch = [pipeline(dict(item)) for item in items[start : start + args.batch_size]]
         samples = [x['data_samples'] for x in batch]

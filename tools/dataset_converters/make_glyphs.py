@@ -49,7 +49,6 @@ class GlyphsSpec:
 
 
 def draw_glyph(spec: GlyphsSpec, label: int, sample: int) -> np.ndarray:
-    """Make one drawing."""
     strokes = _invent(np.random.default_rng([spec.seed, label]))
     rng = np.random.default_rng([spec.seed, label, 1 + sample])
     angle = np.deg2rad(rng.uniform(-_ROTATION, _ROTATION))
@@ -67,7 +66,6 @@ def draw_glyph(spec: GlyphsSpec, label: int, sample: int) -> np.ndarray:
 
 
 def write_glyphs(out_dir: str | Path, spec: GlyphsSpec) -> None:
-    """Write ``glyph_<class>/<drawing>.png`` for every drawing."""
     digits = len(str(max(spec.num_classes, spec.per_class) - 1))
     for label in track(range(spec.num_classes), 'Glyphs', transient=True):
         folder = Path(out_dir) / f'glyph_{label:0{digits}d}'

@@ -74,7 +74,6 @@ def make_interactions(spec: InteractionsSpec) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_interactions(out_dir: str | Path, spec: InteractionsSpec) -> None:
-    """Write ``train.csv`` and ``test.csv`` with ``user,item`` lines."""
     for name, pairs in zip(('train', 'test'), make_interactions(spec)):
         rows = [('user', 'item'), *pairs.tolist()]
         write_csv_atomically(rows, Path(out_dir) / f'{name}.csv')

@@ -31,12 +31,10 @@ class _CannotFold(Exception):
 class HeadCentre:
     """Whether the score centre of one head was folded into its bias."""
 
-    #: Name of the head in the model, such as ``bbox_head``.
-    head: str
+    head: str  # Name of the head in the model, such as ``bbox_head``
     #: Subtracted from the raw scores, one number or one per class; empty without a centre.
     centre: tuple[float, ...]
-    #: Why it is not in the bias; empty if it is.
-    reason: str = ''
+    reason: str = ''  # Why it is not in the bias; empty if it is
 
     @property
     def folded(self) -> bool:

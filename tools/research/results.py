@@ -37,12 +37,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import fast_and_slow
 import numpy as np
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from scipy import stats
 
-import fast_and_slow
 from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.experiments.records import FACTS, read_curve_rows, read_final_rows, read_rows, values_of

@@ -49,7 +49,6 @@ class _PairBatch(dict):
     """A whole batch; says so to a collate function that expects samples."""
 
     def __missing__(self, key: object) -> None:
-        """Raise a ``UserError`` to a collate function that takes it for a list of samples."""
         if isinstance(key, int):
             raise UserError(
                 'the data set returns whole batches, and collate_fn of its data loader takes them '
@@ -85,11 +84,9 @@ class InteractionDataset(Dataset):
         self.metainfo = dict(num_rows=m, num_cols=n)
 
     def __len__(self) -> int:
-        """Number of positive pairs."""
         return len(self.interactions)
 
     def __getitem__(self, index: int) -> dict:
-        """The batch of one index."""
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> dict:
@@ -160,7 +157,6 @@ class TopKDataset(Dataset):
         return len(self._rows)
 
     def __getitem__(self, index: int) -> dict:
-        """The batch of one left entity."""
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> dict:

@@ -55,7 +55,6 @@ class ShapesSpec:
     seed: int = 0  # Non-negative seed of everything above
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot make a data set."""
         check_at_least(1, num_train=self.num_train, num_val=self.num_val)
         check_at_least(0, num_test=self.num_test, seed=self.seed)
         check_at_least(64, width=self.width, height=self.height)
@@ -80,7 +79,6 @@ class ShapesSpec:
 
 
 def _render_image(spec: ShapesSpec, split: str, index: int) -> tuple[np.ndarray, list[dict]]:
-    """Paint one image."""
     rng = np.random.default_rng([spec.seed, SPLITS.index(split), index])
     canvas = paint_background(rng, spec.width, spec.height)
     paint_distractors(rng, canvas, spec.min_size, spec.max_size)

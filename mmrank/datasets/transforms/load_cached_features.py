@@ -52,7 +52,6 @@ class FeatureCache:
 
     @staticmethod
     def files(path: str | os.PathLike) -> tuple[Path, Path]:
-        """Index and array of a cache."""
         return Path(f'{path}.json'), Path(f'{path}.npy')
 
     def row(self, img_path: str) -> int:
@@ -140,7 +139,6 @@ class LoadCachedFeatures(BaseTransform):
         return 1 + np.random.randint(_opened(self.cache).maps.shape[1] - 1)
 
     def transform(self, results: dict) -> dict:
-        """Add the map of ``img_path``."""
         stored = _opened(self.cache)
         view = self._view() if self.random_view else 0
         values = stored.maps[stored.row(results['img_path']), view]

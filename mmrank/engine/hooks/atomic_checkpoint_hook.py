@@ -50,7 +50,6 @@ class AtomicCheckpointHook(CheckpointHook):
     _atomic = False
 
     def before_run(self, runner) -> None:
-        """Make mmengine's auto-resume find a whole checkpoint."""
         refuse_flexible_runner(type(runner))
         if not runner._resume or runner._load_from is not None:
             return

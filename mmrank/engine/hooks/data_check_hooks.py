@@ -95,8 +95,7 @@ class StartCheckHook(Hook):
     were made for is refused as it is loaded.
     """
 
-    # The CheckpointHook fails on such a metric.
-    priority = 'VERY_HIGH'
+    priority = 'VERY_HIGH'  # The CheckpointHook fails on such a metric
 
     def before_train(self, runner) -> None:
         loop = runner.train_loop

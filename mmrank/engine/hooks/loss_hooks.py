@@ -26,8 +26,7 @@ class _TrainingSetHook(Hook):
     is loaded. Checkpoints do not hold the facts: keep the hook when a run is resumed.
     """
 
-    #: What is passed on, by the attributes ``wants_<fact>`` of modules.
-    fact: ClassVar[str]
+    fact: ClassVar[str]  # What is passed on, by the attributes ``wants_<fact>`` of modules
 
     def before_train(self, runner) -> None:
         check_loader(runner.train_loop.dataloader)

@@ -55,10 +55,8 @@ class RankingMonitorHook(Hook):
         FloatingPointError: During training, when the loss or a diagnostic is NaN or infinite.
     """
 
-    # After the loss was computed, before the logger reads (BELOW_NORMAL).
-    priority = 'NORMAL'
-    #: Readings of a loss in a row above a limit before its one warning.
-    PATIENCE = 5
+    priority = 'NORMAL'  # After the loss was computed, before the logger reads (BELOW_NORMAL)
+    PATIENCE = 5  # Readings of a loss in a row above a limit before its one warning
 
     def __init__(self, interval: int = 10) -> None:
         check_positive(interval=interval)

@@ -140,12 +140,10 @@ class _RestoringIterator(Iterator):
         return next(self._iterator)
 
     def skip_iter(self, num_iters: int) -> None:
-        """Pass over the batches that were trained on before."""
         self._iterator.skip_iter(num_iters)
 
 
 def _state_of(loader) -> dict:
-    """The state of the generators, and the seed of the workers."""
     return {**get_rng_state(), 'worker_seed': _worker_seed(loader)}
 
 

@@ -117,7 +117,6 @@ class SOAPLoss(RankingLoss):
         raise UserTypeError(f'{type(self).__name__} does not take group. Fix: leave it out')
 
     def list_losses(self, lists: RankedLists) -> Tensor:
-        """SOAP of the lists; their values are places in the state."""
         mask = lists.pos_mask
         index = lists.required_values().long()
         batch = _surrogate_ranks(lists, self.hinge)
@@ -147,5 +146,4 @@ class SOAPLoss(RankingLoss):
 
 
 def _mean_of(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean of the values that count."""
     return torch.where(mask, values, 0).sum() / mask.sum().clamp(min=1)

@@ -104,7 +104,6 @@ class TIMMStages(BaseModule):
         return frozen
 
     def train(self, mode: bool = True):
-        """Set the mode; what is frozen stays in evaluation."""
         super().train(mode)
         for layer in self._frozen():
             layer.eval()

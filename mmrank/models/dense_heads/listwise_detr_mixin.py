@@ -57,7 +57,6 @@ class _DecoderLosses(nn.Module):
         self._waiting = [] if self.together and can_be_separate(losses) else None
 
     def open(self, collector: LevelCollector) -> None:
-        """Send the next calls to this collector."""
         collector.open()
         self._current = [collector]
 
@@ -146,7 +145,6 @@ class ListwiseDETRMixin(RankingHeadMixin):
                 )
 
     def loss_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
-        """Losses of the host head, each classification loss a ranking."""
         self.training_set.check_classes(self.num_classes, self._where)
         found = len(all_layers_cls_scores)
         expected = len(self.loss_cls.layers)
@@ -173,7 +171,6 @@ class ListwiseDETRMixin(RankingHeadMixin):
     def loss_by_feat_single(
         self, cls_scores: Tensor, bbox_preds: Tensor, batch_gt_instances: list, *args, **kwargs
     ):
-        """Losses of one decoder layer, or of the encoder."""
         self._warn_of_many_objects(cls_scores.size(1), batch_gt_instances)
         return self._ranked(
             self._matching.pop(0),
@@ -186,7 +183,6 @@ class ListwiseDETRMixin(RankingHeadMixin):
         )
 
     def _loss_dn_single(self, dn_cls_scores: Tensor, *args, **kwargs):
-        """Losses of the denoising queries of one decoder layer."""
         return self._ranked(
             self._denoising.pop(0), super()._loss_dn_single, dn_cls_scores, *args, **kwargs
         )
@@ -217,7 +213,6 @@ class ListwiseDETRMixin(RankingHeadMixin):
     def _federated(
         self, collector: LevelCollector, cls_scores: Tensor
     ) -> tuple[Tensor, Tensor] | None:
-        """Classes that each image is annotated for, and the image of each row."""
         # Without denoising, the proposals of an encoder are for any class: all objects are of
         # its first.
         any_class = collector is self.loss_cls.encoder and not self.loss_cls.denoising
@@ -239,7 +234,6 @@ class ListwiseDETRMixin(RankingHeadMixin):
             )
 
     def predict_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
-        """Predictions, the mean positive score shown as 0.5."""
         centre = score_centre(self.loss_cls.layers[-1].loss)
         if centre is not None and self.centre_scores:
             all_layers_cls_scores = all_layers_cls_scores - centre.to(all_layers_cls_scores.dtype)

@@ -43,8 +43,7 @@ class OneVsRestHead(BaseModule):
             of a softmax, and the label is the highest one. The loss may be one of softmax.
     """
 
-    #: Lowest score of a predicted label.
-    thr = 0.5
+    thr = 0.5  # Lowest score of a predicted label
 
     def __init__(
         self,

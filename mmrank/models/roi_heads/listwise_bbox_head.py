@@ -108,7 +108,6 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
         return federated_weight(self.loss_cls, exhaustive, images, labels, label_weights)
 
     def predict_by_feat(self, *args, **kwargs) -> list:
-        """Predictions of the host head."""
         return self._predict_boxes(
             self.loss_cls, super().predict_by_feat, args, kwargs, 'rcnn_test_cfg', None
         )

@@ -71,12 +71,10 @@ class BoxSplit:
         return cls(truth, boxes, judged, torch.from_numpy(labels), scores)
 
     def calibrated(self, calibration: Calibration) -> list[dict]:
-        """The boxes with probabilities for scores, in the same order."""
         values = calibration.probabilities(self.scores, self.labels).tolist()
         return [{**box, 'score': value} for box, value in zip(self.boxes, values)]
 
     def figures(self, calibration: Calibration | None = None) -> SplitFigures:
-        """COCO's figures of the boxes."""
         boxes = self.boxes if calibration is None else self.calibrated(calibration)
         evaluation = match_boxes(self.truth, boxes)
         ap = PRCurves.of(evaluation).by_class()
@@ -87,7 +85,6 @@ class BoxSplit:
         )
 
     def same_as(self, other: 'BoxSplit') -> bool:
-        """Whether the other split has images of this one."""
         return not _images(self.truth).isdisjoint(_images(other.truth))
 
 

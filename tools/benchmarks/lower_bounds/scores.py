@@ -54,7 +54,6 @@ PARTS = [dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]
 
 
 def score_rows(sizes: Sizes) -> list[Row]:
-    """Rows of all losses of scores."""
     found = [_row(name, settings, sizes.positives, sizes) for name, settings in LOSSES]
     found += [_row(name, settings, sizes.rows, sizes) for name, settings in CLASSIFIERS]
     lists, length = 16, sizes.listed
@@ -90,7 +89,6 @@ def _required(name: str, target, sizes: Sizes) -> dict:
 
 
 def make_batch(rows: int, classes: int, positives: int) -> tuple[Tensor, Tensor]:
-    """Logits and class indices."""
     g = torch.Generator().manual_seed(0)
     target = torch.full((rows,), classes)
     chosen = torch.randperm(rows, generator=g)[:positives]

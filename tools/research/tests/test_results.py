@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+import fast_and_slow
 import numpy as np
 import pytest
-
-import fast_and_slow
-import results
 from fast_and_slow import Compared, chance_of
+
+import results
 from mmrank.errors import UserError
 from temperature_orders import order_test
 
