@@ -18,6 +18,9 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
+
+from mmrank.errors import UserNotImplementedError
 
 NAME = 'mmcv._ext'
 _EXTENSION = Path(__file__).with_name('extension.py')
@@ -67,3 +70,13 @@ def compiled_extension() -> ModuleType | None:
     found = importlib.import_module(NAME)
     is_compiled = str(found.__file__).endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
     return found if is_compiled else None
+
+
+def refuse_operator(name: str) -> NoReturn:
+    """Raise NotImplementedError that names an operator which mmrank does not have."""
+    raise UserNotImplementedError(
+        f"mmcv's operator {name!r} needs compiled code, and mmrank has none in its place. "
+        'Fix: compile mmcv (tools/bootstrap.py --compile-mmcv, or `pip install '
+        '--no-build-isolation --no-cache-dir mmcv` next to torch), or choose a config without '
+        'this operator.'
+    )

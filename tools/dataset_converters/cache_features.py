@@ -24,6 +24,7 @@ from rich.progress import Progress
 
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.cli.config_options import add_config_option
+from mmrank.cli.options import tool_parser
 from mmrank.datasets.transforms import FeatureCache
 from mmrank.errors import UserError, show_user_errors
 from mmrank.runners.config import apply_options, read_config
@@ -32,9 +33,7 @@ SPLITS = ('train', 'val', 'test')
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     add = parser.add_argument
     add('config', metavar='CONFIG')
     add('out', metavar='OUT', help='without a suffix')

@@ -13,14 +13,13 @@ import sys
 from rich.console import Console
 
 from mmrank.annotations.check import read_checked
+from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
 from mmrank.files import check_output, write_csv_atomically
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('ann_file', metavar='COCO.json', help='annotations')
     parser.add_argument('out', metavar='OUT.csv', help='table to write')
     return parser.parse_args()

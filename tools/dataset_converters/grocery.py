@@ -22,6 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import path_fault, whole_folder
 
@@ -30,9 +31,7 @@ RATIO = 50
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('folder', metavar='GROCERY', type=Path)
     parser.add_argument('out', metavar='OUT', help='folder to write to')
     return parser.parse_args()

@@ -13,14 +13,13 @@ import sys
 
 from rich.console import Console
 
+from mmrank.cli.options import tool_parser
 from mmrank.datasets.interactions.splitting import split_file
 from mmrank.errors import show_user_errors
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     add = parser.add_argument
     add('file', help='user,item[,rating][,timestamp] lines')
     add('out', metavar='OUT', help='folder to write to')

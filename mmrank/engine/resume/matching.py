@@ -128,8 +128,6 @@ def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
         ):
             continue
         value = state.get(item.key, state.get(f'module.{item.key}'))
-        if not value.any():  # as publish_model.py once wrote it: the bias holds the centre
-            continue
         numbers = ', '.join(f'{x:.2f}' for x in value.reshape(-1)[:4].tolist())
         place = item.key.partition('.loss_cls.')[0]
         return (

@@ -34,13 +34,9 @@ class ImageTextContrastHead(BaseModule):
     """
 
     def __init__(
-        self,
-        loss: dict,
-        id_key: str = 'sample_idx',
-        label_key: str | None = None,
-        init_cfg: dict | None = None,
+        self, loss: dict, id_key: str = 'sample_idx', label_key: str | None = None
     ) -> None:
-        super().__init__(init_cfg=init_cfg)
+        super().__init__()
         self.loss_module = build_loss('loss', loss)
         if not isinstance(self.loss_module, ContrastiveLoss):
             raise TypeError(
@@ -79,8 +75,8 @@ class ImageTextInBatchHead(BaseModule):
 
     KEYS = ('image_id', 'text_id')  # Fields of the data samples with the image and the caption
 
-    def __init__(self, loss: dict, scale: float = 1.0, init_cfg: dict | None = None) -> None:
-        super().__init__(init_cfg=init_cfg)
+    def __init__(self, loss: dict, scale: float = 1.0) -> None:
+        super().__init__()
         self.loss_module = build_loss('loss', loss)
         if not isinstance(self.loss_module, (InBatchLoss, InBatchSoftmaxLoss)):
             raise TypeError(

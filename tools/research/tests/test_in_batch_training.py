@@ -13,7 +13,7 @@ from published_configs import ROOT, load, rows
 
 import in_batch_tables
 from make_interactions import InteractionsSpec, write_interactions
-from mmrank.datasets.interactions import Interactions
+from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.losses import InBatchLoss
 from mmrank.registry import MODELS
 from mmrank.runners.build import build_runner
