@@ -13,7 +13,6 @@ writes calibration.json, the maps, and for each split a table and reliability di
 .png), and prints the three lines of a config that uses the maps.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,40 +32,6 @@ from mmrank.pictures.tables import console_table
 from mmrank.runners.models import read_weights
 
 FILE = 'calibration.json'
-
-
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__,
-        checkpoint=(
-            None,
-            '.pth file of the model: its classes go into the maps, and other weights are refused '
-            'later; None: classes of the annotations, weights not compared',
-        ),
-        iou=(0.5, 'IoU from which a box is right'),
-        pooled=(False, 'fit one map for all classes'),
-        min_each=(10, 'right and wrong scores that a class needs for a map of its own'),
-        out_dir='work_dirs/calibration',
-    )
-    add = parser.add_argument
-    add(
-        'val',
-        nargs='+',
-        metavar='PREDICTIONS [COCO.json]',
-        help='predictions of the validation split, and for a detector its annotations',
-    )
-    add(
-        '--test',
-        nargs='+',
-        metavar='FILE',
-        help='the same of a test split, to judge the maps on (default: none; the figures of the '
-        'split that they are fitted on flatter them)',
-    )
-    add_trust_option(parser)
-    args = parse_at_least(parser, min_each=1)
-    if not 0 < args.iou <= 1:
-        parser.error('--iou must be in (0, 1]')
-    return args
 
 
 def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
@@ -110,7 +75,36 @@ def show(report: CalibrationReport) -> None:
 
 @show_user_errors(OSError)
 def main() -> None:
-    args = parse_args()
+    parser = tool_parser(
+        __doc__,
+        checkpoint=(
+            None,
+            '.pth file of the model: its classes go into the maps, and other weights are refused '
+            'later; None: classes of the annotations, weights not compared',
+        ),
+        iou=(0.5, 'IoU from which a box is right'),
+        pooled=(False, 'fit one map for all classes'),
+        min_each=(10, 'right and wrong scores that a class needs for a map of its own'),
+        out_dir='work_dirs/calibration',
+    )
+    add = parser.add_argument
+    add(
+        'val',
+        nargs='+',
+        metavar='PREDICTIONS [COCO.json]',
+        help='predictions of the validation split, and for a detector its annotations',
+    )
+    add(
+        '--test',
+        nargs='+',
+        metavar='FILE',
+        help='the same of a test split, to judge the maps on (default: none; the figures of the '
+        'split that they are fitted on flatter them)',
+    )
+    add_trust_option(parser)
+    args = parse_at_least(parser, min_each=1)
+    if not 0 < args.iou <= 1:
+        parser.error('--iou must be in (0, 1]')
     classes, digest = read_model(args.checkpoint, args.trust_checkpoint)
     val = read_split(args.val, classes, args.iou)
     splits = {'val': val}

@@ -10,7 +10,6 @@ r"""Find the images that a trained model takes for nearest to a picture.
 Images go through the pipeline of the config's test set. The picture itself is left out.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -73,20 +72,6 @@ def embed_images(
         yield torch.stack([sample.feature.cpu() for sample in samples])
 
 
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(__doc__, top_k=(10, 'images to find'))
-    parser.add_argument('config', help='config of a retriever')
-    parser.add_argument('checkpoint', help='.pth file of its training')
-    parser.add_argument('image', help='the picture')
-    gallery = parser.add_mutually_exclusive_group(required=True)
-    gallery.add_argument('--gallery', help='folder of images to search')
-    gallery.add_argument('--features', help='.npz file of features to search')
-    parser.add_argument('--out', help='picture to write as well')
-    add_config_option(parser)
-    add_trust_option(parser)
-    return parse_at_least(parser, top_k=1)
-
-
 def draw(image: str, found: dict[str, float], path: str) -> Path:
     """Write the picture and what was found, paths with their similarity, side by side."""
     figure, axes = new_panels(1, 1 + len(found), 1.5, 1.8)
@@ -105,7 +90,17 @@ def draw(image: str, found: dict[str, float], path: str) -> Path:
 
 @show_user_errors(OSError, ValueError, ImportError)
 def main() -> None:
-    args = parse_args()
+    parser = tool_parser(__doc__, top_k=(10, 'images to find'))
+    parser.add_argument('config', help='config of a retriever')
+    parser.add_argument('checkpoint', help='.pth file of its training')
+    parser.add_argument('image', help='the picture')
+    gallery = parser.add_mutually_exclusive_group(required=True)
+    gallery.add_argument('--gallery', help='folder of images to search')
+    gallery.add_argument('--features', help='.npz file of features to search')
+    parser.add_argument('--out', help='picture to write as well')
+    add_config_option(parser)
+    add_trust_option(parser)
+    args = parse_at_least(parser, top_k=1)
     check_outputs(args, 'out')
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)

@@ -7,7 +7,6 @@ out. --out recommended.csv keeps user,rank,item,score; --picture recommended.png
 --held-out test.csv, a file of `user,item` lines, lets it show which of them the user did choose.
 """
 
-import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -32,23 +31,6 @@ _COLUMNS = 3
 # Inches, and dots an inch: 800 pixels of a page at two dots a pixel.
 _WIDTH, _DPI = 8.0, 200
 _HIT, _OTHER = colour(0), '0.65'
-
-
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(__doc__, top_k=(10, 'items for each user'))
-    add = parser.add_argument
-    add('config', help='config of a mmrank.TwoTower')
-    add('checkpoint', help='.pth file of its training')
-    add('users', nargs='+', help='names of users')
-    add('--out', help='CSV file to write as well')
-    add('--picture', help='PNG file to draw as well')
-    add('--held-out', help='pairs that were kept from the training')
-    add_config_option(parser)
-    add_trust_option(parser)
-    args = parse_at_least(parser, top_k=1)
-    if args.held_out and not args.picture:
-        parser.error(f'--held-out {args.held_out} needs --picture FILE')
-    return args
 
 
 def show(found: list[list[Recommendation]], console: Console) -> None:
@@ -107,7 +89,19 @@ def draw_recommendations(
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    args = parse_args()
+    parser = tool_parser(__doc__, top_k=(10, 'items for each user'))
+    add = parser.add_argument
+    add('config', help='config of a mmrank.TwoTower')
+    add('checkpoint', help='.pth file of its training')
+    add('users', nargs='+', help='names of users')
+    add('--out', help='CSV file to write as well')
+    add('--picture', help='PNG file to draw as well')
+    add('--held-out', help='pairs that were kept from the training')
+    add_config_option(parser)
+    add_trust_option(parser)
+    args = parse_at_least(parser, top_k=1)
+    if args.held_out and not args.picture:
+        parser.error(f'--held-out {args.held_out} needs --picture FILE')
     check_outputs(args, 'out', 'picture')
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)

@@ -23,19 +23,6 @@ from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import UserError, show_user_errors
 
 
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__,
-        out_dir='work_dirs/temperatures',
-        images=(40, 'images of each kind on the sheet, 0 for none'),
-    )
-    parser.add_argument('config', metavar='CONFIG', help='of the training')
-    parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT', help='.pth files')
-    add_config_option(parser)
-    add_trust_option(parser)
-    return parse_at_least(parser, images=0)
-
-
 def build_training_set(args: argparse.Namespace):
     """The data set that the sampler of the training sees."""
     from mmrank.runners.config import check_packages, read_config
@@ -98,7 +85,16 @@ def run(args: argparse.Namespace, console: Console) -> None:
 
 @show_user_errors(OSError, ValueError, TypeError, ImportError)
 def main() -> None:
-    run(parse_args(), Console())
+    parser = tool_parser(
+        __doc__,
+        out_dir='work_dirs/temperatures',
+        images=(40, 'images of each kind on the sheet, 0 for none'),
+    )
+    parser.add_argument('config', metavar='CONFIG', help='of the training')
+    parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT', help='.pth files')
+    add_config_option(parser)
+    add_trust_option(parser)
+    run(parse_at_least(parser, images=0), Console())
 
 
 if __name__ == '__main__':

@@ -204,7 +204,7 @@ def show_parts(clocks, args, title):
     Console().print(table)
 
 
-def parse_args():
+def main():
     parser = tool_parser(
         __doc__, batch_size=4, boxes=(12, 'per image'), repeats=15, threads=2, device='cpu'
     )
@@ -219,11 +219,7 @@ def parse_args():
         help='configs to time; the first is the reference (default: the '
         'small RetinaNet on focal loss and on stable AP)',
     )
-    return parser.parse_args()
-
-
-def main():
-    args = parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(args.threads)
     # Building a detector logs every parameter.
     MMLogger.get_instance('mmengine', log_level='WARNING')

@@ -10,7 +10,6 @@ begin with mmrank.LoadCachedFeatures then trains the same network, on the stored
 ever new ones. With --pool the encoder of that config is mmpretrain.GlobalAveragePooling alone.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 
@@ -30,25 +29,6 @@ from mmrank.errors import UserError, show_user_errors
 from mmrank.runners.config import apply_options, read_config
 
 SPLITS = ('train', 'val', 'test')
-
-
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(__doc__)
-    add = parser.add_argument
-    add('config', metavar='CONFIG')
-    add('out', metavar='OUT', help='without a suffix')
-    add('--views', type=int, default=4, help='random views of each image (default: %(default)s)')
-    pool = 'store the mean of each map over its positions, for a network that is frozen as a whole'
-    add('--pool', action='store_true', help=pool)
-    add('--batch-size', type=int, default=64)
-    add('--seed', type=int, default=0)
-    add_config_option(parser)
-    args = parser.parse_args()
-    for name in ('views', 'batch_size'):
-        least = 0 if name == 'views' else 1
-        if getattr(args, name) < least:
-            parser.error(f'--{name.replace("_", "-")} must be >= {least}')
-    return args
 
 
 def frozen_part(config: Config) -> torch.nn.Module:
@@ -90,7 +70,21 @@ def maps(stages, preprocessor, args, items: list[dict], pipeline, step) -> Itera
 
 @show_user_errors(OSError)
 def main() -> None:
-    args = parse_args()
+    parser = tool_parser(__doc__)
+    add = parser.add_argument
+    add('config', metavar='CONFIG')
+    add('out', metavar='OUT', help='without a suffix')
+    add('--views', type=int, default=4, help='random views of each image (default: %(default)s)')
+    pool = 'store the mean of each map over its positions, for a network that is frozen as a whole'
+    add('--pool', action='store_true', help=pool)
+    add('--batch-size', type=int, default=64)
+    add('--seed', type=int, default=0)
+    add_config_option(parser)
+    args = parser.parse_args()
+    for name in ('views', 'batch_size'):
+        least = 0 if name == 'views' else 1
+        if getattr(args, name) < least:
+            parser.error(f'--{name.replace("_", "-")} must be >= {least}')
     guard_checkpoints(False)
     config = read_config(args.config)
     apply_options(config, args.cfg_options)

@@ -7,7 +7,6 @@ writes one line an image, its file name and 0 or 1 for each class, which mmrank.
 Images without a box have only zeros.
 """
 
-import argparse
 import sys
 
 from rich.console import Console
@@ -16,13 +15,6 @@ from mmrank.annotations.check import read_checked
 from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
 from mmrank.files import check_output, write_csv_atomically
-
-
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(__doc__)
-    parser.add_argument('ann_file', metavar='COCO.json', help='annotations')
-    parser.add_argument('out', metavar='OUT.csv', help='table to write')
-    return parser.parse_args()
 
 
 def label_table(document: dict) -> tuple[list[str], list[list]]:
@@ -38,7 +30,10 @@ def label_table(document: dict) -> tuple[list[str], list[list]]:
 
 @show_user_errors(OSError)
 def main() -> None:
-    args = parse_args()
+    parser = tool_parser(__doc__)
+    parser.add_argument('ann_file', metavar='COCO.json', help='annotations')
+    parser.add_argument('out', metavar='OUT.csv', help='table to write')
+    args = parser.parse_args()
     check_output(args.out, args.ann_file)
     document, _ = read_checked(args.ann_file)
     header, rows = label_table(document)

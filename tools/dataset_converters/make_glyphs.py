@@ -11,7 +11,6 @@ writes OUT/glyph_<class>/<drawing>.png, grey, ink white on black, which
 configs/_base_/datasets/class_folder_glyphs.py reads.
 """
 
-import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +93,8 @@ def _invent(rng: np.random.Generator) -> list[np.ndarray]:
     return strokes
 
 
-def parse_args() -> argparse.Namespace:
+@show_user_errors(OSError, ValueError)
+def main() -> None:
     spec = GlyphsSpec()
     parser = tool_parser(
         __doc__,
@@ -104,12 +104,7 @@ def parse_args() -> argparse.Namespace:
         seed=(spec.seed, 'seed'),
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')
-    return parser.parse_args()
-
-
-@show_user_errors(OSError, ValueError)
-def main() -> None:
-    options = vars(parse_args())
+    options = vars(parser.parse_args())
     out, classes = options.pop('out'), options.pop('classes')
     spec = GlyphsSpec(num_classes=classes, **options)
     write_glyphs(out, spec)
