@@ -65,17 +65,10 @@ def _itself(function: Loss) -> Loss:
 
 
 def subject_of(loss: object, call: str | Call = 'scores', **known: object) -> Subject:
-    """The subject of a loss.
+    """The subject of a loss and the way to call it, see :func:`mmrank.testing.check_loss`.
 
-    Args:
-        loss: A function or a module; a class, built without arguments; or a
-            ``functools.partial`` of a function or a class.
-        call: Name of a way to call, or a :class:`~mmrank.testing.Call`.
-        **known: Fields of :class:`Subject`, such as ``own_gradient``.
-
-    Raises:
-        TypeError: If the loss cannot be called.
-        UserError: If the way to call is unknown.
+    ``known`` are fields of :class:`Subject`, such as ``own_gradient``. TypeError if the loss
+    cannot be called, UserError if the way to call is unknown.
     """
     if not callable(loss):
         raise TypeError(f'loss must be a function, a module or a class, got {loss!r}')

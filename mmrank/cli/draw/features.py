@@ -4,7 +4,6 @@ import argparse
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,16 +20,6 @@ _METRIC = 'mmrank.RetrievalMetric'
 _AFTER_TEST = ('mmrank.LinearEvaluationHook', 'mmrank.FurtherTestsHook')
 
 
-def digest_run(config: Mapping | list, checkpoint: str | os.PathLike | None, device: str) -> str:
-    """Sixteen hexadecimal digits of config, content of the checkpoint and kind of device."""
-    content = hashlib.sha256(json.dumps([config, device], sort_keys=True, default=str).encode())
-    if checkpoint is not None:
-        with open(checkpoint, 'rb') as file:
-            while block := file.read(2**20):
-                content.update(block)
-    return content.hexdigest()[:16]
-
-
 class _Entry(NamedTuple):
     """One model: its name, a file of features, or a config with its checkpoint."""
 
@@ -40,21 +29,7 @@ class _Entry(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """The name, fit to be part of a file name."""
         return safe_name(self.name)
-
-
-def _parse_entries(words: Sequence[str]) -> list[_Entry]:
-    """Read ``[NAME=]FEATURES.npz`` and ``[NAME=]CONFIG.py,CHECKPOINT``."""
-    entries = [_parse(word) for word in words]
-    names = [entry.file_name for entry in entries]
-    twice = [e.name for e in entries if names.count(e.file_name) > 1]
-    if twice:
-        raise UserError(
-            f'the names {sorted(set(twice))} map to one file name. Fix: name '
-            'each model differently, NAME=PATH.'
-        )
-    return entries
 
 
 def _parse(word: str) -> _Entry:
@@ -121,10 +96,15 @@ def features_by_name(
     args: argparse.Namespace, out_dir: str | os.PathLike
 ) -> dict[str, RetrievalFeatures]:
     """Read or make the features of every model of a command line."""
-    models = {
-        entry.name: load_features(_features_of(entry, args, out_dir))
-        for entry in _parse_entries(args.models)
-    }
+    entries = [_parse(word) for word in args.models]
+    names = [entry.file_name for entry in entries]
+    twice = [e.name for e in entries if names.count(e.file_name) > 1]
+    if twice:
+        raise UserError(
+            f'the names {sorted(set(twice))} map to one file name. Fix: name each model '
+            'differently, NAME=PATH.'
+        )
+    models = {x.name: load_features(_features_of(x, args, out_dir)) for x in entries}
     check_same_test_set(models)
     return models
 
@@ -147,8 +127,12 @@ def _features_of(entry: _Entry, args: argparse.Namespace, out_dir: str | os.Path
     if args.allow_partial:
         content['allow_partial'] = list(args.allow_partial)
     # A changed config, override, checkpoint or kind of device has a file of its own.
-    digest = digest_run(content, entry.checkpoint, get_device())
-    path = Path(out_dir) / 'features' / f'{entry.file_name}-{digest[:8]}.npz'
+    run = json.dumps([content, get_device()], sort_keys=True, default=str)
+    digest = hashlib.sha256(run.encode())
+    with open(entry.checkpoint, 'rb') as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    path = Path(out_dir) / 'features' / f'{entry.file_name}-{digest.hexdigest()[:8]}.npz'
     if path.is_file():
         print(f'{entry.name}: tested before, features in {path}')
         return path

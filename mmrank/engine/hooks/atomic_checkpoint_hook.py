@@ -69,8 +69,22 @@ class AtomicCheckpointHook(CheckpointHook):
             remove_temporary_files(self.out_dir)
             remove_temporary_files(runner.work_dir)
         if runner.iter > 0:
-            self._take_up_last_checkpoint(runner)
-            if _missed_validation(runner):
+            # Go on from the checkpoint resumed from as if just saved: mmengine may save it again.
+            # One of another folder, or one that was renamed, stays as it is.
+            name = self.filename_tmpl.format(runner.epoch if self.by_epoch else runner.iter)
+            path = self.file_backend.join_path(self.out_dir, name)
+            if runner.message_hub.runtime_info.get('last_ckpt') == path:
+                self.last_ckpt = path
+            position = _position(runner)
+            if position is None or runner._val_loop is None:
+                return
+            loop = runner.train_loop
+            loop._decide_current_val_interval()
+            end = loop.max_epochs if isinstance(loop, EpochBasedTrainLoop) else loop.max_iters
+            on_time = position % loop.val_interval == 0 or position == end
+            is_due = on_time and position >= max(loop.val_begin, 1)
+            # Killed between the save and the end of the validation.
+            if is_due and runner.message_hub.get_info(_VALIDATED_KEY, -1) != position:
                 runner.logger.info('The validation of the last checkpoint did not end: validating.')
                 runner.val_loop.run()
 
@@ -105,16 +119,6 @@ class AtomicCheckpointHook(CheckpointHook):
             'Fix: set out_dir to a local folder, and leave out file_client_args'
         )
         return False
-
-    def _take_up_last_checkpoint(self, runner) -> None:
-        """Go on from the checkpoint resumed from as if just saved: mmengine may save it again.
-
-        One of another folder, or one that was renamed, stays as it is.
-        """
-        name = self.filename_tmpl.format(runner.epoch if self.by_epoch else runner.iter)
-        path = self.file_backend.join_path(self.out_dir, name)
-        if runner.message_hub.runtime_info.get('last_ckpt') == path:
-            self.last_ckpt = path
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
         super()._save_checkpoint_with_step(runner, step, meta)
@@ -152,19 +156,6 @@ def confine_best_checkpoints(checkpoint: dict, runner) -> None:
         if key == 'best_ckpt' or str(key).startswith('best_ckpt_'):
             name = os.path.basename(str(infos[key]))
             infos[key] = os.path.join(folder, name) if name.startswith('best_') else None
-
-
-def _missed_validation(runner) -> bool:
-    """Whether the loop validates at this step and has not done it: killed after the save before."""
-    loop = runner.train_loop
-    position = _position(runner)
-    if position is None or runner._val_loop is None:
-        return False
-    loop._decide_current_val_interval()
-    end = loop.max_epochs if isinstance(loop, EpochBasedTrainLoop) else loop.max_iters
-    on_time = position % loop.val_interval == 0 or position == end
-    is_due = on_time and position >= max(loop.val_begin, 1)
-    return is_due and runner.message_hub.get_info(_VALIDATED_KEY, -1) != position
 
 
 def _position(runner) -> int | None:
