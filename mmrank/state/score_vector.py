@@ -165,10 +165,14 @@ class ScoreVector(SavedState):
             usable = usable * list_weight
         index = self._index(rows, points)
         if self.moves:
+            step = points, usable, index
             if group is not None and rows is not None:
-                self._step(*_lists_of_all_ranks(points, usable, index, group))
-            else:
-                self._step(points, usable, index)
+                # Lists that differ by rank; ranks may have unlike numbers.
+                columns = torch.cat([points, usable[:, None], index.double()[:, None]], dim=1).t()
+                columns, mask, _ = all_gather_lists(columns, (usable > 0)[None], group)
+                columns = torch.where(mask, columns, 0)
+                step = columns[:-2].t().contiguous(), columns[-2], columns[-1].long()
+            self._step(*step)
         own = points.float()
         if self.mode == 'off':
             return own
@@ -223,13 +227,3 @@ def _of_all_ranks(pos: Tensor, mask: Tensor, group) -> tuple[Tensor, Tensor]:
     weight = mask if mask.is_floating_point() else None
     pos, mask, weight = all_gather_lists(pos, mask > 0, group, weight)
     return pos, mask if weight is None else torch.where(mask, weight, 0)
-
-
-def _lists_of_all_ranks(
-    points: Tensor, usable: Tensor, index: Tensor, group
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Join lists that differ by rank; ranks may have unlike numbers."""
-    columns = torch.cat([points, usable[:, None], index.double()[:, None]], dim=1).t()
-    columns, mask, _ = all_gather_lists(columns, (usable > 0)[None], group)
-    *points, usable, index = torch.where(mask, columns, 0)
-    return torch.stack(points, 1), usable, index.long()

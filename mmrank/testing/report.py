@@ -52,18 +52,6 @@ class Report:
         return '\n'.join([*lines, ', '.join(counts)])
 
 
-def _report_of(subject: Subject, checks: Sequence[Check]) -> Report:
-    """Run checks on a subject; one that cannot be called is looked at by no other."""
-    with shielded():
-        subject.builder()  # A missing argument is not a fault of the loss: it is raised.
-    first = CHECKS['value'].result(subject)
-    if first.outcome == FAILED:
-        excuse = 'the check of the value has failed'
-        rest = [Result(x.name, NOT_APPLICABLE, excuse) for x in checks if x.name != 'value']
-        return Report(subject, [first, *rest])
-    return Report(subject, [first, *(x.result(subject) for x in checks if x.name != 'value')])
-
-
 def check_loss(
     loss: object,
     call: str | Call = 'scores',
@@ -98,7 +86,15 @@ def check_loss(
     """
     for field in ('promises', 'not_promised'):
         _checks_named(known.get(field, ()))
-    return _report_of(subject_of(loss, call, **known), _checks_named(checks, slow))
+    subject = subject_of(loss, call, **known)
+    with shielded():
+        subject.builder()  # A missing argument is not a fault of the loss: it is raised.
+    first = CHECKS['value'].result(subject)
+    rest = [x for x in _checks_named(checks, slow) if x.name != 'value']
+    if first.outcome == FAILED:  # It cannot be called: no other check looks at it.
+        excuse = 'the check of the value has failed'
+        return Report(subject, [first, *(Result(x.name, NOT_APPLICABLE, excuse) for x in rest)])
+    return Report(subject, [first, *(x.result(subject) for x in rest)])
 
 
 def parametrize_with_checks(

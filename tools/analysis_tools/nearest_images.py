@@ -31,21 +31,6 @@ from mmrank.runners.config import apply_options, read_config
 from mmrank.runners.models import trained_model
 
 
-def images_in(folder: str | Path) -> list[str]:
-    """Image files in a folder and the folders in it, sorted."""
-    found = sorted(
-        str(path)
-        for path in Path(folder).rglob('*')
-        if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
-    )
-    if not found:
-        raise UserError(
-            f'gallery {str(folder)!r} has no image '
-            f'({", ".join(IMAGE_SUFFIXES)}). Fix: pass a folder of images'
-        )
-    return found
-
-
 def embed_images(
     model: nn.Module, pipeline: Sequence[Mapping], paths: Sequence[str], batch_size: int = 32
 ) -> Iterator[Tensor]:
@@ -123,7 +108,13 @@ def main() -> None:
         gallery = kept.gallery_embeddings()
         paths = [kept.paths[i] for i in kept.rows_of_gallery().tolist()]
     else:
-        paths = images_in(args.gallery)
+        files = sorted(path for path in Path(args.gallery).rglob('*') if path.is_file())
+        paths = [str(path) for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
+        if not paths:
+            raise UserError(
+                f'gallery {args.gallery!r} has no image ({", ".join(IMAGE_SUFFIXES)}). Fix: pass a '
+                'folder of images'
+            )
         with console.status(f'Embedding {len(paths)} images'):
             gallery = torch.cat(list(embed_images(model, pipeline, paths)))
     picture = Path(args.image)

@@ -45,14 +45,6 @@ def show(found: list[list[Recommendation]], console: Console) -> None:
     console.print(table)
 
 
-def read_held_out(path: str) -> dict[str, set[str]]:
-    """Items by user of a file of pairs."""
-    pairs, items = read_csv(path), defaultdict(set)
-    for row, col in zip(pairs.rows, pairs.cols):
-        items[str(pairs.row_names[row])].add(str(pairs.col_names[col]))
-    return items
-
-
 def draw_recommendations(
     found: Mapping[str, Sequence[tuple[str, float]]],
     path: str,
@@ -125,7 +117,12 @@ def main() -> None:
         write_csv_atomically([header, *rows], args.out)
         print(f'Wrote {args.out}')
     if args.picture:
-        held_out = read_held_out(args.held_out) if args.held_out else None
+        held_out = None
+        if args.held_out:
+            pairs = read_csv(args.held_out)
+            held_out = defaultdict(set)
+            for row, col in zip(pairs.rows, pairs.cols):
+                held_out[str(pairs.row_names[row])].add(str(pairs.col_names[col]))
         shown = {
             user: [(entry.item, entry.score) for entry in own]
             for user, own in zip(args.users, found)

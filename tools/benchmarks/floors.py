@@ -170,14 +170,6 @@ def profile(row: Row, repeats: int, count: int) -> Table:
     return table
 
 
-def show_memory(rows: list[Row], console: Console) -> None:
-    table = Table('loss or metric', 'work', 'peak, MB')
-    for row in rows:
-        peak = peak_extra_memory(row.prepare().ours, tuple)
-        table.add_row(f'{row.name} {row.setting}', row.work, f'{peak / 1e6:.2f}')
-    console.print(table)
-
-
 @show_user_errors(OSError)
 def main() -> None:
     args = parse_args()
@@ -192,7 +184,11 @@ def main() -> None:
     # A pipe has no width; 80 columns would break every cell.
     console = Console(width=None if sys.stdout.isatty() else 130)
     if args.memory:
-        show_memory(rows, console)
+        table = Table('loss or metric', 'work', 'peak, MB')
+        for row in rows:
+            peak = peak_extra_memory(row.prepare().ours, tuple)
+            table.add_row(f'{row.name} {row.setting}', row.work, f'{peak / 1e6:.2f}')
+        console.print(table)
         return
     progress = Console(stderr=True)
     title = (

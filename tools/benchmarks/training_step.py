@@ -111,18 +111,6 @@ def build(path, device, options=()):
     return config, model, build_optim_wrapper(model, config.optim_wrapper)
 
 
-def rows_of_plan(args):
-    """Config and options of each row of a plan; the sizes of the first decide for all."""
-    methods = read_plan(args.plan, args.set).methods
-    rows = {x.name: (x.config, parsed_options(x.cfg_options)) for x in methods}
-    path, _ = next(iter(rows.values()))
-    loader = Config.fromfile(path).train_dataloader
-    args.batch_size = loader.batch_size
-    args.image_size = 2 * [next(x.crop_size for x in loader.dataset.pipeline if 'crop_size' in x)]
-    args.device = get_device()
-    return rows
-
-
 class PartClock:
     """Splits the steps of a model into :data:`PARTS`."""
 
@@ -224,7 +212,17 @@ def main():
     # Building a detector logs every parameter.
     MMLogger.get_instance('mmengine', log_level='WARNING')
 
-    rows = rows_of_plan(args) if args.plan else {path: (path, {}) for path in args.configs}
+    rows = {path: (path, {}) for path in args.configs}
+    if args.plan:
+        methods = read_plan(args.plan, args.set).methods
+        rows = {x.name: (x.config, parsed_options(x.cfg_options)) for x in methods}
+        # The sizes of the first decide for all.
+        path, _ = next(iter(rows.values()))
+        loader = Config.fromfile(path).train_dataloader
+        args.batch_size = loader.batch_size
+        crop = next(x.crop_size for x in loader.dataset.pipeline if 'crop_size' in x)
+        args.image_size = [crop, crop]
+        args.device = get_device()
     models = {}
     batch = None
     for name, (path, options) in rows.items():

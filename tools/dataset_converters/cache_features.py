@@ -46,14 +46,6 @@ def frozen_part(config: Config) -> torch.nn.Module:
     return stages.eval()
 
 
-def data_sets(config: Config) -> list:
-    """The data sets of the config, without their pipelines."""
-    loaders = [x for split in SPLITS if (x := config.get(f'{split}_dataloader')) is not None]
-    if not loaders:
-        raise UserError('the config has no data loader. Fix: set one')
-    return [DATASETS.build(dict(loader.dataset, pipeline=[])) for loader in loaders]
-
-
 @torch.no_grad()
 def maps(stages, preprocessor, args, items: list[dict], pipeline, step) -> Iterator[np.ndarray]:
     for start in range(0, len(items), args.batch_size):
@@ -91,11 +83,15 @@ def main() -> None:
     init_default_scope(config.get('default_scope', 'mmpretrain'))
     set_random_seed(args.seed)
     stages = frozen_part(config)
-    by_path = {
-        (info := data_set.get_data_info(index))['img_path']: info
-        for data_set in data_sets(config)
-        for index in range(len(data_set))
-    }
+    loaders = [x for split in SPLITS if (x := config.get(f'{split}_dataloader')) is not None]
+    if not loaders:
+        raise UserError('the config has no data loader. Fix: set one')
+    by_path = {}
+    for loader in loaders:
+        data_set = DATASETS.build(dict(loader.dataset, pipeline=[]))
+        for index in range(len(data_set)):
+            info = data_set.get_data_info(index)
+            by_path[info['img_path']] = info
     paths = sorted(by_path)
     items = [by_path[path] for path in paths]
     settings = config.model.get('data_preprocessor') or config.get('data_preprocessor') or {}

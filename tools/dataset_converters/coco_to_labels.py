@@ -17,17 +17,6 @@ from mmrank.errors import show_user_errors
 from mmrank.files import check_output, write_csv_atomically
 
 
-def label_table(document: dict) -> tuple[list[str], list[list]]:
-    """Header and rows of the table of a checked COCO document, one row a picture."""
-    names = {x['id']: x['name'] for x in document['categories']}
-    files = {x['id']: x['file_name'] for x in document['images']}
-    classes = {file: set() for file in files.values()}
-    for box in document['annotations']:
-        classes[files[box['image_id']]].add(box['category_id'])
-    rows = [[file, *(int(x in found) for x in names)] for file, found in classes.items()]
-    return ['image', *names.values()], rows
-
-
 @show_user_errors(OSError)
 def main() -> None:
     parser = tool_parser(__doc__)
@@ -36,7 +25,13 @@ def main() -> None:
     args = parser.parse_args()
     check_output(args.out, args.ann_file)
     document, _ = read_checked(args.ann_file)
-    header, rows = label_table(document)
+    names = {x['id']: x['name'] for x in document['categories']}
+    files = {x['id']: x['file_name'] for x in document['images']}
+    classes = {file: set() for file in files.values()}
+    for box in document['annotations']:
+        classes[files[box['image_id']]].add(box['category_id'])
+    rows = [[file, *(int(x in found) for x in names)] for file, found in classes.items()]
+    header = ['image', *names.values()]
     write_csv_atomically([header, *rows], args.out)
     counts = {name: sum(row[k] for row in rows) for k, name in enumerate(header[1:], 1)}
     Console().print(

@@ -71,7 +71,13 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
             self._has_known_codes() or has_boxes(getattr(self, self.traits.boxes))
         )
         if wants_boxes(loss, can_pass_boxes):
-            self._collect_boxes()
+            if self.traits.no_boxes is not None:
+                raise ValueError(
+                    f'{type(loss).__name__} requires the boxes of the positives, which '
+                    f'{self.host.__name__} does not provide: {self.traits.no_boxes}. Use for '
+                    "example head_type='mmdet.ATSSHead'"
+                )
+            collect_boxes(self, self.traits.boxes, self._has_known_codes())
         self.loss_cls = LevelCollector(loss, self.traits.probabilities)
         for name in self.traits.other_losses:
             if hasattr(self, name):
@@ -82,15 +88,6 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         from mmdet.models.dense_heads import AnchorHead
 
         return getattr(self.host, 'loss_by_feat_single', None) is AnchorHead.loss_by_feat_single
-
-    def _collect_boxes(self) -> None:
-        if self.traits.no_boxes is not None:
-            raise ValueError(
-                f'{type(self.loss_cls).__name__} requires the boxes of the positives, which '
-                f'{self.host.__name__} does not provide: {self.traits.no_boxes}. Use for example '
-                "head_type='mmdet.ATSSHead'"
-            )
-        collect_boxes(self, self.traits.boxes, self._has_known_codes())
 
     def loss(self, *args, **kwargs) -> dict:
         # A detector of proposals gives every object class 0: the labels tell.
