@@ -249,11 +249,8 @@ class SentenceInBatchLoss(_SentenceLoss):
         loss = SentenceInBatchLoss(
             model, InBatchLoss(pointwise='logistic'), dataset['label'])
 
-    Args:
-        model: A ``SentenceTransformer``.
-        loss: An :class:`mmrank.losses.InBatchLoss`.
-        pairs: The column ``label`` of the training set, (|O|, 2) integers.
-        mini_batch_size: Rows to embed at a time; None: all.
+    ``pairs`` is the column ``label`` of the training set, (|O|, 2) integers; see
+    :class:`SentenceRetrievalLoss` for ``mini_batch_size``.
     """
 
     takes = InBatchLoss

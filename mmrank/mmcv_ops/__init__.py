@@ -75,8 +75,7 @@ def compiled_extension() -> ModuleType | None:
 def refuse_operator(name: str) -> NoReturn:
     """Raise NotImplementedError that names an operator which mmrank does not have."""
     raise UserNotImplementedError(
-        f"mmcv's operator {name!r} needs compiled code, and mmrank has none in its place. "
-        'Fix: compile mmcv (tools/bootstrap.py --compile-mmcv, or `pip install '
-        '--no-build-isolation --no-cache-dir mmcv` next to torch), or choose a config without '
-        'this operator.'
+        f"mmcv's operator {name!r} needs compiled code, and mmrank has none in its place. Fix: "
+        'compile mmcv (tools/bootstrap.py --compile-mmcv, or `pip install --no-build-isolation '
+        '--no-cache-dir mmcv` next to torch), or choose a config without this operator.'
     )

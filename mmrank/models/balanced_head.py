@@ -6,11 +6,7 @@ from mmrank.made_class import MadeClass
 
 
 class BalancedHead(MadeClass):
-    """Mixin for heads with a class part and a box part.
-
-    Args:
-        balance_boxes: Multiply the box part by the detached ratio of the losses.
-    """
+    """Mixin for heads: ``balance_boxes`` multiplies the box part by the ratio of the losses."""
 
     def __init__(self, *args, balance_boxes: bool = False, **kwargs) -> None:
         super().__init__(*args, **kwargs)

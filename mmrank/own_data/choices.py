@@ -67,15 +67,10 @@ def choose(
     batch_size: int | None = None,
     epochs: int | None = None,
 ) -> Choices:
-    """Choose all settings; ``batch_size`` and ``epochs`` None are chosen, too.
+    """Choose all settings of a config of a detector, a key of :data:`STRIDES`.
 
-    Args:
-        splits: The splits of the data set.
-        detector: Key of :data:`STRIDES`.
-        backbone: ``'lite0'``, ``'r18'`` or ``'r50'``.
-        small: Small images and a narrow network, for a CPU. ResNets then start from scratch.
-        batch_size: Images a step.
-        epochs: Epochs of the training.
+    ``backbone`` is ``'lite0'``, ``'r18'`` or ``'r50'``. ``small`` is for a CPU: small images and a
+    narrow network, ResNets from scratch. ``batch_size`` and ``epochs`` None are chosen, too.
     """
     train = splits['train']
     sides = np.sqrt(train.boxes.prod(1))

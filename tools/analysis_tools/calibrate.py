@@ -141,9 +141,8 @@ def main() -> None:
         )
     print(f'Wrote {", ".join(map(str, written))}')
     print(
-        "In a config: model = dict(type='mmrank.CalibratedModel', "
-        "model_type='<type of the model>', calibration='"
-        f"{written[0]}')"
+        "In a config: model = dict(type='mmrank.CalibratedModel', model_type='<type of the "
+        f"model>', calibration='{written[0]}')"
     )
 
 

@@ -180,11 +180,7 @@ class TopKDataset(Dataset):
 
 @FUNCTIONS.register_module()
 def pair_collate(batch: dict) -> dict:
-    """Return the batch that ``__getitems__`` of a data set collated.
-
-    Raises:
-        TypeError: If it is a list of samples: the data set has no ``__getitems__``.
-    """
+    """Return the batch that ``__getitems__`` of a data set collated; TypeError for samples."""
     if not isinstance(batch, dict):
         raise UserTypeError(
             'mmrank.pair_collate takes whole batches, which only InteractionDataset and '

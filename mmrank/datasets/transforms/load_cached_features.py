@@ -114,15 +114,12 @@ class LoadCachedFeatures(BaseTransform):
 
     It stands where ``LoadImageFromFile`` and the random transforms would, for a model that begins
     behind the frozen stages (``mmrank.TIMMStages(start=...)``). Values are not pixels: set
-    ``data_preprocessor=dict(mean=None, std=None)``.
-
-    Required keys: ``img_path``. Added: ``img`` (H, W, C) float32, ``img_shape``, ``ori_shape``.
+    ``data_preprocessor=dict(mean=None, std=None)``. It reads ``img_path``; added are ``img`` (H, W,
+    C) float32, ``img_shape`` and ``ori_shape``.
 
     Args:
         cache: What ``tools/dataset_converters/cache_features.py`` wrote, without a suffix.
-        random_view: Take one of the random views, as in training; else the view of the test
-            pipeline.
-
+        random_view: Take one of the random views, as in training; else the test pipeline's.
     """
 
     def __init__(self, cache: str, random_view: bool = False) -> None:

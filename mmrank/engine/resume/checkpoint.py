@@ -23,10 +23,8 @@ _LONGEST_PATH = 4096
 class _AtomicLocalBackend(LocalBackend):
     """mmengine's local file backend with writes that are all or nothing.
 
-    mmengine removes a checkpoint before its successor is written: here that is only noted.
-
-    Attributes:
-        outdated: Files to remove when their successor is on the disk.
+    mmengine removes a checkpoint before its successor is written: here that is only noted, in
+    ``outdated``.
     """
 
     def __init__(self) -> None:

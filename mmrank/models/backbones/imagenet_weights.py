@@ -34,18 +34,10 @@ def check_package() -> None:
 
 
 def load_package_weights(filename: str, map_location: Any = None) -> dict:
-    """Weights of EfficientNet-Lite0 for ``mmpretrain.TIMMBackbone`` and ``mmrank.TIMMStages``.
+    """A checkpoint of EfficientNet-Lite0 for ``mmpretrain.TIMMBackbone`` and ``mmrank.TIMMStages``.
 
-    Args:
-        filename: ``'mmrank://efficientnet_lite0'``.
-        map_location: See :func:`torch.load`.
-
-    Returns:
-        A checkpoint: ``meta`` and ``state_dict``.
-
-    Raises:
-        UserError: If the name is another one, or the packages of ``mmrank[pretrained]`` are missing
-            or have other tensors.
+    UserError for another ``filename`` than ``'mmrank://efficientnet_lite0'``, or if the packages of
+    ``mmrank[pretrained]`` are missing or have other tensors.
     """
     if filename != CHECKPOINT:
         raise UserError(f'there is no checkpoint {filename}. Fix: {CHECKPOINT}')
