@@ -75,6 +75,9 @@ class _RankingHead(RankingPart):
         kind = self.ranking_loss.box_input
         if kind is None:
             return {}
+        is_fcos = isinstance(self, FCOSHead)
+        coder = self.box_coder if is_fcos else self.regression_head.box_coder
+        decode = coder.decode if is_fcos else coder.decode_single
         boxes = []
         true = []
         for target, codes, own, matched in zip(
@@ -83,7 +86,7 @@ class _RankingHead(RankingPart):
             rows = (matched >= 0).nonzero().squeeze(1)
             # In half precision areas of large boxes overflow.
             codes = codes[rows].to(torch.promote_types(codes.dtype, own.dtype))
-            boxes.append(self._decode(codes, own[rows]))
+            boxes.append(decode(codes, own[rows]))
             true.append(target['boxes'][matched[rows]])
         boxes = torch.cat(boxes)
         true = torch.cat(true)
@@ -91,11 +94,6 @@ class _RankingHead(RankingPart):
             # In [0, 1], as aLRP has it.
             return dict(box_loss=generalized_box_iou_loss(boxes, true) / 2)
         return dict(quality=aligned_iou(boxes.detach(), true))
-
-    def _decode(self, codes: Tensor, anchors: Tensor) -> Tensor:
-        if isinstance(self, FCOSHead):
-            return self.box_coder.decode(codes, anchors)
-        return self.regression_head.box_coder.decode_single(codes, anchors)
 
 
 def attach(model: nn.Module, settings: RankingSettings) -> None:

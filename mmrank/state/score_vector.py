@@ -158,9 +158,17 @@ class ScoreVector(SavedState):
         """
         if group is not None and rows is None:
             parts = [_of_all_ranks(*part, group) for part in parts]
-        found = [self._points(*part) for part in parts]
-        points = torch.cat([x for x, _ in found])
-        usable = torch.cat([x for _, x in found]).double()
+        points = []
+        usable = []
+        for pos, mask in parts:
+            pos = pos.detach()
+            infinite = (mask > 0) & pos.isinf()
+            size = self.vector.size(1)
+            points.append(interpolate_scores(pos, size, *self.score_range, mask * ~infinite))
+            is_finite = ~infinite.any(1) & points[-1].float().isfinite().all(1)
+            usable.append((mask > 0).any(1) & is_finite)
+        points = torch.cat(points)
+        usable = torch.cat(usable).double()
         if list_weight is not None:
             usable = usable * list_weight
         index = self._index(rows, points)
@@ -177,13 +185,6 @@ class ScoreVector(SavedState):
         if self.mode == 'off':
             return own
         return torch.where(self.seen[index].unsqueeze(1), self.vector[index], own)
-
-    def _points(self, pos: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """(L, length) phi of (L, P) finite positives, and (L,) bool whether a list is usable."""
-        pos = pos.detach()
-        infinite = (mask > 0) & pos.isinf()
-        points = interpolate_scores(pos, self.vector.size(1), *self.score_range, mask * ~infinite)
-        return points, (mask > 0).any(1) & ~infinite.any(1) & points.float().isfinite().all(1)
 
     def _index(self, rows: Tensor | None, points: Tensor) -> Tensor:
         """(L,) int64 row of each list."""

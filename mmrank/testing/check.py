@@ -141,23 +141,16 @@ def require_same(
         y = y.detach().double()
         limits = dict(rtol=max(rtol, least), atol=max(atol, least / 10))
         if not torch.allclose(x, y, **limits, equal_nan=True):
-            raise CheckFailedError(f'{what}: {_where(x, y)}')
-
-
-def _where(x: torch.Tensor, y: torch.Tensor) -> str:
-    """The two numbers that differ most."""
-    gap = torch.where(x.isnan() == y.isnan(), (x - y).abs().nan_to_num(0), torch.inf).flatten()
-    i = int(gap.argmax())
-    return f'{float(x.flatten()[i]):.6g} instead of {float(y.flatten()[i]):.6g}'
+            gap = torch.where(x.isnan() == y.isnan(), (x - y).abs().nan_to_num(0), torch.inf)
+            i = int(gap.argmax())
+            both = f'{float(x.flatten()[i]):.6g} instead of {float(y.flatten()[i]):.6g}'
+            raise CheckFailedError(f'{what}: {both}')
 
 
 def require_finite(value: torch.Tensor, gradients: list[torch.Tensor]) -> None:
     """Fail unless a value and gradients are finite."""
-    require(value.isfinite().all(), f'the value is {_shown(value)}')
+    shown = value.detach().flatten()[:3].tolist()
+    require(value.isfinite().all(), f'the value is {shown}')
     for gradient in gradients:
         bad = gradient[~gradient.isfinite()]
         require(not len(bad), f'{len(bad)} of {gradient.numel()} gradients are {bad[:1].tolist()}')
-
-
-def _shown(value: torch.Tensor) -> str:
-    return str(value.detach().flatten()[:3].tolist())

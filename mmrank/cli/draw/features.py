@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mmrank.cli.config_options import add_checkpoint_options, add_config_option
 from mmrank.errors import UserError
@@ -56,22 +56,6 @@ def _parse(word: str) -> _Entry:
             'training.'
         )
     return _Entry(name or path.stem, path, Path(checkpoint) if comma else None)
-
-
-def _use_retrieval_metric(cfg: Any, out_file: str, name: str) -> None:
-    """Let the test of a config write features, and do nothing else."""
-    if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
-        raise UserError(
-            f'{name}: the config has no test_dataloader or no test_cfg. Fix: '
-            'add both, or pass features.'
-        )
-    metrics = cfg.get('test_evaluator') or []
-    metrics = [metrics] if isinstance(metrics, dict) else metrics
-    own = [m for m in metrics if m.get('type') in (_METRIC, 'RetrievalMetric')]
-    metric = own[0] if own else dict(type=_METRIC)
-    metric['out_file'] = out_file
-    cfg.test_evaluator = metric
-    cfg.custom_hooks = [x for x in cfg.get('custom_hooks') or [] if x['type'] not in _AFTER_TEST]
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -137,7 +121,17 @@ def _features_of(entry: _Entry, args: argparse.Namespace, out_dir: str | os.Path
         print(f'{entry.name}: tested before, features in {path}')
         return path
     print(f'{entry.name}: testing, log in {cfg.work_dir}')
-    _use_retrieval_metric(cfg, str(path), entry.name)
+    if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
+        raise UserError(
+            f'{entry.name}: the config has no test_dataloader or no test_cfg. Fix: add both, or '
+            'pass features.'
+        )
+    # The test writes features, and does nothing else.
+    metrics = cfg.get('test_evaluator') or []
+    metrics = [metrics] if isinstance(metrics, dict) else metrics
+    own = [m for m in metrics if m.get('type') in (_METRIC, 'RetrievalMetric')]
+    cfg.test_evaluator = {**(own[0] if own else dict(type=_METRIC)), 'out_file': str(path)}
+    cfg.custom_hooks = [x for x in cfg.get('custom_hooks') or [] if x['type'] not in _AFTER_TEST]
     cfg.load_from = str(entry.checkpoint)
     # Two configs of one name within a second are one to mmengine.
     cfg.experiment_name = path.stem

@@ -79,9 +79,20 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     }
     if target is not None:
         candidates.add(target)
+    ranked = []
+    if candidates:
+        pointer = work_dir / POINTER_NAME
+        own_prefix, last_step = _prefix_and_step(target or max(candidates, key=_modified))
+    for path in candidates:
+        prefix, step = _prefix_and_step(path)
+        if prefix != own_prefix:
+            ranked.append((False, _modified(path), step, path))
+        # Not the larger steps of another training.
+        elif target is None or step <= last_step or _modified(path) >= _modified(pointer):
+            ranked.append((True, step, path == target, path))
     passed_over = []
     found = None
-    for path in _newest_first(candidates, target, work_dir / POINTER_NAME):
+    for *_, path in sorted(ranked, reverse=True):
         damage = _find_damage(path)
         if damage is None:
             found = str(path)
@@ -108,22 +119,6 @@ def _read_pointer(work_dir: Path) -> Path | None:
     if not os.path.exists(target) and os.path.exists(work_dir / target.name):
         return work_dir / target.name  # the folder was moved
     return target
-
-
-def _newest_first(candidates: set[Path], target: Path | None, pointer: Path) -> list[Path]:
-    """Sort candidates without the larger steps of another training."""
-    if not candidates:
-        return []
-    first = target or max(candidates, key=_modified)
-    own_prefix, last_step = _prefix_and_step(first)
-    ranked = []
-    for path in candidates:
-        prefix, step = _prefix_and_step(path)
-        if prefix != own_prefix:
-            ranked.append((False, _modified(path), step, path))
-        elif target is None or step <= last_step or _modified(path) >= _modified(pointer):
-            ranked.append((True, step, path == target, path))
-    return [path for *_, path in sorted(ranked, reverse=True)]
 
 
 def _modified(path: Path) -> float:

@@ -97,17 +97,14 @@ class TwoTower(BaseModel):
         The ``seen`` pairs of the training are left out; the held-out pairs ``true`` matter to the
         metric only.
         """
-        _, best = top_k_inner_product(
-            self.left(left), self._embed_right(num_right), self.top_k, seen['rows'], seen['cols']
-        )
-        return [dict(top_k=x) for x in best]
-
-    def _embed_right(self, number: int) -> Tensor:
-        """All right entities, recomputed only when the tower changed."""
+        # All right entities are embedded again only when the tower has changed: an optimiser that
+        # writes a weight in place raises its version.
         weights = list(self.right.parameters())
-        # An optimiser that writes a weight in place raises its version.
-        state = [number, *((id(x), x._version, x.device) for x in weights)]
+        state = [num_right, *((id(x), x._version, x.device) for x in weights)]
         if self.right.training or self._all_right[0] != state:
-            ids = torch.arange(number, device=weights[0].device)
+            ids = torch.arange(num_right, device=weights[0].device)
             self._all_right = state, self.right(dict(ids=ids))
-        return self._all_right[1]
+        _, right = self._all_right
+        f = self.left(left)
+        _, best = top_k_inner_product(f, right, self.top_k, seen['rows'], seen['cols'])
+        return [dict(top_k=x) for x in best]
