@@ -183,8 +183,16 @@ class SentenceRetrievalLoss(_SentenceLoss):
         if self.normalize:
             embeddings = [unit_rows(x) for x in embeddings]
         queries, *documents = embeddings
-        if labels is None:
-            self._check_without_labels(documents)
+        if labels is None and not documents:
+            raise UserError(
+                'SentenceRetrievalLoss needs a column label, the class of each row, if there is '
+                "one column of texts. Fix: dataset.add_column('label', classes)"
+            )
+        if labels is None and getattr(self.loss, 'mode', 'flatten') == 'per_class':
+            raise UserError(
+                f"{type(self.loss).__name__}(mode='per_class') keeps state for each class, and "
+                "there is no column label. Fix: mode='flatten'"
+            )
         group = joined_group(self.loss)
         counts = [len(queries)]
         offset = 0
@@ -225,18 +233,6 @@ class SentenceRetrievalLoss(_SentenceLoss):
                 "dataset.filter(lambda row: row['label'] > 0.5), without the column label"
             )
         return labels
-
-    def _check_without_labels(self, documents: list[Tensor]) -> None:
-        if not documents:
-            raise UserError(
-                'SentenceRetrievalLoss needs a column label, the class of each row, if there is '
-                "one column of texts. Fix: dataset.add_column('label', classes)"
-            )
-        if getattr(self.loss, 'mode', 'flatten') == 'per_class':
-            raise UserError(
-                f"{type(self.loss).__name__}(mode='per_class') keeps state for each class, and "
-                "there is no column label. Fix: mode='flatten'"
-            )
 
 
 class SentenceInBatchLoss(_SentenceLoss):

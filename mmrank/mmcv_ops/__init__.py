@@ -26,19 +26,6 @@ NAME = 'mmcv._ext'
 _EXTENSION = Path(__file__).with_name('extension.py')
 
 
-def _load_error(origin: str) -> str:
-    """Return why a compiled module does not load; empty where it does, or is a Python file."""
-    if not origin.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)):
-        return ''
-    import torch  # noqa: F401  # the compiled module links to its libraries
-
-    try:
-        ctypes.CDLL(origin)
-    except OSError as error:
-        return str(error)
-    return ''
-
-
 class _Finder(MetaPathFinder):
     """Finds ``mmcv._ext``: the compiled one, else mmrank's."""
 
@@ -48,7 +35,15 @@ class _Finder(MetaPathFinder):
         if fullname != NAME:
             return None
         found = importlib.machinery.PathFinder.find_spec(fullname, path)
-        error = _load_error(found.origin or '') if found else ''
+        origin = found.origin or '' if found else ''
+        error = ''
+        if origin.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)):
+            import torch  # noqa: F401  # the compiled module links to its libraries
+
+            try:
+                ctypes.CDLL(origin)
+            except OSError as fault:
+                error = str(fault)
         if found and not error:
             return found
         if error:

@@ -55,17 +55,6 @@ def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
     return BoxSplit.read(predictions, rest[0], classes, iou)
 
 
-def read_model(path: str | None, trust: bool) -> tuple[list | None, str | None]:
-    """Classes and digest of the weights of a checkpoint, as far as known."""
-    if path is None:
-        return None, None
-    checkpoint = read_weights(path, trust)
-    meta = (checkpoint.get('meta') or {}).get('dataset_meta') or {}
-    classes = meta.get('classes')
-    classes = None if classes is None else list(map(str, classes))
-    return classes, weights_digest(model_state(checkpoint))
-
-
 def show(report: CalibrationReport) -> None:
     rows = [[f'{x:.2f}' if isinstance(x, float) else x for x in row] for row in report.rows()]
     title = f'{report.name} split, in percent'
@@ -105,7 +94,13 @@ def main() -> None:
     args = parse_at_least(parser, min_each=1)
     if not 0 < args.iou <= 1:
         parser.error('--iou must be in (0, 1]')
-    classes, digest = read_model(args.checkpoint, args.trust_checkpoint)
+    classes = digest = None
+    if args.checkpoint is not None:
+        checkpoint = read_weights(args.checkpoint, args.trust_checkpoint)
+        meta = (checkpoint.get('meta') or {}).get('dataset_meta') or {}
+        if meta.get('classes') is not None:
+            classes = list(map(str, meta['classes']))
+        digest = weights_digest(model_state(checkpoint))
     val = read_split(args.val, classes, args.iou)
     splits = {'val': val}
     if args.test:

@@ -61,9 +61,16 @@ class AtomicCheckpointHook(CheckpointHook):
         confine_best_checkpoints(checkpoint, runner)
 
     def before_train(self, runner) -> None:
-        self._atomic = self._can_be_atomic(runner)
+        folder = str(self.out_dir or runner.work_dir)
+        backend = get_file_backend(folder, backend_args=self.backend_args)
+        self._atomic = isinstance(backend, LocalBackend) and self.file_client_args is None
         if self._atomic:
             self.backend_args = {'backend': ATOMIC_BACKEND}
+        else:
+            runner.logger.warning(
+                f'AtomicCheckpointHook cannot write atomically here: {type(backend).__name__} '
+                'writes. Fix: set out_dir to a local folder, and leave out file_client_args'
+            )
         super().before_train(runner)
         if self._atomic and is_main_process():
             remove_temporary_files(self.out_dir)
@@ -108,17 +115,6 @@ class AtomicCheckpointHook(CheckpointHook):
             pointer.unlink()
         else:
             write_atomically(whole.encode(), pointer)
-
-    def _can_be_atomic(self, runner) -> bool:
-        folder = str(self.out_dir or runner.work_dir)
-        backend = get_file_backend(folder, backend_args=self.backend_args)
-        if isinstance(backend, LocalBackend) and self.file_client_args is None:
-            return True
-        runner.logger.warning(
-            f'AtomicCheckpointHook cannot write atomically here: {type(backend).__name__} writes. '
-            'Fix: set out_dir to a local folder, and leave out file_client_args'
-        )
-        return False
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
         super()._save_checkpoint_with_step(runner, step, meta)

@@ -69,7 +69,15 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     files that are passed over.
     """
     work_dir = Path(work_dir)
-    target = _read_pointer(work_dir)
+    pointer = work_dir / POINTER_NAME
+    text = ''
+    if pointer.is_file():
+        text = pointer.read_bytes()[: _LONGEST_PATH + 1].decode('utf-8', 'replace').strip()
+    target = None
+    if text and len(text) <= _LONGEST_PATH and text.isprintable():  # neither torn nor anything else
+        target = Path(text)
+        if not os.path.exists(target) and os.path.exists(work_dir / target.name):
+            target = work_dir / target.name  # the folder was moved
     folders = {work_dir} if target is None else {work_dir, target.parent}
     candidates = {
         path
@@ -81,7 +89,6 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
         candidates.add(target)
     ranked = []
     if candidates:
-        pointer = work_dir / POINTER_NAME
         own_prefix, last_step = _prefix_and_step(target or max(candidates, key=_modified))
     for path in candidates:
         prefix, step = _prefix_and_step(path)
@@ -105,20 +112,6 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
             level=logging.WARNING,
         )
     return found
-
-
-def _read_pointer(work_dir: Path) -> Path | None:
-    """Return what ``last_checkpoint`` names; None if it is absent, torn or anything else."""
-    pointer = work_dir / POINTER_NAME
-    if not pointer.is_file():
-        return None
-    text = pointer.read_bytes()[: _LONGEST_PATH + 1].decode('utf-8', 'replace').strip()
-    if not text or len(text) > _LONGEST_PATH or not text.isprintable():
-        return None
-    target = Path(text)
-    if not os.path.exists(target) and os.path.exists(work_dir / target.name):
-        return work_dir / target.name  # the folder was moved
-    return target
 
 
 def _modified(path: Path) -> float:

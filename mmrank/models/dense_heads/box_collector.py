@@ -141,19 +141,15 @@ class BoxCollector(nn.Module):
         if self.coder is not None:
             own = torch.cat(anchors)[index].to(pred.dtype)
             pred, target = (_tensor_of(self.coder.decode(own, codes)) for codes in (pred, target))
-        return _aligned_iou(pred, target)
+        if pred.size(1) == 5:  # centre, size and angle of mmrotate's boxes
+            from mmcv.ops import box_iou_rotated
+
+            return box_iou_rotated(pred, target, aligned=True).clamp(0, 1)
+        from mmdet.structures.bbox import bbox_overlaps
+
+        return bbox_overlaps(pred, target, is_aligned=True).clamp(0, 1)
 
 
 def _tensor_of(boxes) -> Tensor:
     """Boxes, or those that a box type of mmdet holds."""
     return getattr(boxes, 'tensor', boxes)
-
-
-def _aligned_iou(pred: Tensor, target: Tensor) -> Tensor:
-    if pred.size(1) == 5:  # centre, size and angle of mmrotate's boxes
-        from mmcv.ops import box_iou_rotated
-
-        return box_iou_rotated(pred, target, aligned=True).clamp(0, 1)
-    from mmdet.structures.bbox import bbox_overlaps
-
-    return bbox_overlaps(pred, target, is_aligned=True).clamp(0, 1)
