@@ -126,6 +126,8 @@ def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
         ):
             continue
         value = state.get(item.key, state.get(f'module.{item.key}'))
+        if not value.any():  # a centre of 0 shifts no score
+            continue
         numbers = ', '.join(f'{x:.2f}' for x in value.reshape(-1)[:4].tolist())
         place = item.key.partition('.loss_cls.')[0]
         return (
