@@ -43,12 +43,9 @@ def load_checkpoint(
 ) -> Any:
     """Load a checkpoint without running code from it: tensors, NumPy arrays and plain containers.
 
-    Args:
-        file: Path, or file opened to read bytes.
-        map_location: See :func:`torch.load`.
-        trust: Let the file run code after all. None: as :func:`guard_checkpoints` was told, else
-            False.
-        **options: See :func:`torch.load`.
+    ``file`` is a path, or a file opened to read bytes; see :func:`torch.load` for ``map_location``
+    and ``options``. ``trust`` lets the file run code after all; None: as :func:`guard_checkpoints`
+    was told, else False.
 
     Raises:
         CheckpointError: The file needs anything else, or is damaged.

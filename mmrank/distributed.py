@@ -220,10 +220,8 @@ def all_gather_lists(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Join the padded (L, P_r) lists of all ranks; P_r, also 0, and the dtype may differ by rank.
 
-    Every rank computes one and the same function of the result, so the gradient of a rank's own
-    slice is already the whole one and is not summed over ranks. The values may be (K * L, P_r), K
-    for each entry. An entry counts ``weight`` times; None: once, also where other ranks have
-    weights.
+    The gradient is as in :func:`all_reduce_sum`. The values may be (K * L, P_r), K for each entry,
+    which counts ``weight`` times; None: once, also where other ranks have weights.
 
     Returns:
         (K * L, W * max P) values, mask and weights, the same on all ranks, in a dtype that can hold

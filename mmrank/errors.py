@@ -104,18 +104,15 @@ def _described(error: Exception) -> str:
 def show_user_errors(
     *also: type[Exception], on_interrupt: str = 'Interrupted.'
 ) -> Callable[[Callable], Callable[..., int]]:
-    """Decorate the main function of a tool: one message, no traceback.
+    """Decorate the main function of a tool: one message, no traceback; see :func:`machine_fault`.
 
-    So is each of :func:`machine_fault`.
+    The function then returns its exit status: its own (None is 0), 2 for an error of the user's
+    input, 130 after Ctrl-C.
 
     Args:
-        *also: Exceptions in addition to :class:`UserError` that in this tool come
-            from the user's input: ``OSError`` where it names the file.
+        *also: Exceptions that in this tool come from the user's input, as :class:`UserError` does:
+            ``OSError`` where it names the file.
         on_interrupt: What to say after Ctrl-C: how to continue.
-
-    Returns:
-        The decorator. The function then returns its exit status: its own
-        (None is 0), 2 for an error of the user's input, 130 after Ctrl-C.
     """
 
     def decorate(main: Callable) -> Callable[..., int]:

@@ -13,11 +13,9 @@ class MadeClass:
     """
 
     host: type
-    #: What :meth:`class_for` was called with.
-    made_from: tuple
-    #: Before the name of the host in the name of the class, and behind it in its docstring.
-    name_prefix = 'Listwise'
-    doc_suffix = 'on a ranking loss'
+    made_from: tuple  # What :meth:`class_for` was called with
+    name_prefix = 'Listwise'  # Before the name of the host, in the name of the class
+    doc_suffix = 'on a ranking loss'  # Behind the name of the host, in the docstring
 
     @classmethod
     def class_for(cls, host: type, before: tuple = (), after: tuple = ()) -> type:

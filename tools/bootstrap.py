@@ -106,17 +106,6 @@ def install_mmcv(args, python, uv):
         run(python, '-c', VERIFY)
 
 
-def venv_folder(name):
-    """Return the folder of the environment; exit where it holds something else."""
-    if not str(name).strip():
-        sys.exit('--venv is blank.\n  Fix: --venv PATH, a folder for the environment')
-    folder = Path(name).absolute()
-    is_other = folder.is_dir() and any(folder.iterdir()) and not (folder / 'pyvenv.cfg').exists()
-    if is_other or (folder.exists() and not folder.is_dir()):
-        sys.exit(f'--venv {folder} holds other files.\n  Fix: --venv PATH, a folder of its own')
-    return folder
-
-
 def make(args):
     """Make the environment, or bring it up to date."""
     python, stamp = args.venv / 'bin' / 'python', args.venv / 'mmrank-bootstrap.txt'
@@ -165,7 +154,13 @@ def main():
     newest = (3, 14) if args.lock else (3, 13)
     if not (3, 10) <= sys.version_info[:2] <= newest:
         sys.exit('This needs Python 3.10 to 3.13.\n  Fix: make env PYTHON=python3.11')
-    args.venv = venv_folder(args.venv)
+    if not str(args.venv).strip():
+        sys.exit('--venv is blank.\n  Fix: --venv PATH, a folder for the environment')
+    args.venv = Path(args.venv).absolute()
+    is_made = (args.venv / 'pyvenv.cfg').exists()
+    is_other = args.venv.is_dir() and any(args.venv.iterdir()) and not is_made
+    if is_other or (args.venv.exists() and not args.venv.is_dir()):
+        sys.exit(f'--venv {args.venv} holds other files.\n  Fix: --venv PATH, a folder of its own')
     try:
         folder = cache()
         folder.mkdir(parents=True, exist_ok=True)

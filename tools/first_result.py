@@ -9,7 +9,6 @@ learning rates. That with the best mean AP on the validation images trains it ag
 seeds, and these models alone see the test images. Prints a table and draws precision-recall curves.
 """
 
-import argparse
 import math
 import sys
 import time
@@ -23,6 +22,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from mmrank import StableAPLoss
+from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
 from mmrank.files import check_output
 from mmrank.functional import average_precision
@@ -71,7 +71,6 @@ def made_up_data() -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def trained(loss_name: str, rate: float, seed: int, data: tuple[Tensor, Tensor]) -> nn.Module:
-    """A small network, trained by AdamW."""
     images, labels = data
     torch.manual_seed(seed)
     model = nn.Sequential(
@@ -131,9 +130,7 @@ def percent(values: list[Tensor]) -> str:
 
 @show_user_errors()
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('--seeds', type=int, default=3, help='models to test, at least 2')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/first_result'), help='folder')
     args = parser.parse_args()

@@ -28,8 +28,7 @@ class _QueryVarifocal(QueryCriterion):
 
     loss_name = 'loss_ranking'
     aux_mark = '_aux_'
-    #: What the criterion calls the loss that is replaced.
-    replaced = 'loss_vfl'
+    replaced = 'loss_vfl'  # What the criterion calls the loss that is replaced
 
     def __init__(self, config) -> None:
         super().__init__(config)
@@ -46,7 +45,6 @@ class _QueryMatchability(_QueryVarifocal):
 
 
 def _ranked_criterion(mixin: type[QueryCriterion], file: str, name: str) -> type:
-    """Subclass of a criterion in ``transformers.loss``."""
     return mixin.class_for(getattr(import_module(f'transformers.loss.{file}'), name))
 
 

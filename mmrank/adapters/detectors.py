@@ -125,16 +125,12 @@ def check_fit(loss: HeadLoss, num_classes: int, box_inputs: tuple, model: str) -
 
 def check_ranks(model: nn.Module, ranks: bool, expected: bool) -> None:
     """Raise ``UserError`` if a model has a ranking loss and should not, or the reverse."""
-    name = type(model).__name__
-    if ranks and not expected:
-        raise UserError(
-            f'{name} has a ranking loss already. Fix: call remove_ranking_loss(model) first'
-        )
-    if expected and not ranks:
-        raise UserError(
-            f'{name} has no ranking loss. Fix: pass the model that use_ranking_loss(model, loss) '
-            'returned'
-        )
+    if ranks == expected:
+        return
+    what = 'has no ranking loss. Fix: the model that use_ranking_loss(model, loss) returned'
+    if ranks:
+        what = 'has a ranking loss already. Fix: call remove_ranking_loss(model) first'
+    raise UserError(f'{type(model).__name__} {what}')
 
 
 def centre_of(loss: HeadLoss, scores: Tensor) -> Tensor:

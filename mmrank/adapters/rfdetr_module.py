@@ -48,12 +48,8 @@ def attach(module: nn.Module, settings: RankingSettings) -> None:
     loss = settings.loss
     name = type(module).__name__
     check_ranks(module, isinstance(criterion, _QuerySetCriterion), False)
-    refused = {
-        'balance_boxes=True': settings.balance_boxes,
-        'a keypoint model': 'keypoints' in criterion.losses,
-    }
-    if any(refused.values()):
-        given = next(name for name, found in refused.items() if found)
+    if settings.balance_boxes or 'keypoints' in criterion.losses:
+        given = 'balance_boxes=True' if settings.balance_boxes else 'a keypoint model'
         raise UserError(f'{given} is not supported for {name}. Fix: use one without')
     check_fit(loss, criterion.num_classes, (None, 'quality'), name)
     names = ['aux_' + key.removeprefix('loss_ce_') for key in criterion.weight_dict]

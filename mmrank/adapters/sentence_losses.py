@@ -42,9 +42,8 @@ class _SentenceLoss(nn.Module):
     :func:`mmrank.losses.contrastive.grad_cache.grad_cache`.
     """
 
-    #: What the loss must be, and what is said of another.
-    takes: type
-    fix = ''
+    takes: type  # What the loss must be
+    fix = ''  # What is said of another
 
     def __init__(
         self, model: nn.Module, loss: nn.Module, *, mini_batch_size: int | None = None
@@ -134,7 +133,6 @@ class SentenceContrastLoss(_SentenceLoss):
         return super().embed(columns)
 
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
-        """Loss of two views."""
         self.check_columns(embeddings, 'the views of each sample')
         if labels is None and self.loss.keeps_samples:
             raise UserError(
@@ -185,8 +183,16 @@ class SentenceRetrievalLoss(_SentenceLoss):
         if self.normalize:
             embeddings = [unit_rows(x) for x in embeddings]
         queries, *documents = embeddings
-        if labels is None:
-            self._check_without_labels(documents)
+        if labels is None and not documents:
+            raise UserError(
+                'SentenceRetrievalLoss needs a column label, the class of each row, if there is '
+                "one column of texts. Fix: dataset.add_column('label', classes)"
+            )
+        if labels is None and getattr(self.loss, 'mode', 'flatten') == 'per_class':
+            raise UserError(
+                f"{type(self.loss).__name__}(mode='per_class') keeps state for each class, and "
+                "there is no column label. Fix: mode='flatten'"
+            )
         group = joined_group(self.loss)
         counts = [len(queries)]
         offset = 0
@@ -228,18 +234,6 @@ class SentenceRetrievalLoss(_SentenceLoss):
             )
         return labels
 
-    def _check_without_labels(self, documents: list[Tensor]) -> None:
-        if not documents:
-            raise UserError(
-                'SentenceRetrievalLoss needs a column label, the class of each row, if there is '
-                "one column of texts. Fix: dataset.add_column('label', classes)"
-            )
-        if getattr(self.loss, 'mode', 'flatten') == 'per_class':
-            raise UserError(
-                f"{type(self.loss).__name__}(mode='per_class') keeps state for each class, and "
-                "there is no column label. Fix: mode='flatten'"
-            )
-
 
 class SentenceInBatchLoss(_SentenceLoss):
     """In-batch losses of two towers, unbiased by the counts of the pairs.
@@ -251,11 +245,8 @@ class SentenceInBatchLoss(_SentenceLoss):
         loss = SentenceInBatchLoss(
             model, InBatchLoss(pointwise='logistic'), dataset['label'])
 
-    Args:
-        model: A ``SentenceTransformer``.
-        loss: An :class:`mmrank.losses.InBatchLoss`.
-        pairs: The column ``label`` of the training set, (|O|, 2) integers.
-        mini_batch_size: Rows to embed at a time; None: all.
+    ``pairs`` is the column ``label`` of the training set, (|O|, 2) integers; see
+    :class:`SentenceRetrievalLoss` for ``mini_batch_size``.
     """
 
     takes = InBatchLoss
@@ -275,7 +266,6 @@ class SentenceInBatchLoss(_SentenceLoss):
         loss.set_pairs(*known.unbind(1), tuple((known.amax(0) + 1).tolist()))
 
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
-        """Loss of the pairs of a batch."""
         self.check_columns(embeddings, 'queries and documents')
         if labels is None:
             labels = torch.zeros(0)
@@ -342,7 +332,6 @@ class SaveLossState(TrainerCallback):
         self.loss = loss.loss
 
     def on_save(self, args, state, control, **kwargs) -> None:
-        """Write the state into the checkpoint of this step."""
         if state.is_world_process_zero:
             with replace_atomically(self._path(args, state)) as part:
                 torch.save(self.loss.state_dict(), part)

@@ -52,9 +52,10 @@ class _RankingHead(RankingPart):
             matched_idxs,
         )
         matched = torch.stack(matched_idxs)
-        labels = torch.stack(
-            [_labels_of(t, m, logits.size(-1)) for t, m in zip(targets, matched_idxs)]
-        )
+        labels = torch.full_like(matched, logits.size(-1))
+        for own, target, index in zip(labels, targets, matched_idxs):
+            rows = index >= 0
+            own[rows] = target['labels'][index[rows]]
         ranked = self.ranking_loss(
             logits.flatten(0, 1),
             labels.flatten(),
@@ -74,6 +75,9 @@ class _RankingHead(RankingPart):
         kind = self.ranking_loss.box_input
         if kind is None:
             return {}
+        is_fcos = isinstance(self, FCOSHead)
+        coder = self.box_coder if is_fcos else self.regression_head.box_coder
+        decode = coder.decode if is_fcos else coder.decode_single
         boxes = []
         true = []
         for target, codes, own, matched in zip(
@@ -82,7 +86,7 @@ class _RankingHead(RankingPart):
             rows = (matched >= 0).nonzero().squeeze(1)
             # In half precision areas of large boxes overflow.
             codes = codes[rows].to(torch.promote_types(codes.dtype, own.dtype))
-            boxes.append(self._decode(codes, own[rows]))
+            boxes.append(decode(codes, own[rows]))
             true.append(target['boxes'][matched[rows]])
         boxes = torch.cat(boxes)
         true = torch.cat(true)
@@ -90,11 +94,6 @@ class _RankingHead(RankingPart):
             # In [0, 1], as aLRP has it.
             return dict(box_loss=generalized_box_iou_loss(boxes, true) / 2)
         return dict(quality=aligned_iou(boxes.detach(), true))
-
-    def _decode(self, codes: Tensor, anchors: Tensor) -> Tensor:
-        if isinstance(self, FCOSHead):
-            return self.box_coder.decode(codes, anchors)
-        return self.regression_head.box_coder.decode_single(codes, anchors)
 
 
 def attach(model: nn.Module, settings: RankingSettings) -> None:
@@ -129,11 +128,3 @@ def detach(model: nn.Module) -> None:
             # The class runs fastest.
             bias -= centre.repeat(bias.numel() // centre.numel())
     take_loss(head)
-
-
-def _labels_of(target: dict, matched: Tensor, num_classes: int) -> Tensor:
-    """(A,) class of each anchor, C where it has no object."""
-    labels = target['labels']
-    if not len(labels):
-        return matched.new_full(matched.shape, num_classes)
-    return torch.where(matched >= 0, labels[matched.clamp(min=0)], num_classes)

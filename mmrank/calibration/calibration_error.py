@@ -13,12 +13,9 @@ from mmrank.tensors import shares
 class ReliabilityBins:
     """Scores in J bins of equal width: a reliability diagram as numbers."""
 
-    #: (J,) int64 scores in each bin.
-    count: Tensor
-    #: (J,) float64 mean score of each bin; NaN where it is empty.
-    confidence: Tensor
-    #: (J,) float64 mean target of each bin; NaN where it is empty.
-    accuracy: Tensor
+    count: Tensor  # (J,) int64 scores in each bin
+    confidence: Tensor  # (J,) float64 mean score of each bin; NaN where it is empty
+    accuracy: Tensor  # (J,) float64 mean target of each bin; NaN where it is empty
 
     @property
     def error(self) -> Tensor:

@@ -31,40 +31,29 @@ _LARGEST_OFFSET = 1e4
 class ClassMap:
     """The map of one class: knots, or a scale and an offset of the logit."""
 
-    #: Of the class.
-    name: str
-    #: Scores that it was fitted on, and how many of them are right.
-    count: int
-    positives: int
-    #: Whether the scores of all classes were taken, since this one has too few.
-    pooled: bool = False
-    #: Of the logit, positive, and added to the scaled logit; None with knots.
-    scale: float | None = None
-    offset: float | None = None
-    #: Knots, and the probabilities there; neither falls. None with a scale.
-    scores: tuple[float, ...] | None = None
-    probabilities: tuple[float, ...] | None = None
+    name: str  # Of the class
+    count: int  # Scores that it was fitted on
+    positives: int  # How many of them are right
+    pooled: bool = False  # Whether the scores of all classes were taken, since this one has too few
+    scale: float | None = None  # Of the logit, positive; None with knots
+    offset: float | None = None  # Added to the scaled logit
+    scores: tuple[float, ...] | None = None  # Knots; they do not fall. None with a scale
+    probabilities: tuple[float, ...] | None = None  # At the knots; they do not fall
 
 
 @dataclass(frozen=True)
 class Calibration:
     """Maps from score to probability of the classes of one model."""
 
-    #: ``'detection'`` or ``'classification'``.
-    task: str
-    #: ``'isotonic'`` or ``'platt'``.
-    method: str
-    #: The meaning of a probability, in words.
-    target: str
-    #: Of each class, in the order of the model.
-    maps: tuple[ClassMap, ...]
-    #: See :func:`weights_digest`; None if not known.
-    weights_sha256: str | None = None
+    task: str  # ``'detection'`` or ``'classification'``
+    method: str  # ``'isotonic'`` or ``'platt'``
+    target: str  # The meaning of a probability, in words
+    maps: tuple[ClassMap, ...]  # Of each class, in the order of the model
+    weights_sha256: str | None = None  # See :func:`weights_digest`; None if not known
     _tables: dict = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes."""
         return tuple(x.name for x in self.maps)
 
     def probabilities(self, scores: Tensor, labels: Tensor) -> Tensor:
@@ -128,14 +117,9 @@ class Calibration:
     def write(self, path: str | os.PathLike) -> Path:
         """Write the calibration as JSON, whole or not at all; returns the path."""
         maps = [{k: v for k, v in asdict(x).items() if v is not None} for x in self.maps]
-        head = dict(
-            format=_FORMAT,
-            task=self.task,
-            method=self.method,
-            target=self.target,
-            weights_sha256=self.weights_sha256,
-        )
-        write_atomically(json.dumps(dict(head, maps=maps), indent=1).encode(), path)
+        head = {key: getattr(self, key) for key in ('task', 'method', 'target', 'weights_sha256')}
+        content = dict(format=_FORMAT, **head, maps=maps)
+        write_atomically(json.dumps(content, indent=1).encode(), path)
         return Path(path)
 
 

@@ -35,6 +35,7 @@ from mmrank.experiments.loss_changes import (
     loss_changes,
     moved_outputs,
     parse_loss,
+    resumable,
     shorter_schedule,
 )
 from mmrank.experiments.plan import Comparison, Method
@@ -58,7 +59,7 @@ def make_plan(args: argparse.Namespace, cfg: Config) -> Comparison:
     for text in args.losses:
         name = re.sub(r'[^\w.+-]+', '_', text)
         path = args.out / 'configs' / f'{name}.py'
-        changes = {'model': loss_changes(cfg.model, text), **length}
+        changes = {'model': loss_changes(cfg.model, text), **length, **resumable(cfg)}
         # The files of a training of the config itself stay as they are.
         prefix = str(args.out / 'trainings' / name / 'val')
         changes['val_evaluator'] = moved_outputs(cfg.val_evaluator, prefix)

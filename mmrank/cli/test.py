@@ -38,20 +38,6 @@ from mmrank.runners.build import build_runner, check_data
 from mmrank.runners.launch import is_main_process
 
 
-def _set_visualization(cfg: Config, folder: str) -> None:
-    """Switch drawing on, for the hook of mmdet or of mmpretrain."""
-    hook = (cfg.get('default_hooks') or {}).get('visualization')
-    if not hook:
-        raise UserError(
-            '--show-dir needs a drawing hook, and the config has none.\n  Fix: add '
-            "default_hooks.visualization = dict(type='DetVisualizationHook') (mmdet) or "
-            "dict(type='VisualizationHook') (mmpretrain)"
-        )
-    is_detection = 'Det' in str(hook.type)
-    hook['draw' if is_detection else 'enable'] = True
-    hook['test_out_dir' if is_detection else 'out_dir'] = folder
-
-
 def _set_tta(cfg: Config) -> None:
     """Let the model average over augmented images; refuse one that shows calibrated scores."""
     if 'CalibratedModel' in str(cfg.model.get('type')):
@@ -125,7 +111,16 @@ def start(args: argparse.Namespace) -> None:
     cfg.load_from = args.checkpoint
     cfg.resume = False
     if args.show_dir:
-        _set_visualization(cfg, args.show_dir)
+        hook = (cfg.get('default_hooks') or {}).get('visualization')
+        if not hook:
+            raise UserError(
+                '--show-dir needs a drawing hook, and the config has none.\n  Fix: add '
+                "default_hooks.visualization = dict(type='DetVisualizationHook') (mmdet) or "
+                "dict(type='VisualizationHook') (mmpretrain)"
+            )
+        is_detection = 'Det' in str(hook.type)
+        hook['draw' if is_detection else 'enable'] = True
+        hook['test_out_dir' if is_detection else 'out_dir'] = args.show_dir
     if args.tta:
         _set_tta(cfg)
     warnings = [] if args.no_check else check_data(cfg, splits=('test',))

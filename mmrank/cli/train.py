@@ -34,7 +34,6 @@ from mmrank.runners.launch import is_main_process
 
 
 def _set_amp(cfg: Config) -> None:
-    """Switch the optimiser wrapper to mixed precision."""
     if get_device() in ('cpu', 'mps'):
         raise UserError(
             '--amp requires a GPU that mmengine supports.\n  Fix: remove --amp, or check '
@@ -51,7 +50,6 @@ def _set_amp(cfg: Config) -> None:
 
 
 def _set_auto_scale_lr(cfg: Config) -> None:
-    """Switch the scaling of the learning rate on."""
     if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
         raise UserError(
             '--auto-scale-lr: the config does not set the batch size of its learning rate.\n  Fix: '
@@ -61,7 +59,6 @@ def _set_auto_scale_lr(cfg: Config) -> None:
 
 
 def _set_resume(cfg: Config, resume: str) -> None:
-    """Choose the checkpoint to resume from."""
     if resume == 'auto':
         from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 

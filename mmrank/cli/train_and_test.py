@@ -68,7 +68,12 @@ def evaluate(args: argparse.Namespace) -> dict:
     config.resume = False
     runner = build_runner(config)
     runner.register_hook(end := EndHook())
-    metrics = _keep_numbers(runner.test() if args.split == 'test' else runner.val())
+    metrics = {}
+    for key, value in (runner.test() if args.split == 'test' else runner.val()).items():
+        if hasattr(value, 'item') and getattr(value, 'size', 1) in (1, ()):
+            value = value.item()
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            metrics[key] = value
     step = end.meta.get('iter')
     epochs = end.meta.get('epoch')
     scale = 1
@@ -90,16 +95,6 @@ def _read_curve(work_dir: Path, metrics: Container[str], iterations: int) -> lis
             if found := {key: values[key] for key in values if key in metrics}:
                 points[values['step'] * iterations] = found
     return [*map(list, sorted(points.items()))]
-
-
-def _keep_numbers(metrics: dict) -> dict[str, float]:
-    kept = {}
-    for key, value in metrics.items():
-        if hasattr(value, 'item') and getattr(value, 'size', 1) in (1, ()):
-            value = value.item()
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            kept[key] = value
-    return kept
 
 
 @show_user_errors()

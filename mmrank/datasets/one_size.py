@@ -19,7 +19,6 @@ class OneSizeBatches:
     """
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict]:
-        """The samples of a batch; raises a ``UserError`` if their images have several sizes."""
         samples = [self[int(index)] for index in indices]
         _refuse_several_sizes(samples)
         return samples
@@ -68,7 +67,6 @@ class IndexedConcatDataset(OneSizeBatches, ConcatDataset):
     """
 
     def __getitem__(self, idx: int) -> dict:
-        """The item at a position, with both numbers."""
         item = super().__getitem__(idx)
         numbers = self._numbers(idx)
         if 'data_samples' in item:
@@ -78,7 +76,6 @@ class IndexedConcatDataset(OneSizeBatches, ConcatDataset):
         return item
 
     def get_data_info(self, idx: int) -> dict:
-        """Data info of a sample of a part, with both indices."""
         return {**super().get_data_info(idx), **self._numbers(idx)}
 
     def _numbers(self, idx: int) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Registers the data sets; neither mmdet nor mmpretrain is imported."""
 
-import mmrank.datasets.interactions
+import mmrank.datasets.interactions.interaction_dataset
 import mmrank.datasets.one_size  # noqa: F401  they register
 from mmrank.imports import register_optional
 from mmrank.registry import DATASETS

@@ -53,27 +53,23 @@ class SUM(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            self._step_group(group)
+            params = [p for p in group['params'] if p.grad is not None]
+            if not params:
+                continue
+            grads = [p.grad for p in params]
+            for p in params:
+                if 'drift' not in self.state[p]:
+                    self.state[p]['drift'] = torch.zeros_like(p)
+            drift = [self.state[p]['drift'] for p in params]
+            lr = group['lr']
+            s = group['s']
+            if group['weight_decay']:
+                grads = torch._foreach_add(grads, params, alpha=group['weight_decay'])
+            # drift becomes beta * u, which theta takes whole ...
+            torch._foreach_add_(drift, grads, alpha=-s * lr)
+            torch._foreach_mul_(drift, group['momentum'])
+            torch._foreach_add_(params, drift)
+            torch._foreach_add_(params, grads, alpha=-lr)
+            # ... and then d_{k+1}.
+            torch._foreach_add_(drift, grads, alpha=-(1 - s) * lr)
         return loss
-
-    def _step_group(self, group: dict) -> None:
-        params = [p for p in group['params'] if p.grad is not None]
-        if not params:
-            return
-        grads = [p.grad for p in params]
-        for p in params:
-            if 'drift' not in self.state[p]:
-                self.state[p]['drift'] = torch.zeros_like(p)
-        drift = [self.state[p]['drift'] for p in params]
-        lr = group['lr']
-        s = group['s']
-        beta = group['momentum']
-        if group['weight_decay']:
-            grads = torch._foreach_add(grads, params, alpha=group['weight_decay'])
-        # drift becomes beta * u, which theta takes whole ...
-        torch._foreach_add_(drift, grads, alpha=-s * lr)
-        torch._foreach_mul_(drift, beta)
-        torch._foreach_add_(params, drift)
-        torch._foreach_add_(params, grads, alpha=-lr)
-        # ... and then d_{k+1}.
-        torch._foreach_add_(drift, grads, alpha=-(1 - s) * lr)

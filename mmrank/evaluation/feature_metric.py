@@ -30,10 +30,8 @@ class FeatureMetric(BaseMetric):
         **kwargs: Of mmengine's ``BaseMetric``: ``prefix``, ``collect_device``, ``collect_dir``.
     """
 
-    #: Field with the feature.
-    feature_key = 'feature'
-    #: Field with the class index, as ``PackInputs`` leaves it.
-    label_key = 'gt_label'
+    feature_key = 'feature'  # Field with the feature
+    label_key = 'gt_label'  # Field with the class index, as ``PackInputs`` leaves it
 
     def __init__(self, device: str | None = None, **kwargs) -> None:
         known = settings_of(type(self))

@@ -52,8 +52,7 @@ class _FrozenFeatureMetric(FeatureMetric):
         **kwargs: See :class:`FeatureMetric`.
     """
 
-    #: ``dataset_idx`` of the samples of the bank; all others are queries.
-    bank_idx = 0
+    bank_idx = 0  # ``dataset_idx`` of the samples of the bank; all others are queries
 
     def __init__(self, per_class: bool = False, **kwargs) -> None:
         super().__init__(**kwargs)
@@ -108,7 +107,6 @@ class KNNMetric(_FrozenFeatureMetric):
         self.tau = tau
 
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
-        """Accuracy and mean accuracy over classes, in percent."""
         num_classes = self.num_classes(samples)
         features = unit_rows(samples.features)
         queries = samples.rows_of_queries()
@@ -199,7 +197,6 @@ class LinearProbeMetric(_FrozenFeatureMetric):
     default_prefix = 'linear'
 
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
-        """Accuracy and mean accuracy over classes, in percent."""
         num_classes = self.num_classes(samples)
         if group is not None and dist.get_rank(group) != 0:
             return {}

@@ -46,13 +46,11 @@ class ImageTextRetrievalMetric(BaseMetric):
         self.device = device
 
     def process(self, data_batch, data_samples: Sequence[dict]) -> None:
-        """Keep the embeddings of a batch."""
         for sample in data_samples:
             if 'image_feature' not in sample:
                 raise KeyError(
-                    'a data sample has no image_feature, only '
-                    f"{sorted(sample)}; use type='mmrank."
-                    "ImageTextDualEncoder', or let the model set it"
+                    f'a data sample has no image_feature, only {sorted(sample)}; use '
+                    "type='mmrank.ImageTextDualEncoder', or let the model set it"
                 )
             image = sample['image_feature'].detach().float().cpu().numpy()
             texts = np.zeros((0, len(image)), dtype=np.float32)
@@ -63,9 +61,8 @@ class ImageTextRetrievalMetric(BaseMetric):
                 ids = np.atleast_1d(sample.get('text_id', ids))
                 if ids.shape != (len(texts),):
                     raise ValueError(
-                        f'text_id must be one integer for each of the '
-                        f'{len(texts)} texts of an image, got {ids}; keep '
-                        "'text_id' in meta_keys of PackInputs"
+                        f'text_id must be one integer for each of the {len(texts)} texts of an '
+                        f"image, got {ids}; keep 'text_id' in meta_keys of PackInputs"
                     )
             self.results.append((image, texts, ids))
 

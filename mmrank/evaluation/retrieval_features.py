@@ -62,7 +62,6 @@ class RetrievalFeatures:
         return replace(self, **{name: x.to(device) for name, x in tensors.items()})
 
     def gallery_embeddings(self) -> Tensor:
-        """Embeddings of the gallery."""
         return self.features if self.in_gallery is None else self.features[self.rows_of_gallery()]
 
     def sets(self) -> tuple[Tensor, ...]:
@@ -128,9 +127,8 @@ def load_features(path: str | os.PathLike) -> RetrievalFeatures:
     for name in ('labels', 'in_gallery', 'paths'):
         if name in arrays and arrays[name].shape != (samples,):
             raise UserError(
-                f'{path}: {name!r} has the shape {arrays[name].shape}, but '
-                f"'features' holds {samples} samples. Fix: write one entry "
-                'per sample.'
+                f"{path}: {name!r} has the shape {arrays[name].shape}, but 'features' holds "
+                f'{samples} samples. Fix: write one entry per sample.'
             )
     return RetrievalFeatures(
         features=torch.from_numpy(features),

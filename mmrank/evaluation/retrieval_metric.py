@@ -53,8 +53,7 @@ class RetrievalMetric(FeatureMetric):
     """
 
     default_prefix = 'retrieval'
-    #: Bytes of temporary tensors.
-    memory_limit = 2**30
+    memory_limit = 2**30  # Bytes of temporary tensors
 
     def __init__(
         self,

@@ -109,6 +109,14 @@ def _scaled(place: int | list[int], factor: float) -> int | list[int]:
     return max(1, round(place * factor)) if place else place
 
 
+def resumable(cfg: Config) -> dict:
+    """What a config sets so that a training that was killed ends as one that was not."""
+    hooks = [*(cfg.get('custom_hooks') or [])]
+    if not any(str(hook['type']).endswith('RNGStateHook') for hook in hooks):
+        hooks.append(dict(type='mmrank.RNGStateHook'))
+    return dict(train_dataloader=dict(persistent_workers=False), custom_hooks=hooks)
+
+
 def moved_outputs(evaluator: Mapping | list, prefix: str) -> dict | list:
     """An evaluator, or a list of them, that writes its predictions under another name."""
     if isinstance(evaluator, list | tuple):

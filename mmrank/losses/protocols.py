@@ -90,8 +90,7 @@ class HasDiagnostics(Protocol):
 class TrainsEmbeddings(Protocol):
     """Ranks a gallery for each query, as ``mmrank.RetrievalHead`` needs."""
 
-    #: ``global``: the queries of all ranks form one batch. ``local``: each rank's do.
-    scope: str
+    scope: str  # ``global``: the queries of all ranks form one batch. ``local``: each rank's do.
 
     def embedding_loss(self, batch: Any) -> Any:
         """Loss of a :class:`mmrank.losses.EmbeddingBatch`."""

@@ -18,22 +18,12 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
+
+from mmrank.errors import UserNotImplementedError
 
 NAME = 'mmcv._ext'
 _EXTENSION = Path(__file__).with_name('extension.py')
-
-
-def _load_error(origin: str) -> str:
-    """Return why a compiled module does not load; empty where it does, or is a Python file."""
-    if not origin.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)):
-        return ''
-    import torch  # noqa: F401  # the compiled module links to its libraries
-
-    try:
-        ctypes.CDLL(origin)
-    except OSError as error:
-        return str(error)
-    return ''
 
 
 class _Finder(MetaPathFinder):
@@ -45,7 +35,15 @@ class _Finder(MetaPathFinder):
         if fullname != NAME:
             return None
         found = importlib.machinery.PathFinder.find_spec(fullname, path)
-        error = _load_error(found.origin or '') if found else ''
+        origin = found.origin or '' if found else ''
+        error = ''
+        if origin.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)):
+            import torch  # noqa: F401  # the compiled module links to its libraries
+
+            try:
+                ctypes.CDLL(origin)
+            except OSError as fault:
+                error = str(fault)
         if found and not error:
             return found
         if error:
@@ -67,3 +65,12 @@ def compiled_extension() -> ModuleType | None:
     found = importlib.import_module(NAME)
     is_compiled = str(found.__file__).endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES))
     return found if is_compiled else None
+
+
+def refuse_operator(name: str) -> NoReturn:
+    """Raise NotImplementedError that names an operator which mmrank does not have."""
+    raise UserNotImplementedError(
+        f"mmcv's operator {name!r} needs compiled code, and mmrank has none in its place. Fix: "
+        'compile mmcv (tools/bootstrap.py --compile-mmcv, or `pip install --no-build-isolation '
+        '--no-cache-dir mmcv` next to torch), or choose a config without this operator.'
+    )

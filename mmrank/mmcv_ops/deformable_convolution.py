@@ -40,25 +40,9 @@ def _arguments(
 
 
 def _convolve(output: Tensor, input: Tensor, tensors: list, settings: tuple) -> None:
-    """Write the convolution into ``output``."""
     convolve = torch.ops.torchvision.deform_conv2d
     result = convolve(at_least_float32(input), *tensors, *settings)
     output.copy_(result.view_as(output))
-
-
-def _locations(offset: Tensor, weight: Tensor, settings: tuple) -> Tensor:
-    """Return y and x of all samples, shape (N, deformable groups, taps, 2, height, width)."""
-    stride, padding, dilation = settings[:2], settings[2:4], settings[4:6]
-    groups = settings[7]
-    axes = []
-    for axis in (0, 1):
-        places = torch.arange(offset.shape[axis + 2], device=offset.device) * stride[axis]
-        taps = torch.arange(weight.shape[axis + 2], device=offset.device) * dilation[axis]
-        axes.append(taps[:, None] + places - padding[axis])
-    y = axes[0][:, None, :, None]
-    x = axes[1][None, :, None, :]
-    grid = torch.stack(torch.broadcast_tensors(y, x), dim=2).flatten(0, 1)
-    return offset.reshape(len(offset), groups, *grid.shape) + grid
 
 
 def _gradients(grad_output: Tensor, input: Tensor, tensors: list, settings: tuple) -> tuple:
@@ -67,10 +51,19 @@ def _gradients(grad_output: Tensor, input: Tensor, tensors: list, settings: tupl
     grad_output = at_least_float32(grad_output).contiguous()
     grads = backward(grad_output, at_least_float32(input), *tensors, *settings)
     weight, offset = tensors[:2]
+    # y and x of all samples, (N, deformable groups, taps, 2, height, width).
+    axes = []
+    for axis in (0, 1):
+        places = torch.arange(offset.shape[axis + 2], device=offset.device) * settings[axis]
+        taps = torch.arange(weight.shape[axis + 2], device=offset.device) * settings[4 + axis]
+        axes.append(taps[:, None] + places - settings[2 + axis])
+    y = axes[0][:, None, :, None]
+    x = axes[1][None, :, None, :]
+    grid = torch.stack(torch.broadcast_tensors(y, x), dim=2).flatten(0, 1)
+    locations = offset.reshape(len(offset), settings[7], *grid.shape) + grid
     # One pixel before the image, where the taps of a new layer with padding lie, mmcv has no
     # gradient, and torchvision the gradient of a step inwards.
-    outside = _locations(offset, weight, settings) <= -1
-    grads[2].masked_fill_(outside.view_as(offset), 0)
+    grads[2].masked_fill_((locations <= -1).view_as(offset), 0)
     return grads
 
 

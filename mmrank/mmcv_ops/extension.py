@@ -17,6 +17,7 @@ except ImportError as error:
         'compiled operators.'
     ) from error
 
+from mmrank.mmcv_ops import refuse_operator
 from mmrank.mmcv_ops.boxes import bbox_overlaps, nms, softnms
 from mmrank.mmcv_ops.deformable_attention import ms_deform_attn_backward, ms_deform_attn_forward
 from mmrank.mmcv_ops.deformable_convolution import (
@@ -27,7 +28,6 @@ from mmrank.mmcv_ops.deformable_convolution import (
     modulated_deform_conv_forward,
 )
 from mmrank.mmcv_ops.focal_losses import sigmoid_focal_loss_backward, sigmoid_focal_loss_forward
-from mmrank.mmcv_ops.refusal import refuse_operator
 from mmrank.mmcv_ops.rois import roi_align_backward, roi_align_forward
 
 __all__ = [

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from mmrank.tensors import at_least_float32
 
-from .refusal import refuse_operator
+from . import refuse_operator
 
 _MEAN = 1
 

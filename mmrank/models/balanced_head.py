@@ -6,18 +6,13 @@ from mmrank.made_class import MadeClass
 
 
 class BalancedHead(MadeClass):
-    """Mixin for heads with a class part and a box part.
-
-    Args:
-        balance_boxes: Multiply the box part by the detached ratio of the losses.
-    """
+    """Mixin for heads: ``balance_boxes`` multiplies the box part by the ratio of the losses."""
 
     def __init__(self, *args, balance_boxes: bool = False, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.balance_boxes = balance_boxes
 
     def _balanced(self, losses: dict, cls_keys: list[str], box_keys: list[str]) -> dict:
-        """The losses, the box part scaled if the config says so."""
         if not self.balance_boxes:
             return losses
         return with_balanced_boxes(losses, cls_keys, box_keys, training_group(self))

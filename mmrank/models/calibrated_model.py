@@ -93,8 +93,10 @@ def CalibratedModel(
 
 
 def _check_task(model: nn.Module, maps: Calibration) -> None:
-    """Refuse what the maps cannot be applied to."""
-    head = _head(model)
+    head = getattr(model, 'bbox_head', getattr(model, 'head', None))
+    if hasattr(model, 'roi_head'):
+        head = getattr(model.roi_head, 'bbox_head', None)
+        head = head[-1] if isinstance(head, nn.ModuleList) else head  # of a cascade
     is_classifier = hasattr(model, 'head') and not hasattr(model, 'bbox_head')
     task = 'classification' if is_classifier else 'detection'
     if task != maps.task:
@@ -114,11 +116,3 @@ def _check_task(model: nn.Module, maps: Calibration) -> None:
             f'the calibration has {len(maps.maps)} classes ({", ".join(maps.classes[:6])}), but '
             f'the model {number}. Fix: use the calibration of this model'
         )
-
-
-def _head(model: nn.Module) -> nn.Module | None:
-    """The head whose classes are the classes of the predictions."""
-    if hasattr(model, 'roi_head'):
-        heads = getattr(model.roi_head, 'bbox_head', None)
-        return heads[-1] if isinstance(heads, nn.ModuleList) else heads  # of a cascade
-    return getattr(model, 'bbox_head', getattr(model, 'head', None))

@@ -54,7 +54,6 @@ class EmbeddingRetriever(ImageToImageRetriever):
             self.train(self.training)
 
     def train(self, mode: bool = True):
-        """Set the mode; frozen batch norm layers stay in evaluation."""
         super().train(mode)
         if self.freeze_bn:
             for layer in self._batch_norms():
@@ -66,7 +65,6 @@ class EmbeddingRetriever(ImageToImageRetriever):
         return last_features(super().extract_feat(inputs))
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
-        """Losses of the head for (B, C, H, W) images."""
         if self.head is None:
             raise ValueError(
                 'the retriever has no head, which training requires; set '

@@ -15,10 +15,7 @@ def feature_rows(
 ) -> Tensor:
     """:func:`last_features` of (n, channels); ValueError for another shape.
 
-    Args:
-        feats: What the encoder returned.
-        channels: The width that is needed; None for any.
-        option: The option that sets it, for the message.
+    ``channels`` None is any width; ``option`` is the name of the setting for it, for the message.
     """
     last = last_features(feats)
     if last.dim() != 2 or channels not in (None, last.size(1)):

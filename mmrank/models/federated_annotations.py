@@ -44,8 +44,7 @@ def exhaustive_classes(
             raise UserError(
                 f'{user} has federated=True, but the data samples have no {FIELD!r}, only '
                 f"{sorted(map(str, meta))}. Fix: type='mmrank.LVISDataset' for the training set, "
-                "and in its pipeline dict(type='PackDetInputs', meta_keys=(..., "
-                f'{FIELD!r}))'
+                f"and in its pipeline dict(type='PackDetInputs', meta_keys=(..., {FIELD!r}))"
             )
     labels = [np.asarray(meta[FIELD], dtype=np.int64) for meta in metas]
     images = np.repeat(np.arange(len(labels)), [x.size for x in labels])

@@ -67,15 +67,10 @@ def choose(
     batch_size: int | None = None,
     epochs: int | None = None,
 ) -> Choices:
-    """Choose all settings; ``batch_size`` and ``epochs`` None are chosen, too.
+    """Choose all settings of a config of a detector, a key of :data:`STRIDES`.
 
-    Args:
-        splits: The splits of the data set.
-        detector: Key of :data:`STRIDES`.
-        backbone: ``'lite0'``, ``'r18'`` or ``'r50'``.
-        small: Small images and a narrow network, for a CPU. ResNets then start from scratch.
-        batch_size: Images a step.
-        epochs: Epochs of the training.
+    ``backbone`` is ``'lite0'``, ``'r18'`` or ``'r50'``. ``small`` is for a CPU: small images and a
+    narrow network, ResNets from scratch. ``batch_size`` and ``epochs`` None are chosen, too.
     """
     train = splits['train']
     sides = np.sqrt(train.boxes.prod(1))
@@ -171,7 +166,6 @@ def _missed_boxes(
 
 
 def _explain(chosen: Choices, train: Split, sides: np.ndarray, steps: int) -> None:
-    """Fill the rows of the table."""
     counts = [f'{name} {train.report.counts[name].total}' for name in chosen.classes]
     more = f' and {len(counts) - 6} more' if len(counts) > 6 else ''
     width, height = np.median(train.sizes, axis=0).astype(int)
@@ -210,7 +204,6 @@ def _explain(chosen: Choices, train: Split, sides: np.ndarray, steps: int) -> No
 
 
 def _warn(chosen: Choices, splits: dict[str, Split], missed: np.ndarray, boxes: np.ndarray) -> None:
-    """Say what the chosen settings cannot mend."""
     train = splits['train']
     if splits['val'].ann_file.resolve() == train.ann_file.resolve():
         chosen.warnings.append(

@@ -98,13 +98,9 @@ _EVALUATOR = """\
 
 
 def config_text(chosen: Choices, splits: dict[str, Split], folder: str, work_dir: str) -> str:
-    """Text of a config that ``mmrank train`` trains.
+    """Text of a config that ``mmrank train`` trains; without a test split it tests on validation.
 
-    Args:
-        chosen: The settings.
-        splits: The splits; without a test split the validation split is tested.
-        folder: Folder of the data set, as its user names it.
-        work_dir: Folder for the detections of the last evaluation.
+    ``folder`` is the data set's, as its user names it; ``work_dir`` gets the last detections.
     """
     backends = ['LocalVisBackend']
     if importlib.util.find_spec('tensorboard'):
@@ -137,7 +133,6 @@ def config_text(chosen: Choices, splits: dict[str, Split], folder: str, work_dir
 
 
 def _layers(chosen: Choices) -> str:
-    """Backbone and neck."""
     from mmrank.models.backbones import imagenet_weights  # which takes seconds
 
     if chosen.backbone != 'lite0':
@@ -156,7 +151,6 @@ def _layers(chosen: Choices) -> str:
 
 
 def _loaders(chosen: Choices, splits: dict[str, Split], folder: str, work_dir: str) -> list[str]:
-    """The data loaders and evaluators."""
     texts = []
     for name, split in splits.items():
         batch = ''

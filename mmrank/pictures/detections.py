@@ -69,7 +69,15 @@ def draw_detections(
 ) -> Path:
     """Draw a sheet: one row an image, ground truth first, then the models."""
     truth = next(iter(models.values())).cocoGt
-    image_ids = _choose_images(truth, num_images)
+    # Spread over the images with objects.
+    candidates = [i for i in sorted(truth.imgs) if truth.imgToAnns.get(i)] or sorted(truth.imgs)
+    if not candidates or num_images < 1:
+        raise ValueError(
+            f'nothing to draw: {len(candidates)} images with objects, num_images is {num_images}'
+        )
+    count = min(num_images, len(candidates))
+    picks = np.linspace(0, len(candidates) - 1, count).round().astype(int)
+    image_ids = [candidates[i] for i in picks]
     pictures = [_read(truth, image_dir, i) for i in image_ids]
     aspects = [p.shape[0] / p.shape[1] for p in pictures]
     width = _PANEL_WIDTH * (1 + len(models))
@@ -101,24 +109,24 @@ def draw_detections(
             right = sum(box.is_right for box in boxes)
             axis.set_xlabel(f'{right} right, {len(boxes) - right} wrong', fontsize=12)
         axes[0].set_xlabel(f'{len(row[0])} objects', fontsize=12)
-    _add_legend(figure, truth, colours)
+    handles = []
+    if len(used) <= _LONGEST_LEGEND:
+        for i, colour in colours.items():
+            name = truth.cats[i]['name']
+            handles.append(Line2D([], [], color=colour, linewidth=3, label=name))
+    title = (
+        'dashed: no object of that class there; shown: boxes above the best-F1 score of each class'
+    )
+    # Eleven letters take an inch.
+    title = textwrap.fill(title, int(11 * width))
+    style = dict(loc='outside lower center', title_fontsize=11, fontsize=11, frameon=False)
+    style['ncols'] = max(2, min(int(width / 1.6), len(handles)))
+    legend = figure.legend(handles=handles, title=title, **style)
+    legend.get_title().set_multialignment('center')
     return save(figure, path, dpi=110, has_photos=True)
 
 
-def _choose_images(truth: COCO, num_images: int) -> list[int]:
-    """Ids spread over the images with objects."""
-    candidates = [i for i in sorted(truth.imgs) if truth.imgToAnns.get(i)] or sorted(truth.imgs)
-    if not candidates or num_images < 1:
-        raise ValueError(
-            f'nothing to draw: {len(candidates)} images with objects, num_images is {num_images}'
-        )
-    count = min(num_images, len(candidates))
-    picks = np.linspace(0, len(candidates) - 1, count).round().astype(int)
-    return [candidates[i] for i in picks]
-
-
 def _read(truth: COCO, image_dir: str | os.PathLike, image_id: int) -> np.ndarray:
-    """RGB image, uint8 of shape (H, W, 3)."""
     path = Path(image_dir) / truth.imgs[image_id]['file_name']
     if not path.is_file():
         raise MissingFileError(
@@ -153,25 +161,6 @@ def _draw(
             ground = {'facecolor': colour, 'edgecolor': 'none', 'pad': 0.4, 'alpha': 0.85}
             text = dict(fontsize=_FONT_SIZE, color='white', bbox=ground)
             axis.text(*corner, item.label, **text, **place)
-
-
-def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, str]) -> None:
-    """Classes by colour unless they are many, what dashes mean, and what is shown."""
-    handles = []
-    if len(colours) <= _LONGEST_LEGEND:
-        handles = [
-            Line2D([], [], color=colour, linewidth=3, label=truth.cats[i]['name'])
-            for i, colour in colours.items()
-        ]
-    columns = max(2, min(int(figure.get_figwidth() / 1.6), len(handles)))
-    title = (
-        'dashed: no object of that class there; shown: boxes above the best-F1 score of each class'
-    )
-    # Eleven letters take an inch.
-    title = textwrap.fill(title, int(11 * figure.get_figwidth()))
-    style = dict(loc='outside lower center', title_fontsize=11, fontsize=11, frameon=False)
-    legend = figure.legend(handles=handles, ncols=columns, title=title, **style)
-    legend.get_title().set_multialignment('center')
 
 
 # Measures of DejaVu Sans, the labels' font, as shares of its size.

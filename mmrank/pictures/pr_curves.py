@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
 from rich.console import Console
 
 from mmrank.evaluation.box_evaluation import summary
@@ -95,25 +94,19 @@ def plot_pr_curves(
         panels.append((title, 0.5, first.classes[i]))
     figure, axes = new_grid(len(panels), _COLUMNS, 3.4, 3.4)
     for axis, (title, iou, name) in zip(axes, panels):
-        _draw_curves(axis, models, title, iou, name)
+        for index, (model, curves) in enumerate(models.items()):
+            style = dict(color=colour(index), linestyle=dash(index), linewidth=1.8)
+            # A precision of 1 or 0 is not to be cut by the frame.
+            axis.plot(curves.recall, curves.curve(iou, name), label=model, clip_on=False, **style)
+            # The AP stands above, in the colour of the curve.
+            text = f'{100 * curves.average_precision(iou, name):.1f}'
+            style = dict(color=colour(index), fontsize=9 if len(models) <= 6 else 6)
+            x = (index + 1) / (len(models) + 1)
+            axis.text(x, 1.02, text, transform=axis.transAxes, ha='center', **style)
+        axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel='recall', ylabel='precision')
+        axis.set_title(title, fontsize=9, pad=18)
     legend_above(figure, axes[0], min(4, len(models)))
     return save(figure, path, dpi=110)
-
-
-def _draw_curves(
-    axis: Axes, models: Mapping[str, PRCurves], title: str, iou: float | None, name: str | None
-) -> None:
-    """One panel: a curve per model, its AP above in the curve's colour."""
-    for index, (model, curves) in enumerate(models.items()):
-        style = dict(color=colour(index), linestyle=dash(index), linewidth=1.8)
-        # A precision of 1 or 0 is not to be cut by the frame.
-        axis.plot(curves.recall, curves.curve(iou, name), label=model, clip_on=False, **style)
-        text = f'{100 * curves.average_precision(iou, name):.1f}'
-        style = dict(color=colour(index), fontsize=9 if len(models) <= 6 else 6)
-        x = (index + 1) / (len(models) + 1)
-        axis.text(x, 1.02, text, transform=axis.transAxes, horizontalalignment='center', **style)
-    axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel='recall', ylabel='precision')
-    axis.set_title(title, fontsize=9, pad=18)
 
 
 def comparison_rows(models: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:

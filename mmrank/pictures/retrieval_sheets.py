@@ -163,9 +163,22 @@ def _sheet_figure(rows: Sequence[_Neighbours], title: str) -> Figure:
         for axis in axes:
             axis.set_axis_off()
         _frame(axes[0], _QUERY, '-', 1.0)
-        _describe_query(axes[0], row, several)
-        for axis, neighbour in zip(axes[1:], row.found):
-            _describe(axis, neighbour)
+        lines = [fit_text(row.model, _LEFT - 0.2, 8)] if several else []
+        if not math.isnan(row.average_precision):
+            lines.append(f'AP {100 * row.average_precision:.1f}')
+        lines.append(f'{row.num_positives:,} in gallery')
+        style = dict(transform=axes[0].transAxes, ha='right', va='top', fontsize=8, linespacing=1.3)
+        label = fit_text(row.label, _LEFT - 0.2, 8, 'bold')
+        axes[0].text(-0.08, 0.97, label, weight='bold', **style)
+        axes[0].text(-0.08, 0.8, '\n'.join(lines), **style)
+        for axis, found in zip(axes[1:], row.found):
+            colour, line, mark = (_RIGHT, '-', '✓') if found.is_right else (_WRONG, _DASHED, '✗')
+            _frame(axis, colour, line, 2.2)
+            style = dict(transform=axis.transAxes, ha='center', va='top')
+            axis.text(0.5, -0.05, f'{mark} {found.score:.3f}', fontsize=8, color=colour, **style)
+            if not found.is_right:
+                label = fit_text(found.label, _CELL + 0.03, 6.5)
+                axis.text(0.5, -0.19, label, fontsize=6.5, color=_QUERY, **style)
     return figure
 
 
@@ -187,26 +200,6 @@ def _frame(axis: Axes, colour: str, line: str | tuple, width: float) -> None:
     axis.add_patch(
         Rectangle((0, 0), 1, 1, edgecolor=colour, linestyle=line, linewidth=width, **place)
     )
-
-
-def _describe_query(axis: Axes, row: _Neighbours, with_model: bool) -> None:
-    lines = [fit_text(row.model, _LEFT - 0.2, 8)] if with_model else []
-    if not math.isnan(row.average_precision):
-        lines.append(f'AP {100 * row.average_precision:.1f}')
-    lines.append(f'{row.num_positives:,} in gallery')
-    style = dict(transform=axis.transAxes, ha='right', va='top', fontsize=8, linespacing=1.3)
-    axis.text(-0.08, 0.97, fit_text(row.label, _LEFT - 0.2, 8, 'bold'), weight='bold', **style)
-    axis.text(-0.08, 0.8, '\n'.join(lines), **style)
-
-
-def _describe(axis: Axes, neighbour: _Neighbour) -> None:
-    colour, line, mark = (_RIGHT, '-', '✓') if neighbour.is_right else (_WRONG, _DASHED, '✗')
-    _frame(axis, colour, line, 2.2)
-    style = dict(transform=axis.transAxes, ha='center', va='top')
-    axis.text(0.5, -0.05, f'{mark} {neighbour.score:.3f}', fontsize=8, color=colour, **style)
-    if not neighbour.is_right:
-        label = fit_text(neighbour.label, _CELL + 0.03, 6.5)
-        axis.text(0.5, -0.19, label, fontsize=6.5, color=_QUERY, **style)
 
 
 _TITLES = {

@@ -15,7 +15,6 @@ from mmrank.files import write_csv_atomically
 from mmrank.pictures.figures import fit_text, new_panels, save
 from mmrank.pictures.palette import colour
 from mmrank.pictures.temperatures import (
-    ClassTemperature,
     Temperatures,
     class_temperatures,
     extreme_samples,
@@ -78,31 +77,6 @@ def write_history(
     return [table, save(figure, path.with_suffix('.png'))]
 
 
-def _draw_sheet(
-    hot: Sequence[tuple[np.ndarray, str]],
-    cold: Sequence[tuple[np.ndarray, str]],
-    path: Path,
-    title: str,
-) -> Path:
-    """Draw the hot images above the cold ones, each with its text."""
-    rows = -(-len(hot) // _COLUMNS)
-    figure = Figure(figsize=(_COLUMNS * _COLUMN, 2 * rows * _ROW + 1.1), layout='constrained')
-    FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=10)
-    blocks = ((hot, HOT, 'largest temperatures'), (cold, COLD, 'smallest temperatures'))
-    for part, (images, own, heading) in zip(figure.subfigures(2, 1), blocks):
-        part.suptitle(heading, fontsize=9, color=own, weight='bold')
-        axes = part.subplots(rows, _COLUMNS, squeeze=False).ravel()
-        for axis in axes[len(images) :]:
-            axis.set_axis_off()
-        for axis, (image, text) in zip(axes, images):
-            axis.imshow(image, interpolation='nearest')
-            axis.set(xticks=[], yticks=[])
-            axis.spines[:].set(color=own, linewidth=1.5)
-            axis.set_xlabel(text, fontsize=6)
-    return save(figure, path, dpi=_DPI, has_photos=True)
-
-
 def write_temperature_report(
     temperatures: Temperatures, dataset, folder: str | os.PathLike, num_images: int = 40
 ) -> tuple[list[Path], str]:
@@ -141,14 +115,33 @@ def write_temperature_report(
         rows = class_temperatures(temperatures, labels, names, _NUM_EXTREME)
         rho, p_value = frequency_correlation(rows)
         correlation = f'Spearman {rho:+.3f} (p = {p_value:.2g})'
-        paths.append(_write_classes(rows, folder / f'classes_{name}.csv'))
+        lines = [['class', 'samples', 'mean', 'std', 'hot', 'cold']]
+        for row in rows:
+            numbers = (row.mean, row.std, row.hot_share, row.cold_share)
+            numbers = ('' if np.isnan(x) else f'{x:.6g}' for x in numbers)
+            lines.append([row.name, row.count, *numbers])
+        paths.append(write_csv_atomically(lines, folder / f'classes_{name}.csv'))
     if num_images and num_visited > 1:
         hot, cold = (
             [_image_and_text(dataset, i, tau[i], labels, names) for i in own]
             for own in extreme_samples(temperatures, num_images)
         )
-        title = f'{name}, {num_visited:,} samples'
-        paths.append(_draw_sheet(hot, cold, folder / f'sheet_{name}.png', title))
+        rows = -(-len(hot) // _COLUMNS)
+        figure = Figure(figsize=(_COLUMNS * _COLUMN, 2 * rows * _ROW + 1.1), layout='constrained')
+        FigureCanvasAgg(figure)
+        figure.suptitle(f'{name}, {num_visited:,} samples', fontsize=10)
+        blocks = ((hot, HOT, 'largest temperatures'), (cold, COLD, 'smallest temperatures'))
+        for part, (images, own, heading) in zip(figure.subfigures(2, 1), blocks):
+            part.suptitle(heading, fontsize=9, color=own, weight='bold')
+            axes = part.subplots(rows, _COLUMNS, squeeze=False).ravel()
+            for axis in axes[len(images) :]:
+                axis.set_axis_off()
+            for axis, (image, text) in zip(axes, images):
+                axis.imshow(image, interpolation='nearest')
+                axis.set(xticks=[], yticks=[])
+                axis.spines[:].set(color=own, linewidth=1.5)
+                axis.set_xlabel(text, fontsize=6)
+        paths.append(save(figure, folder / f'sheet_{name}.png', dpi=_DPI, has_photos=True))
     return paths, correlation
 
 
@@ -159,15 +152,6 @@ def _classes(dataset) -> tuple[np.ndarray | None, Sequence[str]]:
         return None, ()  # captions, or several classes an image
     names = (getattr(dataset, 'metainfo', None) or {}).get('classes')
     return labels, names or [str(i) for i in range(int(labels.max(initial=-1)) + 1)]
-
-
-def _write_classes(rows: Sequence[ClassTemperature], path: Path) -> Path:
-    lines = [['class', 'samples', 'mean', 'std', 'hot', 'cold']]
-    for row in rows:
-        numbers = (row.mean, row.std, row.hot_share, row.cold_share)
-        numbers = ('' if np.isnan(x) else f'{x:.6g}' for x in numbers)
-        lines.append([row.name, row.count, *numbers])
-    return write_csv_atomically(lines, path)
 
 
 def _image_and_text(dataset, index: int, tau: float, labels, names) -> tuple[np.ndarray, str]:

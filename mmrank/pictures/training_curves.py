@@ -90,23 +90,20 @@ def read_training_logs(path: str | os.PathLike, name: str | None = None) -> list
     return logs
 
 
-def _chosen_keys(logs: Sequence[_TrainingLog], patterns: Sequence[str]) -> list[str]:
-    """Scalars to draw, in the order of patterns with ``*`` and ``?``; a UserError without any."""
+def plot_training_curves(
+    logs: Sequence[_TrainingLog], path: str | os.PathLike, patterns: Sequence[str]
+) -> Path:
+    """Draw a panel for each scalar, with a curve for each training.
+
+    The scalars are those of patterns with ``*`` and ``?``, in this order; a UserError without any.
+    """
     logged = list(dict.fromkeys(key for log in logs for key in log.curves))
-    chosen = {}
+    keys = []
     for pattern in patterns:
         found = [key for key in logged if fnmatchcase(key, pattern)]
         if not found:
             raise UserError(f'no scalar is named {pattern!r}. Fix: take one of {", ".join(logged)}')
-        chosen |= dict.fromkeys(found)
-    return list(chosen)
-
-
-def plot_training_curves(
-    logs: Sequence[_TrainingLog], path: str | os.PathLike, patterns: Sequence[str]
-) -> Path:
-    """Draw a panel for each scalar of :func:`_chosen_keys`, with a curve for each training."""
-    keys = _chosen_keys(logs, patterns)
+        keys += [key for key in found if key not in keys]
     columns = min(3, len(keys))
     figure, axes = new_grid(len(keys), columns)
     for axis, key in zip(axes, keys):

@@ -62,8 +62,7 @@ class SampleState(SavedState):
             with other data.
     """
 
-    #: Whether the first number that a batch says of a sample is a logarithm.
-    says_log = False
+    says_log = False  # Whether the first number that a batch says of a sample is a logarithm
 
     def __init__(self, size: int, load_state: bool = True) -> None:
         fix = '; set it to the number of samples in the training set'

@@ -158,28 +158,33 @@ class ScoreVector(SavedState):
         """
         if group is not None and rows is None:
             parts = [_of_all_ranks(*part, group) for part in parts]
-        found = [self._points(*part) for part in parts]
-        points = torch.cat([x for x, _ in found])
-        usable = torch.cat([x for _, x in found]).double()
+        points = []
+        usable = []
+        for pos, mask in parts:
+            pos = pos.detach()
+            infinite = (mask > 0) & pos.isinf()
+            size = self.vector.size(1)
+            points.append(interpolate_scores(pos, size, *self.score_range, mask * ~infinite))
+            is_finite = ~infinite.any(1) & points[-1].float().isfinite().all(1)
+            usable.append((mask > 0).any(1) & is_finite)
+        points = torch.cat(points)
+        usable = torch.cat(usable).double()
         if list_weight is not None:
             usable = usable * list_weight
         index = self._index(rows, points)
         if self.moves:
+            step = points, usable, index
             if group is not None and rows is not None:
-                self._step(*_lists_of_all_ranks(points, usable, index, group))
-            else:
-                self._step(points, usable, index)
+                # Lists that differ by rank; ranks may have unlike numbers.
+                columns = torch.cat([points, usable[:, None], index.double()[:, None]], dim=1).t()
+                columns, mask, _ = all_gather_lists(columns, (usable > 0)[None], group)
+                columns = torch.where(mask, columns, 0)
+                step = columns[:-2].t().contiguous(), columns[-2], columns[-1].long()
+            self._step(*step)
         own = points.float()
         if self.mode == 'off':
             return own
         return torch.where(self.seen[index].unsqueeze(1), self.vector[index], own)
-
-    def _points(self, pos: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """(L, length) phi of (L, P) finite positives, and (L,) bool whether a list is usable."""
-        pos = pos.detach()
-        infinite = (mask > 0) & pos.isinf()
-        points = interpolate_scores(pos, self.vector.size(1), *self.score_range, mask * ~infinite)
-        return points, (mask > 0).any(1) & ~infinite.any(1) & points.float().isfinite().all(1)
 
     def _index(self, rows: Tensor | None, points: Tensor) -> Tensor:
         """(L,) int64 row of each list."""
@@ -223,13 +228,3 @@ def _of_all_ranks(pos: Tensor, mask: Tensor, group) -> tuple[Tensor, Tensor]:
     weight = mask if mask.is_floating_point() else None
     pos, mask, weight = all_gather_lists(pos, mask > 0, group, weight)
     return pos, mask if weight is None else torch.where(mask, weight, 0)
-
-
-def _lists_of_all_ranks(
-    points: Tensor, usable: Tensor, index: Tensor, group
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Join lists that differ by rank; ranks may have unlike numbers."""
-    columns = torch.cat([points, usable[:, None], index.double()[:, None]], dim=1).t()
-    columns, mask, _ = all_gather_lists(columns, (usable > 0)[None], group)
-    *points, usable, index = torch.where(mask, columns, 0)
-    return torch.stack(points, 1), usable, index.long()

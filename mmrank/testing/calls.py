@@ -20,7 +20,6 @@ def total(value: object) -> Tensor:
 
 
 def _call_in_order(loss: Loss, *tensors: Tensor) -> object:
-    """``loss(*tensors)``."""
     return loss(*tensors)
 
 
@@ -28,12 +27,9 @@ def _call_in_order(loss: Loss, *tensors: Tensor) -> object:
 class Batch:
     """Numbers of a batch; entry i of each tensor belongs to sample i."""
 
-    #: Name of the way to call.
-    kind: str
-    #: Scores or embeddings, which need a gradient.
-    leaves: tuple[Tensor, ...]
-    #: Labels, indices and others.
-    fixed: tuple[Tensor, ...]
+    kind: str  # Name of the way to call
+    leaves: tuple[Tensor, ...]  # Scores or embeddings, which need a gradient
+    fixed: tuple[Tensor, ...]  # Labels, indices and others
     #: Calls a loss with the leaves and the fixed tensors.
     apply: Callable[..., object] = _call_in_order
 
@@ -48,11 +44,9 @@ class Batch:
         return value.detach(), [*torch.autograd.grad(value, leaves)]
 
     def with_leaves(self, leaves: Sequence[Tensor]) -> 'Batch':
-        """The batch with other scores or embeddings."""
         return Batch(self.kind, tuple(leaves), self.fixed, self.apply)
 
     def with_fixed(self, fixed: Sequence[Tensor]) -> 'Batch':
-        """The batch with other labels and indices."""
         return Batch(self.kind, self.leaves, tuple(fixed), self.apply)
 
     def entries(self, index: object) -> 'Batch':
@@ -61,7 +55,6 @@ class Batch:
         return part.with_fixed([x[index] for x in self.fixed])
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> 'Batch':
-        """The batch with ``change`` applied to each leaf."""
         return self.with_leaves([change(x) for x in self.leaves])
 
     def cast(self, dtype: torch.dtype) -> 'Batch':
@@ -78,13 +71,11 @@ class Call:
     Its functions are picklable, and so is the loss, where the checks over several processes run.
     """
 
-    #: How reports name it.
-    name: str
+    name: str  # How reports name it
     #: ``make(size, seed)``: the float64 tensors that need a gradient, and the others. Entry i of
     #: each belongs to sample i.
     make: Callable[[int, int], tuple[list[Tensor], list[Tensor]]]
-    #: ``apply(loss, *tensors)`` calls the loss.
-    apply: Callable[..., object] = _call_in_order
+    apply: Callable[..., object] = _call_in_order  # ``apply(loss, *tensors)`` calls the loss
     #: ``no_positives(x, y)`` and ``all_positives(x, y)``: the tensors ``y`` of a batch where no
     #: sample, or each, is a positive; None: there is no such batch.
     no_positives: Callable[..., list[Tensor]] | None = None
@@ -93,7 +84,6 @@ class Call:
     perfect: Callable[..., list[Tensor]] | None = None
 
     def batch(self, size: int = 12, seed: int = 0) -> Batch:
-        """A batch of random numbers."""
         leaves, fixed = self.make(size, seed)
         return Batch(self.name, tuple(leaves), tuple(fixed), self.apply)
 

@@ -31,28 +31,20 @@ class CheckFailedError(AssertionError):
 class Result:
     """What a check found."""
 
-    #: Name of the check.
-    check: str
-    #: One of :data:`OUTCOMES`.
-    outcome: str
-    #: What was found, in one line.
-    message: str = ''
+    check: str  # Name of the check
+    outcome: str  # One of :data:`OUTCOMES`
+    message: str = ''  # What was found, in one line
 
 
 @dataclass(frozen=True)
 class Check:
     """A named check. Called with a subject, it returns a :class:`Result` or raises."""
 
-    #: Its name.
-    name: str
-    #: Looks at a subject; raises CheckFailedError.
-    function: Callable[[Subject], None]
-    #: Whether every loss is held to it, not only one that promises it.
-    is_usual: bool = True
-    #: Whether it takes seconds.
-    is_slow: bool = False
-    #: Errors by which a loss says no.
-    refusals: tuple[type[Exception], ...] = REFUSALS
+    name: str  # Its name
+    function: Callable[[Subject], None]  # Looks at a subject; raises CheckFailedError
+    is_usual: bool = True  # Whether every loss is held to it, not only one that promises it
+    is_slow: bool = False  # Whether it takes seconds
+    refusals: tuple[type[Exception], ...] = REFUSALS  # Errors by which a loss says no
     #: Why it says nothing of a subject; '': it does.
     excuse: Callable[[Subject], str] = lambda subject: ''
 
@@ -61,7 +53,6 @@ class Check:
 
     @property
     def reason(self) -> str:
-        """Why the check is there."""
         return inspect.cleandoc(self.function.__doc__ or '')
 
     def result(self, subject: Subject) -> Result:
@@ -150,23 +141,16 @@ def require_same(
         y = y.detach().double()
         limits = dict(rtol=max(rtol, least), atol=max(atol, least / 10))
         if not torch.allclose(x, y, **limits, equal_nan=True):
-            raise CheckFailedError(f'{what}: {_where(x, y)}')
-
-
-def _where(x: torch.Tensor, y: torch.Tensor) -> str:
-    """The two numbers that differ most."""
-    gap = torch.where(x.isnan() == y.isnan(), (x - y).abs().nan_to_num(0), torch.inf).flatten()
-    i = int(gap.argmax())
-    return f'{float(x.flatten()[i]):.6g} instead of {float(y.flatten()[i]):.6g}'
+            gap = torch.where(x.isnan() == y.isnan(), (x - y).abs().nan_to_num(0), torch.inf)
+            i = int(gap.argmax())
+            both = f'{float(x.flatten()[i]):.6g} instead of {float(y.flatten()[i]):.6g}'
+            raise CheckFailedError(f'{what}: {both}')
 
 
 def require_finite(value: torch.Tensor, gradients: list[torch.Tensor]) -> None:
     """Fail unless a value and gradients are finite."""
-    require(value.isfinite().all(), f'the value is {_shown(value)}')
+    shown = value.detach().flatten()[:3].tolist()
+    require(value.isfinite().all(), f'the value is {shown}')
     for gradient in gradients:
         bad = gradient[~gradient.isfinite()]
         require(not len(bad), f'{len(bad)} of {gradient.numel()} gradients are {bad[:1].tolist()}')
-
-
-def _shown(value: torch.Tensor) -> str:
-    return str(value.detach().flatten()[:3].tolist())

@@ -17,15 +17,9 @@ TIMEOUT = timedelta(minutes=10)
 def run_on_ranks(function: Callable, world_size: int, *args: object, method: str = 'spawn') -> list:
     """By rank, what ``function(rank, *args)`` returned, on one thread each.
 
-    Args:
-        function: Of a module, so that it can be pickled. Tensors in its lists, tuples and dicts
-            come back without their graphs.
-        world_size: Number of processes.
-        *args: What the function takes after the rank.
-        method: How :mod:`multiprocessing` starts a process.
-
-    Raises:
-        ChildProcessError: If a process ends with an error.
+    The function is of a module, so that it can be pickled; tensors in its lists, tuples and dicts
+    come back without their graphs. ``method`` is how :mod:`multiprocessing` starts a process.
+    ChildProcessError if a process ends with an error.
     """
     with tempfile.TemporaryDirectory() as folder:
         given = (world_size, folder, function, args)

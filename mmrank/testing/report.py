@@ -33,10 +33,8 @@ def _checks_named(names: Iterable[str] | None, slow: bool = False) -> list[Check
 class Report:
     """What the checks found of one loss. ``print`` shows it as a table."""
 
-    #: The loss.
-    subject: Subject
-    #: In the order of :data:`CHECKS`.
-    results: Sequence[Result]
+    subject: Subject  # The loss
+    results: Sequence[Result]  # In the order of :data:`CHECKS`
 
     @property
     def failures(self) -> list[Result]:
@@ -52,18 +50,6 @@ class Report:
         lines += [f'{x.check:24} {x.outcome:15} {x.message:.120}'.rstrip() for x in self.results]
         counts = [f'{number} {outcome}' for outcome, number in self.counts().items()]
         return '\n'.join([*lines, ', '.join(counts)])
-
-
-def _report_of(subject: Subject, checks: Sequence[Check]) -> Report:
-    """Run checks on a subject; one that cannot be called is looked at by no other."""
-    with shielded():
-        subject.builder()  # A missing argument is not a fault of the loss: it is raised.
-    first = CHECKS['value'].result(subject)
-    if first.outcome == FAILED:
-        excuse = 'the check of the value has failed'
-        rest = [Result(x.name, NOT_APPLICABLE, excuse) for x in checks if x.name != 'value']
-        return Report(subject, [first, *rest])
-    return Report(subject, [first, *(x.result(subject) for x in checks if x.name != 'value')])
 
 
 def check_loss(
@@ -100,7 +86,15 @@ def check_loss(
     """
     for field in ('promises', 'not_promised'):
         _checks_named(known.get(field, ()))
-    return _report_of(subject_of(loss, call, **known), _checks_named(checks, slow))
+    subject = subject_of(loss, call, **known)
+    with shielded():
+        subject.builder()  # A missing argument is not a fault of the loss: it is raised.
+    first = CHECKS['value'].result(subject)
+    rest = [x for x in _checks_named(checks, slow) if x.name != 'value']
+    if first.outcome == FAILED:  # It cannot be called: no other check looks at it.
+        excuse = 'the check of the value has failed'
+        return Report(subject, [first, *(Result(x.name, NOT_APPLICABLE, excuse) for x in rest)])
+    return Report(subject, [first, *(x.result(subject) for x in rest)])
 
 
 def parametrize_with_checks(

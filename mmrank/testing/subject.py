@@ -16,17 +16,13 @@ from mmrank.testing.calls import Batch, Call, Loss, call_of
 class Subject:
     """A loss, and what is known of it. :func:`subject_of` makes one of a loss."""
 
-    #: How reports name it.
-    name: str
-    #: Returns a loss as after ``__init__``.
-    builder: Callable[[], Loss]
-    #: How it is called.
-    call: Call
+    name: str  # How reports name it
+    builder: Callable[[], Loss]  # Returns a loss as after ``__init__``
+    call: Call  # How it is called
     #: Why the gradient is not the derivative of the value: an error-driven update, weights that
     #: are constants. '': it is the derivative.
     own_gradient: str = ''
-    #: Names of checks that it promises to pass beyond the usual ones.
-    promises: Collection[str] = ()
+    promises: Collection[str] = ()  # Names of checks that it promises to pass beyond the usual ones
     #: Checks that it does not promise to pass, and why.
     not_promised: Mapping[str, str] = field(default_factory=dict)
     #: The metric that ``limit`` equals: ``'average_precision'``, ``'auroc'`` or ``'ndcg'``.
@@ -51,11 +47,9 @@ class Subject:
         return loss
 
     def batch(self, size: int = 12, seed: int = 0) -> Batch:
-        """A batch that it takes."""
         return self.call.batch(size, seed).cast(self.dtype)
 
     def is_module(self) -> bool:
-        """Whether it is a module rather than a function."""
         return isinstance(self.builder(), nn.Module)
 
     def trained(self) -> Loss:
@@ -71,17 +65,10 @@ def _itself(function: Loss) -> Loss:
 
 
 def subject_of(loss: object, call: str | Call = 'scores', **known: object) -> Subject:
-    """The subject of a loss.
+    """The subject of a loss and the way to call it, see :func:`mmrank.testing.check_loss`.
 
-    Args:
-        loss: A function or a module; a class, built without arguments; or a
-            ``functools.partial`` of a function or a class.
-        call: Name of a way to call, or a :class:`~mmrank.testing.Call`.
-        **known: Fields of :class:`Subject`, such as ``own_gradient``.
-
-    Raises:
-        TypeError: If the loss cannot be called.
-        UserError: If the way to call is unknown.
+    ``known`` are fields of :class:`Subject`, such as ``own_gradient``. TypeError if the loss
+    cannot be called, UserError if the way to call is unknown.
     """
     if not callable(loss):
         raise TypeError(f'loss must be a function, a module or a class, got {loss!r}')

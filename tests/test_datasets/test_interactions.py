@@ -8,13 +8,11 @@ import pytest
 import torch
 
 from mmrank.datasets import InteractionDataset, TopKDataset
-from mmrank.datasets.interactions import (
-    Interactions,
-    interaction_dataset,
-    pair_collate,
-    read_csv,
-    read_xmc,
-)
+from mmrank.datasets.interactions import interaction_dataset
+from mmrank.datasets.interactions.interaction_dataset import pair_collate
+from mmrank.datasets.interactions.interactions import Interactions
+from mmrank.datasets.interactions.read_csv import read_csv
+from mmrank.datasets.interactions.read_xmc import read_xmc
 from mmrank.errors import UserError
 from mmrank.registry import DATASETS, FUNCTIONS
 

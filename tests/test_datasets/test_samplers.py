@@ -17,7 +17,7 @@ from mmengine.registry import DATA_SAMPLERS as ROOT
 from torch.utils.data import DataLoader
 
 from mmrank.datasets import InteractionDataset
-from mmrank.datasets.interactions import Interactions
+from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.samplers import (
     ClassPairSampler,
     InBatchPairSampler,

@@ -15,7 +15,7 @@ from tiny_runner import train
 from torch import nn
 from torch.utils.data import Dataset
 
-from mmrank.datasets.interactions import Interactions
+from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.samplers.labels import label_pairs
 from mmrank.engine.hooks import ClassCountsHook, CosineBeta0Hook, PairCountsHook, RankingMonitorHook
 from mmrank.losses import (

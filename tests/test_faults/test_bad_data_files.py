@@ -17,7 +17,8 @@ from retrieval_trees import write_images
 
 from mmrank.annotations.check import inspect_coco, read_checked
 from mmrank.annotations.clean import clean_coco
-from mmrank.datasets.interactions import read_csv, read_xmc
+from mmrank.datasets.interactions.read_csv import read_csv
+from mmrank.datasets.interactions.read_xmc import read_xmc
 from mmrank.datasets.interactions.splitting import split_file
 from mmrank.errors import UserError
 from mmrank.files import whole_folder

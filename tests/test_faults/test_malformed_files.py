@@ -19,7 +19,8 @@ from mmrank.datasets.captions.caption_files import (
     read_coco_captions,
     read_karpathy,
 )
-from mmrank.datasets.interactions import read_csv, read_xmc
+from mmrank.datasets.interactions.read_csv import read_csv
+from mmrank.datasets.interactions.read_xmc import read_xmc
 from mmrank.datasets.interactions.splitting import split_file
 from mmrank.datasets.retrieval.image_lists import (
     INATURALIST_LIST,

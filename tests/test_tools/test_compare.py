@@ -131,6 +131,8 @@ def test_the_best_loss_has_a_config(call, capsys):
     trained = Config.fromfile(call.runs[1].config)
     assert trained.train_cfg.max_epochs == 2
     assert trained.val_evaluator.outfile_prefix.endswith('trainings/GradedAPLoss/val')
+    assert not trained.train_dataloader.persistent_workers
+    assert trained.custom_hooks == [dict(type='mmrank.RNGStateHook')]
     winner = Config.fromfile(call.out / 'winner.py')
     assert winner.model.bbox_head.loss_cls.type == 'mmrank.GradedAPLoss'
     assert winner.train_cfg.max_epochs == 12

@@ -19,7 +19,8 @@ from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.engine.resume.matching import compare_states, missing_centre
 from mmrank.errors import UserError
 from mmrank.evaluation.recommendation import recommend
-from mmrank.pictures.training_curves import _chosen_keys, read_training_logs
+from mmrank.pictures import training_curves
+from mmrank.pictures.training_curves import plot_training_curves, read_training_logs
 from mmrank.registry import MODELS
 from mmrank.runners.models import build_model, trained_model
 from publish_model import publish_model
@@ -182,7 +183,7 @@ def work_dir(tmp_path):
     return tmp_path / 'run'
 
 
-def test_logs_of_a_training_and_its_resume_are_one(work_dir):
+def test_logs_of_a_training_and_its_resume_are_one(work_dir, monkeypatch):
     (log,) = read_training_logs(work_dir)
     assert log.name == 'run'
     assert log.curves == {
@@ -190,7 +191,10 @@ def test_logs_of_a_training_and_its_resume_are_one(work_dir):
         'lr': {1: 0.1, 2: 0.1},
         'coco/bbox_mAP': {1: 0.5},
     }
-    assert _chosen_keys([log], ['coco/*', 'l*']) == ['coco/bbox_mAP', 'loss', 'lr']
+    monkeypatch.setattr(training_curves, 'save', lambda figure, path: figure)
+    figure = plot_training_curves([log], work_dir / 'curves.png', ['coco/*', 'l*'])
+    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
+    assert titles == ['coco/bbox_mAP', 'loss', 'lr']
 
 
 def test_a_training_that_was_started_over_is_another_line(work_dir):

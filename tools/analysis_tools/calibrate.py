@@ -13,7 +13,6 @@ writes calibration.json, the maps, and for each split a table and reliability di
 .png), and prints the three lines of a config that uses the maps.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +34,36 @@ from mmrank.runners.models import read_weights
 FILE = 'calibration.json'
 
 
-def parse_args() -> argparse.Namespace:
+def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
+    """Read and judge the predictions of a split; a detector's come with annotations."""
+    predictions, *rest = files
+    if len(rest) > 1:
+        raise UserError(
+            f'a split is one prediction file and one annotation file, got {" ".join(files)}. Fix: '
+            'pass one split, and another one by --test'
+        )
+    if not predictions.endswith('.json'):
+        return SampleSplit.read(read_dump(predictions), classes)
+    if not rest:
+        raise UserError(
+            f'{predictions} has boxes, which annotations are needed to judge. '
+            f'Fix: pass the COCO file after it: {predictions} val.json'
+        )
+    # pycocotools is for boxes only.
+    from calibration.box_split import BoxSplit
+
+    return BoxSplit.read(predictions, rest[0], classes, iou)
+
+
+def show(report: CalibrationReport) -> None:
+    rows = [[f'{x:.2f}' if isinstance(x, float) else x for x in row] for row in report.rows()]
+    title = f'{report.name} split, in percent'
+    Console().print(console_table(report.header(), rows, title=title))
+    print(report.verdict())
+
+
+@show_user_errors(OSError)
+def main() -> None:
     parser = tool_parser(
         __doc__,
         checkpoint=(
@@ -66,53 +94,13 @@ def parse_args() -> argparse.Namespace:
     args = parse_at_least(parser, min_each=1)
     if not 0 < args.iou <= 1:
         parser.error('--iou must be in (0, 1]')
-    return args
-
-
-def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
-    """Read and judge the predictions of a split; a detector's come with annotations."""
-    predictions, *rest = files
-    if len(rest) > 1:
-        raise UserError(
-            f'a split is one prediction file and one annotation file, got {" ".join(files)}. Fix: '
-            'pass one split, and another one by --test'
-        )
-    if not predictions.endswith('.json'):
-        return SampleSplit.read(read_dump(predictions), classes)
-    if not rest:
-        raise UserError(
-            f'{predictions} has boxes, which annotations are needed to judge. '
-            f'Fix: pass the COCO file after it: {predictions} val.json'
-        )
-    # pycocotools is for boxes only.
-    from calibration.box_split import BoxSplit
-
-    return BoxSplit.read(predictions, rest[0], classes, iou)
-
-
-def read_model(path: str | None, trust: bool) -> tuple[list | None, str | None]:
-    """Classes and digest of the weights of a checkpoint, as far as known."""
-    if path is None:
-        return None, None
-    checkpoint = read_weights(path, trust)
-    meta = (checkpoint.get('meta') or {}).get('dataset_meta') or {}
-    classes = meta.get('classes')
-    classes = None if classes is None else list(map(str, classes))
-    return classes, weights_digest(model_state(checkpoint))
-
-
-def show(report: CalibrationReport) -> None:
-    """Print the table of a split."""
-    rows = [[f'{x:.2f}' if isinstance(x, float) else x for x in row] for row in report.rows()]
-    title = f'{report.name} split, in percent'
-    Console().print(console_table(report.header(), rows, title=title))
-    print(report.verdict())
-
-
-@show_user_errors(OSError)
-def main() -> None:
-    args = parse_args()
-    classes, digest = read_model(args.checkpoint, args.trust_checkpoint)
+    classes = digest = None
+    if args.checkpoint is not None:
+        checkpoint = read_weights(args.checkpoint, args.trust_checkpoint)
+        meta = (checkpoint.get('meta') or {}).get('dataset_meta') or {}
+        if meta.get('classes') is not None:
+            classes = list(map(str, meta['classes']))
+        digest = weights_digest(model_state(checkpoint))
     val = read_split(args.val, classes, args.iou)
     splits = {'val': val}
     if args.test:
@@ -148,9 +136,8 @@ def main() -> None:
         )
     print(f'Wrote {", ".join(map(str, written))}')
     print(
-        "In a config: model = dict(type='mmrank.CalibratedModel', "
-        "model_type='<type of the model>', calibration='"
-        f"{written[0]}')"
+        "In a config: model = dict(type='mmrank.CalibratedModel', model_type='<type of the "
+        f"model>', calibration='{written[0]}')"
     )
 
 

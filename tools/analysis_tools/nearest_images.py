@@ -10,7 +10,6 @@ r"""Find the images that a trained model takes for nearest to a picture.
 Images go through the pipeline of the config's test set. The picture itself is left out.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,21 +29,6 @@ from mmrank.functional import nearest_in_gallery
 from mmrank.pictures.figures import fit_text, new_panels, save
 from mmrank.runners.config import apply_options, read_config
 from mmrank.runners.models import trained_model
-
-
-def images_in(folder: str | Path) -> list[str]:
-    """Image files in a folder and the folders in it, sorted."""
-    found = sorted(
-        str(path)
-        for path in Path(folder).rglob('*')
-        if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
-    )
-    if not found:
-        raise UserError(
-            f'gallery {str(folder)!r} has no image '
-            f'({", ".join(IMAGE_SUFFIXES)}). Fix: pass a folder of images'
-        )
-    return found
 
 
 def embed_images(
@@ -73,20 +57,6 @@ def embed_images(
         yield torch.stack([sample.feature.cpu() for sample in samples])
 
 
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(__doc__, top_k=(10, 'images to find'))
-    parser.add_argument('config', help='config of a retriever')
-    parser.add_argument('checkpoint', help='.pth file of its training')
-    parser.add_argument('image', help='the picture')
-    gallery = parser.add_mutually_exclusive_group(required=True)
-    gallery.add_argument('--gallery', help='folder of images to search')
-    gallery.add_argument('--features', help='.npz file of features to search')
-    parser.add_argument('--out', help='picture to write as well')
-    add_config_option(parser)
-    add_trust_option(parser)
-    return parse_at_least(parser, top_k=1)
-
-
 def draw(image: str, found: dict[str, float], path: str) -> Path:
     """Write the picture and what was found, paths with their similarity, side by side."""
     figure, axes = new_panels(1, 1 + len(found), 1.5, 1.8)
@@ -105,7 +75,17 @@ def draw(image: str, found: dict[str, float], path: str) -> Path:
 
 @show_user_errors(OSError, ValueError, ImportError)
 def main() -> None:
-    args = parse_args()
+    parser = tool_parser(__doc__, top_k=(10, 'images to find'))
+    parser.add_argument('config', help='config of a retriever')
+    parser.add_argument('checkpoint', help='.pth file of its training')
+    parser.add_argument('image', help='the picture')
+    gallery = parser.add_mutually_exclusive_group(required=True)
+    gallery.add_argument('--gallery', help='folder of images to search')
+    gallery.add_argument('--features', help='.npz file of features to search')
+    parser.add_argument('--out', help='picture to write as well')
+    add_config_option(parser)
+    add_trust_option(parser)
+    args = parse_at_least(parser, top_k=1)
     check_outputs(args, 'out')
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
@@ -128,7 +108,13 @@ def main() -> None:
         gallery = kept.gallery_embeddings()
         paths = [kept.paths[i] for i in kept.rows_of_gallery().tolist()]
     else:
-        paths = images_in(args.gallery)
+        files = sorted(path for path in Path(args.gallery).rglob('*') if path.is_file())
+        paths = [str(path) for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
+        if not paths:
+            raise UserError(
+                f'gallery {args.gallery!r} has no image ({", ".join(IMAGE_SUFFIXES)}). Fix: pass a '
+                'folder of images'
+            )
         with console.status(f'Embedding {len(paths)} images'):
             gallery = torch.cat(list(embed_images(model, pipeline, paths)))
     picture = Path(args.image)

@@ -7,7 +7,6 @@ out. --out recommended.csv keeps user,rank,item,score; --picture recommended.png
 --held-out test.csv, a file of `user,item` lines, lets it show which of them the user did choose.
 """
 
-import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -34,25 +33,7 @@ _WIDTH, _DPI = 8.0, 200
 _HIT, _OTHER = colour(0), '0.65'
 
 
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(__doc__, top_k=(10, 'items for each user'))
-    add = parser.add_argument
-    add('config', help='config of a mmrank.TwoTower')
-    add('checkpoint', help='.pth file of its training')
-    add('users', nargs='+', help='names of users')
-    add('--out', help='CSV file to write as well')
-    add('--picture', help='PNG file to draw as well')
-    add('--held-out', help='pairs that were kept from the training')
-    add_config_option(parser)
-    add_trust_option(parser)
-    args = parse_at_least(parser, top_k=1)
-    if args.held_out and not args.picture:
-        parser.error(f'--held-out {args.held_out} needs --picture FILE')
-    return args
-
-
 def show(found: list[list[Recommendation]], console: Console) -> None:
-    """Print a table: a user after the other."""
     table = Table()
     for name in ('user', 'rank', 'item', 'score'):
         table.add_column(name, overflow='fold')
@@ -62,14 +43,6 @@ def show(found: list[list[Recommendation]], console: Console) -> None:
             table.add_row(user, str(rank), entry.item, f'{entry.score:.4f}')
         table.add_section()
     console.print(table)
-
-
-def read_held_out(path: str) -> dict[str, set[str]]:
-    """Items by user of a file of pairs."""
-    pairs, items = read_csv(path), defaultdict(set)
-    for row, col in zip(pairs.rows, pairs.cols):
-        items[str(pairs.row_names[row])].add(str(pairs.col_names[col]))
-    return items
 
 
 def draw_recommendations(
@@ -108,7 +81,19 @@ def draw_recommendations(
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    args = parse_args()
+    parser = tool_parser(__doc__, top_k=(10, 'items for each user'))
+    add = parser.add_argument
+    add('config', help='config of a mmrank.TwoTower')
+    add('checkpoint', help='.pth file of its training')
+    add('users', nargs='+', help='names of users')
+    add('--out', help='CSV file to write as well')
+    add('--picture', help='PNG file to draw as well')
+    add('--held-out', help='pairs that were kept from the training')
+    add_config_option(parser)
+    add_trust_option(parser)
+    args = parse_at_least(parser, top_k=1)
+    if args.held_out and not args.picture:
+        parser.error(f'--held-out {args.held_out} needs --picture FILE')
     check_outputs(args, 'out', 'picture')
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
@@ -132,7 +117,12 @@ def main() -> None:
         write_csv_atomically([header, *rows], args.out)
         print(f'Wrote {args.out}')
     if args.picture:
-        held_out = read_held_out(args.held_out) if args.held_out else None
+        held_out = None
+        if args.held_out:
+            pairs = read_csv(args.held_out)
+            held_out = defaultdict(set)
+            for row, col in zip(pairs.rows, pairs.cols):
+                held_out[str(pairs.row_names[row])].add(str(pairs.col_names[col]))
         shown = {
             user: [(entry.item, entry.score) for entry in own]
             for user, own in zip(args.users, found)

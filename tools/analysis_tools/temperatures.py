@@ -23,33 +23,6 @@ from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import UserError, show_user_errors
 
 
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__,
-        out_dir='work_dirs/temperatures',
-        images=(40, 'images of each kind on the sheet, 0 for none'),
-    )
-    parser.add_argument('config', metavar='CONFIG', help='of the training')
-    parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT', help='.pth files')
-    add_config_option(parser)
-    add_trust_option(parser)
-    return parse_at_least(parser, images=0)
-
-
-def build_training_set(args: argparse.Namespace):
-    """The data set that the sampler of the training sees."""
-    from mmrank.runners.config import check_packages, read_config
-
-    cfg = read_config(args.config)
-    if args.cfg_options is not None:
-        cfg.merge_from_dict(args.cfg_options)
-    check_packages(cfg)
-    if 'train_dataloader' not in cfg:
-        raise ValueError(f'{args.config} has no train_dataloader')
-    init_default_scope(cfg.get('default_scope') or 'mmengine')
-    return DATASETS.build(cfg.train_dataloader.dataset)
-
-
 def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
     """When the checkpoints were written, by their names: rising numbers and what they count."""
     found = [re.search(r'(\d+)\.pth$', Path(c).name) for c in checkpoints]
@@ -61,9 +34,9 @@ def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
 
 
 def run(args: argparse.Namespace, console: Console) -> None:
-    """Run the tool."""
     from mmrank.pictures.temperature_report import write_history, write_temperature_report
     from mmrank.pictures.temperatures import read_temperatures
+    from mmrank.runners.config import check_packages, read_config
 
     readings = [read_temperatures(path, trust=args.trust_checkpoint) for path in args.checkpoints]
     names = [[found.name for found in reading] for reading in readings]
@@ -71,7 +44,15 @@ def run(args: argparse.Namespace, console: Console) -> None:
         raise UserError(
             f'the checkpoints have different temperatures: {names}. Fix: pass those of one training'
         )
-    dataset = build_training_set(args)
+    cfg = read_config(args.config)
+    if args.cfg_options is not None:
+        cfg.merge_from_dict(args.cfg_options)
+    check_packages(cfg)
+    if 'train_dataloader' not in cfg:
+        raise ValueError(f'{args.config} has no train_dataloader')
+    init_default_scope(cfg.get('default_scope') or 'mmengine')
+    # What the sampler of the training sees.
+    dataset = DATASETS.build(cfg.train_dataloader.dataset)
     steps, unit = steps_of(args.checkpoints)
     out = Path(args.out_dir)
     for kind in zip(*readings):
@@ -99,7 +80,16 @@ def run(args: argparse.Namespace, console: Console) -> None:
 
 @show_user_errors(OSError, ValueError, TypeError, ImportError)
 def main() -> None:
-    run(parse_args(), Console())
+    parser = tool_parser(
+        __doc__,
+        out_dir='work_dirs/temperatures',
+        images=(40, 'images of each kind on the sheet, 0 for none'),
+    )
+    parser.add_argument('config', metavar='CONFIG', help='of the training')
+    parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT', help='.pth files')
+    add_config_option(parser)
+    add_trust_option(parser)
+    run(parse_at_least(parser, images=0), Console())
 
 
 if __name__ == '__main__':

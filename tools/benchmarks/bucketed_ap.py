@@ -59,7 +59,6 @@ def exact_ap_loss(logits: Tensor, is_positive: Tensor, delta: float) -> tuple[Te
 
 
 def make_logits(negatives: int, positives: int) -> tuple[Tensor, Tensor]:
-    """Logits and which of them are positives."""
     generator = torch.Generator().manual_seed(0)
     low = torch.randn(negatives, generator=generator) - 4
     high = torch.randn(positives, generator=generator) * 1.5 - 1

@@ -75,13 +75,11 @@ def parse_args(arguments=None) -> argparse.Namespace:
 
 
 def all_rows(sizes: Sizes) -> list[Row]:
-    """Rows of all losses and metrics; nothing is prepared yet."""
     kinds = score_rows, query_rows, view_rows, pair_rows, metric_rows
     return [row for rows_of in kinds for row in rows_of(sizes)]
 
 
 def chosen_rows(rows: list[Row], only: list[str] | None) -> list[Row]:
-    """Rows of some names."""
     if only is None:
         return rows
     known = sorted({row.name for row in rows})
@@ -115,7 +113,6 @@ def measure(row: Row, repeats: int) -> list[list]:
 
 
 def _ratios(own: Times, other: Times) -> list[float]:
-    """Ratios of CPU time and of wall time."""
     return [median_ratio(own.cpu, other.cpu), median_ratio(own.wall, other.wall)]
 
 
@@ -173,15 +170,6 @@ def profile(row: Row, repeats: int, count: int) -> Table:
     return table
 
 
-def show_memory(rows: list[Row], console: Console) -> None:
-    """Print the peak memory of each row."""
-    table = Table('loss or metric', 'work', 'peak, MB')
-    for row in rows:
-        peak = peak_extra_memory(row.prepare().ours, tuple)
-        table.add_row(f'{row.name} {row.setting}', row.work, f'{peak / 1e6:.2f}')
-    console.print(table)
-
-
 @show_user_errors(OSError)
 def main() -> None:
     args = parse_args()
@@ -196,7 +184,11 @@ def main() -> None:
     # A pipe has no width; 80 columns would break every cell.
     console = Console(width=None if sys.stdout.isatty() else 130)
     if args.memory:
-        show_memory(rows, console)
+        table = Table('loss or metric', 'work', 'peak, MB')
+        for row in rows:
+            peak = peak_extra_memory(row.prepare().ours, tuple)
+            table.add_row(f'{row.name} {row.setting}', row.work, f'{peak / 1e6:.2f}')
+        console.print(table)
         return
     progress = Console(stderr=True)
     title = (

@@ -45,14 +45,12 @@ LOSS_METHODS = ('loss_by_feat', 'loss_and_target')
 
 
 def make_images(batch_size, size, channels=3):
-    """Random images, as a data loader would return them."""
     g = torch.Generator().manual_seed(0)
     shape = (channels, *size)
     return [torch.randint(0, 256, shape, generator=g).to(torch.uint8) for _ in range(batch_size)]
 
 
 def make_batch(batch_size, size, num_classes, boxes_per_image):
-    """Images with random boxes."""
     from mmdet.structures import DetDataSample
 
     g = torch.Generator().manual_seed(0)
@@ -112,22 +110,6 @@ def build(path, device, options=()):
     model.init_weights()
     model.to(device).train()
     return config, model, build_optim_wrapper(model, config.optim_wrapper)
-
-
-def rows_of_plan(args):
-    """Config and options of each row of a plan; the sizes of the first decide for all."""
-    # The reader of plans is research's.
-    sys.path.insert(0, str(Path(__file__).parents[1] / 'research'))
-    from plans.config_plan import read_plan
-
-    methods = read_plan(args.plan, args.set).methods
-    rows = {x.name: (x.config, parsed_options(x.cfg_options)) for x in methods}
-    path, _ = next(iter(rows.values()))
-    loader = Config.fromfile(path).train_dataloader
-    args.batch_size = loader.batch_size
-    args.image_size = 2 * [next(x.crop_size for x in loader.dataset.pipeline if 'crop_size' in x)]
-    args.device = get_device()
-    return rows
 
 
 class PartClock:
@@ -211,7 +193,7 @@ def show_parts(clocks, args, title):
     Console().print(table)
 
 
-def parse_args():
+def main():
     parser = tool_parser(
         __doc__, batch_size=4, boxes=(12, 'per image'), repeats=15, threads=2, device='cpu'
     )
@@ -226,16 +208,26 @@ def parse_args():
         help='configs to time; the first is the reference (default: the '
         'small RetinaNet on focal loss and on stable AP)',
     )
-    return parser.parse_args()
-
-
-def main():
-    args = parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(args.threads)
     # Building a detector logs every parameter.
     MMLogger.get_instance('mmengine', log_level='WARNING')
 
-    rows = rows_of_plan(args) if args.plan else {path: (path, {}) for path in args.configs}
+    rows = {path: (path, {}) for path in args.configs}
+    if args.plan:
+        # The reader of plans is research's.
+        sys.path.insert(0, str(Path(__file__).parents[1] / 'research'))
+        from plans.config_plan import read_plan
+
+        methods = read_plan(args.plan, args.set).methods
+        rows = {x.name: (x.config, parsed_options(x.cfg_options)) for x in methods}
+        # The sizes of the first decide for all.
+        path, _ = next(iter(rows.values()))
+        loader = Config.fromfile(path).train_dataloader
+        args.batch_size = loader.batch_size
+        crop = next(x.crop_size for x in loader.dataset.pipeline if 'crop_size' in x)
+        args.image_size = [crop, crop]
+        args.device = get_device()
     models = {}
     batch = None
     for name, (path, options) in rows.items():

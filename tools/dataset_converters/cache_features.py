@@ -10,7 +10,6 @@ begin with mmrank.LoadCachedFeatures then trains the same network, on the stored
 ever new ones. With --pool the encoder of that config is mmpretrain.GlobalAveragePooling alone.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 
@@ -24,32 +23,12 @@ from rich.progress import Progress
 
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.cli.config_options import add_config_option
+from mmrank.cli.options import tool_parser
 from mmrank.datasets.transforms import FeatureCache
 from mmrank.errors import UserError, show_user_errors
 from mmrank.runners.config import apply_options, read_config
 
 SPLITS = ('train', 'val', 'test')
-
-
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add('config', metavar='CONFIG')
-    add('out', metavar='OUT', help='without a suffix')
-    add('--views', type=int, default=4, help='random views of each image (default: %(default)s)')
-    pool = 'store the mean of each map over its positions, for a network that is frozen as a whole'
-    add('--pool', action='store_true', help=pool)
-    add('--batch-size', type=int, default=64)
-    add('--seed', type=int, default=0)
-    add_config_option(parser)
-    args = parser.parse_args()
-    for name in ('views', 'batch_size'):
-        least = 0 if name == 'views' else 1
-        if getattr(args, name) < least:
-            parser.error(f'--{name.replace("_", "-")} must be >= {least}')
-    return args
 
 
 def frozen_part(config: Config) -> torch.nn.Module:
@@ -67,17 +46,8 @@ def frozen_part(config: Config) -> torch.nn.Module:
     return stages.eval()
 
 
-def data_sets(config: Config) -> list:
-    """The data sets of the config, without their pipelines."""
-    loaders = [x for split in SPLITS if (x := config.get(f'{split}_dataloader')) is not None]
-    if not loaders:
-        raise UserError('the config has no data loader. Fix: set one')
-    return [DATASETS.build(dict(loader.dataset, pipeline=[])) for loader in loaders]
-
-
 @torch.no_grad()
 def maps(stages, preprocessor, args, items: list[dict], pipeline, step) -> Iterator[np.ndarray]:
-    """Feature map of each item."""
     for start in range(0, len(items), args.batch_size):
         batch = [pipeline(dict(item)) for item in items[start : start + args.batch_size]]
         samples = [x['data_samples'] for x in batch]
@@ -92,18 +62,36 @@ def maps(stages, preprocessor, args, items: list[dict], pipeline, step) -> Itera
 
 @show_user_errors(OSError)
 def main() -> None:
-    args = parse_args()
+    parser = tool_parser(__doc__)
+    add = parser.add_argument
+    add('config', metavar='CONFIG')
+    add('out', metavar='OUT', help='without a suffix')
+    add('--views', type=int, default=4, help='random views of each image (default: %(default)s)')
+    pool = 'store the mean of each map over its positions, for a network that is frozen as a whole'
+    add('--pool', action='store_true', help=pool)
+    add('--batch-size', type=int, default=64)
+    add('--seed', type=int, default=0)
+    add_config_option(parser)
+    args = parser.parse_args()
+    for name in ('views', 'batch_size'):
+        least = 0 if name == 'views' else 1
+        if getattr(args, name) < least:
+            parser.error(f'--{name.replace("_", "-")} must be >= {least}')
     guard_checkpoints(False)
     config = read_config(args.config)
     apply_options(config, args.cfg_options)
     init_default_scope(config.get('default_scope', 'mmpretrain'))
     set_random_seed(args.seed)
     stages = frozen_part(config)
-    by_path = {
-        (info := data_set.get_data_info(index))['img_path']: info
-        for data_set in data_sets(config)
-        for index in range(len(data_set))
-    }
+    loaders = [x for split in SPLITS if (x := config.get(f'{split}_dataloader')) is not None]
+    if not loaders:
+        raise UserError('the config has no data loader. Fix: set one')
+    by_path = {}
+    for loader in loaders:
+        data_set = DATASETS.build(dict(loader.dataset, pipeline=[]))
+        for index in range(len(data_set)):
+            info = data_set.get_data_info(index)
+            by_path[info['img_path']] = info
     paths = sorted(by_path)
     items = [by_path[path] for path in paths]
     settings = config.model.get('data_preprocessor') or config.get('data_preprocessor') or {}

@@ -9,7 +9,6 @@ a folder of train/<class>/*.jpg and test/<class>/*.jpg, or one with the publishe
 cifar-10-batches-py/ or cifar-100-python/.
 """
 
-import argparse
 import itertools
 import sys
 from collections import defaultdict
@@ -28,20 +27,6 @@ from mmrank.datasets.retrieval.image_lists import scan_class_folders
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
 from mmrank.pictures.tables import console_table
-
-
-def parse_args() -> argparse.Namespace:
-    size = 'side of the images in pixels, at most 32, their own size'
-    parser = tool_parser(__doc__, size=(32, size))
-    add = parser.add_argument
-    add('source', metavar='SOURCE', help='folder')
-    add('out', metavar='OUT', help='folder to write to')
-    classes = 'CIFAR-10 or CIFAR-100 (default: %(default)s)'
-    add('--classes', type=int, choices=(10, 100), default=10, help=classes)
-    args = parser.parse_args()
-    if not 1 <= args.size <= 32:
-        parser.error(f'--size must be in 1 to 32, got {args.size}')
-    return args
 
 
 def read_folders(folder: Path, names: Sequence[str]) -> tuple[list[np.ndarray], np.ndarray]:
@@ -88,7 +73,16 @@ def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
 
 @show_user_errors(OSError, ImportError)
 def main() -> None:
-    args = parse_args()
+    size = 'side of the images in pixels, at most 32, their own size'
+    parser = tool_parser(__doc__, size=(32, size))
+    add = parser.add_argument
+    add('source', metavar='SOURCE', help='folder')
+    add('out', metavar='OUT', help='folder to write to')
+    classes = 'CIFAR-10 or CIFAR-100 (default: %(default)s)'
+    add('--classes', type=int, choices=(10, 100), default=10, help=classes)
+    args = parser.parse_args()
+    if not 1 <= args.size <= 32:
+        parser.error(f'--size must be in 1 to 32, got {args.size}')
     table = convert(Path(args.source), Path(args.out), args.size, args.classes)
     console = Console()
     console.print(table)

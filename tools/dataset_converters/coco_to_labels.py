@@ -7,42 +7,31 @@ writes one line an image, its file name and 0 or 1 for each class, which mmrank.
 Images without a box have only zeros.
 """
 
-import argparse
 import sys
 
 from rich.console import Console
 
 from mmrank.annotations.check import read_checked
+from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
 from mmrank.files import check_output, write_csv_atomically
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+@show_user_errors(OSError)
+def main() -> None:
+    parser = tool_parser(__doc__)
     parser.add_argument('ann_file', metavar='COCO.json', help='annotations')
     parser.add_argument('out', metavar='OUT.csv', help='table to write')
-    return parser.parse_args()
-
-
-def label_table(document: dict) -> tuple[list[str], list[list]]:
-    """Header and rows of the table of a checked COCO document, one row a picture."""
+    args = parser.parse_args()
+    check_output(args.out, args.ann_file)
+    document, _ = read_checked(args.ann_file)
     names = {x['id']: x['name'] for x in document['categories']}
     files = {x['id']: x['file_name'] for x in document['images']}
     classes = {file: set() for file in files.values()}
     for box in document['annotations']:
         classes[files[box['image_id']]].add(box['category_id'])
     rows = [[file, *(int(x in found) for x in names)] for file, found in classes.items()]
-    return ['image', *names.values()], rows
-
-
-@show_user_errors(OSError)
-def main() -> None:
-    args = parse_args()
-    check_output(args.out, args.ann_file)
-    document, _ = read_checked(args.ann_file)
-    header, rows = label_table(document)
+    header = ['image', *names.values()]
     write_csv_atomically([header, *rows], args.out)
     counts = {name: sum(row[k] for row in rows) for k, name in enumerate(header[1:], 1)}
     Console().print(

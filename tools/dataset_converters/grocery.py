@@ -11,7 +11,6 @@ images of the class of rank c, and captions_{train,val,test}.jsonl (mmrank.Capti
 not at all.
 """
 
-import argparse
 import csv
 import json
 import shutil
@@ -22,20 +21,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import path_fault, whole_folder
 
 SPLITS = ('train', 'val', 'test')
 RATIO = 50
-
-
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('folder', metavar='GROCERY', type=Path)
-    parser.add_argument('out', metavar='OUT', help='folder to write to')
-    return parser.parse_args()
 
 
 def read_products(path: Path) -> tuple[list[str], list[str]]:
@@ -118,7 +109,10 @@ def convert(folder: Path, out: Path) -> dict[str, int]:
 
 @show_user_errors(OSError)
 def main() -> None:
-    args = parse_args()
+    parser = tool_parser(__doc__)
+    parser.add_argument('folder', metavar='GROCERY', type=Path)
+    parser.add_argument('out', metavar='OUT', help='folder to write to')
+    args = parser.parse_args()
     with whole_folder(args.out, args.folder) as out:
         counts = convert(args.folder, out)
     listed = ', '.join(f'{count} {split}' for split, count in counts.items())

@@ -23,21 +23,6 @@ from mmrank.files import check_output, path_fault, write_atomically
 IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp')
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    kinds = parser.add_subparsers(dest='kind', required=True)
-    folders = kinds.add_parser('folders', help='some classes of a tree')
-    folders.add_argument('folder', metavar='FOLDER')
-    folders.add_argument('classes', metavar='CLASSES', help='one a line')
-    folders.add_argument('out', metavar='OUT')
-    published = kinds.add_parser('inaturalist', help='a published JSON file')
-    published.add_argument('annotations', metavar='JSON')
-    published.add_argument('out', metavar='OUT')
-    return parser.parse_args()
-
-
 def list_folders(folder: Path, classes: Path) -> Iterator[tuple[str, int]]:
     """Yield path and label of the images of the class folders that a file names, one a line."""
     try:
@@ -91,7 +76,18 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
 
 @show_user_errors(OSError)
 def main() -> None:
-    args = parse_args()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    kinds = parser.add_subparsers(dest='kind', required=True)
+    folders = kinds.add_parser('folders', help='some classes of a tree')
+    folders.add_argument('folder', metavar='FOLDER')
+    folders.add_argument('classes', metavar='CLASSES', help='one a line')
+    folders.add_argument('out', metavar='OUT')
+    published = kinds.add_parser('inaturalist', help='a published JSON file')
+    published.add_argument('annotations', metavar='JSON')
+    published.add_argument('out', metavar='OUT')
+    args = parser.parse_args()
     check_output(args.out, args.classes if args.kind == 'folders' else args.annotations)
     if args.kind == 'folders':
         items = [*list_folders(Path(args.folder), Path(args.classes))]

@@ -36,28 +36,6 @@ from mmrank.files import path_fault, whole_folder
 from mmrank.pictures.tables import console_table
 
 
-def parse_args() -> argparse.Namespace:
-    held = 'validation images of each class, out of the training images, and as many test images'
-    parser = tool_parser(
-        __doc__,
-        captions=(2, 'captions of each image, 1 to 5'),
-        per_class=(1000, 'training images of the largest class'),
-        imbalance=(1.0, 'size of the largest over that of the smallest class'),
-        val_per_class=(100, held),
-        seed=0,
-    )
-    add = parser.add_argument
-    source = 'folder with train/<class>/ and test/<class>/, or a COCO annotation file'
-    add('source', metavar='SOURCE', help=source)
-    add('out', metavar='OUT', help='folder to write to')
-    add('--images', help='folder of the COCO images')
-    add('--size', type=int, help='side of the images (default: as they are)')
-    args = parse_at_least(parser, size=1, captions=1, per_class=1, val_per_class=1)
-    if args.source.endswith('.json') and not args.images:
-        parser.error('a COCO annotation file needs --images FOLDER')
-    return args
-
-
 def class_images(source: Path) -> dict[str, dict[str, list[Path]]]:
     """Find ``<split>/<class>/<image>`` in a folder, by split and class."""
     found: dict = defaultdict(lambda: defaultdict(list))
@@ -156,7 +134,24 @@ def write(items: list[Item], args: argparse.Namespace, out: Path) -> dict[str, C
 
 @show_user_errors(OSError)
 def main() -> None:
-    args = parse_args()
+    held = 'validation images of each class, out of the training images, and as many test images'
+    parser = tool_parser(
+        __doc__,
+        captions=(2, 'captions of each image, 1 to 5'),
+        per_class=(1000, 'training images of the largest class'),
+        imbalance=(1.0, 'size of the largest over that of the smallest class'),
+        val_per_class=(100, held),
+        seed=0,
+    )
+    add = parser.add_argument
+    source = 'folder with train/<class>/ and test/<class>/, or a COCO annotation file'
+    add('source', metavar='SOURCE', help=source)
+    add('out', metavar='OUT', help='folder to write to')
+    add('--images', help='folder of the COCO images')
+    add('--size', type=int, help='side of the images (default: as they are)')
+    args = parse_at_least(parser, size=1, captions=1, per_class=1, val_per_class=1)
+    if args.source.endswith('.json') and not args.images:
+        parser.error('a COCO annotation file needs --images FOLDER')
     source = Path(args.source)
     with whole_folder(args.out, source) as out:
         if args.images:

@@ -11,7 +11,6 @@ writes OUT/glyph_<class>/<drawing>.png, grey, ink white on black, which
 configs/_base_/datasets/class_folder_glyphs.py reads.
 """
 
-import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +48,6 @@ class GlyphsSpec:
 
 
 def draw_glyph(spec: GlyphsSpec, label: int, sample: int) -> np.ndarray:
-    """Make one drawing."""
     strokes = _invent(np.random.default_rng([spec.seed, label]))
     rng = np.random.default_rng([spec.seed, label, 1 + sample])
     angle = np.deg2rad(rng.uniform(-_ROTATION, _ROTATION))
@@ -67,7 +65,6 @@ def draw_glyph(spec: GlyphsSpec, label: int, sample: int) -> np.ndarray:
 
 
 def write_glyphs(out_dir: str | Path, spec: GlyphsSpec) -> None:
-    """Write ``glyph_<class>/<drawing>.png`` for every drawing."""
     digits = len(str(max(spec.num_classes, spec.per_class) - 1))
     for label in track(range(spec.num_classes), 'Glyphs', transient=True):
         folder = Path(out_dir) / f'glyph_{label:0{digits}d}'
@@ -96,7 +93,8 @@ def _invent(rng: np.random.Generator) -> list[np.ndarray]:
     return strokes
 
 
-def parse_args() -> argparse.Namespace:
+@show_user_errors(OSError, ValueError)
+def main() -> None:
     spec = GlyphsSpec()
     parser = tool_parser(
         __doc__,
@@ -106,12 +104,7 @@ def parse_args() -> argparse.Namespace:
         seed=(spec.seed, 'seed'),
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')
-    return parser.parse_args()
-
-
-@show_user_errors(OSError, ValueError)
-def main() -> None:
-    options = vars(parse_args())
+    options = vars(parser.parse_args())
     out, classes = options.pop('out'), options.pop('classes')
     spec = GlyphsSpec(num_classes=classes, **options)
     write_glyphs(out, spec)

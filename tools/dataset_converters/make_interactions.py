@@ -10,7 +10,6 @@ writes OUT/train.csv and OUT/test.csv, which configs/_base_/datasets/synthetic_i
 reads.
 """
 
-import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,13 +73,13 @@ def make_interactions(spec: InteractionsSpec) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_interactions(out_dir: str | Path, spec: InteractionsSpec) -> None:
-    """Write ``train.csv`` and ``test.csv`` with ``user,item`` lines."""
     for name, pairs in zip(('train', 'test'), make_interactions(spec)):
         rows = [('user', 'item'), *pairs.tolist()]
         write_csv_atomically(rows, Path(out_dir) / f'{name}.csv')
 
 
-def parse_args() -> argparse.Namespace:
+@show_user_errors(OSError, ValueError)
+def main() -> None:
     spec = InteractionsSpec()
     parser = tool_parser(
         __doc__,
@@ -91,12 +90,7 @@ def parse_args() -> argparse.Namespace:
         held_out=(spec.held_out, 'share that is held out'),
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')
-    return parser.parse_args()
-
-
-@show_user_errors(OSError, ValueError)
-def main() -> None:
-    options = vars(parse_args())
+    options = vars(parser.parse_args())
     out, users, items = (options.pop(name) for name in ('out', 'users', 'items'))
     spec = InteractionsSpec(num_users=users, num_items=items, **options)
     write_interactions(out, spec)

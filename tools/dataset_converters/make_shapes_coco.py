@@ -9,7 +9,6 @@ writes train, val and test images and annotations/{train,val,test}.json, which
 configs/_base_/datasets/shapes_coco.py reads.
 """
 
-import argparse
 import sys
 import time
 
@@ -20,7 +19,8 @@ from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import show_user_errors
 
 
-def parse_args() -> argparse.Namespace:
+@show_user_errors(ValueError, OSError)
+def main() -> None:
     spec = ShapesSpec()
     parser = tool_parser(
         __doc__,
@@ -44,12 +44,7 @@ def parse_args() -> argparse.Namespace:
         shown = f'{text} (default: %(default)s)'
         pair = dict(type=type(value[0]), nargs=2, metavar=names, default=value, help=shown)
         parser.add_argument(f'--{name}-size', **pair)
-    return parser.parse_args()
-
-
-@show_user_errors(ValueError, OSError)
-def main() -> None:
-    options = vars(parse_args())
+    options = vars(parser.parse_args())
     out = options.pop('out')
     width, height = options.pop('image_size')
     smallest, largest = options.pop('object_size')

@@ -8,7 +8,6 @@ configs/_base_/datasets/omniglot_28_pk.py reads. Several unpacked archives may g
 folder. Files of the same name are replaced. OUT is written whole or not at all.
 """
 
-import argparse
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -22,18 +21,6 @@ from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import whole_folder
 from mmrank.pictures.tables import console_table
-
-
-def parse_args() -> argparse.Namespace:
-    size = 'side of the drawings in pixels, at most 105, their own size'
-    parser = tool_parser(__doc__, size=(28, size))
-    folders = 'folder with the content of images_background*.zip or images_evaluation.zip'
-    parser.add_argument('folders', nargs='+', metavar='FOLDER', type=Path, help=folders)
-    parser.add_argument('out', metavar='OUT', help='folder to write to')
-    args = parser.parse_args()
-    if not 1 <= args.size <= 105:
-        parser.error(f'--size must be in 1 to 105, got {args.size}')
-    return args
 
 
 def shrink(folder: Path, out: Path, size: int) -> dict:
@@ -61,7 +48,14 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
 
 @show_user_errors(OSError)
 def main() -> None:
-    args = parse_args()
+    size = 'side of the drawings in pixels, at most 105, their own size'
+    parser = tool_parser(__doc__, size=(28, size))
+    folders = 'folder with the content of images_background*.zip or images_evaluation.zip'
+    parser.add_argument('folders', nargs='+', metavar='FOLDER', type=Path, help=folders)
+    parser.add_argument('out', metavar='OUT', help='folder to write to')
+    args = parser.parse_args()
+    if not 1 <= args.size <= 105:
+        parser.error(f'--size must be in 1 to 105, got {args.size}')
     console = Console()
     rows = []
     with whole_folder(args.out) as out:

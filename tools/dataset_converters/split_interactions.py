@@ -8,19 +8,18 @@ of the source; ratings below --min-rating are in neither file. Every user and ev
 training line.
 """
 
-import argparse
 import sys
 
 from rich.console import Console
 
+from mmrank.cli.options import tool_parser
 from mmrank.datasets.interactions.splitting import split_file
 from mmrank.errors import show_user_errors
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+@show_user_errors(OSError, ValueError)
+def main() -> None:
+    parser = tool_parser(__doc__)
     add = parser.add_argument
     add('file', help='user,item[,rating][,timestamp] lines')
     add('out', metavar='OUT', help='folder to write to')
@@ -29,12 +28,7 @@ def parse_args() -> argparse.Namespace:
     add('--separator', default=',', help="',', '::' as in MovieLens, or a tab (default: a comma)")
     add('--min-rating', type=float, help='keep ratings from this on (default: all lines)')
     add('--seed', type=int, default=0)
-    return parser.parse_args()
-
-
-@show_user_errors(OSError, ValueError)
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     files = split_file(args.file, args.out, args.share, args.min_rating, args.separator, args.seed)
     for path in files:
         Console().print(f'Wrote {path}', highlight=False)

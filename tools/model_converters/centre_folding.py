@@ -31,12 +31,10 @@ class _CannotFold(Exception):
 class HeadCentre:
     """Whether the score centre of one head was folded into its bias."""
 
-    #: Name of the head in the model, such as ``bbox_head``.
-    head: str
+    head: str  # Name of the head in the model, such as ``bbox_head``
     #: Subtracted from the raw scores, one number or one per class; empty without a centre.
     centre: tuple[float, ...]
-    #: Why it is not in the bias; empty if it is.
-    reason: str = ''
+    reason: str = ''  # Why it is not in the bias; empty if it is
 
     @property
     def folded(self) -> bool:
@@ -62,7 +60,12 @@ def fold_centres(model: nn.Module) -> list[HeadCentre]:
                 found.append(_fold(name, head.loss_cls.loss, partial(_lower_tried_bias, head)))
         elif isinstance(head, ListwiseDETRMixin):
             if head.centre_scores:
-                found.append(_fold_query_head(name, head))
+                # The last decoder layer is the one shown.
+                shown = len(head.loss_cls.layers) - 1
+                branches = getattr(head, 'cls_branches', None)
+                layer = branches[shown] if branches else head.fc_cls
+                loss = head.loss_cls.layers[shown].loss
+                found.append(_fold(name, loss, partial(_lower_bias, layer)))
         elif isinstance(getattr(head, 'loss_cls', None), HeadLoss) and hasattr(head, 'fc_cls'):
             stage = re.fullmatch(r'(.+)\.\d+', name)
             stages.setdefault(stage[1] if stage else name, {})[name] = head
@@ -139,14 +142,6 @@ def _check_predictions(model: nn.Module, heads: dict[str, nn.Module]) -> None:
                     f'{type(holder).__name__} puts the scores of its stages together in a way of '
                     'its own'
                 )
-
-
-def _fold_query_head(name: str, head: ListwiseDETRMixin) -> HeadCentre:
-    """Fold the centre of the last decoder layer, which is the one shown."""
-    shown = len(head.loss_cls.layers) - 1
-    branches = getattr(head, 'cls_branches', None)
-    layer = branches[shown] if branches else head.fc_cls
-    return _fold(name, head.loss_cls.layers[shown].loss, partial(_lower_bias, layer))
 
 
 def _lower_tried_bias(head: ListwiseMixin, centre: Tensor) -> None:

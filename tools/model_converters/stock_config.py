@@ -68,8 +68,11 @@ def _entries(node: Mapping, path: str, changes: list[str]) -> Iterator[tuple[str
 
 
 def _translate(node: Any, path: str, changes: list[str]) -> Any:
-    if path == 'custom_imports':
-        return _without_own_imports(node)
+    if path == 'custom_imports' and isinstance(node, Mapping):
+        imports = node.get('imports') or []
+        imports = [imports] if isinstance(imports, str) else imports
+        kept = [name for name in imports if name.partition('.')[0] != NAME]
+        return dict(node, imports=kept) if kept else _DROPPED
     if path.startswith('model') and path.endswith('train_cfg'):
         return None
     if isinstance(node, type):
@@ -136,16 +139,6 @@ def _box_head(node: dict, path: str, changes: list[str]) -> dict:
 
 def _shown(kind: Any) -> str:
     return f'{kind.__module__}.{kind.__qualname__}' if callable(kind) else kind
-
-
-def _without_own_imports(node: Any) -> Any:
-    """``custom_imports`` without modules of mmrank."""
-    if not isinstance(node, Mapping):
-        return node
-    imports = node.get('imports') or []
-    imports = [imports] if isinstance(imports, str) else imports
-    kept = [name for name in imports if name.partition('.')[0] != NAME]
-    return dict(node, imports=kept) if kept else _DROPPED
 
 
 def _mentions(node: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -18,7 +18,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import torch
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import nn
@@ -60,9 +59,25 @@ def write_stock_model(
     load_all(model, loaded, checkpoint)
     centres = fold_centres(model)
     _check_folded(model, centres)
-    state = _stock_state(model, _build(stock_cfg))
+    stock = _build(stock_cfg)
+    state = model.state_dict()
+    # The rest is the losses' of the model.
+    differences = [
+        one
+        for one in compare_states(stock, state)
+        if one.kind != 'unexpected' or not re.search(r'(^|[._])loss_cls\.', one.key)
+    ]
+    if differences:
+        key = differences[0].key
+        raise UserError(
+            f'{key} is not the same in the stock model ({len(differences)} such entries), so these '
+            f'weights do not fit.\n  Fix: keep the config of the training, and {NAME} installed'
+        )
+    kept = OrderedDict((key, state[key].detach().cpu().clone()) for key in stock.state_dict())
+    # Versions of the layers, by which PyTorch reads old files.
+    kept._metadata = stock.state_dict()._metadata
     text = stock_cfg.pretty_text
-    weights = saved_weights(state, loaded.get('meta'), text)
+    weights = saved_weights(kept, loaded.get('meta'), text)
     if NAME.encode() in weights:
         raise UserError(
             f'{checkpoint} names {NAME} in meta.dataset_meta, and a stock file must not.\n  Fix: '
@@ -70,7 +85,11 @@ def write_stock_model(
         )
     write_atomically(weights, paths[1])
     write_atomically(text.encode(), paths[0])
-    return [*changes, *(f'{one.head}: {one.reason or _describe(one.centre)}' for one in centres)]
+    for one in centres:
+        numbers = ', '.join(f'{x:.2f}' for x in one.centre[:4]) + ', ...' * (len(one.centre) > 4)
+        moved = f'the centre of the scores, {numbers}, is in the bias'
+        changes.append(f'{one.head}: {one.reason or moved}')
+    return changes
 
 
 def stock_paths(out: str | Path) -> tuple[Path, Path]:
@@ -123,31 +142,6 @@ def _check_folded(model: nn.Module, centres: Iterable[HeadCentre]) -> None:
             f'model.{one.head}: the centre of the scores cannot move into a bias of {host}: '
             f'{one.reason}.\n  Fix: {remedy}'
         )
-
-
-def _stock_state(model: nn.Module, stock: nn.Module) -> OrderedDict[str, torch.Tensor]:
-    """The state of a model that a stock one has; the rest is its losses'."""
-    state = model.state_dict()
-    differences = [
-        one
-        for one in compare_states(stock, state)
-        if one.kind != 'unexpected' or not re.search(r'(^|[._])loss_cls\.', one.key)
-    ]
-    if differences:
-        key = differences[0].key
-        raise UserError(
-            f'{key} is not the same in the stock model ({len(differences)} such entries), so these '
-            f'weights do not fit.\n  Fix: keep the config of the training, and {NAME} installed'
-        )
-    kept = OrderedDict((key, state[key].detach().cpu().clone()) for key in stock.state_dict())
-    # Versions of the layers, by which PyTorch reads old files.
-    kept._metadata = stock.state_dict()._metadata
-    return kept
-
-
-def _describe(centre: tuple[float, ...]) -> str:
-    numbers = [f'{x:.2f}' for x in centre[:4]] + ['...'] * (len(centre) > 4)
-    return f'the centre of the scores, {", ".join(numbers)}, is in the bias'
 
 
 @show_user_errors(OSError)

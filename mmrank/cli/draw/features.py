@@ -4,9 +4,8 @@ import argparse
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mmrank.cli.config_options import add_checkpoint_options, add_config_option
 from mmrank.errors import UserError
@@ -21,16 +20,6 @@ _METRIC = 'mmrank.RetrievalMetric'
 _AFTER_TEST = ('mmrank.LinearEvaluationHook', 'mmrank.FurtherTestsHook')
 
 
-def digest_run(config: Mapping | list, checkpoint: str | os.PathLike | None, device: str) -> str:
-    """Sixteen hexadecimal digits of config, content of the checkpoint and kind of device."""
-    content = hashlib.sha256(json.dumps([config, device], sort_keys=True, default=str).encode())
-    if checkpoint is not None:
-        with open(checkpoint, 'rb') as file:
-            while block := file.read(2**20):
-                content.update(block)
-    return content.hexdigest()[:16]
-
-
 class _Entry(NamedTuple):
     """One model: its name, a file of features, or a config with its checkpoint."""
 
@@ -40,21 +29,7 @@ class _Entry(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """The name, fit to be part of a file name."""
         return safe_name(self.name)
-
-
-def _parse_entries(words: Sequence[str]) -> list[_Entry]:
-    """Read ``[NAME=]FEATURES.npz`` and ``[NAME=]CONFIG.py,CHECKPOINT``."""
-    entries = [_parse(word) for word in words]
-    names = [entry.file_name for entry in entries]
-    twice = [e.name for e in entries if names.count(e.file_name) > 1]
-    if twice:
-        raise UserError(
-            f'the names {sorted(set(twice))} map to one file name. Fix: name '
-            'each model differently, NAME=PATH.'
-        )
-    return entries
 
 
 def _parse(word: str) -> _Entry:
@@ -83,22 +58,6 @@ def _parse(word: str) -> _Entry:
     return _Entry(name or path.stem, path, Path(checkpoint) if comma else None)
 
 
-def _use_retrieval_metric(cfg: Any, out_file: str, name: str) -> None:
-    """Let the test of a config write features, and do nothing else."""
-    if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
-        raise UserError(
-            f'{name}: the config has no test_dataloader or no test_cfg. Fix: '
-            'add both, or pass features.'
-        )
-    metrics = cfg.get('test_evaluator') or []
-    metrics = [metrics] if isinstance(metrics, dict) else metrics
-    own = [m for m in metrics if m.get('type') in (_METRIC, 'RetrievalMetric')]
-    metric = own[0] if own else dict(type=_METRIC)
-    metric['out_file'] = out_file
-    cfg.test_evaluator = metric
-    cfg.custom_hooks = [x for x in cfg.get('custom_hooks') or [] if x['type'] not in _AFTER_TEST]
-
-
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Add the models of a command line and how their configs are run."""
     parser.add_argument(
@@ -121,10 +80,15 @@ def features_by_name(
     args: argparse.Namespace, out_dir: str | os.PathLike
 ) -> dict[str, RetrievalFeatures]:
     """Read or make the features of every model of a command line."""
-    models = {
-        entry.name: load_features(_features_of(entry, args, out_dir))
-        for entry in _parse_entries(args.models)
-    }
+    entries = [_parse(word) for word in args.models]
+    names = [entry.file_name for entry in entries]
+    twice = [e.name for e in entries if names.count(e.file_name) > 1]
+    if twice:
+        raise UserError(
+            f'the names {sorted(set(twice))} map to one file name. Fix: name each model '
+            'differently, NAME=PATH.'
+        )
+    models = {x.name: load_features(_features_of(x, args, out_dir)) for x in entries}
     check_same_test_set(models)
     return models
 
@@ -147,13 +111,27 @@ def _features_of(entry: _Entry, args: argparse.Namespace, out_dir: str | os.Path
     if args.allow_partial:
         content['allow_partial'] = list(args.allow_partial)
     # A changed config, override, checkpoint or kind of device has a file of its own.
-    digest = digest_run(content, entry.checkpoint, get_device())
-    path = Path(out_dir) / 'features' / f'{entry.file_name}-{digest[:8]}.npz'
+    run = json.dumps([content, get_device()], sort_keys=True, default=str)
+    digest = hashlib.sha256(run.encode())
+    with open(entry.checkpoint, 'rb') as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    path = Path(out_dir) / 'features' / f'{entry.file_name}-{digest.hexdigest()[:8]}.npz'
     if path.is_file():
         print(f'{entry.name}: tested before, features in {path}')
         return path
     print(f'{entry.name}: testing, log in {cfg.work_dir}')
-    _use_retrieval_metric(cfg, str(path), entry.name)
+    if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
+        raise UserError(
+            f'{entry.name}: the config has no test_dataloader or no test_cfg. Fix: add both, or '
+            'pass features.'
+        )
+    # The test writes features, and does nothing else.
+    metrics = cfg.get('test_evaluator') or []
+    metrics = [metrics] if isinstance(metrics, dict) else metrics
+    own = [m for m in metrics if m.get('type') in (_METRIC, 'RetrievalMetric')]
+    cfg.test_evaluator = {**(own[0] if own else dict(type=_METRIC)), 'out_file': str(path)}
+    cfg.custom_hooks = [x for x in cfg.get('custom_hooks') or [] if x['type'] not in _AFTER_TEST]
     cfg.load_from = str(entry.checkpoint)
     # Two configs of one name within a second are one to mmengine.
     cfg.experiment_name = path.stem

@@ -55,7 +55,6 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         raise NotImplementedError
 
     def load_data_list(self) -> list[dict]:
-        """Return the items."""
         images = self.read_list()
         prefix = self.img_prefix
         paths = [join_path(prefix, x.path) if prefix else x.path for x in images]
@@ -135,7 +134,6 @@ read_caption_table` for the forms: TSV with a line of names, JSONL, JSON.
         super().__init__(*args, **kwargs)
 
     def read_list(self) -> list:
-        """Read the table."""
         return read_caption_table(self.ann_file, *self.keys)
 
 
@@ -143,7 +141,6 @@ class COCOCaptions(CaptionDataset):
     """COCO's ``captions_train2017.json`` and its like; arguments of :class:`CaptionDataset`."""
 
     def read_list(self) -> list:
-        """Read the file."""
         return read_coco_captions(self.ann_file)
 
 
@@ -161,5 +158,4 @@ class KarpathyCaptions(CaptionDataset):
         super().__init__(*args, **kwargs)
 
     def read_list(self) -> list:
-        """Read the splits."""
         return read_karpathy(self.ann_file, self.splits)

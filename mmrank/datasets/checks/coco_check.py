@@ -50,7 +50,12 @@ def check_config(
                 continue
             key = (file, *map(repr, options.values()))
             if key not in reports:
-                reports[key] = _check_file(where, file, verify_images=verify_images, **options)
+                try:
+                    reports[key] = read_checked(file, verify_images=verify_images, **options)[1]
+                except UserError as error:
+                    raise UserError(f'{where}: {error}') from None
+                if warnings := reports[key].warnings:
+                    _warn(f'{where}: {reports[key].describe(warnings)}')
             report = reports[key]
             if split == 'train':
                 _refuse_empty_training(where, report, classes, options['skip_empty_images'])
@@ -117,16 +122,6 @@ def _check_classes(where: str, metainfo: Mapping) -> None:
             f"{where}.metainfo['classes'] has {twice[0]!r} twice, so that two labels are one "
             'class. Fix: each name once'
         )
-
-
-def _check_file(where: str, file: str, **options: object) -> CocoReport:
-    try:
-        report = read_checked(file, **options)[1]
-    except UserError as error:
-        raise UserError(f'{where}: {error}') from None
-    if report.warnings:
-        _warn(f'{where}: {report.describe(report.warnings)}')
-    return report
 
 
 def _compare_evaluator(evaluator: object, name: str, splits: list[Split]) -> None:

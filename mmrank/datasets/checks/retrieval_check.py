@@ -90,8 +90,18 @@ def inspect_config(
                 fault = image_fault(path) if os.path.isfile(path) else None
                 if fault:
                     found.add('image that cannot be decoded', f'{path}: {fault}')
-            for other in trained:
-                _compare(other, report, found)
+            is_test = place.startswith('test')
+            for train in trained:
+                known = {os.path.normpath(path) for path in train.paths}
+                shared = [path for path in report.paths if os.path.normpath(path) in known]
+                for path in shared:
+                    text = f'{path} is also in {train.where}'
+                    found.add('image that is trained on as well', text, is_error=is_test)
+                # Retrieval is measured on classes that are not trained on.
+                for name in report.counts if not shared else ():
+                    if name in train.counts:
+                        text = f'class {name!r} is also in {train.where}'
+                        found.add('class that is trained on as well', text, is_error=False)
             report.problems = [*found.by_kind.values()]
             reports.append(report)
         if split == 'train':
@@ -149,21 +159,3 @@ def _inspect(dataset: 'RetrievalDataset', report: _RetrievalReport, found: Findi
     for path in report.paths:
         if not os.path.isfile(path):
             found.add('image file missing', path)
-
-
-def _compare(train: _RetrievalReport, other: _RetrievalReport, found: Findings) -> None:
-    """Report what a split has in common with the training split.
-
-    Shared images are an error in the test split. Shared classes are a warning: retrieval is
-    measured on classes not trained on.
-    """
-    trained = {os.path.normpath(path) for path in train.paths}
-    is_test = other.where.startswith('test')
-    shared = [path for path in other.paths if os.path.normpath(path) in trained]
-    for path in shared:
-        text = f'{path} is also in {train.where}'
-        found.add('image that is trained on as well', text, is_error=is_test)
-    for name in other.counts if not shared else ():
-        if name in train.counts:
-            text = f'class {name!r} is also in {train.where}'
-            found.add('class that is trained on as well', text, is_error=False)

@@ -49,7 +49,6 @@ class _PairBatch(dict):
     """A whole batch; says so to a collate function that expects samples."""
 
     def __missing__(self, key: object) -> None:
-        """Raise a ``UserError`` to a collate function that takes it for a list of samples."""
         if isinstance(key, int):
             raise UserError(
                 'the data set returns whole batches, and collate_fn of its data loader takes them '
@@ -85,11 +84,9 @@ class InteractionDataset(Dataset):
         self.metainfo = dict(num_rows=m, num_cols=n)
 
     def __len__(self) -> int:
-        """Number of positive pairs."""
         return len(self.interactions)
 
     def __getitem__(self, index: int) -> dict:
-        """The batch of one index."""
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> dict:
@@ -160,7 +157,6 @@ class TopKDataset(Dataset):
         return len(self._rows)
 
     def __getitem__(self, index: int) -> dict:
-        """The batch of one left entity."""
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> dict:
@@ -184,11 +180,7 @@ class TopKDataset(Dataset):
 
 @FUNCTIONS.register_module()
 def pair_collate(batch: dict) -> dict:
-    """Return the batch that ``__getitems__`` of a data set collated.
-
-    Raises:
-        TypeError: If it is a list of samples: the data set has no ``__getitems__``.
-    """
+    """Return the batch that ``__getitems__`` of a data set collated; TypeError for samples."""
     if not isinstance(batch, dict):
         raise UserTypeError(
             'mmrank.pair_collate takes whole batches, which only InteractionDataset and '

@@ -14,17 +14,14 @@ class Interactions:
     """Positive pairs, sorted by row and column; one that is given several times counts once.
 
     Args:
-        rows: Left entities in ``[0, m)``, in any order.
-        cols: Right entities in ``[0, n)``, of the same pairs.
+        rows: Left entities in ``[0, m)``, in any order; as an attribute (P,) int64, ascending.
+        cols: Right entities in ``[0, n)`` of these pairs; likewise, ascending in a row.
         row_names: Names of the m left entities in the file.
         col_names: Names of the n right entities.
         row_features: (m, number of features) float32 features of the left entities, or None.
-        num_unknown: Pairs that were left out because one of their entities is not in the vocabulary
-            that was given.
+        num_unknown: Pairs that were left out: an entity is not in the vocabulary that was given.
 
     Attributes:
-        rows: (P,) int64, ascending.
-        cols: (P,) int64, ascending in a row.
         num_repeated: How many pairs were given more often than once.
     """
 

@@ -47,7 +47,33 @@ def read_csv(
     rows = array('i')
     cols = array('i')
     unknown = 0
-    for user, item in _kept_pairs(path, min_rating, separator):
+    _, columns, lines = table_of_interactions(path, separator)
+    user_at = columns.index('user')
+    item_at = columns.index('item')
+    rated = columns.index('rating') if 'rating' in columns else None
+    first_rating = None
+    kept: dict[str, bool] = {}
+    for place, fields in lines:
+        rating = '' if rated is None else fields[rated]
+        if min_rating is not None:
+            if rating not in kept:
+                kept[rating] = is_kept(rating, min_rating, place)
+            if not kept[rating]:
+                continue
+        elif first_rating is None:
+            first_rating = rating
+        elif rating != first_rating:
+            raise UserError(
+                f'{place}: the file holds ratings, such as {first_rating:.20} and {rating:.20}, '
+                'and min_rating is not set: a bad rating would count as a positive pair. Fix: '
+                'min_rating=4 keeps the lines rated 4 or more, and the smallest rating keeps all; '
+                'if the column is something else, name the columns in a first line, as in '
+                'user,item,timestamp'
+            )
+        user = fields[user_at]
+        item = fields[item_at]
+        if not (user and item):
+            raise UserError(f'{place}: a user or item is empty. Fix: remove the line')
         if vocabulary is None:
             rows.append(users.setdefault(user, len(users)))
             cols.append(items.setdefault(item, len(items)))
@@ -82,38 +108,6 @@ def table_of_interactions(
             'line, or set the separator that the file has'
         )
     return header, columns, even_rows(rows, columns)
-
-
-def _kept_pairs(
-    path: str | Path, min_rating: float | None, separator: str
-) -> Iterator[tuple[str, str]]:
-    """User and item of each line to keep."""
-    _, columns, rows = table_of_interactions(path, separator)
-    user = columns.index('user')
-    item = columns.index('item')
-    rated = columns.index('rating') if 'rating' in columns else None
-    first_rating = None
-    kept: dict[str, bool] = {}
-    for place, fields in rows:
-        rating = '' if rated is None else fields[rated]
-        if min_rating is not None:
-            if rating not in kept:
-                kept[rating] = is_kept(rating, min_rating, place)
-            if not kept[rating]:
-                continue
-        elif first_rating is None:
-            first_rating = rating
-        elif rating != first_rating:
-            raise UserError(
-                f'{place}: the file holds ratings, such as {first_rating:.20} and {rating:.20}, '
-                'and min_rating is not set: a bad rating would count as a positive pair. Fix: '
-                'min_rating=4 keeps the lines rated 4 or more, and the smallest rating keeps all; '
-                'if the column is something else, name the columns in a first line, as in '
-                'user,item,timestamp'
-            )
-        if not (fields[user] and fields[item]):
-            raise UserError(f'{place}: a user or item is empty. Fix: remove the line')
-        yield fields[user], fields[item]
 
 
 def is_kept(rating: str, min_rating: float, place: str) -> bool:

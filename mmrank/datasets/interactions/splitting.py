@@ -6,25 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from mmrank.checks import check_at_least, check_within
-from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.interactions.read_csv import is_kept, read_csv, table_of_interactions
 from mmrank.files import whole_folder
-
-
-def _choose_held_out(pairs: Interactions, share: float, seed: int) -> np.ndarray:
-    """(P,) bool: a random share of each user's pairs; every entity keeps one for training."""
-    keys = np.random.default_rng(seed).random(len(pairs))
-    order = np.lexsort((keys, pairs.rows))
-    starts = pairs.row_starts
-    place = np.arange(len(pairs)) - starts[pairs.rows]
-    wanted = (share * np.diff(starts)).astype(int)
-    held_out = np.zeros(len(pairs), dtype=bool)
-    held_out[order] = place < wanted[pairs.rows]
-    # An item without a training pair could never be learnt.
-    order = np.lexsort((keys, held_out, pairs.cols))
-    _, first = np.unique(pairs.cols[order], return_index=True)
-    held_out[order[first]] = False
-    return held_out
 
 
 def split_file(
@@ -39,9 +22,21 @@ def split_file(
     check_within('(0, 1)', share=share)
     check_at_least(0, seed=seed)
     pairs = read_csv(path, min_rating, separator)
+    # A random share of each user's pairs.
+    keys = np.random.default_rng(seed).random(len(pairs))
+    order = np.lexsort((keys, pairs.rows))
+    starts = pairs.row_starts
+    place = np.arange(len(pairs)) - starts[pairs.rows]
+    wanted = (share * np.diff(starts)).astype(int)
+    held_out = np.zeros(len(pairs), dtype=bool)
+    held_out[order] = place < wanted[pairs.rows]
+    # An item without a training pair could never be learnt.
+    order = np.lexsort((keys, held_out, pairs.cols))
+    _, first = np.unique(pairs.cols[order], return_index=True)
+    held_out[order[first]] = False
     is_test = {
         (pairs.row_names[i], pairs.col_names[j]): out
-        for i, j, out in zip(pairs.rows, pairs.cols, _choose_held_out(pairs, share, seed).tolist())
+        for i, j, out in zip(pairs.rows, pairs.cols, held_out.tolist())
     }
     header, columns, rows = table_of_interactions(path, separator)
     train = [header] if header else []

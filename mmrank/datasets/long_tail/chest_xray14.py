@@ -52,8 +52,7 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
     """
 
     METAINFO = {'classes': CLASSES}  # noqa: RUF012  as the host has it
-    #: Share of the training and validation patients that validate: 7:1 of them.
-    val_fraction = 0.125
+    val_fraction = 0.125  # Share of the training and validation patients that validate: 7:1 of them
 
     def __init__(
         self,
@@ -76,7 +75,6 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
         super().__init__(data_root=data_root, classes=classes, **kwargs)
 
     def load_data_list(self) -> list[dict]:
-        """Return ``img_path``, ``gt_label`` and ``gt_score`` of the split."""
         entries = _read_entries(self.ann_file)
         names = self._choose(entries)
         targets = np.array([[x in entries[name].findings for x in self.CLASSES] for name in names])

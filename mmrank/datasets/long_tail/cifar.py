@@ -72,7 +72,6 @@ class CIFARLongTail(BaseDataset):
         super().__init__(ann_file='', data_root=data_root, **kwargs)
 
     def load_data_list(self) -> list[dict]:
-        """Return ``img`` and ``gt_label`` of every image of the split."""
         part = 'test' if self.split == 'test' else 'train'
         images, labels = read_cifar(self.data_root, part, self.num_classes)
         chosen = self._choose(labels)
@@ -157,7 +156,6 @@ class CIFARBinaryLongTail(BaseDataset):
         super().__init__(ann_file='', data_root=data_root, metainfo=dict(classes=classes), **kwargs)
 
     def load_data_list(self) -> list[dict]:
-        """Return ``img`` and ``gt_label`` of every image of the part."""
         halves = [read_cifar(self.data_root, half, self.num_classes) for half in SPLITS]
         images, labels = map(np.concatenate, zip(*halves))
         largest = int((labels == 0).sum())

@@ -28,7 +28,15 @@ def read_cifar(
     root = Path(data_root).expanduser()
     host = HOSTS[num_classes]
     if (root / host.base_folder).is_dir():
-        return _read_published(root, split, host)
+        try:
+            items = host(str(root), split=split, download=False, serialize_data=False).data_list
+        except (AssertionError, RuntimeError) as error:
+            raise UserError(
+                f'{root / host.base_folder} is incomplete: a file is missing or its MD5 sum is '
+                f'wrong. Fix: unpack {host.filename} again'
+            ) from error
+        labels = np.array([item['gt_label'] for item in items], dtype=np.int64)
+        return np.stack([item['img'] for item in items]), labels
     if (root / f'{split}.npz').is_file():
         return _read_arrays(root / f'{split}.npz', host.METAINFO['classes'])
     raise UserError(
@@ -74,15 +82,3 @@ def _read_arrays(path: Path, names: tuple[str, ...]) -> tuple[np.ndarray, np.nda
             f'(N,) integers from 0 to {len(names) - 1}. {fix}'
         )
     return images, labels.astype(np.int64)
-
-
-def _read_published(root: Path, split: str, host: type) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        items = host(str(root), split=split, download=False, serialize_data=False).data_list
-    except (AssertionError, RuntimeError) as error:
-        raise UserError(
-            f'{root / host.base_folder} is incomplete: a file is missing or '
-            f'its MD5 sum is wrong. Fix: unpack {host.filename} again'
-        ) from error
-    labels = np.array([item['gt_label'] for item in items], dtype=np.int64)
-    return np.stack([item['img'] for item in items]), labels

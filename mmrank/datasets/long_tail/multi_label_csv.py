@@ -37,7 +37,6 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
     """
 
     def load_data_list(self) -> list[dict]:
-        """Return ``img_path``, ``gt_label`` and ``gt_score`` of each image."""
         columns, rows = read_table(self.ann_file, ['image', *(self.CLASSES or ())])
         names = self.CLASSES or [name for name in columns if name != 'image']
         self._metainfo['classes'] = tuple(names)

@@ -81,7 +81,6 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         return stay if self.split == 'train' else aside
 
     def load_data_list(self) -> list[dict]:
-        """Return ``img_path`` and ``gt_label`` of every image."""
         found = self.read_list(test=self.split == 'test')
         found.raise_if_bad()
         groups = {i.class_name: i.super_class for i in found.images}

@@ -29,7 +29,6 @@ class StanfordOnlineProducts(RetrievalDataset):
     """
 
     def read_list(self, test: bool) -> ImageList:
-        """Read ``Ebay_train.txt`` or ``Ebay_test.txt``."""
         name = 'Ebay_test.txt' if test else 'Ebay_train.txt'
         return SOP_LIST.read(join_path(self.data_root, name))
 
@@ -55,7 +54,6 @@ class VehicleID(RetrievalDataset):
         super().__init__(data_root, **kwargs)
 
     def read_list(self, test: bool) -> ImageList:
-        """Read ``train_list.txt`` or the test list of the size."""
         name = f'test_list_{_TEST_LISTS[self.test_size]}.txt' if test else 'train_list.txt'
         return VEHICLE_ID_LIST.read(join_path(self.data_root, 'train_test_split', name))
 
@@ -69,7 +67,6 @@ class INaturalistRetrieval(RetrievalDataset):
     """
 
     def read_list(self, test: bool) -> ImageList:
-        """Read the list of the training or the test species."""
         name = f'Inaturalist_{"test" if test else "train"}_set1.txt'
         return INATURALIST_LIST.read(join_path(self.data_root, 'Inat_dataset_splits', name))
 
@@ -95,7 +92,6 @@ class Omniglot(RetrievalDataset):
         super().__init__(data_root, split='trainval', **kwargs)
 
     def read_list(self, test: bool) -> ImageList:
-        """Find the drawings."""
         return scan_class_folders(self.img_prefix, 2, self.alphabets)
 
 
@@ -143,7 +139,6 @@ class ClassFolder(RetrievalDataset):
         )
 
     def read_list(self, test: bool) -> ImageList:
-        """Read the list, or find the images of the folders."""
         if self.ann_file:
             return PATH_LIST.read(self.ann_file)
         return scan_class_folders(self.img_prefix, self.depth)

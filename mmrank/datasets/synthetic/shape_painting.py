@@ -39,7 +39,12 @@ def paint_distractors(
         size = np.exp(rng.uniform(np.log(min_size), np.log(max_size)))
         x, y = rng.uniform(0, width), rng.uniform(0, height)
         is_blob = rng.random() < 0.6
-        outline = _polygon(9) * rng.uniform(0.4, 1.0, (9, 1)) if is_blob else _bar(rng)
+        if is_blob:
+            outline = _polygon(9) * rng.uniform(0.4, 1.0, (9, 1))
+        else:
+            thin = rng.uniform(0.12, 0.3)
+            corners = np.array([[1, thin], [-1, thin], [-1, -thin], [1, -thin]])
+            outline = _rotate(corners, rng.uniform(0, np.pi))
         hue = rng.uniform(0, _HUES)
         _paint_outlines(rng, canvas, [(outline, 1)], x, y, size, hue)
     for _ in range(rng.integers(1, 4)):
@@ -103,13 +108,6 @@ def _rotate(points: np.ndarray, angle: float) -> np.ndarray:
     return points @ np.array([[cos, sin], [-sin, cos]])
 
 
-def _bar(rng: np.random.Generator) -> np.ndarray:
-    """Outline of a thin rotated bar in the unit circle."""
-    thin = rng.uniform(0.12, 0.3)
-    corners = np.array([[1, thin], [-1, thin], [-1, -thin], [1, -thin]])
-    return _rotate(corners, rng.uniform(0, np.pi))
-
-
 def _paint_outlines(
     rng: np.random.Generator,
     canvas: np.ndarray,
@@ -130,22 +128,40 @@ def _paint_outlines(
     window = (slice(top, bottom), slice(left, right))
     x = x - left
     y = y - top
-    cover = _cover((bottom - top, right - left), parts, x, y, size)
-    _blend(rng, canvas[window], cover, x, y, size, hue)
-    return window, cover
-
-
-def _cover(
-    shape: tuple, parts: list[tuple[np.ndarray, int]], x: float, y: float, size: float
-) -> np.ndarray:
-    """Anti-aliased cover of each pixel, float32 in [0, 1], (H, W)."""
-    cover = np.zeros(shape, np.uint8)
+    # Anti-aliased.
+    cover = np.zeros((bottom - top, right - left), np.uint8)
     for outline, sign in parts:
         points = outline * (size / 2) + [x, y]
         fixed = np.round(points * (1 << _SHIFT)).astype(np.int32)
-        value = 255 if sign > 0 else 0
-        cv2.fillPoly(cover, [fixed], value, cv2.LINE_AA, _SHIFT)
-    return cover.astype(np.float32) / 255
+        cv2.fillPoly(cover, [fixed], 255 if sign > 0 else 0, cv2.LINE_AA, _SHIFT)
+    cover = cover.astype(np.float32) / 255
+    # A colour unlike the ground, and a darker one.
+    part = canvas[window]
+    covered = cover >= _HALF_COVER
+    ground = part[covered].mean(axis=0) if covered.any() else part[0, 0]
+    first = _colour(rng, hue)
+    while np.abs(first - ground).max() < 60:
+        first = _colour(rng, hue)
+    second = first * rng.uniform(0.45, 0.8)
+    # The texture mixes both.
+    angle = rng.uniform(0, np.pi)
+    period = max(4.0, size / rng.uniform(2.5, 5.0))
+    rows, cols = np.mgrid[0 : bottom - top, 0 : right - left].astype(np.float32)
+    u = (cols - x) * np.cos(angle) + (rows - y) * np.sin(angle)
+    v = (rows - y) * np.cos(angle) - (cols - x) * np.sin(angle)
+    kind = rng.integers(4)
+    mix = np.zeros_like(rows)
+    if kind == 0:
+        mix = np.clip(0.5 + u / size, 0, 1) * 0.5
+    elif kind == 1:
+        mix = np.sin(2 * np.pi * u / period) > 0
+    elif kind == 2:
+        mix = np.sin(2 * np.pi * u / period) * np.sin(2 * np.pi * v / period) > 0
+    mix = mix.astype(np.float32)[..., None]
+    alpha = cover[..., None]
+    part *= 1 - alpha
+    part += alpha * (first * (1 - mix) + second.astype(np.float32) * mix)
+    return window, cover
 
 
 def _colour(rng: np.random.Generator, hue: float) -> np.ndarray:
@@ -154,47 +170,3 @@ def _colour(rng: np.random.Generator, hue: float) -> np.ndarray:
     value = rng.integers(70, 256)
     hsv = np.uint8([[[hue % _HUES, saturation, value]]])
     return cv2.cvtColor(hsv, cv2.COLOR_HSV2BGR)[0, 0].astype(np.float32)
-
-
-def _texture(rng: np.random.Generator, shape: tuple, x: float, y: float, size: float) -> np.ndarray:
-    """Mix between an object's two colours, float32 in [0, 1], (H, W, 1)."""
-    height, width = shape[:2]
-    angle = rng.uniform(0, np.pi)
-    period = max(4.0, size / rng.uniform(2.5, 5.0))
-    rows, cols = np.mgrid[0:height, 0:width].astype(np.float32)
-    u = (cols - x) * np.cos(angle) + (rows - y) * np.sin(angle)
-    v = (rows - y) * np.cos(angle) - (cols - x) * np.sin(angle)
-    kind = rng.integers(4)
-    if kind == 0:
-        mix = np.clip(0.5 + u / size, 0, 1) * 0.5
-    elif kind == 1:
-        mix = (np.sin(2 * np.pi * u / period) > 0).astype(np.float32)
-    elif kind == 2:
-        waves = np.sin(2 * np.pi * u / period) * np.sin(2 * np.pi * v / period)
-        mix = (waves > 0).astype(np.float32)
-    else:
-        mix = np.zeros((height, width), np.float32)
-    return mix.astype(np.float32)[..., None]
-
-
-def _blend(
-    rng: np.random.Generator,
-    canvas: np.ndarray,
-    cover: np.ndarray,
-    x: float,
-    y: float,
-    size: float,
-    hue: float,
-) -> None:
-    """Fill ``cover`` with a textured colour unlike the ground."""
-    covered = cover >= _HALF_COVER
-    ground = canvas[covered].mean(axis=0) if covered.any() else canvas[0, 0]
-    first = _colour(rng, hue)
-    while np.abs(first - ground).max() < 60:
-        first = _colour(rng, hue)
-    second = first * rng.uniform(0.45, 0.8)
-    mix = _texture(rng, canvas.shape, x, y, size)
-    paint = first * (1 - mix) + second.astype(np.float32) * mix
-    alpha = cover[..., None]
-    canvas *= 1 - alpha
-    canvas += alpha * paint

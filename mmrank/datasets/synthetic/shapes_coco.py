@@ -55,7 +55,6 @@ class ShapesSpec:
     seed: int = 0  # Non-negative seed of everything above
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot make a data set."""
         check_at_least(1, num_train=self.num_train, num_val=self.num_val)
         check_at_least(0, num_test=self.num_test, seed=self.seed)
         check_at_least(64, width=self.width, height=self.height)
@@ -80,21 +79,36 @@ class ShapesSpec:
 
 
 def _render_image(spec: ShapesSpec, split: str, index: int) -> tuple[np.ndarray, list[dict]]:
-    """Paint one image."""
     rng = np.random.default_rng([spec.seed, SPLITS.index(split), index])
     canvas = paint_background(rng, spec.width, spec.height)
     paint_distractors(rng, canvas, spec.min_size, spec.max_size)
-    labels = _draw_labels(rng, spec)
+    labels = np.zeros(0, int)
+    if rng.random() >= spec.empty_fraction:
+        # At most 200 so that an object's number fits the uint8 owner map.
+        count = min(200, 1 + rng.poisson(spec.mean_objects - 1))
+        labels = rng.choice(spec.num_classes, size=count, p=spec.class_probabilities)
     # 0 is background, i is the i-th object: what is left of i at the end is what can be seen of it.
     owner = np.zeros((spec.height, spec.width), np.uint8)
-    full_area = {}
+    full_area = []
     for number, (label, x, y, size) in enumerate(_place(rng, spec, labels), start=1):
         mask = paint_object(rng, canvas, spec.classes[label], x, y, size)
         owner[mask] = number
-        full_area[number] = (label, int(mask.sum()))
+        full_area.append((number, label, int(mask.sum())))
     noise = rng.normal(0.0, rng.uniform(2.0, 9.0), canvas.shape)
     image = np.clip(canvas + noise, 0, 255).astype(np.uint8)
-    return image, _visible_objects(owner, full_area)
+    objects = []
+    for number, label, area in full_area:
+        seen = owner == number
+        visible = int(seen.sum())
+        if visible < max(12, _MIN_VISIBLE * area):
+            continue
+        rows = np.flatnonzero(seen.any(axis=1))
+        cols = np.flatnonzero(seen.any(axis=0))
+        width = int(cols[-1] - cols[0] + 1)
+        height = int(rows[-1] - rows[0] + 1)
+        box = [int(cols[0]), int(rows[0]), width, height]
+        objects.append({'category_id': label + 1, 'bbox': box, 'area': visible})
+    return image, objects
 
 
 def write_shapes_coco(
@@ -140,15 +154,6 @@ def write_shapes_coco(
     return files
 
 
-def _draw_labels(rng: np.random.Generator, spec: ShapesSpec) -> np.ndarray:
-    """Draw the labels of one image's objects, shape (n,)."""
-    if rng.random() < spec.empty_fraction:
-        return np.zeros(0, int)
-    # At most 200 so that an object's number fits the uint8 owner map.
-    count = min(200, 1 + rng.poisson(spec.mean_objects - 1))
-    return rng.choice(spec.num_classes, size=count, p=spec.class_probabilities)
-
-
 def _place(
     rng: np.random.Generator, spec: ShapesSpec, labels: np.ndarray
 ) -> Iterator[tuple[int, float, float, float]]:
@@ -166,20 +171,3 @@ def _place(
                 placed = np.vstack([placed, [x, y, size]])
                 yield int(label), x, y, float(size)
                 break
-
-
-def _visible_objects(owner: np.ndarray, full_area: dict) -> list[dict]:
-    """Boxes of what each object still shows in the ``owner`` map."""
-    objects = []
-    for number, (label, area) in full_area.items():
-        seen = owner == number
-        visible = int(seen.sum())
-        if visible < max(12, _MIN_VISIBLE * area):
-            continue
-        rows = np.flatnonzero(seen.any(axis=1))
-        cols = np.flatnonzero(seen.any(axis=0))
-        width = int(cols[-1] - cols[0] + 1)
-        height = int(rows[-1] - rows[0] + 1)
-        box = [int(cols[0]), int(rows[0]), width, height]
-        objects.append({'category_id': label + 1, 'bbox': box, 'area': visible})
-    return objects

@@ -52,7 +52,6 @@ class FeatureCache:
 
     @staticmethod
     def files(path: str | os.PathLike) -> tuple[Path, Path]:
-        """Index and array of a cache."""
         return Path(f'{path}.json'), Path(f'{path}.npy')
 
     def row(self, img_path: str) -> int:
@@ -115,15 +114,12 @@ class LoadCachedFeatures(BaseTransform):
 
     It stands where ``LoadImageFromFile`` and the random transforms would, for a model that begins
     behind the frozen stages (``mmrank.TIMMStages(start=...)``). Values are not pixels: set
-    ``data_preprocessor=dict(mean=None, std=None)``.
-
-    Required keys: ``img_path``. Added: ``img`` (H, W, C) float32, ``img_shape``, ``ori_shape``.
+    ``data_preprocessor=dict(mean=None, std=None)``. It reads ``img_path``; added are ``img`` (H, W,
+    C) float32, ``img_shape`` and ``ori_shape``.
 
     Args:
         cache: What ``tools/dataset_converters/cache_features.py`` wrote, without a suffix.
-        random_view: Take one of the random views, as in training; else the view of the test
-            pipeline.
-
+        random_view: Take one of the random views, as in training; else the test pipeline's.
     """
 
     def __init__(self, cache: str, random_view: bool = False) -> None:
@@ -140,7 +136,6 @@ class LoadCachedFeatures(BaseTransform):
         return 1 + np.random.randint(_opened(self.cache).maps.shape[1] - 1)
 
     def transform(self, results: dict) -> dict:
-        """Add the map of ``img_path``."""
         stored = _opened(self.cache)
         view = self._view() if self.random_view else 0
         values = stored.maps[stored.row(results['img_path']), view]

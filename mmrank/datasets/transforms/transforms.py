@@ -22,7 +22,6 @@ class CheckFinite(BaseTransform):
     """
 
     def transform(self, results: dict) -> dict:
-        """Return the item as it is, once its images are checked."""
         images = results['img']  # one, or the list of its views
         for image in images if isinstance(images, list) else [images]:
             bad = np.argwhere(~np.isfinite(image)) if np.asarray(image).dtype.kind == 'f' else ()
@@ -53,7 +52,6 @@ class RandomCaption(BaseTransform):
         return int(np.random.randint(number))
 
     def transform(self, results: dict) -> dict:
-        """Replace ``text`` and ``text_id`` by one of their elements."""
         texts = results['text']
         if isinstance(texts, str):
             raise UserError(f"text={texts!r:.80} is one caption. Fix: unit='image' of the data set")

@@ -88,7 +88,12 @@ class LinearEvaluationHook(Hook):
                 features, labels = _features(runner.model, batch)
                 if classifier is None:
                     num_classes = 1 + max(int(x.get_gt_labels().max()) for x in (train, test))
-                    classifier = _classifier(features, num_classes)
+                    classifier = nn.Linear(features.size(1), num_classes)
+                    # The same in all processes.
+                    generator = torch.Generator().manual_seed(0)
+                    nn.init.normal_(classifier.weight, std=0.01, generator=generator)
+                    nn.init.zeros_(classifier.bias)
+                    classifier.to(features.device)
                     optimizer = torch.optim.SGD(
                         classifier.parameters(), self.lr, momentum=0.9, nesterov=True
                     )
@@ -130,15 +135,6 @@ def _features(model: nn.Module, batch: dict) -> tuple[Tensor, Tensor]:
     found = model.test_step(batch)
     features = torch.stack([x.feature for x in found]).float()
     return features, torch.cat([x.gt_label for x in found]).to(features.device)
-
-
-def _classifier(features: Tensor, num_classes: int) -> nn.Linear:
-    """A layer of weights from N(0, 0.01^2), the same in all processes."""
-    layer = nn.Linear(features.size(1), num_classes)
-    generator = torch.Generator().manual_seed(0)
-    nn.init.normal_(layer.weight, std=0.01, generator=generator)
-    nn.init.zeros_(layer.bias)
-    return layer.to(features.device)
 
 
 @HOOKS.register_module()

@@ -50,7 +50,6 @@ class AtomicCheckpointHook(CheckpointHook):
     _atomic = False
 
     def before_run(self, runner) -> None:
-        """Make mmengine's auto-resume find a whole checkpoint."""
         refuse_flexible_runner(type(runner))
         if not runner._resume or runner._load_from is not None:
             return
@@ -62,16 +61,37 @@ class AtomicCheckpointHook(CheckpointHook):
         confine_best_checkpoints(checkpoint, runner)
 
     def before_train(self, runner) -> None:
-        self._atomic = self._can_be_atomic(runner)
+        folder = str(self.out_dir or runner.work_dir)
+        backend = get_file_backend(folder, backend_args=self.backend_args)
+        self._atomic = isinstance(backend, LocalBackend) and self.file_client_args is None
         if self._atomic:
             self.backend_args = {'backend': ATOMIC_BACKEND}
+        else:
+            runner.logger.warning(
+                f'AtomicCheckpointHook cannot write atomically here: {type(backend).__name__} '
+                'writes. Fix: set out_dir to a local folder, and leave out file_client_args'
+            )
         super().before_train(runner)
         if self._atomic and is_main_process():
             remove_temporary_files(self.out_dir)
             remove_temporary_files(runner.work_dir)
         if runner.iter > 0:
-            self._take_up_last_checkpoint(runner)
-            if _missed_validation(runner):
+            # Go on from the checkpoint resumed from as if just saved: mmengine may save it again.
+            # One of another folder, or one that was renamed, stays as it is.
+            name = self.filename_tmpl.format(runner.epoch if self.by_epoch else runner.iter)
+            path = self.file_backend.join_path(self.out_dir, name)
+            if runner.message_hub.runtime_info.get('last_ckpt') == path:
+                self.last_ckpt = path
+            position = _position(runner)
+            if position is None or runner._val_loop is None:
+                return
+            loop = runner.train_loop
+            loop._decide_current_val_interval()
+            end = loop.max_epochs if isinstance(loop, EpochBasedTrainLoop) else loop.max_iters
+            on_time = position % loop.val_interval == 0 or position == end
+            is_due = on_time and position >= max(loop.val_begin, 1)
+            # Killed between the save and the end of the validation.
+            if is_due and runner.message_hub.get_info(_VALIDATED_KEY, -1) != position:
                 runner.logger.info('The validation of the last checkpoint did not end: validating.')
                 runner.val_loop.run()
 
@@ -95,27 +115,6 @@ class AtomicCheckpointHook(CheckpointHook):
             pointer.unlink()
         else:
             write_atomically(whole.encode(), pointer)
-
-    def _can_be_atomic(self, runner) -> bool:
-        folder = str(self.out_dir or runner.work_dir)
-        backend = get_file_backend(folder, backend_args=self.backend_args)
-        if isinstance(backend, LocalBackend) and self.file_client_args is None:
-            return True
-        runner.logger.warning(
-            f'AtomicCheckpointHook cannot write atomically here: {type(backend).__name__} writes. '
-            'Fix: set out_dir to a local folder, and leave out file_client_args'
-        )
-        return False
-
-    def _take_up_last_checkpoint(self, runner) -> None:
-        """Go on from the checkpoint resumed from as if just saved: mmengine may save it again.
-
-        One of another folder, or one that was renamed, stays as it is.
-        """
-        name = self.filename_tmpl.format(runner.epoch if self.by_epoch else runner.iter)
-        path = self.file_backend.join_path(self.out_dir, name)
-        if runner.message_hub.runtime_info.get('last_ckpt') == path:
-            self.last_ckpt = path
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
         super()._save_checkpoint_with_step(runner, step, meta)
@@ -153,19 +152,6 @@ def confine_best_checkpoints(checkpoint: dict, runner) -> None:
         if key == 'best_ckpt' or str(key).startswith('best_ckpt_'):
             name = os.path.basename(str(infos[key]))
             infos[key] = os.path.join(folder, name) if name.startswith('best_') else None
-
-
-def _missed_validation(runner) -> bool:
-    """Whether the loop validates at this step and has not done it: killed after the save before."""
-    loop = runner.train_loop
-    position = _position(runner)
-    if position is None or runner._val_loop is None:
-        return False
-    loop._decide_current_val_interval()
-    end = loop.max_epochs if isinstance(loop, EpochBasedTrainLoop) else loop.max_iters
-    on_time = position % loop.val_interval == 0 or position == end
-    is_due = on_time and position >= max(loop.val_begin, 1)
-    return is_due and runner.message_hub.get_info(_VALIDATED_KEY, -1) != position
 
 
 def _position(runner) -> int | None:

@@ -38,8 +38,7 @@ class CheckpointMatchHook(Hook):
             'optimizer']``.
     """
 
-    # Before the EMAHook, which fails on such a checkpoint by itself.
-    priority = 'VERY_HIGH'
+    priority = 'VERY_HIGH'  # Before the EMAHook, which fails on such a checkpoint by itself
 
     def __init__(self, strict: bool = True, allow: Sequence[str] = ()) -> None:
         self.strict = strict

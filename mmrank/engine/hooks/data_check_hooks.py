@@ -95,8 +95,7 @@ class StartCheckHook(Hook):
     were made for is refused as it is loaded.
     """
 
-    # The CheckpointHook fails on such a metric.
-    priority = 'VERY_HIGH'
+    priority = 'VERY_HIGH'  # The CheckpointHook fails on such a metric
 
     def before_train(self, runner) -> None:
         loop = runner.train_loop
@@ -108,9 +107,15 @@ class StartCheckHook(Hook):
         _check_pipelines(loader.dataset, 'train')
         metrics = [] if runner.val_loop is None else runner.val_loop.evaluator.metrics
         _check_files(metrics)
+        known_to_save = signature(runner.save_checkpoint).parameters
         for hook in runner.hooks:
-            if isinstance(hook, CheckpointHook):
-                _check_settings(hook, runner)
+            kind = type(hook)
+            given = hook.args if isinstance(hook, CheckpointHook) else {}
+            for name in given.keys() - known_to_save.keys():
+                known = [*signature(CheckpointHook).parameters, *signature(kind).parameters]
+                close = get_close_matches(name, known, 1) or ['another name']
+                text = f'default_hooks.checkpoint.{name}: {kind.__name__} has no such setting'
+                raise UserError(text, close[0])
         names = [*map(_metric_names, metrics)]
         if runner.val_loop is None or (names and all(names)):
             _check_monitors(runner, [*chain(*names)])
@@ -168,16 +173,6 @@ def _start_mistakes(runner, loop, loader) -> Iterator[tuple[bool, str, str]]:
         'no weight of the model is trained: all are frozen',
         'fewer frozen_stages, or a head that learns',
     )
-
-
-def _check_settings(hook: CheckpointHook, runner) -> None:
-    """Refuse settings that ``save_checkpoint`` would not know at the first checkpoint."""
-    known = [*signature(CheckpointHook).parameters, *signature(type(hook)).parameters]
-    for name in hook.args.keys() - signature(runner.save_checkpoint).parameters.keys():
-        close = get_close_matches(name, known, 1) or ['another name']
-        raise UserError(
-            f'default_hooks.checkpoint.{name}: {type(hook).__name__} has no such setting', close[0]
-        )
 
 
 def _check_files(metrics) -> None:

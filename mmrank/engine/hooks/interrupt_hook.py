@@ -35,8 +35,7 @@ class InterruptHook(Hook):
             ``epoch_<n>.pth``. An epoch-based loop resumes from the start of the epoch.
     """
 
-    # After the CheckpointHook, whose own checkpoint may be enough.
-    priority = 'LOWEST'
+    priority = 'LOWEST'  # After the CheckpointHook, whose own checkpoint may be enough
 
     def __init__(self, save: bool = False) -> None:
         self.save = save

@@ -26,8 +26,7 @@ class _TrainingSetHook(Hook):
     is loaded. Checkpoints do not hold the facts: keep the hook when a run is resumed.
     """
 
-    #: What is passed on, by the attributes ``wants_<fact>`` of modules.
-    fact: ClassVar[str]
+    fact: ClassVar[str]  # What is passed on, by the attributes ``wants_<fact>`` of modules
 
     def before_train(self, runner) -> None:
         check_loader(runner.train_loop.dataloader)
@@ -57,7 +56,23 @@ class ClassCountsHook(_TrainingSetHook):
     fact = 'class_counts'
 
     def pass_on(self, consumers: dict[str, nn.Module], dataset) -> str:
-        counts = _count_classes(dataset)
+        if not len(dataset):
+            raise ValueError(f'{type(dataset).__name__} is empty')
+        if 'instances' in dataset.get_data_info(0):
+            boxes = [x for i in range(len(dataset)) for x in dataset.get_data_info(i)['instances']]
+            found = [x['bbox_label'] for x in boxes if not x.get('ignore_flag')]
+            labels = np.array(found, dtype=np.int64)
+        else:
+            labels = label_pairs(dataset)[1]
+        if not labels.size:
+            raise ValueError(f'no item of {type(dataset).__name__} has a class')
+        size = len(class_names(dataset)) or int(labels.max()) + 1
+        if labels.min() < 0 or labels.max() >= size:
+            raise ValueError(
+                f'{type(dataset).__name__} has labels from {labels.min()} to {labels.max()}, but '
+                f"{size} classes; make its gt_label and metainfo['classes'] agree"
+            )
+        counts = np.bincount(labels, minlength=size)
         for name, module in consumers.items():
             # A loss with one class takes label 1 for its positives.
             is_binary = module.num_columns == 1 and len(counts) == 2
@@ -170,28 +185,3 @@ class CosineBeta0Hook(Hook):
     def after_train(self, runner) -> None:
         for state, least in self._least.items():
             state.beta0 = least
-
-
-def _count_classes(dataset) -> np.ndarray:
-    """(C,) int64 number of samples of each class in a data set, as labels or lists of labels.
-
-    Of a data set of boxes it is the number of boxes, without those that are ignored. C is the
-    number of classes that the data set names, or else the largest label + 1.
-    """
-    if not len(dataset):
-        raise ValueError(f'{type(dataset).__name__} is empty')
-    if 'instances' in dataset.get_data_info(0):
-        boxes = [x for i in range(len(dataset)) for x in dataset.get_data_info(i)['instances']]
-        found = [x['bbox_label'] for x in boxes if not x.get('ignore_flag')]
-        labels = np.array(found, dtype=np.int64)
-    else:
-        labels = label_pairs(dataset)[1]
-    if not labels.size:
-        raise ValueError(f'no item of {type(dataset).__name__} has a class')
-    size = len(class_names(dataset)) or int(labels.max()) + 1
-    if labels.min() < 0 or labels.max() >= size:
-        raise ValueError(
-            f'{type(dataset).__name__} has labels from {labels.min()} to {labels.max()}, but '
-            f"{size} classes; make its gt_label and metainfo['classes'] agree"
-        )
-    return np.bincount(labels, minlength=size)

@@ -55,10 +55,8 @@ class RankingMonitorHook(Hook):
         FloatingPointError: During training, when the loss or a diagnostic is NaN or infinite.
     """
 
-    # After the loss was computed, before the logger reads (BELOW_NORMAL).
-    priority = 'NORMAL'
-    #: Readings of a loss in a row above a limit before its one warning.
-    PATIENCE = 5
+    priority = 'NORMAL'  # After the loss was computed, before the logger reads (BELOW_NORMAL)
+    PATIENCE = 5  # Readings of a loss in a row above a limit before its one warning
 
     def __init__(self, interval: int = 10) -> None:
         check_positive(interval=interval)
@@ -85,7 +83,17 @@ class RankingMonitorHook(Hook):
                 value = float(value)
                 self._check_finite(runner, f'{key} of {name}', value)
                 runner.message_hub.update_scalar(f'train/{prefix}{key}', value)
-                self._check_limit(runner, name, loss, key, value)
+                found = [_LIMITS[end] for end in _LIMITS if key.endswith(end)]
+                if not found:
+                    continue
+                limit, text = found[0]
+                place = f'{name}.{key}'
+                self._high_readings[place] = self._high_readings[place] + 1 if value > limit else 0
+                if self._high_readings[place] >= self.PATIENCE and place not in self._warned:
+                    self._warned.add(place)
+                    advice = getattr(loss, 'saturation_advice', '')
+                    words = dict(name=name, key=key, advice=advice, kind=type(loss).__name__)
+                    runner.logger.warning(text.format(value=value, **words))
 
     @staticmethod
     def _check_finite(runner, what: str, value: float) -> None:
@@ -94,20 +102,4 @@ class RankingMonitorHook(Hook):
                 f'{what} is {value} at iteration {runner.iter + 1}: the scores are no longer '
                 'finite. Lower the learning rate, add optim_wrapper.clip_grad=dict(max_norm=10), '
                 'or check for corrupt images and boxes'
-            )
-
-    def _check_limit(self, runner, name: str, loss, key: str, value: float) -> None:
-        """Warn of the ``PATIENCE``-th reading in a row above a limit."""
-        found = [_LIMITS[end] for end in _LIMITS if key.endswith(end)]
-        if not found:
-            return
-        limit, text = found[0]
-        place = f'{name}.{key}'
-        self._high_readings[place] = self._high_readings[place] + 1 if value > limit else 0
-        if self._high_readings[place] >= self.PATIENCE and place not in self._warned:
-            self._warned.add(place)
-            advice = getattr(loss, 'saturation_advice', '')
-            kind = type(loss).__name__
-            runner.logger.warning(
-                text.format(name=name, key=key, value=value, advice=advice, kind=kind)
             )

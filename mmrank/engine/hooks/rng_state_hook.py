@@ -52,7 +52,12 @@ class RNGStateHook(Hook):
             runner.logger.warning(text)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        self.note(runner, gather=self._checkpoint_due(runner))
+        hooks = [x for x in runner.hooks if isinstance(x, CheckpointHook) and not x.by_epoch]
+        is_due = get_world_size() == 1 or any(
+            x.every_n_train_iters(runner, x.interval, x.save_begin) or x.is_last_train_iter(runner)
+            for x in hooks
+        )
+        self.note(runner, gather=is_due)
 
     def after_train_epoch(self, runner) -> None:
         self.note(runner, gather=True)
@@ -79,14 +84,6 @@ class RNGStateHook(Hook):
         """Keep the present state; ``gather`` it, in all processes, for a checkpoint."""
         self._state = _state_of(runner.train_loop.dataloader)
         self._all_states = all_gather_object(self._state) if gather else None
-
-    def _checkpoint_due(self, runner) -> bool:
-        """Whether a checkpoint hook saves after this iteration."""
-        hooks = [x for x in runner.hooks if isinstance(x, CheckpointHook) and not x.by_epoch]
-        return get_world_size() == 1 or any(
-            x.every_n_train_iters(runner, x.interval, x.save_begin) or x.is_last_train_iter(runner)
-            for x in hooks
-        )
 
     def _restore(self, runner) -> list[str]:
         """Set all generators to the state of the checkpoint; return what differs."""
@@ -140,12 +137,10 @@ class _RestoringIterator(Iterator):
         return next(self._iterator)
 
     def skip_iter(self, num_iters: int) -> None:
-        """Pass over the batches that were trained on before."""
         self._iterator.skip_iter(num_iters)
 
 
 def _state_of(loader) -> dict:
-    """The state of the generators, and the seed of the workers."""
     return {**get_rng_state(), 'worker_seed': _worker_seed(loader)}
 
 

@@ -23,10 +23,8 @@ _LONGEST_PATH = 4096
 class _AtomicLocalBackend(LocalBackend):
     """mmengine's local file backend with writes that are all or nothing.
 
-    mmengine removes a checkpoint before its successor is written: here that is only noted.
-
-    Attributes:
-        outdated: Files to remove when their successor is on the disk.
+    mmengine removes a checkpoint before its successor is written: here that is only noted, in
+    ``outdated``.
     """
 
     def __init__(self) -> None:
@@ -71,7 +69,15 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     files that are passed over.
     """
     work_dir = Path(work_dir)
-    target = _read_pointer(work_dir)
+    pointer = work_dir / POINTER_NAME
+    text = ''
+    if pointer.is_file():
+        text = pointer.read_bytes()[: _LONGEST_PATH + 1].decode('utf-8', 'replace').strip()
+    target = None
+    if text and len(text) <= _LONGEST_PATH and text.isprintable():  # neither torn nor anything else
+        target = Path(text)
+        if not os.path.exists(target) and os.path.exists(work_dir / target.name):
+            target = work_dir / target.name  # the folder was moved
     folders = {work_dir} if target is None else {work_dir, target.parent}
     candidates = {
         path
@@ -81,9 +87,19 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     }
     if target is not None:
         candidates.add(target)
+    ranked = []
+    if candidates:
+        own_prefix, last_step = _prefix_and_step(target or max(candidates, key=_modified))
+    for path in candidates:
+        prefix, step = _prefix_and_step(path)
+        if prefix != own_prefix:
+            ranked.append((False, _modified(path), step, path))
+        # Not the larger steps of another training.
+        elif target is None or step <= last_step or _modified(path) >= _modified(pointer):
+            ranked.append((True, step, path == target, path))
     passed_over = []
     found = None
-    for path in _newest_first(candidates, target, work_dir / POINTER_NAME):
+    for *_, path in sorted(ranked, reverse=True):
         damage = _find_damage(path)
         if damage is None:
             found = str(path)
@@ -96,36 +112,6 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
             level=logging.WARNING,
         )
     return found
-
-
-def _read_pointer(work_dir: Path) -> Path | None:
-    """Return what ``last_checkpoint`` names; None if it is absent, torn or anything else."""
-    pointer = work_dir / POINTER_NAME
-    if not pointer.is_file():
-        return None
-    text = pointer.read_bytes()[: _LONGEST_PATH + 1].decode('utf-8', 'replace').strip()
-    if not text or len(text) > _LONGEST_PATH or not text.isprintable():
-        return None
-    target = Path(text)
-    if not os.path.exists(target) and os.path.exists(work_dir / target.name):
-        return work_dir / target.name  # the folder was moved
-    return target
-
-
-def _newest_first(candidates: set[Path], target: Path | None, pointer: Path) -> list[Path]:
-    """Sort candidates without the larger steps of another training."""
-    if not candidates:
-        return []
-    first = target or max(candidates, key=_modified)
-    own_prefix, last_step = _prefix_and_step(first)
-    ranked = []
-    for path in candidates:
-        prefix, step = _prefix_and_step(path)
-        if prefix != own_prefix:
-            ranked.append((False, _modified(path), step, path))
-        elif target is None or step <= last_step or _modified(path) >= _modified(pointer):
-            ranked.append((True, step, path == target, path))
-    return [path for *_, path in sorted(ranked, reverse=True)]
 
 
 def _modified(path: Path) -> float:

@@ -78,7 +78,13 @@ def compare_training(
     elif not isinstance(optim_wrapper, OptimWrapperDict):
         optimizer = optim_wrapper.optimizer
         saved = checkpoint['optimizer'].get('param_groups', [])
-        if other := _other_groups(saved, optimizer.param_groups):
+        groups = optimizer.param_groups
+        other = ''
+        if len(saved) != len(groups):
+            other = f'{len(saved)} parameter groups, not {len(groups)}'
+        elif lacking := {x for there, here in zip(saved, groups) for x in here.keys() - there}:
+            other = f'an optimizer without {", ".join(sorted(lacking))}'
+        if other:
             yield Difference('optimizer', 'mismatched', other, type(optimizer).__name__)
     schedulers = checkpoint.get('param_schedulers', [])
     if isinstance(schedulers, list) and len(schedulers) != num_schedulers:
@@ -88,14 +94,6 @@ def compare_training(
         yield Difference('ema_state_dict', 'missing', '', 'EMAHook')
     elif not has_ema and 'ema_state_dict' in checkpoint:
         yield Difference('ema_state_dict', 'unexpected', 'EMAHook', '')
-
-
-def _other_groups(saved: list[dict], expected: list[dict]) -> str:
-    """Describe parameter groups that an optimiser with the expected ones cannot load, else ''."""
-    if len(saved) != len(expected):
-        return f'{len(saved)} parameter groups, not {len(expected)}'
-    lacking = {name for there, here in zip(saved, expected) for name in here.keys() - there.keys()}
-    return f'an optimizer without {", ".join(sorted(lacking))}' if lacking else ''
 
 
 def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoint: Mapping) -> str:
@@ -128,7 +126,7 @@ def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
         ):
             continue
         value = state.get(item.key, state.get(f'module.{item.key}'))
-        if not value.any():  # as publish_model.py once wrote it: the bias holds the centre
+        if not value.any():  # a centre of 0 shifts no score
             continue
         numbers = ', '.join(f'{x:.2f}' for x in value.reshape(-1)[:4].tolist())
         place = item.key.partition('.loss_cls.')[0]

@@ -117,13 +117,22 @@ class SOAPLoss(RankingLoss):
         raise UserTypeError(f'{type(self).__name__} does not take group. Fix: leave it out')
 
     def list_losses(self, lists: RankedLists) -> Tensor:
-        """SOAP of the lists; their values are places in the state."""
         mask = lists.pos_mask
         index = lists.required_values().long()
         batch = _surrogate_ranks(lists, self.hinge)
         moving = self.ranks.step(index, batch)
         losses = _soap_of_ranks(batch, moving, lists)
-        self._remember(batch.detach(), index, lists)
+        ranks = batch.detach()
+        counts = lists.positives
+        group = lists.state_group
+        if group is not None:  # Others have their positives on other ranks.
+            rows = torch.cat([index.double()[None], ranks]).flatten(0, 1)
+            rows, joined, weight = all_gather_lists(rows, mask, group, lists.pos_weight)
+            rows = rows.view(1 + len(ranks), len(joined), -1)
+            counts = joined if weight is None else joined * weight
+            index = rows[0].long()
+            ranks = rows[1:]
+        self.ranks.update(index, ranks, counts)
         self.diagnostics = {
             'u_positive': _mean_of(moving[0], mask),
             'u_all': _mean_of(moving[1], mask),
@@ -131,21 +140,6 @@ class SOAPLoss(RankingLoss):
         }
         return self.reduce_lists(losses, lists.counted)
 
-    def _remember(self, batch: Tensor, index: Tensor, lists: RankedLists) -> None:
-        """Store the (2, L, P) ranks of a batch; of all ranks, where others have their positives."""
-        counts = lists.positives
-        if lists.state_group is not None:
-            rows = torch.cat([index.double()[None], batch]).flatten(0, 1)
-            rows, mask, weight = all_gather_lists(
-                rows, lists.pos_mask, lists.state_group, lists.pos_weight
-            )
-            joined = rows.view(1 + len(batch), len(mask), -1)
-            counts = mask if weight is None else mask * weight
-            index = joined[0].long()
-            batch = joined[1:]
-        self.ranks.update(index, batch, counts)
-
 
 def _mean_of(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean of the values that count."""
     return torch.where(mask, values, 0).sum() / mask.sum().clamp(min=1)

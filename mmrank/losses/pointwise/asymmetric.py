@@ -42,7 +42,6 @@ class AsymmetricLoss(PointwiseLoss):
         self.clip = clip
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
-        """Focused binary cross-entropy, every row counting 1."""
         scores = clamp_infinite(scores)  # the slopes of both factors would be 0 * inf
         above = -_power(scores.neg().sigmoid(), self.gamma_pos) * logsigmoid(scores)
         kept = scores.neg().sigmoid() + self.clip

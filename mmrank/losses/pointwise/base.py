@@ -97,7 +97,13 @@ class PointwiseLoss(WeighsClasses, ScopedLoss):
         if by_sigmoid is None:
             by_sigmoid = target.dim() == 2 or cls_score.size(1) == 1
         if weight is not None:
-            _check_weight(weight, cls_score.shape, by_sigmoid)
+            rows = cls_score.shape[:1]
+            checked_weight('weight', weight, tuple(rows), tuple(cls_score.shape))
+            if weight.dim() == 2 and not by_sigmoid:
+                raise UserError(
+                    f'weight of shape {tuple(weight.shape)}, but with softmax a row has one label '
+                    f'and one weight. Fix: weight of shape {tuple(rows)}, or use_sigmoid=True'
+                )
             weight = weight.unsqueeze(1) if weight.dim() == 1 else weight
             counted, _ = counted_and_weight(weight)
             if counted is not None:
@@ -114,7 +120,12 @@ class PointwiseLoss(WeighsClasses, ScopedLoss):
             is_positive = one_vs_all(target, cls_score.size(1), soft=avg_factor is not None)
             losses, share = self.sigmoid_losses(cls_score, is_positive)
         else:
-            labels = _single_labels(target, cls_score.size(1))
+            if target.dim() != 1:
+                raise UserError(
+                    'softmax needs one class per sample, (n,) indices, got a target of shape '
+                    f'{tuple(target.shape)}. Fix: target.argmax(1), or use_sigmoid=True for several'
+                )
+            labels = class_indices(target, cls_score.size(1), cls_score.size(1) - 1)
             losses, share = (x[:, None] for x in self.softmax_losses(cls_score, labels))
         if self.class_weights is not None:
             of_class = self.class_weights.of(cls_score.size(1)).to(losses)
@@ -138,25 +149,6 @@ class PointwiseLoss(WeighsClasses, ScopedLoss):
     def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """(n,) losses and shares of (n, C) scores with (n,) int64 classes."""
         raise NotImplementedError
-
-
-def _single_labels(target: Tensor, classes: int) -> Tensor:
-    if target.dim() != 1:
-        raise UserError(
-            'softmax needs one class per sample, (n,) indices, got a target of shape '
-            f'{tuple(target.shape)}. Fix: target.argmax(1), or use_sigmoid=True for several'
-        )
-    return class_indices(target, classes, classes - 1)
-
-
-def _check_weight(weight: Tensor, shape: torch.Size, by_sigmoid: bool) -> None:
-    """UserError unless weights fit (n, C) scores of a ``shape``; softmax has one for each row."""
-    checked_weight('weight', weight, tuple(shape[:1]), tuple(shape))
-    if weight.dim() == 2 and not by_sigmoid:
-        raise UserError(
-            f'weight of shape {tuple(shape)}, but with softmax a row has one label and one '
-            f'weight. Fix: weight of shape ({shape[0]},), or use_sigmoid=True'
-        )
 
 
 class ClassCountLoss(PointwiseLoss):

@@ -50,7 +50,6 @@ class ClassBalancedCELoss(ClassCountLoss):
         self.beta = beta
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
-        """Weighted binary cross-entropy, every row counting 1."""
         weights = effective_number_weights(self.counts.get(), self.beta)
         neg, pos = weights.to(scores).unbind(1)
         targets = is_positive.to(scores.dtype)
@@ -58,7 +57,6 @@ class ClassBalancedCELoss(ClassCountLoss):
         return losses * torch.where(is_positive, pos, neg), losses.new_ones(len(losses), 1)
 
     def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Weighted cross-entropy, every row counting 1."""
         weights = effective_number_weights(self.counts.get()[:, 1], self.beta)
         losses = cross_entropy(scores, labels, weights.to(scores), reduction='none')
         return losses, torch.ones_like(losses)

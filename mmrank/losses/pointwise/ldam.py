@@ -64,18 +64,15 @@ class LDAMLoss(ClassCountLoss):
         self.register_buffer('reweighting', torch.zeros((), dtype=torch.long))
 
     def start_reweighting(self) -> None:
-        """Weight the classes from now on."""
         self.reweighting.fill_(1)
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
-        """Binary LDAM losses and their weights."""
         margins, weights = self._of_classes(self.counts.get(), scores)
         lead = torch.where(is_positive, scores - margins[:, 1], -scores - margins[:, 0])
         weights = torch.where(is_positive, weights[:, 1], weights[:, 0])
         return softplus(-self.scale * lead) * weights, weights
 
     def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """LDAM losses and the weights of their classes."""
         margins, weights = self._of_classes(self.counts.get()[:, 1], scores)
         own = torch.zeros_like(scores).scatter_(1, labels[:, None], margins[labels][:, None])
         losses = cross_entropy(self.scale * (scores - own), labels, reduction='none')

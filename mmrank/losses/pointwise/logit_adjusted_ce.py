@@ -41,7 +41,6 @@ class LogitAdjustedCELoss(ClassCountLoss):
         self.tau = tau
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
-        """Binary cross-entropy, every row counting 1."""
         neg, pos = _log_shares(self.counts.get(), self.tau).unbind(1)
         scores = scores + (pos - neg).to(scores)
         targets = is_positive.to(scores.dtype)
@@ -49,7 +48,6 @@ class LogitAdjustedCELoss(ClassCountLoss):
         return losses, losses.new_ones(len(losses), 1)
 
     def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Cross-entropy, every row counting 1."""
         shift = _log_shares(self.counts.get()[:, 1], self.tau)
         losses = cross_entropy(scores + shift.to(scores), labels, reduction='none')
         return losses, torch.ones_like(losses)

@@ -23,7 +23,7 @@ _BYTES_OF_SEARCH = 2**30
 class _RetrievalFigures(NamedTuple):
     """(Q,) figures per query, in the order of the queries."""
 
-    #: The first three are float64 in [0, 1], NaN without a positive.
+    # The first three are float64 in [0, 1], NaN without a positive.
     average_precision: Tensor
     r_precision: Tensor
     map_at_r: Tensor

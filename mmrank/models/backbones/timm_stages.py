@@ -53,7 +53,24 @@ class TIMMStages(BaseModule):
         init_cfg: dict | list | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        model = _create(model_name)
+        install = "pip install 'mmrank[pretrained]'"
+        with required_package('timm', "type='mmrank.TIMMStages'", install):
+            import timm
+        try:
+            model = timm.create_model(model_name)
+        except RuntimeError as error:
+            raise UserError(
+                f'timm has no model {model_name!r}: {error}. '
+                "timm.list_models('*efficientnet*') names those it has"
+            ) from error
+        if not all(hasattr(model, x) for x in ('conv_stem', 'bn1', 'blocks', 'bn2')):
+            raise UserError(
+                f'{model_name} of timm is {type(model).__name__}, which has no conv_stem, blocks '
+                'and conv_head. Fix: an EfficientNet; for other models mmpretrain.TIMMBackbone'
+            )
+        model.reset_classifier(0, '')
+        # mmdet's NumClassCheckHook takes whatever has it for a head.
+        del model.num_classes
         count = len(model.blocks) + 1
         if out_indices is not None and stop is None:
             stop = max(out_indices) + 1
@@ -104,7 +121,6 @@ class TIMMStages(BaseModule):
         return frozen
 
     def train(self, mode: bool = True):
-        """Set the mode; what is frozen stays in evaluation."""
         super().train(mode)
         for layer in self._frozen():
             layer.eval()
@@ -122,24 +138,3 @@ class TIMMStages(BaseModule):
             if number in self.out_indices:
                 maps.append(x)
         return tuple(maps)
-
-
-def _create(model_name: str) -> nn.Module:
-    with required_package('timm', "type='mmrank.TIMMStages'", "pip install 'mmrank[pretrained]'"):
-        import timm
-    try:
-        model = timm.create_model(model_name)
-    except RuntimeError as error:
-        raise UserError(
-            f'timm has no model {model_name!r}: {error}. '
-            "timm.list_models('*efficientnet*') names those it has"
-        ) from error
-    if not all(hasattr(model, x) for x in ('conv_stem', 'bn1', 'blocks', 'bn2')):
-        raise UserError(
-            f'{model_name} of timm is {type(model).__name__}, which has no conv_stem, blocks and '
-            'conv_head. Fix: an EfficientNet; for other models mmpretrain.TIMMBackbone'
-        )
-    model.reset_classifier(0, '')
-    # mmdet's NumClassCheckHook takes whatever has it for a head.
-    del model.num_classes
-    return model

@@ -118,8 +118,13 @@ class BoxCollector(nn.Module):
         positive = (joined >= 0) & (joined < num_classes)
         rows = sum(pred.size(0) for pred, _ in calls)
         whole = rows == joined.numel() and bool(calls)
-        if not whole:
-            self._check_count(positive.sum(), rows, joined.numel())
+        count = positive.sum()
+        if not whole and violated(count == rows, 'loss_bbox got other boxes than positives'):
+            raise RuntimeError(
+                f'loss_bbox received {rows} boxes, but {int(count)} of the {joined.numel()} rows '
+                'passed to loss_cls are positives: this head chooses the boxes differently, so it '
+                'does not support losses with a box_input'
+            )
         if not calls:
             return joined.new_zeros(0, dtype=torch.float)
         pred, target = (torch.cat(boxes) for boxes in zip(*calls))
@@ -136,28 +141,15 @@ class BoxCollector(nn.Module):
         if self.coder is not None:
             own = torch.cat(anchors)[index].to(pred.dtype)
             pred, target = (_tensor_of(self.coder.decode(own, codes)) for codes in (pred, target))
-        return _aligned_iou(pred, target)
+        if pred.size(1) == 5:  # centre, size and angle of mmrotate's boxes
+            from mmcv.ops import box_iou_rotated
 
-    @staticmethod
-    def _check_count(positives: Tensor, rows: int, total: int) -> None:
-        if violated(positives == rows, 'loss_bbox got other boxes than positives'):
-            raise RuntimeError(
-                f'loss_bbox received {rows} boxes, but {int(positives)} of the {total} rows passed '
-                'to loss_cls are positives: this head chooses the boxes differently, so it does '
-                'not support losses with a box_input'
-            )
+            return box_iou_rotated(pred, target, aligned=True).clamp(0, 1)
+        from mmdet.structures.bbox import bbox_overlaps
+
+        return bbox_overlaps(pred, target, is_aligned=True).clamp(0, 1)
 
 
 def _tensor_of(boxes) -> Tensor:
     """Boxes, or those that a box type of mmdet holds."""
     return getattr(boxes, 'tensor', boxes)
-
-
-def _aligned_iou(pred: Tensor, target: Tensor) -> Tensor:
-    if pred.size(1) == 5:  # centre, size and angle of mmrotate's boxes
-        from mmcv.ops import box_iou_rotated
-
-        return box_iou_rotated(pred, target, aligned=True).clamp(0, 1)
-    from mmdet.structures.bbox import bbox_overlaps
-
-    return bbox_overlaps(pred, target, is_aligned=True).clamp(0, 1)

@@ -35,16 +35,11 @@ REFUSED = {
 class _HostTraits:
     """How a head differs from one that calls ``loss_cls`` and ``loss_bbox``."""
 
-    #: Its scores are probabilities already.
-    probabilities: bool = False
-    #: Further attributes that hold its classification loss.
-    other_losses: tuple[str, ...] = ()
-    #: Attribute of the loss on the boxes it predicts.
-    boxes: str = 'loss_bbox'
-    #: Name of that loss in its output, None if there is just one.
-    box_key: str | None = None
-    #: Why its boxes cannot be passed to losses, None if they can.
-    no_boxes: str | None = None
+    probabilities: bool = False  # Its scores are probabilities already
+    other_losses: tuple[str, ...] = ()  # Further attributes that hold its classification loss
+    boxes: str = 'loss_bbox'  # Attribute of the loss on the boxes it predicts
+    box_key: str | None = None  # Name of that loss in its output, None if there is just one
+    no_boxes: str | None = None  # Why its boxes cannot be passed to losses, None if they can
     #: Whether it passes the rows of an image together, all levels, to its classification loss;
     #: otherwise the rows of a level, all images.
     by_image: bool = False

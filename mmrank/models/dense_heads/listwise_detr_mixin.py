@@ -57,7 +57,6 @@ class _DecoderLosses(nn.Module):
         self._waiting = [] if self.together and can_be_separate(losses) else None
 
     def open(self, collector: LevelCollector) -> None:
-        """Send the next calls to this collector."""
         collector.open()
         self._current = [collector]
 
@@ -108,7 +107,14 @@ class ListwiseDETRMixin(RankingHeadMixin):
         loss = self.loss_cls
         two_stage = getattr(self, 'as_two_stage', False)
         denoising = hasattr(self.host, '_loss_dn_single')
-        self._check_matching()
+        assigner = getattr(self, 'assigner', None)
+        for cost in getattr(assigner, 'match_costs', ()):
+            if type(cost).__name__ == 'ClassificationCost':
+                raise UserError(
+                    "train_cfg.assigner.match_costs has 'ClassificationCost', a softmax over the "
+                    'classes and the background, but a ranking loss scores each class by itself, '
+                    "without a background. Fix: dict(type='FocalLossCost', weight=2.0) in its place"
+                )
         if two_stage and denoising and getattr(loss, 'mode', 'flatten') == 'per_class':
             raise UserError(
                 "loss_cls.mode='per_class' leaves the scores of each class at a level of their "
@@ -119,34 +125,17 @@ class ListwiseDETRMixin(RankingHeadMixin):
             collect_boxes(self, 'loss_iou', on_codes=False)
         # A head of another package may change the losses of its layers.
         of_mmdet = self.host.loss_by_feat.__module__.startswith('mmdet.')
-        layers = self._decoder_layers(num_layers)
+        if known := getattr(self, 'num_pred_layer', 0):
+            known -= int(self.as_two_stage)
+            if num_layers not in (None, known):
+                raise UserError(
+                    f'num_layers={num_layers} of the head, but the decoder has {known} layers; '
+                    'remove num_layers'
+                )
+        layers = known or num_layers or DECODER_LAYERS
         self.loss_cls = _DecoderLosses(loss, layers, two_stage, denoising, together=of_mmdet)
 
-    def _decoder_layers(self, num_layers: int | None) -> int:
-        known = getattr(self, 'num_pred_layer', None)
-        if known is None:
-            return DECODER_LAYERS if num_layers is None else num_layers
-        known -= int(self.as_two_stage)
-        if num_layers not in (None, known):
-            raise UserError(
-                f'num_layers={num_layers} of the head, but the decoder has {known} layers; remove '
-                'num_layers'
-            )
-        return known
-
-    def _check_matching(self) -> None:
-        """Refuse a cost that needs the column of the background."""
-        assigner = getattr(self, 'assigner', None)
-        for cost in getattr(assigner, 'match_costs', ()):
-            if type(cost).__name__ == 'ClassificationCost':
-                raise UserError(
-                    "train_cfg.assigner.match_costs has 'ClassificationCost', a softmax over the "
-                    'classes and the background, but a ranking loss scores each class by itself, '
-                    "without a background. Fix: dict(type='FocalLossCost', weight=2.0) in its place"
-                )
-
     def loss_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
-        """Losses of the host head, each classification loss a ranking."""
         self.training_set.check_classes(self.num_classes, self._where)
         found = len(all_layers_cls_scores)
         expected = len(self.loss_cls.layers)
@@ -173,8 +162,17 @@ class ListwiseDETRMixin(RankingHeadMixin):
     def loss_by_feat_single(
         self, cls_scores: Tensor, bbox_preds: Tensor, batch_gt_instances: list, *args, **kwargs
     ):
-        """Losses of one decoder layer, or of the encoder."""
-        self._warn_of_many_objects(cls_scores.size(1), batch_gt_instances)
+        queries = cls_scores.size(1)
+        objects = max((len(truth) for truth in batch_gt_instances), default=0)
+        if objects > queries and not self._warned:
+            self._warned = True
+            print_log(
+                f'An image has {objects} objects, but the detector only {queries} queries: the '
+                f'objects that are left over train nothing. Fix: model.num_queries={objects} or '
+                'more, as the largest number of objects in an image requires',
+                logger='current',
+                level=logging.WARNING,
+            )
         return self._ranked(
             self._matching.pop(0),
             super().loss_by_feat_single,
@@ -186,7 +184,6 @@ class ListwiseDETRMixin(RankingHeadMixin):
         )
 
     def _loss_dn_single(self, dn_cls_scores: Tensor, *args, **kwargs):
-        """Losses of the denoising queries of one decoder layer."""
         return self._ranked(
             self._denoising.pop(0), super()._loss_dn_single, dn_cls_scores, *args, **kwargs
         )
@@ -217,7 +214,6 @@ class ListwiseDETRMixin(RankingHeadMixin):
     def _federated(
         self, collector: LevelCollector, cls_scores: Tensor
     ) -> tuple[Tensor, Tensor] | None:
-        """Classes that each image is annotated for, and the image of each row."""
         # Without denoising, the proposals of an encoder are for any class: all objects are of
         # its first.
         any_class = collector is self.loss_cls.encoder and not self.loss_cls.denoising
@@ -226,20 +222,7 @@ class ListwiseDETRMixin(RankingHeadMixin):
         images = torch.arange(len(cls_scores), device=cls_scores.device)
         return self._exhaustive, images.repeat_interleave(cls_scores.size(1))
 
-    def _warn_of_many_objects(self, queries: int, truths: list) -> None:
-        objects = max((len(truth) for truth in truths), default=0)
-        if objects > queries and not self._warned:
-            self._warned = True
-            print_log(
-                f'An image has {objects} objects, but the detector only {queries} queries: the '
-                f'objects that are left over train nothing. Fix: model.num_queries={objects} or '
-                'more, as the largest number of objects in an image requires',
-                logger='current',
-                level=logging.WARNING,
-            )
-
     def predict_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
-        """Predictions, the mean positive score shown as 0.5."""
         centre = score_centre(self.loss_cls.layers[-1].loss)
         if centre is not None and self.centre_scores:
             all_layers_cls_scores = all_layers_cls_scores - centre.to(all_layers_cls_scores.dtype)

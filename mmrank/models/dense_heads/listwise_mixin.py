@@ -71,7 +71,13 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
             self._has_known_codes() or has_boxes(getattr(self, self.traits.boxes))
         )
         if wants_boxes(loss, can_pass_boxes):
-            self._collect_boxes()
+            if self.traits.no_boxes is not None:
+                raise ValueError(
+                    f'{type(loss).__name__} requires the boxes of the positives, which '
+                    f'{self.host.__name__} does not provide: {self.traits.no_boxes}. Use for '
+                    "example head_type='mmdet.ATSSHead'"
+                )
+            collect_boxes(self, self.traits.boxes, self._has_known_codes())
         self.loss_cls = LevelCollector(loss, self.traits.probabilities)
         for name in self.traits.other_losses:
             if hasattr(self, name):
@@ -83,17 +89,7 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
 
         return getattr(self.host, 'loss_by_feat_single', None) is AnchorHead.loss_by_feat_single
 
-    def _collect_boxes(self) -> None:
-        if self.traits.no_boxes is not None:
-            raise ValueError(
-                f'{type(self.loss_cls).__name__} requires the boxes of the positives, which '
-                f'{self.host.__name__} does not provide: {self.traits.no_boxes}. Use for example '
-                "head_type='mmdet.ATSSHead'"
-            )
-        collect_boxes(self, self.traits.boxes, self._has_known_codes())
-
     def loss(self, *args, **kwargs) -> dict:
-        """Losses of a batch, as a one-stage detector calls for them."""
         # A detector of proposals gives every object class 0: the labels tell.
         if self.num_classes == 1 and self.training_set.has_several_classes():
             samples = kwargs.get('batch_data_samples', args[-1])
@@ -102,7 +98,6 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         return super().loss(*args, **kwargs)
 
     def loss_by_feat(self, *args, **kwargs) -> dict:
-        """Losses of the host head, the classification loss listwise."""
         if self.num_classes > 1:  # of proposals there is one class
             self.training_set.check_classes(self.num_classes, self._where)
         boxes = self._box_collector(self.traits.boxes)
@@ -120,7 +115,6 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         return self._merge(losses, ranked, boxes)
 
     def loss_by_feat_single(self, *args, **kwargs):
-        """Losses of the host head, of one level or image."""
         boxes = self._box_collector(self.traits.boxes)
         if boxes is not None and boxes.coder is not None:
             # The third argument of the heads that have box losses on codes.

@@ -34,13 +34,9 @@ class ImageTextContrastHead(BaseModule):
     """
 
     def __init__(
-        self,
-        loss: dict,
-        id_key: str = 'sample_idx',
-        label_key: str | None = None,
-        init_cfg: dict | None = None,
+        self, loss: dict, id_key: str = 'sample_idx', label_key: str | None = None
     ) -> None:
-        super().__init__(init_cfg=init_cfg)
+        super().__init__()
         self.loss_module = build_loss('loss', loss)
         if not isinstance(self.loss_module, ContrastiveLoss):
             raise TypeError(
@@ -51,7 +47,6 @@ class ImageTextContrastHead(BaseModule):
         self.keys = [id_key] if label_key is None else [id_key, label_key]
 
     def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor, ...]:
-        """Read the (B,) ``id_key`` of each pair, and its ``label_key`` if there is one."""
         # On the host, where an index that does not fit is named.
         return tuple(ids_of(data_samples, key, torch.device('cpu')) for key in self.keys)
 
@@ -78,11 +73,10 @@ class ImageTextInBatchHead(BaseModule):
         scale: Factor of the scores, > 0.
     """
 
-    #: Fields of the data samples with the image and the caption.
-    KEYS = ('image_id', 'text_id')
+    KEYS = ('image_id', 'text_id')  # Fields of the data samples with the image and the caption
 
-    def __init__(self, loss: dict, scale: float = 1.0, init_cfg: dict | None = None) -> None:
-        super().__init__(init_cfg=init_cfg)
+    def __init__(self, loss: dict, scale: float = 1.0) -> None:
+        super().__init__()
         self.loss_module = build_loss('loss', loss)
         if not isinstance(self.loss_module, (InBatchLoss, InBatchSoftmaxLoss)):
             raise TypeError(
@@ -98,5 +92,4 @@ class ImageTextInBatchHead(BaseModule):
         return tuple(ids_of(data_samples, key, device) for key in self.KEYS)
 
     def loss(self, images: Tensor, texts: Tensor, rows: Tensor, cols: Tensor) -> dict[str, Tensor]:
-        """Dict with ``loss`` of (B, D) embeddings and what :meth:`read_samples` returned."""
         return dict(loss=self.loss_module(self.scale * images, texts, rows, cols))

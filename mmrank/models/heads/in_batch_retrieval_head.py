@@ -49,10 +49,8 @@ class InBatchRetrievalHead(BaseModule):
 
     wants_class_labels = True
 
-    def __init__(
-        self, loss: dict, scale: float = 10.0, bias: float = 0.0, init_cfg: dict | None = None
-    ) -> None:
-        super().__init__(init_cfg=init_cfg)
+    def __init__(self, loss: dict, scale: float = 10.0, bias: float = 0.0) -> None:
+        super().__init__()
         check_positive(scale=scale)
         self.scale = scale
         self.bias = bias

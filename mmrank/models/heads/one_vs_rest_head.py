@@ -43,20 +43,12 @@ class OneVsRestHead(BaseModule):
             of a softmax, and the label is the highest one. The loss may be one of softmax.
     """
 
-    #: Lowest score of a predicted label.
-    thr = 0.5
+    thr = 0.5  # Lowest score of a predicted label
 
     def __init__(
-        self,
-        num_classes: int,
-        in_channels: int,
-        loss: dict,
-        exclusive: bool = False,
-        init_cfg: dict | None = None,
+        self, num_classes: int, in_channels: int, loss: dict, exclusive: bool = False
     ) -> None:
-        if init_cfg is None:
-            init_cfg = dict(type='Normal', layer='Linear', std=0.01)
-        super().__init__(init_cfg=init_cfg)
+        super().__init__(init_cfg=dict(type='Normal', layer='Linear', std=0.01))
         check_count('num_classes', num_classes)
         if exclusive and num_classes == 1:
             raise UserError(

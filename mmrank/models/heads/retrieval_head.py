@@ -93,13 +93,9 @@ class RetrievalHead(BaseModule):
     """
 
     def __init__(
-        self,
-        loss: dict,
-        num_classes: int | None = None,
-        memory: dict | None = None,
-        init_cfg: dict | None = None,
+        self, loss: dict, num_classes: int | None = None, memory: dict | None = None
     ) -> None:
-        super().__init__(init_cfg=init_cfg)
+        super().__init__()
         self.num_classes = num_classes
         self.loss_module = build_loss('loss', loss, num_classes)
         if not isinstance(self.loss_module, TrainsEmbeddings):

@@ -127,7 +127,6 @@ class ImageTextDualEncoder(BaseModel):
         return getattr(self, mode)(inputs, data_samples)
 
     def train(self, mode: bool = True) -> 'ImageTextDualEncoder':
-        """Switch the mode, and forget the embeddings of the classes."""
         # A hook that swaps averaged weights in does so unseen by versions.
         self._class_rows = (None, None)
         return super().train(mode)

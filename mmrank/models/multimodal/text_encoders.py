@@ -41,14 +41,9 @@ class TextTransformer(BaseModule):
     """
 
     def __init__(
-        self,
-        channels: int = 128,
-        num_layers: int = 2,
-        num_heads: int = 4,
-        max_length: int = 77,
-        init_cfg: dict | None = None,
+        self, channels: int = 128, num_layers: int = 2, num_heads: int = 4, max_length: int = 77
     ) -> None:
-        super().__init__(init_cfg=init_cfg)
+        super().__init__()
         check_at_least(1, num_layers=num_layers)
         check_at_least(3, max_length=max_length)  # start, end and a byte
         self.out_channels = channels
@@ -98,10 +93,8 @@ class HuggingFaceTextEncoder(BaseModule):
         max_length: Most tokens of a text; iSogCLR's authors take 30.
     """
 
-    def __init__(
-        self, name_or_path: str, max_length: int = 30, init_cfg: dict | None = None
-    ) -> None:
-        super().__init__(init_cfg=init_cfg)
+    def __init__(self, name_or_path: str, max_length: int = 30) -> None:
+        super().__init__()
         check_at_least(3, max_length=max_length)
         install = "`pip install 'transformers<5'`, or use type='mmrank.TextTransformer'"
         with required_package('transformers', "type='mmrank.HuggingFaceTextEncoder'", install):

@@ -78,7 +78,12 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
             reduction_override=reduction_override,
         )
         if self.box_average == 'positives':
-            losses['loss_bbox'] = losses['loss_bbox'] * self._rois_per_positive(labels)
+            positives = ((labels >= 0) & (labels < self.num_classes)).sum().float()
+            if training_group(self) is not None:
+                # DDP averages the gradients, so every rank divides by the mean.
+                all_reduce(positives, op='mean')
+            # Turns an average over the RoIs into one over the positives.
+            losses['loss_bbox'] = losses['loss_bbox'] * (labels.numel() / positives.clamp(min=1))
         boxes = {}
         if self.box_input is not None:
             boxes = self.loss_bbox.close([labels], self.num_classes)
@@ -108,19 +113,9 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
         return federated_weight(self.loss_cls, exhaustive, images, labels, label_weights)
 
     def predict_by_feat(self, *args, **kwargs) -> list:
-        """Predictions of the host head."""
         return self._predict_boxes(
             self.loss_cls, super().predict_by_feat, args, kwargs, 'rcnn_test_cfg', None
         )
-
-    def _rois_per_positive(self, labels: Tensor) -> Tensor:
-        """Turns an average over the RoIs into one over the positives."""
-        labels = labels.long()
-        positives = ((labels >= 0) & (labels < self.num_classes)).sum().float()
-        if training_group(self) is not None:
-            # DDP averages the gradients, so every rank divides by the mean.
-            all_reduce(positives, op='mean')
-        return labels.numel() / positives.clamp(min=1)
 
 
 @MODELS.register_module()

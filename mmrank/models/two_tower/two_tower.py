@@ -30,9 +30,8 @@ class TwoTower(BaseModel):
         loss: dict,
         top_k: int = 25,
         data_preprocessor: dict | None = None,
-        init_cfg: dict | None = None,
     ) -> None:
-        super().__init__(data_preprocessor, init_cfg)
+        super().__init__(data_preprocessor)
         check_at_least(1, top_k=top_k)
         self.left = MODELS.build(left)
         self.right = MODELS.build(right)
@@ -54,7 +53,6 @@ class TwoTower(BaseModel):
         return getattr(self, mode)(**batch)
 
     def train(self, mode: bool = True) -> 'TwoTower':
-        """Switch the mode, and forget what was embedded for evaluation."""
         # A hook that swaps averaged weights in does so unseen by versions.
         self._all_right = (None, None)
         return super().train(mode)
@@ -73,7 +71,15 @@ class TwoTower(BaseModel):
         ``left`` and ``right`` are the distinct entities, ``rows`` and ``cols`` (B,) the entities of
         the pairs, at the places ``left_index`` and ``right_index`` there.
         """
-        self._check_towers()
+        known = self.training_set.metainfo()
+        for side, key in (('left', 'num_rows'), ('right', 'num_cols')):
+            number = getattr(getattr(self, side), 'num_entities', None)
+            if None not in (number, known.get(key)) and number != known[key]:
+                raise UserError(
+                    f'model.{side}.num_entities={number}, but the training set has {known[key]} '
+                    f'{side} entities: a table with more rows has some that are never trained. '
+                    f'Fix: model.{side}.num_entities={known[key]}'
+                )
         f = self.left(left)
         g = self.right(right)
         return dict(loss=self.pair_loss(f, g, rows, cols, left_index, right_index))
@@ -91,29 +97,14 @@ class TwoTower(BaseModel):
         The ``seen`` pairs of the training are left out; the held-out pairs ``true`` matter to the
         metric only.
         """
-        _, best = top_k_inner_product(
-            self.left(left), self._embed_right(num_right), self.top_k, seen['rows'], seen['cols']
-        )
-        return [dict(top_k=x) for x in best]
-
-    def _check_towers(self) -> None:
-        """Compare the tables of the towers with the training set, once."""
-        known = self.training_set.metainfo()
-        for side, key in (('left', 'num_rows'), ('right', 'num_cols')):
-            number = getattr(getattr(self, side), 'num_entities', None)
-            if None not in (number, known.get(key)) and number != known[key]:
-                raise UserError(
-                    f'model.{side}.num_entities={number}, but the training set has {known[key]} '
-                    f'{side} entities: a table with more rows has some that are never trained. '
-                    f'Fix: model.{side}.num_entities={known[key]}'
-                )
-
-    def _embed_right(self, number: int) -> Tensor:
-        """All right entities, recomputed only when the tower changed."""
+        # All right entities are embedded again only when the tower has changed: an optimiser that
+        # writes a weight in place raises its version.
         weights = list(self.right.parameters())
-        # An optimiser that writes a weight in place raises its version.
-        state = [number, *((id(x), x._version, x.device) for x in weights)]
+        state = [num_right, *((id(x), x._version, x.device) for x in weights)]
         if self.right.training or self._all_right[0] != state:
-            ids = torch.arange(number, device=weights[0].device)
+            ids = torch.arange(num_right, device=weights[0].device)
             self._all_right = state, self.right(dict(ids=ids))
-        return self._all_right[1]
+        _, right = self._all_right
+        f = self.left(left)
+        _, best = top_k_inner_product(f, right, self.top_k, seen['rows'], seen['cols'])
+        return [dict(top_k=x) for x in best]

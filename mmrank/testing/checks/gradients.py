@@ -5,7 +5,6 @@ import copy
 import torch
 from torch import Tensor
 
-from mmrank.testing.calls import Batch, Loss
 from mmrank.testing.check import CheckFailedError, check, require, require_finite, require_same
 from mmrank.testing.subject import Subject
 
@@ -64,7 +63,12 @@ def _derivative(subject: Subject) -> None:
         directions = [torch.randn_like(x) for x in batch.leaves]
         along = sum((x * v).sum() for x, v in zip(found, directions))
         for step, rtol, atol in STEPS:
-            difference = _difference(batch, loss, directions, step)
+            sides = []
+            for sign in (step, -step):
+                leaves = [x + sign * v for x, v in zip(batch.leaves, directions)]
+                with torch.no_grad():  # of a copy: the state of the loss stays
+                    sides.append(batch.with_leaves(leaves).of(copy.deepcopy(loss)).double())
+            difference = (sides[0] - sides[1]) / (2 * step)
             if torch.isclose(along.double(), difference, rtol=rtol, atol=atol):
                 break
         else:
@@ -74,16 +78,6 @@ def _derivative(subject: Subject) -> None:
 
 #: Length of a step, and tolerances: the second for a loss that computes in float32.
 STEPS = [(1e-6, 1e-4, 1e-6), (1e-3, 2e-3, 1e-3)]
-
-
-def _difference(batch: Batch, loss: Loss, directions: list[Tensor], step: float) -> Tensor:
-    """Central difference of the value along a direction; the state of the loss stays."""
-    sides = []
-    with torch.no_grad():
-        for sign in (step, -step):
-            moved = [x + sign * v for x, v in zip(batch.leaves, directions)]
-            sides.append(batch.with_leaves(moved).of(copy.deepcopy(loss)).double())
-    return (sides[0] - sides[1]) / (2 * step)
 
 
 @check()
@@ -127,7 +121,12 @@ def _second_derivative(subject: Subject) -> None:
     leaves, kept = gradients(0.0, True)
     # Who only looks at the gradient is not refused, and gets the same.
     require_same(list(kept), list(plain), 'a gradient under create_graph=True', rtol=1e-9)
-    found = _derived_along(kept, leaves, directions)
+    # The product of the second derivatives with a direction.
+    slope = sum((g * v).sum() for g, v in zip(kept, directions))
+    found = [None] * len(leaves)
+    if slope.requires_grad:
+        found = torch.autograd.grad(slope, leaves, allow_unused=True)
+    found = [torch.zeros_like(x) if y is None else y for x, y in zip(leaves, found)]
 
     def require_right(step: float, rtol: float, atol: float) -> None:
         up = gradients(step, False)[1]
@@ -157,14 +156,3 @@ def _function_transform(subject: Subject) -> None:
     _, expected = batch.gradients(plain)
     slopes = torch.func.grad(lambda leaves: batch.with_leaves(leaves).of(loss))(batch.leaves)
     require_same([*slopes], expected, 'a gradient by torch.func')
-
-
-def _derived_along(
-    gradients: tuple[Tensor, ...], leaves: list[Tensor], directions: list[Tensor]
-) -> list[Tensor]:
-    """Product of the second derivatives with a direction, by autograd."""
-    slope = sum((g * v).sum() for g, v in zip(gradients, directions))
-    if not slope.requires_grad:
-        return [torch.zeros_like(x) for x in leaves]
-    found = torch.autograd.grad(slope, leaves, allow_unused=True)
-    return [torch.zeros_like(x) if y is None else y for x, y in zip(leaves, found)]

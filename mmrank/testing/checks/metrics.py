@@ -1,7 +1,6 @@
 """The check of a loss against the metric that it stands for, by scikit-learn."""
 
 import torch
-from torch import Tensor
 
 from mmrank.testing.check import check, require_same
 from mmrank.testing.subject import Subject
@@ -14,20 +13,6 @@ FUNCTIONS = {
 }
 
 
-def _metric_of(name: str, scores: Tensor, labels: Tensor) -> float:
-    """Mean of a metric over lists, which are rows of (lists, entries), or over one list."""
-    from sklearn import metrics
-
-    function = getattr(metrics, FUNCTIONS[name])
-    scores = scores.reshape(-1, scores.size(-1)).numpy()
-    labels = labels.reshape(scores.shape).numpy()
-    if name == 'ndcg':
-        # Its gain is the label itself, in sklearn; here 2^label - 1 as in most losses.
-        return float(function(2.0**labels - 1, scores))
-    values = [function(y > 0, x) for x, y in zip(scores, labels) if (y > 0).any()]
-    return float(sum(values) / len(values))
-
-
 @check(excuse=lambda subject: '' if subject.limit else 'it names no metric')
 def _metric(subject: Subject) -> None:
     """In the limit of its settings the loss is one minus its metric.
@@ -35,14 +20,20 @@ def _metric(subject: Subject) -> None:
     A smooth average precision with a narrow sigmoid is the average precision of scikit-learn; what
     it converges to instead is another metric.
     """
+    from sklearn import metrics
+
+    function = getattr(metrics, FUNCTIONS[subject.metric])
     for seed in range(4):
         batch = subject.batch(seed=seed)
         found = batch.of(subject.limit()).double()
-        expected = 1 - _metric_of(subject.metric, batch.leaves[0], batch.fixed[0])
-        require_same(
-            found,
-            torch.tensor(expected).double(),
-            f'the loss compared with 1 - {subject.metric}',
-            1e-4,
-            1e-4,
-        )
+        # One list, or rows of lists, over which the mean is.
+        scores = batch.leaves[0].reshape(-1, batch.leaves[0].size(-1)).numpy()
+        labels = batch.fixed[0].reshape(scores.shape).numpy()
+        if subject.metric == 'ndcg':
+            # Its gain is the label itself, in sklearn; here 2^label - 1 as in most losses.
+            values = [function(2.0**labels - 1, scores)]
+        else:
+            values = [function(y > 0, x) for x, y in zip(scores, labels) if (y > 0).any()]
+        expected = torch.tensor(1 - sum(values) / len(values)).double()
+        what = f'the loss compared with 1 - {subject.metric}'
+        require_same(found, expected, what, 1e-4, 1e-4)

@@ -55,7 +55,17 @@ class BoxSplit:
                 'the annotations are of LVIS, where a box of a class that was not looked for is '
                 'neither right nor wrong. Fix: calibrate on images that are annotated whole'
             )
-        cat_ids, names = _categories(truth, classes)
+        categories = truth.dataset.get('categories') or []
+        if classes is not None:
+            categories = [x for x in categories if x['name'] in set(classes)]
+        names = tuple(x['name'] for x in categories)
+        if classes is not None and names != tuple(classes):
+            raise UserError(
+                f'the model has the classes {", ".join(classes[:6])}, the annotations '
+                f'{", ".join(names[:6]) or "none of them"}. Fix: pass annotations with the classes '
+                'of the model, in its order'
+            )
+        cat_ids = [x['id'] for x in categories]
         boxes = load_predictions(predictions)
         check_predictions(boxes, truth.imgs, set(cat_ids))
         if not boxes:
@@ -66,17 +76,28 @@ class BoxSplit:
         place = {cat_id: i for i, cat_id in enumerate(cat_ids)}
         labels = np.array([place[box['category_id']] for box in boxes])
         scores = as_float32(np.array([box['score'] for box in boxes]), labels, 'boxes')
-        evaluation = judge_boxes(truth, boxes, iou)
-        judged = _judged(evaluation, cat_ids, names, scores)
+
+        def match(evaluation: COCOeval) -> None:
+            evaluation.params.iouThrs = np.array([iou])
+            for key in ('areaRng', 'areaRngLbl'):
+                setattr(evaluation.params, key, getattr(evaluation.params, key)[:1])
+            evaluation.evaluate()
+
+        # At one IoU, without figures.
+        evaluation = match_boxes(truth, boxes, run=match)
+        found = [class_matches(evaluation, x) for x in cat_ids]
+        places = torch.from_numpy(np.concatenate([x.found_ids for x in found]) - 1)
+        counts = torch.tensor([len(x.scores) for x in found])
+        is_right = torch.from_numpy(np.concatenate([x.is_right for x in found]))
+        of_class = torch.arange(len(found)).repeat_interleave(counts)
+        judged = JudgedScores('detection', names, scores[places], of_class, is_right)
         return cls(truth, boxes, judged, torch.from_numpy(labels), scores)
 
     def calibrated(self, calibration: Calibration) -> list[dict]:
-        """The boxes with probabilities for scores, in the same order."""
         values = calibration.probabilities(self.scores, self.labels).tolist()
         return [{**box, 'score': value} for box, value in zip(self.boxes, values)]
 
     def figures(self, calibration: Calibration | None = None) -> SplitFigures:
-        """COCO's figures of the boxes."""
         boxes = self.boxes if calibration is None else self.calibrated(calibration)
         evaluation = match_boxes(self.truth, boxes)
         ap = PRCurves.of(evaluation).by_class()
@@ -87,7 +108,6 @@ class BoxSplit:
         )
 
     def same_as(self, other: 'BoxSplit') -> bool:
-        """Whether the other split has images of this one."""
         return not _images(self.truth).isdisjoint(_images(other.truth))
 
 
@@ -98,44 +118,3 @@ def _images(truth: COCO) -> set[tuple]:
         for image in truth.dataset['images']
         if (objects := truth.imgToAnns.get(image['id']))
     }
-
-
-def _categories(truth: COCO, classes: Sequence[str] | None) -> tuple[list[int], tuple[str, ...]]:
-    """Ids and names of the classes in the order of the labels."""
-    categories = truth.dataset.get('categories') or []
-    if classes is not None:
-        categories = [x for x in categories if x['name'] in set(classes)]
-    names = tuple(x['name'] for x in categories)
-    if classes is not None and names != tuple(classes):
-        raise UserError(
-            f'the model has the classes {", ".join(classes[:6])}, the '
-            f'annotations {", ".join(names[:6]) or "none of them"}. Fix: pass '
-            'annotations with the classes of the model, in its order'
-        )
-    return [x['id'] for x in categories], names
-
-
-def _judged(
-    evaluation: COCOeval, cat_ids: Sequence[int], names: tuple[str, ...], scores: Tensor
-) -> JudgedScores:
-    found = [class_matches(evaluation, x) for x in cat_ids]
-    places = np.concatenate([x.found_ids for x in found]) - 1
-    return JudgedScores(
-        'detection',
-        names,
-        scores[torch.from_numpy(places)],
-        torch.arange(len(found)).repeat_interleave(torch.tensor([len(x.scores) for x in found])),
-        torch.from_numpy(np.concatenate([x.is_right for x in found])),
-    )
-
-
-def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
-    """Match checked boxes to objects at one IoU, without figures."""
-
-    def match(evaluation: COCOeval) -> None:
-        evaluation.params.iouThrs = np.array([iou])
-        for key in ('areaRng', 'areaRngLbl'):
-            setattr(evaluation.params, key, getattr(evaluation.params, key)[:1])
-        evaluation.evaluate()
-
-    return match_boxes(truth, boxes, run=match)

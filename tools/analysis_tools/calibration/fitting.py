@@ -27,25 +27,20 @@ def fit_calibration(
         right = int(judged.is_right.numpy()[mine].sum())
         is_shared = pooled or min(right, int(mine.sum()) - right) < max(min_each, 1)
         if is_shared and shared is None:
-            _check_both(judged)
+            total = int(judged.is_right.sum())
+            if total in (0, len(targets)):
+                what = 'box' if judged.task == 'detection' else 'label'
+                raise UserError(
+                    f'{"no" if total == 0 else "every"} {what} of the validation split is right, '
+                    f'of {len(targets)}: there is nothing to fit. Fix: pass the predictions of a '
+                    'trained model on its validation split'
+                )
             shared = _fit(scores, targets)
         fitted = shared if is_shared else _fit(scores[mine], targets[mine])
         maps.append(ClassMap(name, int(mine.sum()), right, is_shared, **fitted))
     of_boxes = judged.task == 'detection'
     words = f'precision at IoU {iou:g}' if of_boxes else 'share of samples with the class'
     return Calibration(judged.task, 'isotonic', words, tuple(maps), weights_sha256)
-
-
-def _check_both(judged: JudgedScores) -> None:
-    """Refuse scores of which all are right, or none."""
-    what = 'box' if judged.task == 'detection' else 'label'
-    right = int(judged.is_right.sum())
-    if right in (0, len(judged.is_right)):
-        raise UserError(
-            f'{"no" if right == 0 else "every"} {what} of the validation split is right, of '
-            f'{len(judged.is_right)}: there is nothing to fit. Fix: pass the predictions of a '
-            'trained model on its validation split'
-        )
 
 
 def _fit(scores: np.ndarray, targets: np.ndarray) -> dict:

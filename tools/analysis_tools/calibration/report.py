@@ -38,7 +38,6 @@ class CalibrationReport:
         return cls(name, judged, probabilities, split.figures(), after)
 
     def header(self) -> list[str]:
-        """Column names of :meth:`rows`."""
         what = 'boxes' if self.judged.task == 'detection' else 'samples'
         names = [f'{x} {y}' for x in (self._error(), 'AP') for y in _TIMES]
         return ['class', what, 'right', *names]
@@ -65,7 +64,6 @@ class CalibrationReport:
         return 'D-ECE' if self.judged.task == 'detection' else 'ECE'
 
     def write(self, folder: str | os.PathLike, target: str) -> list[Path]:
-        """Write ``<name>.md``, ``<name>.csv`` and ``<name>.png``."""
         note = f'In percent; {_BINS} bins. A probability means: {target}. {self.verdict()}'
         stem = Path(folder) / self.name
         # NaN: a class without a positive.
@@ -76,7 +74,6 @@ class CalibrationReport:
         return [*files, plot_reliability(self.panels(), stem.with_suffix('.png'))]
 
     def verdict(self) -> str:
-        """Whether AP changed, in words."""
         if self.before.equals(self.after):
             return 'AP of every class is the same to the last bit.'
         return (

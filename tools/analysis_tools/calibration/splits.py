@@ -24,7 +24,6 @@ class JudgedScores:
     is_right: Tensor  # (n,) bool: whether the box matches an object, or the sample has the class
 
     def of_class(self, label: int) -> 'JudgedScores':
-        """The scores of one class."""
         mine = self.labels == label
         columns = (self.scores, self.labels, self.is_right)
         return JudgedScores(self.task, self.classes, *(x[mine] for x in columns))
@@ -80,7 +79,6 @@ class SampleSplit:
     def read(
         cls, samples: Sequence[Mapping], classes: Sequence[str] | None = None
     ) -> 'SampleSplit':
-        """Take scores and labels out of a dump."""
         scores = torch.stack([torch.as_tensor(x['pred_score']) for x in samples])
         number = scores.size(1)
         names = list(classes or map(str, range(number)))
@@ -128,7 +126,6 @@ class SampleSplit:
         return SplitFigures(ap.numpy(), float(ap.nanmean()), (ap.numpy(), area.numpy()))
 
     def same_as(self, other: 'SampleSplit') -> bool:
-        """Whether the other split has samples of this one."""
         if self.names and other.names:
             return not self.names.isdisjoint(other.names)
         return torch.equal(self.scores, other.scores)

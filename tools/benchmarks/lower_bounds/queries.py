@@ -31,7 +31,6 @@ PML_LOSSES = ('ContrastiveLoss', 'TripletMarginLoss', 'MultiSimilarityLoss', 'Fa
 
 
 def query_rows(sizes: Sizes) -> list[Row]:
-    """Rows of all losses of retrieval."""
     work = (
         f'{sizes.queries} lists of {sizes.gallery}, classes of '
         f'{sizes.class_size}, {sizes.dimensions}-d'

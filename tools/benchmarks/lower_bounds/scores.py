@@ -1,7 +1,6 @@
 """Losses of a table of scores compared with reading and writing the scores."""
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +53,6 @@ PARTS = [dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]
 
 
 def score_rows(sizes: Sizes) -> list[Row]:
-    """Rows of all losses of scores."""
     found = [_row(name, settings, sizes.positives, sizes) for name, settings in LOSSES]
     found += [_row(name, settings, sizes.rows, sizes) for name, settings in CLASSIFIERS]
     lists, length = 16, sizes.listed
@@ -77,20 +75,7 @@ def _row(name: str, settings: dict, positives: int, sizes: Sizes) -> Row:
     )
 
 
-def _required(name: str, target, sizes: Sizes) -> dict:
-    """Settings without which the loss cannot be built."""
-    if name == 'SumLoss':
-        return dict(losses=PARTS, weights=[1.0, 0.5])
-    if name == 'SOAPLoss':
-        return dict(num_samples=sizes.rows)
-    if issubclass(getattr(losses, name), losses.ClassCountLoss):
-        counts = torch.bincount(target, minlength=sizes.classes)
-        return dict(class_counts=counts.tolist())
-    return {}
-
-
 def make_batch(rows: int, classes: int, positives: int) -> tuple[Tensor, Tensor]:
-    """Logits and class indices."""
     g = torch.Generator().manual_seed(0)
     target = torch.full((rows,), classes)
     chosen = torch.randperm(rows, generator=g)[:positives]
@@ -98,33 +83,32 @@ def make_batch(rows: int, classes: int, positives: int) -> tuple[Tensor, Tensor]
     return torch.randn(rows, classes, generator=g), target
 
 
-def make_step(loss, positives: int, device: str) -> Callable:
-    """Forward and backward of a loss, with what it requires of the boxes."""
-    name = {'quality': 'quality', 'loss': 'box_loss'}.get(getattr(loss, 'box_input', None))
-    given = {name: torch.rand(positives, device=device)} if name else {}
-
-    def step(scores: Tensor, target: Tensor) -> None:
-        if getattr(loss, 'keeps_samples', False):
-            given['sample_idx'] = torch.arange(len(scores))
-        value = loss(scores, target, None, **given)
-        parts = value.values() if isinstance(value, dict) else [value]
-        sum(parts).backward()
-
-    return step
-
-
 def _sides(name: str, settings: dict, positives: int, sizes: Sizes) -> Sides:
     scores, target = make_batch(sizes.rows, sizes.classes, positives)
-    settings = dict(settings, **_required(name, target, sizes))
-    config = dict(type=f'mmrank.{name}', **settings)
+    # Settings without which the loss cannot be built.
+    required = {}
+    if name == 'SumLoss':
+        required = dict(losses=PARTS, weights=[1.0, 0.5])
+    elif name == 'SOAPLoss':
+        required = dict(num_samples=sizes.rows)
+    elif issubclass(getattr(losses, name), losses.ClassCountLoss):
+        counts = torch.bincount(target, minlength=sizes.classes)
+        required = dict(class_counts=counts.tolist())
+    config = dict(type=f'mmrank.{name}', **settings, **required)
     loss = build_loss('loss', config, sizes.classes).to(sizes.device)
     scores = scores.to(sizes.device).requires_grad_()
     target = target.to(sizes.device)
-    step = make_step(loss, positives, sizes.device)
+    # What it requires of the boxes, and of the samples.
+    argument = {'quality': 'quality', 'loss': 'box_loss'}.get(getattr(loss, 'box_input', None))
+    given = {argument: torch.rand(positives, device=sizes.device)} if argument else {}
+    if getattr(loss, 'keeps_samples', False):
+        given['sample_idx'] = torch.arange(len(scores))
 
     def ours() -> None:
         scores.grad = None
-        step(scores, target)
+        value = loss(scores, target, None, **given)
+        parts = value.values() if isinstance(value, dict) else [value]
+        sum(parts).backward()
 
     read = torch.randn_like(scores), torch.randn_like(scores)
     out = torch.empty_like(scores)

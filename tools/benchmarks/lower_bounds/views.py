@@ -17,7 +17,6 @@ TAU = 0.05
 
 
 def view_rows(sizes: Sizes) -> list[Row]:
-    """Rows of all contrastive losses."""
     b, d = sizes.batch, sizes.width
     rows = []
     for label, config in losses(sizes.samples, d).items():
@@ -169,7 +168,6 @@ def _step(loss: Callable, leaves) -> Step:
 
 
 def pair_rows(sizes: Sizes) -> list[Row]:
-    """Rows of the losses of two-tower models."""
     n, c = sizes.pairs, sizes.channels
     scores = '3 products of the scores', [(n, c, n), (n, n, c), (n, n, c)]
     grams = '4 products of the rows', [(c, n, c)] * 2 + [(n, c, c)] * 2

@@ -12,7 +12,7 @@ from in_batch_enumeration import OMEGA, PAIRS, SHAPE, objective, score_matrix
 from published_configs import ROOT, load, rows
 
 from make_interactions import InteractionsSpec, write_interactions
-from mmrank.datasets.interactions import Interactions
+from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.losses import InBatchLoss
 from mmrank.registry import MODELS
 from mmrank.runners.build import build_runner
