@@ -27,7 +27,6 @@ from mmrank.losses import (
     ListNetLoss,
     NDCGLoss,
     SmoothAPLoss,
-    SogCLRLoss,
     StableAPLoss,
 )
 
@@ -134,13 +133,6 @@ def test_hardness_is_that_of_the_librarys_own_loss(model, strength):
     compare(model, SentenceContrastLoss(model, own)(columns), sum(both) / 2)
 
 
-def evaluation_set():
-    queries = {f'q{i}': text for i, text in enumerate(TEXTS[:8])}
-    corpus = {f'd{i}': text for i, text in enumerate(reversed(TEXTS))}
-    relevant = {f'q{i}': {f'd{23 - j}' for j in range(24) if j // 4 == i // 4} for i in range(6)}
-    return queries, corpus, relevant
-
-
 @pytest.mark.parametrize(
     'loss',
     [StableAPLoss(6, mode='per_class', **COSINES), SmoothAPLoss(tau=0.05)],
@@ -182,57 +174,6 @@ def test_in_batch_losses_know_the_pairs(model):
     compare(model, wrapped(columns, label), direct(*views, queries, documents))
     with pytest.raises(UserError, match='a pair of integers for each row'):
         wrapped(columns, queries)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('kind', [BimodalISogCLRLoss, SogCLRLoss])
-def test_the_trainer_trains_and_resumes(tmp_path, kind):
-    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
-
-    datasets = pytest.importorskip('datasets')
-    anchors, positives = pairs()
-    data = datasets.Dataset.from_dict(dict(anchor=anchors, positive=positives, label=[*range(24)]))
-
-    metric = 'eval_dev_cosine_map@24'
-
-    def train(steps, resume):
-        model = sentence_model()
-        loss = kind(24) if kind is BimodalISogCLRLoss else kind(24, rho=7.0)
-        wrapped = SentenceContrastLoss(model, loss)
-        args = st.SentenceTransformerTrainingArguments(
-            output_dir=str(tmp_path),
-            max_steps=steps,
-            save_steps=4,
-            eval_strategy='steps',
-            eval_steps=4,
-            load_best_model_at_end=True,
-            metric_for_best_model=metric,
-            per_device_train_batch_size=8,
-            learning_rate=0.01,
-            lr_scheduler_type='constant',
-            report_to=[],
-            use_cpu=True,
-            seed=0,
-        )
-        trainer = st.SentenceTransformerTrainer(
-            model=model,
-            args=args,
-            train_dataset=data,
-            loss=wrapped,
-            evaluator=InformationRetrievalEvaluator(*evaluation_set(), map_at_k=[24], name='dev'),
-            callbacks=[SaveLossState(wrapped)],
-        )
-        trainer.train(resume_from_checkpoint=resume)
-        found = [x[metric] for x in trainer.state.log_history if metric in x]
-        assert trainer.state.best_metric == max(found)
-        return model.state_dict(), loss.state_dict()
-
-    whole = train(8, None)
-    assert (tmp_path / 'checkpoint-4' / SaveLossState.FILE).is_file()
-    again = train(8, str(tmp_path / 'checkpoint-4'))
-    for a, b in zip(whole, again):
-        for key, value in a.items():
-            torch.testing.assert_close(b[key], value, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize('size', [None, 5])

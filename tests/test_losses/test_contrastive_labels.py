@@ -203,17 +203,6 @@ def test_temperatures_learn_with_labels():
     torch.testing.assert_close(moved.double(), 0.1 * slope, rtol=1e-4, atol=1e-6)
 
 
-def test_equal_to_pytorch_metric_learning():
-    losses = pytest.importorskip('pytorch_metric_learning.losses')
-    inputs = views(dtype=torch.float32)
-    rows = torch.cat(inputs)
-    peer = losses.SupConLoss(temperature=TAU)(rows, CLASSES.repeat(2))
-    torch.testing.assert_close(InfoNCELoss(TAU)(*inputs, labels=LABELS), peer, rtol=1e-6, atol=1e-6)
-    found = EmbeddingLoss(InfoNCELoss(TAU))(inputs[0], CLASSES)
-    peer = losses.SupConLoss(temperature=TAU)(inputs[0], CLASSES)
-    torch.testing.assert_close(found, peer, rtol=1e-6, atol=1e-6)
-
-
 def test_a_part_of_a_sum_on_embeddings():
     (rows,) = views(1)
     parts = StableAPLoss(score_penalty=0.0), InfoNCELoss(TAU)
