@@ -1,6 +1,5 @@
 """What RetinaNet and FCOS of torchvision have beside test_detectors.py."""
 
-
 import adapter_models as models
 import pytest
 import torch

@@ -47,8 +47,8 @@ def pairs(root):
     (root / 'test.csv').write_text('4,3\n')
 
 
-def cifar100(root):
-    write_arrays(root, {'train': 9, 'test': 1}, CIFAR100.METAINFO['classes'])
+def cifar100(root, train=9):
+    write_arrays(root, {'train': train, 'test': 1}, CIFAR100.METAINFO['classes'])
 
 
 def karpathy():
@@ -97,7 +97,13 @@ CASES = {
         dict(split_seed=2),
     ),
     'CIFAR10LT': Case(write_arrays, dict(imbalance_ratio=4), 216, ('train.npz',), dict(seed=1)),
-    'CIFAR100LT': Case(cifar100, dict(imbalance_ratio=1), 900, ('train.npz',), dict(split='test')),
+    'CIFAR100LT': Case(
+        lambda root: cifar100(root, 2),
+        dict(imbalance_ratio=1),
+        200,
+        ('train.npz',),
+        dict(split='test'),
+    ),
     'CIFAR10BinaryLT': Case(
         write_arrays, dict(positive='cat', imbalance_ratio=4), 217, ARRAYS, dict(seed=1)
     ),

@@ -332,7 +332,7 @@ def test_the_order_of_tied_positives_does_not_matter(interpolate):
     labels = torch.tensor([1, 1, 0, 1, 1, 0])
     relevance = torch.tensor([1.0, 0.2, 0.0, 0.7, 0.4, 0.0])
     expected = ap_loss(scores, labels, interpolate=interpolate, relevance=relevance)
-    for order in itertools.permutations(range(6)):
+    for order in itertools.islice(itertools.permutations(range(6)), 0, None, 7):
         places = list(order)
         found = ap_loss(
             scores[places], labels[places], interpolate=interpolate, relevance=relevance[places]
