@@ -152,8 +152,15 @@ def written(tmp_path, build, name):
     return build
 
 
+def text_of(item):
+    """An item; arrays by their bytes, which take a tenth of the time of their digits."""
+    if not isinstance(item, dict):
+        return str(item)
+    return str({k: x.tobytes() if isinstance(x, np.ndarray) else x for k, x in item.items()})
+
+
 def contents(dataset):
-    return [str(dataset[i]) for i in range(len(dataset))]
+    return [text_of(dataset[i]) for i in range(len(dataset))]
 
 
 def test_every_registered_data_set_is_here():
@@ -168,7 +175,7 @@ def test_items_are_the_same_each_time_and_in_two_processes(written, name):
     found = contents(dataset)
     assert contents(written(name)) == found
     loader = DataLoader(dataset, None, num_workers=1, collate_fn=lambda item: item)
-    assert [str(item) for item in loader] == found
+    assert [text_of(item) for item in loader] == found
     if CASES[name].other:
         assert contents(written(name, **CASES[name].other)) != found
 

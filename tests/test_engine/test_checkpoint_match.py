@@ -1,16 +1,14 @@
 """Checkpoints of another model or training are refused with a table."""
 
 import copy
-import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import resume_run
 import torch
 from gloo_processes import run_on_ranks
-from mmengine.runner import Runner
+from resume_run import runner_of
 from tiny_tool_run import TEST, TRAIN
 from torch import nn
 
@@ -23,17 +21,15 @@ from mmrank.state import SampleLogMean
 def run_with(checkpoint, tmp_path, resume=True, strict=True, allow=(), **options):
     """Train one epoch more, from a checkpoint given as a dict."""
     torch.save(checkpoint, tmp_path / 'epoch_3.pth')
-    config = resume_run.make_config(str(tmp_path / 'work'), **options)
-    config.resume = resume
-    config.load_from = str(tmp_path / 'epoch_3.pth')
-    config.train_cfg.max_epochs = 4 if resume else 1
-    config.experiment_name = f'run-{os.urandom(4).hex()}'
-    runner = Runner.from_cfg(config)
-    warnings = []
-    runner.logger.warning = warnings.append
+
+    def change(config):
+        config.load_from = str(tmp_path / 'epoch_3.pth')
+        config.train_cfg.max_epochs = 4 if resume else 1
+
+    runner = runner_of(tmp_path / 'work', resume, change, **options)
     runner.register_hook(CheckpointMatchHook(strict, allow))
     runner.train()
-    return runner, '\n'.join(warnings)
+    return runner, '\n'.join(runner.warned)
 
 
 @pytest.fixture
@@ -161,21 +157,17 @@ def test_optional_state_is_not_compared():
     assert len(compare_states(nn.ModuleDict({'u': SampleLogMean(5)}), saved))
 
 
-def _start_at(rank, epochs, message=None):
-    """Start a process at its own epoch."""
-    runner = SimpleNamespace(epoch=epochs[rank], iter=3 * epochs[rank])
+def _start_at(rank, epochs, message):
+    """Start a process at an epoch that all have, and at its own."""
     hook = CheckpointMatchHook()
-    if message is None:
-        hook.before_train(runner)
-    else:
-        with pytest.raises(CheckpointError, match=message):
-            hook.before_train(runner)
+    hook.before_train(SimpleNamespace(epoch=2, iter=6))
+    with pytest.raises(CheckpointError, match=message):
+        hook.before_train(SimpleNamespace(epoch=epochs[rank], iter=3 * epochs[rank]))
     return []
 
 
 @pytest.mark.processes
 def test_all_processes_start_at_one_step():
     """As machines without a common disk do not."""
-    run_on_ranks(_start_at, 2, (2, 2))
     message = r'the processes start at the iterations \[6, 0\]'
     run_on_ranks(_start_at, 2, (2, 0), message)

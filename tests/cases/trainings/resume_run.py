@@ -274,6 +274,21 @@ def make_config(work_dir: str, **options) -> Config:
     return Config(config)
 
 
+def runner_of(
+    work_dir, resume=False, change=lambda config: None, build=Runner.from_cfg, **options
+) -> Runner:
+    """The runner of the tiny training, in this process; ``runner.warned`` is what it warns of."""
+    config = make_config(str(work_dir), **options)
+    config.resume = resume
+    # Runners built within a second would share a logger otherwise.
+    config.experiment_name = f'{work_dir}-{os.urandom(4).hex()}'
+    change(config)
+    runner = build(config)
+    runner.warned = []
+    runner.logger.warning = runner.warned.append
+    return runner
+
+
 def run_once(work_dir, options: dict, kill=None, resume=False) -> int:
     """Run :func:`train` in a process of its own; give its exit status."""
     process = process_context().Process(target=train, args=(str(work_dir), options, kill, resume))
