@@ -307,27 +307,6 @@ def test_losses_of_documents_are_the_librarys(cross_encoder):
     torch.testing.assert_close(found * len(labels) / pairs, expected, rtol=1e-5, atol=0)
 
 
-def test_a_cross_encoder_trains(cross_encoder, tmp_path):
-    from datasets import Dataset
-    from sentence_transformers.cross_encoder import (
-        CrossEncoderTrainer,
-        CrossEncoderTrainingArguments,
-    )
-
-    (queries, documents), labels = lists_of_documents()
-    data = Dataset.from_dict(
-        dict(query=queries, docs=documents, labels=[x.tolist() for x in labels])
-    )
-    args = CrossEncoderTrainingArguments(
-        str(tmp_path / 'run'), num_train_epochs=40, learning_rate=1e-2, use_cpu=True, report_to=[]
-    )
-    loss = CrossEncoderRankingLoss(cross_encoder, NDCGLoss(tau=0.3))
-    before = loss([queries, documents], labels).item()
-    CrossEncoderTrainer(cross_encoder, args, data, loss=loss).train()
-    cross_encoder.eval()
-    assert float(loss([queries, documents], labels)) < before / 2
-
-
 def test_wrong_lists_are_refused(cross_encoder):
     inputs, labels = lists_of_documents()
     loss = CrossEncoderRankingLoss(cross_encoder, NDCGLoss())

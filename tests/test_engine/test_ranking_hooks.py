@@ -405,20 +405,6 @@ def test_reweighting_starts_when_it_should(tmp_path, settings, equal):
     assert seen == [0] * equal + [1] * (12 - equal)
 
 
-def test_a_resumed_run_goes_on_with_the_weights(tmp_path):
-    hook = dict(type='mmrank.DeferredReweightingHook', begin=1)
-    whole, model = run(tmp_path / 'whole', hook)
-    run(tmp_path / 'half', hook, epochs=2)
-    late = dict(type='mmrank.DeferredReweightingHook', begin=99)
-    seen, resumed = run(
-        tmp_path / 'half', late, resume=True, load_from=str(tmp_path / 'half' / 'epoch_2.pth')
-    )
-    # Saved in the checkpoint, whatever the hook says now.
-    assert seen == whole[6:]
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, resumed.state_dict()[name]), name
-
-
 @pytest.mark.parametrize('by_epoch', [True, False])
 def test_beta0_follows_half_a_cosine(by_epoch):
     """FastCLIP (2024): 1 at first, halfway the mean, then that of the loss."""
