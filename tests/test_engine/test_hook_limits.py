@@ -1,6 +1,7 @@
 """What every hook keeps to, and what hooks say that they cannot do."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import resume_run
@@ -81,33 +82,20 @@ class Model(BaseModel):
         return {}
 
 
-@pytest.mark.parametrize(
-    ('changes', 'message'),
-    [
-        (
-            {
-                'optim_wrapper': OptimWrapperDict(
-                    a=OptimWrapper(torch.optim.SGD([torch.ones(1)], lr=1))
-                )
-            },
-            'got OptimWrapperDict and Model',
-        ),
-        (
-            {'model': torch.nn.Sequential(StableAPLoss(mean_mode='exact'))},
-            'got NoneType and Sequential',
-        ),
-    ],
-    ids=['optimisers', 'model'],
-)
-def test_previous_weights_are_refused(changes, message):
-    class Here:
-        model = Model()
-        optim_wrapper = None
+TWO_OPTIMISERS = OptimWrapperDict(a=OptimWrapper(torch.optim.SGD([torch.ones(1)], lr=1)))
+OF_TORCH = torch.nn.Sequential(StableAPLoss(mean_mode='exact'))
 
-    for name, value in changes.items():
-        setattr(Here, name, value)
+
+@pytest.mark.parametrize(
+    ('model', 'wrapper', 'message'),
+    [
+        (Model(), TWO_OPTIMISERS, 'got OptimWrapperDict and Model'),
+        (OF_TORCH, None, 'got NoneType and Sequential'),
+    ],
+)
+def test_previous_weights_are_refused(model, wrapper, message):
     with pytest.raises(ValueError, match=message):
-        PreviousWeightsHook().before_train(Here())
+        PreviousWeightsHook().before_train(SimpleNamespace(model=model, optim_wrapper=wrapper))
 
 
 OURS.import_from_location()

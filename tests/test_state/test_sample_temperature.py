@@ -99,6 +99,17 @@ def test_momentum_of_one_keeps_no_momentum():
     assert float(state.tau[0]) == pytest.approx(0.5 - 0.05 + 0.1)
 
 
+def test_sums_have_the_same_bits_in_any_order():
+    values = torch.tensor([0.1, 1e16, -1e16, 0.3, 7.0], dtype=torch.float64)
+    ids = torch.tensor([4, 4, 4, 4, 1])
+    sums = set()
+    for order in itertools.permutations(range(5)):
+        order = torch.tensor(order)
+        total = _SampleGroups(ids[order]).sum(values[order])
+        sums.add(total[order == 0].item())
+    assert len(sums) == 1
+
+
 @pytest.mark.parametrize(
     ('ids', 'error', 'message'),
     [

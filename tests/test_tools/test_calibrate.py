@@ -30,12 +30,12 @@ def boxes(tmp_path_factory):
     return folder
 
 
-def write_samples(path, seed, number=3, scale=1.0):
+def write_samples(path, seed, number=3, size=900):
     """A dump of one-vs-rest scores as mmengine writes it."""
     rng = np.random.default_rng(seed)
-    logits = rng.normal(-1, 2, (900, number))
-    target = rng.random((900, number)) < 1 / (1 + np.exp(-logits))
-    scores = torch.from_numpy(3 * logits).sigmoid().float() * scale
+    logits = rng.normal(-1, 2, (size, number))
+    target = rng.random((size, number)) < 1 / (1 + np.exp(-logits))
+    scores = torch.from_numpy(3 * logits).sigmoid().float()
     samples = [
         dict(
             pred_score=row,
@@ -113,7 +113,7 @@ def test_equal_splits_are_a_warning(boxes, tmp_path, run_script):
 
 
 def test_bad_input_is_one_message(boxes, tmp_path, run_script):
-    samples = write_samples(tmp_path / 'samples.pkl', 0)
+    samples = write_samples(tmp_path / 'samples.pkl', 0, size=60)
     for row in samples:
         row['pred_score'] = row['pred_score'].softmax(0)
     (tmp_path / 'softmax.pkl').write_bytes(pickle.dumps(samples))
