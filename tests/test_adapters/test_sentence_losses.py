@@ -1,7 +1,6 @@
 """Losses for the trainer of sentence-transformers."""
 
 import copy
-import inspect
 from types import SimpleNamespace
 
 import pytest
@@ -24,7 +23,6 @@ from mmrank.losses import (
     InfoNCELoss,
     ISogCLRLoss,
     LambdaLoss,
-    ListNetLoss,
     NDCGLoss,
     SmoothAPLoss,
     StableAPLoss,
@@ -113,24 +111,6 @@ def test_contrastive_losses(model, loss):
             assert torch.equal(value, before[key]), key
     else:
         assert wrapped(columns, None).isfinite()
-
-
-@pytest.mark.parametrize('strength', [0.0, 9.0])
-def test_hardness_is_that_of_the_librarys_own_loss(model, strength):
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-
-    columns = in_double(features(model, *pairs()))
-    own = InfoNCELoss(tau=0.05, bimodal=True, hardness_strength=strength)
-    mode = {}
-    if 'hardness_mode' in inspect.signature(MultipleNegativesRankingLoss).parameters:
-        mode = dict(hardness_mode='in_batch_negatives', hardness_strength=strength)
-    elif strength:
-        pytest.skip('this sentence-transformers has no such option')
-    library = MultipleNegativesRankingLoss(model, scale=20.0, **mode)
-    # Theirs weighs the negatives of the first column, ours those of both.
-    views = [embed(model, x) for x in columns]
-    both = [library.compute_loss_from_embeddings(x, None) for x in (views, views[::-1])]
-    compare(model, SentenceContrastLoss(model, own)(columns), sum(both) / 2)
 
 
 @pytest.mark.parametrize(
@@ -290,21 +270,6 @@ def test_a_cross_encoder_ranks_the_documents_of_each_query(cross_encoder, name):
     whole = gradients(cross_encoder, CrossEncoderRankingLoss(cross_encoder, loss)(inputs, labels))
     parts = CrossEncoderRankingLoss(cross_encoder, loss, mini_batch_size=4)(inputs, labels)
     torch.testing.assert_close(gradients(cross_encoder, parts), whole, rtol=1e-4, atol=1e-6)
-
-
-def test_losses_of_documents_are_the_librarys(cross_encoder):
-    """Theirs is a mean over all pairs of the batch, the paper's a sum over the pairs of a list."""
-    from sentence_transformers.cross_encoder import losses
-
-    inputs, labels = lists_of_documents()
-    cross_encoder.eval()
-    pairs = sum(int((x[:, None] > x).sum()) for x in labels)
-    expected = losses.ListNetLoss(cross_encoder)(inputs, labels)
-    found = CrossEncoderRankingLoss(cross_encoder, ListNetLoss())(inputs, labels)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
-    expected = losses.LambdaLoss(cross_encoder)(inputs, labels)
-    found = CrossEncoderRankingLoss(cross_encoder, LambdaLoss())(inputs, labels)
-    torch.testing.assert_close(found * len(labels) / pairs, expected, rtol=1e-5, atol=0)
 
 
 def test_wrong_lists_are_refused(cross_encoder):

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from mmengine.optim import build_optim_wrapper
 from torch import nn
 
 from mmrank.engine.optimizers import SUM
@@ -66,22 +65,6 @@ def test_groups_closure_and_missing_gradients():
     assert optimizer.step(closure) == 7
     torch.testing.assert_close(a.detach(), _start().detach() - 0.5 - 0.9 * 0.5)
     assert torch.equal(b, before)
-
-
-def test_built_by_mmengine_with_parameter_groups():
-    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    wrapper = build_optim_wrapper(
-        model,
-        dict(
-            type='OptimWrapper',
-            optimizer=dict(type='mmrank.SUM', lr=0.1, s=1.0, weight_decay=1e-4),
-            paramwise_cfg=dict(norm_decay_mult=0.0, bias_lr_mult=2.0),
-        ),
-    )
-    assert type(wrapper.optimizer) is SUM
-    assert {g['weight_decay'] for g in wrapper.param_groups} == {0.0, 1e-4}
-    assert {g['lr'] for g in wrapper.param_groups} == {0.1, 0.2}
-    wrapper.update_params(model(torch.randn(4, 2)).square().sum())
 
 
 @pytest.mark.parametrize(
