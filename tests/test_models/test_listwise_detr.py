@@ -11,6 +11,7 @@ from query_heads import (
     LAYERS,
     QUERIES,
     QUERY_HEADS,
+    STABLE_AP,
     build_query_head,
     query_inputs,
 )
@@ -86,6 +87,19 @@ def test_denoising_queries_have_rankings_of_their_own():
         rest = args[0][layer, :, number:].reshape(-1, CLASSES)
         assert torch.equal(scores, rest)
         assert (labels < CLASSES).sum() == 3
+
+
+@pytest.mark.parametrize('name', ['DABDETRHead', 'DINOHead'])
+def test_layers_together_are_told_the_boxes(name):
+    """As one by one; the rankings themselves: test_separate_rankings.py."""
+    found = []
+    for together in (True, False):
+        head = build_query_head(name, dict(STABLE_AP, quality=0.9))
+        assert head.loss_cls.together
+        head.loss_cls.together = together
+        found.append(head.loss_by_feat(*query_inputs(name)))
+        assert head.loss_cls._waiting is None
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize('loss', ['RankSortLoss', 'ALRPLoss', 'APLoss', 'IABCELoss'])
