@@ -88,6 +88,16 @@ def start_group():
         dist.init_process_group('gloo')
 
 
+def go_on(model, optimizer, start, steps, save, backward=torch.Tensor.backward):
+    """Train from a step on; ``save(steps done)`` is called each three."""
+    for step in range(start, steps):
+        optimizer.zero_grad()
+        backward(model(step))
+        optimizer.step()
+        if (step + 1) % EVERY == 0:
+            save(step + 1)
+
+
 def torchrun(folder, steps):
     start_group()
     model = whole = Model(folder)
@@ -101,14 +111,14 @@ def torchrun(folder, steps):
         whole.load_state_dict(known['model'])
         optimizer.load_state_dict(known['optimizer'])
         start = known['step']
-    for step in range(start, steps):
-        optimizer.zero_grad()
-        model(step).backward()
-        optimizer.step()
-        if (step + 1) % EVERY == 0 and place()[0] == 0:
-            parts = dict(model=whole.state_dict(), optimizer=optimizer.state_dict(), step=step + 1)
+
+    def save(step):
+        if place()[0] == 0:
+            parts = dict(model=whole.state_dict(), optimizer=optimizer.state_dict(), step=step)
             torch.save(parts, file.with_suffix('.part'))
             file.with_suffix('.part').replace(file)
+
+    go_on(model, optimizer, start, steps, save)
     return whole
 
 
@@ -147,12 +157,11 @@ def sharded(folder, steps, mesh):
     if saved:
         dcp.load(dict(training=training), checkpoint_id=saved[-1].parent)
         start = int(saved[-1].parent.name.removeprefix('step_'))
-    for step in range(start, steps):
-        training.optimizer.zero_grad()
-        model(step).backward()
-        training.optimizer.step()
-        if (step + 1) % EVERY == 0:
-            dcp.save(dict(training=training), checkpoint_id=folder / f'step_{step + 1}')
+
+    def save(step):
+        dcp.save(dict(training=training), checkpoint_id=folder / f'step_{step}')
+
+    go_on(model, training.optimizer, start, steps, save)
     return model
 
 
@@ -187,12 +196,11 @@ def accelerate(folder, steps, plugin=None):
     if saved:
         accelerator.load_state(str(saved[-1]))
         start = int(saved[-1].name.removeprefix('step_'))
-    for step in range(start, steps):
-        optimizer.zero_grad()
-        accelerator.backward(model(step))
-        optimizer.step()
-        if (step + 1) % EVERY == 0:
-            accelerator.save_state(str(folder / f'step_{step + 1}'))
+
+    def save(step):
+        accelerator.save_state(str(folder / f'step_{step}'))
+
+    go_on(model, optimizer, start, steps, save, accelerator.backward)
     return accelerator.unwrap_model(model)
 
 
@@ -219,13 +227,12 @@ def fabric(folder, steps):
     file = folder / 'checkpoint.ckpt'
     if file.exists():
         engine.load(file, state)
-    for step in range(state['step'], steps):
-        optimizer.zero_grad()
-        engine.backward(model(step))
-        optimizer.step()
-        if (step + 1) % EVERY == 0:
-            state['step'] = step + 1
-            engine.save(file, state)
+
+    def save(step):
+        state['step'] = step
+        engine.save(file, state)
+
+    go_on(model, optimizer, state['step'], steps, save, engine.backward)
     return whole
 
 
@@ -405,17 +412,16 @@ def ray(folder, steps):
         whole.load_state_dict(known['model'])
         optimizer.load_state_dict(known['optimizer'])
         start = known['step']
-    for step in range(start, steps):
-        optimizer.zero_grad()
-        model(step).backward()
-        optimizer.step()
-        if (step + 1) % EVERY == 0:
-            parts = dict(model=whole.state_dict(), optimizer=optimizer.state_dict(), step=step + 1)
-            at = folder / f'rank_{place()[0]}'
-            at.mkdir(exist_ok=True)
-            torch.save(parts, at / 'checkpoint.pth')
-            own = train.Checkpoint.from_directory(at) if place()[0] == 0 else None
-            train.report({}, checkpoint=own)
+
+    def save(step):
+        parts = dict(model=whole.state_dict(), optimizer=optimizer.state_dict(), step=step)
+        at = folder / f'rank_{place()[0]}'
+        at.mkdir(exist_ok=True)
+        torch.save(parts, at / 'checkpoint.pth')
+        own = train.Checkpoint.from_directory(at) if place()[0] == 0 else None
+        train.report({}, checkpoint=own)
+
+    go_on(model, optimizer, start, steps, save)
     return whole
 
 

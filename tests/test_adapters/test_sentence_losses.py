@@ -1,7 +1,6 @@
 """Losses for the trainer of sentence-transformers."""
 
 import copy
-import inspect
 from types import SimpleNamespace
 
 import pytest
@@ -24,10 +23,8 @@ from mmrank.losses import (
     InfoNCELoss,
     ISogCLRLoss,
     LambdaLoss,
-    ListNetLoss,
     NDCGLoss,
     SmoothAPLoss,
-    SogCLRLoss,
     StableAPLoss,
 )
 
@@ -116,31 +113,6 @@ def test_contrastive_losses(model, loss):
         assert wrapped(columns, None).isfinite()
 
 
-@pytest.mark.parametrize('strength', [0.0, 9.0])
-def test_hardness_is_that_of_the_librarys_own_loss(model, strength):
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-
-    columns = in_double(features(model, *pairs()))
-    own = InfoNCELoss(tau=0.05, bimodal=True, hardness_strength=strength)
-    mode = {}
-    if 'hardness_mode' in inspect.signature(MultipleNegativesRankingLoss).parameters:
-        mode = dict(hardness_mode='in_batch_negatives', hardness_strength=strength)
-    elif strength:
-        pytest.skip('this sentence-transformers has no such option')
-    library = MultipleNegativesRankingLoss(model, scale=20.0, **mode)
-    # Theirs weighs the negatives of the first column, ours those of both.
-    views = [embed(model, x) for x in columns]
-    both = [library.compute_loss_from_embeddings(x, None) for x in (views, views[::-1])]
-    compare(model, SentenceContrastLoss(model, own)(columns), sum(both) / 2)
-
-
-def evaluation_set():
-    queries = {f'q{i}': text for i, text in enumerate(TEXTS[:8])}
-    corpus = {f'd{i}': text for i, text in enumerate(reversed(TEXTS))}
-    relevant = {f'q{i}': {f'd{23 - j}' for j in range(24) if j // 4 == i // 4} for i in range(6)}
-    return queries, corpus, relevant
-
-
 @pytest.mark.parametrize(
     'loss',
     [StableAPLoss(6, mode='per_class', **COSINES), SmoothAPLoss(tau=0.05)],
@@ -182,57 +154,6 @@ def test_in_batch_losses_know_the_pairs(model):
     compare(model, wrapped(columns, label), direct(*views, queries, documents))
     with pytest.raises(UserError, match='a pair of integers for each row'):
         wrapped(columns, queries)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('kind', [BimodalISogCLRLoss, SogCLRLoss])
-def test_the_trainer_trains_and_resumes(tmp_path, kind):
-    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
-
-    datasets = pytest.importorskip('datasets')
-    anchors, positives = pairs()
-    data = datasets.Dataset.from_dict(dict(anchor=anchors, positive=positives, label=[*range(24)]))
-
-    metric = 'eval_dev_cosine_map@24'
-
-    def train(steps, resume):
-        model = sentence_model()
-        loss = kind(24) if kind is BimodalISogCLRLoss else kind(24, rho=7.0)
-        wrapped = SentenceContrastLoss(model, loss)
-        args = st.SentenceTransformerTrainingArguments(
-            output_dir=str(tmp_path),
-            max_steps=steps,
-            save_steps=4,
-            eval_strategy='steps',
-            eval_steps=4,
-            load_best_model_at_end=True,
-            metric_for_best_model=metric,
-            per_device_train_batch_size=8,
-            learning_rate=0.01,
-            lr_scheduler_type='constant',
-            report_to=[],
-            use_cpu=True,
-            seed=0,
-        )
-        trainer = st.SentenceTransformerTrainer(
-            model=model,
-            args=args,
-            train_dataset=data,
-            loss=wrapped,
-            evaluator=InformationRetrievalEvaluator(*evaluation_set(), map_at_k=[24], name='dev'),
-            callbacks=[SaveLossState(wrapped)],
-        )
-        trainer.train(resume_from_checkpoint=resume)
-        found = [x[metric] for x in trainer.state.log_history if metric in x]
-        assert trainer.state.best_metric == max(found)
-        return model.state_dict(), loss.state_dict()
-
-    whole = train(8, None)
-    assert (tmp_path / 'checkpoint-4' / SaveLossState.FILE).is_file()
-    again = train(8, str(tmp_path / 'checkpoint-4'))
-    for a, b in zip(whole, again):
-        for key, value in a.items():
-            torch.testing.assert_close(b[key], value, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize('size', [None, 5])
@@ -349,42 +270,6 @@ def test_a_cross_encoder_ranks_the_documents_of_each_query(cross_encoder, name):
     whole = gradients(cross_encoder, CrossEncoderRankingLoss(cross_encoder, loss)(inputs, labels))
     parts = CrossEncoderRankingLoss(cross_encoder, loss, mini_batch_size=4)(inputs, labels)
     torch.testing.assert_close(gradients(cross_encoder, parts), whole, rtol=1e-4, atol=1e-6)
-
-
-def test_losses_of_documents_are_the_librarys(cross_encoder):
-    """Theirs is a mean over all pairs of the batch, the paper's a sum over the pairs of a list."""
-    from sentence_transformers.cross_encoder import losses
-
-    inputs, labels = lists_of_documents()
-    cross_encoder.eval()
-    pairs = sum(int((x[:, None] > x).sum()) for x in labels)
-    expected = losses.ListNetLoss(cross_encoder)(inputs, labels)
-    found = CrossEncoderRankingLoss(cross_encoder, ListNetLoss())(inputs, labels)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
-    expected = losses.LambdaLoss(cross_encoder)(inputs, labels)
-    found = CrossEncoderRankingLoss(cross_encoder, LambdaLoss())(inputs, labels)
-    torch.testing.assert_close(found * len(labels) / pairs, expected, rtol=1e-5, atol=0)
-
-
-def test_a_cross_encoder_trains(cross_encoder, tmp_path):
-    from datasets import Dataset
-    from sentence_transformers.cross_encoder import (
-        CrossEncoderTrainer,
-        CrossEncoderTrainingArguments,
-    )
-
-    (queries, documents), labels = lists_of_documents()
-    data = Dataset.from_dict(
-        dict(query=queries, docs=documents, labels=[x.tolist() for x in labels])
-    )
-    args = CrossEncoderTrainingArguments(
-        str(tmp_path / 'run'), num_train_epochs=40, learning_rate=1e-2, use_cpu=True, report_to=[]
-    )
-    loss = CrossEncoderRankingLoss(cross_encoder, NDCGLoss(tau=0.3))
-    before = loss([queries, documents], labels).item()
-    CrossEncoderTrainer(cross_encoder, args, data, loss=loss).train()
-    cross_encoder.eval()
-    assert float(loss([queries, documents], labels)) < before / 2
 
 
 def test_wrong_lists_are_refused(cross_encoder):

@@ -54,17 +54,6 @@ def test_each_form_gives_the_same_kind_of_subset(tmp_path, form):
     assert len(test) == len(expected)
 
 
-def test_seed_and_ratio_choose(tmp_path):
-    root = write_arrays(tmp_path)
-
-    def chosen(**settings):
-        return set(contents(build(root, **settings)))
-
-    assert chosen(imbalance_ratio=40) < chosen(imbalance_ratio=10)
-    every = {x for x in every_image() if x[0] == 'train'}
-    assert chosen(imbalance_ratio=1) == every
-
-
 def test_another_order_makes_other_classes_rare(tmp_path):
     root = write_arrays(tmp_path)
     usual = np.bincount(build(root).get_gt_labels())

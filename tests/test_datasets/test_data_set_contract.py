@@ -47,8 +47,8 @@ def pairs(root):
     (root / 'test.csv').write_text('4,3\n')
 
 
-def cifar100(root):
-    write_arrays(root, {'train': 9, 'test': 1}, CIFAR100.METAINFO['classes'])
+def cifar100(root, train=9):
+    write_arrays(root, {'train': train, 'test': 1}, CIFAR100.METAINFO['classes'])
 
 
 def karpathy():
@@ -97,7 +97,13 @@ CASES = {
         dict(split_seed=2),
     ),
     'CIFAR10LT': Case(write_arrays, dict(imbalance_ratio=4), 216, ('train.npz',), dict(seed=1)),
-    'CIFAR100LT': Case(cifar100, dict(imbalance_ratio=1), 900, ('train.npz',), dict(split='test')),
+    'CIFAR100LT': Case(
+        lambda root: cifar100(root, 2),
+        dict(imbalance_ratio=1),
+        200,
+        ('train.npz',),
+        dict(split='test'),
+    ),
     'CIFAR10BinaryLT': Case(
         write_arrays, dict(positive='cat', imbalance_ratio=4), 217, ARRAYS, dict(seed=1)
     ),
@@ -146,8 +152,15 @@ def written(tmp_path, build, name):
     return build
 
 
+def text_of(item):
+    """An item; arrays by their bytes, which take a tenth of the time of their digits."""
+    if not isinstance(item, dict):
+        return str(item)
+    return str({k: x.tobytes() if isinstance(x, np.ndarray) else x for k, x in item.items()})
+
+
 def contents(dataset):
-    return [str(dataset[i]) for i in range(len(dataset))]
+    return [text_of(dataset[i]) for i in range(len(dataset))]
 
 
 def test_every_registered_data_set_is_here():
@@ -162,7 +175,7 @@ def test_items_are_the_same_each_time_and_in_two_processes(written, name):
     found = contents(dataset)
     assert contents(written(name)) == found
     loader = DataLoader(dataset, None, num_workers=1, collate_fn=lambda item: item)
-    assert [str(item) for item in loader] == found
+    assert [text_of(item) for item in loader] == found
     if CASES[name].other:
         assert contents(written(name, **CASES[name].other)) != found
 

@@ -95,7 +95,7 @@ def test_bad_csv(tmp_path, text, setting, message):
 
 
 def test_memory_is_a_few_bytes_a_pair(tmp_path):
-    n = 90_000
+    n = 30_000
     lines = (f'{i % 700},{i // 700}\n' for i in range(n))
     path = write(tmp_path, ''.join(lines))
     tracemalloc.start()

@@ -5,7 +5,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from mmengine.config import Config
 from noisy_boxes import as_lvis, make_document, write_json
 
 from mmrank.annotations.check import inspect_coco
@@ -165,41 +164,3 @@ def test_default_classes_are_those_of_lvis_v1(folder):
         check_config(config)
     with pytest.raises(UserError, match="no 'neg_category_ids'"):
         build(root, names)
-
-
-def test_lines_of_the_documentation_train(folder):
-    """From the file to the loss, with a config of the reader."""
-    pytest.importorskip('mmdet')
-    from mmdet.registry import MODELS
-    from mmengine.dataset import pseudo_collate
-    from mmengine.registry import init_default_scope
-    from random_weights import without_downloads
-
-    root, found = folder
-    page = (ROOT / 'docs/pages/users/detector.md').read_text('utf-8')
-    blocks = page.split('```')[1::2]
-    (block,) = [x for x in blocks if 'mmrank.LVISDataset' in x]
-    path = root / 'my_config.py'
-    path.write_text(block.removeprefix('python\n'))
-    cfg = Config.fromfile(path)
-    init_default_scope('mmdet')
-    data = cfg.train_dataloader.dataset
-    assert data.type == 'ClassBalancedDataset'
-    names = [c['name'] for c in found['categories']]
-    data.dataset.update(data_root=str(root), ann_file='lvis.json', metainfo=dict(classes=names))
-    data.dataset.pipeline[2].scales = [(96, 96)]
-    dataset = DATASETS.build(data)
-    without_downloads(cfg.model)
-    cfg.model.backbone.update(depth=18, base_channels=8)
-    cfg.model.neck.update(in_channels=[8, 16, 32, 64], out_channels=16)
-    cfg.model.bbox_head.update(num_classes=4, in_channels=16, feat_channels=16, stacked_convs=1)
-    model = MODELS.build(cfg.model).train()
-    calls = []
-    model.bbox_head.loss_cls.loss.register_forward_hook(lambda _, args, loss: calls.append(args))
-    batch = pseudo_collate([dataset[i] for i in range(2)])
-    losses = model(**model.data_preprocessor(batch, True), mode='loss')
-    losses['loss_cls'].backward()
-    ((scores, target, weight),) = calls
-    assert scores.shape == weight.shape
-    ignored = (weight == 0) & (target == 4)[:, None]
-    assert 0 < ignored.sum() < ignored.numel()

@@ -19,7 +19,7 @@ from documents import documents
 #: Pages, or words of blocks, that have tests of their own.
 ELSEWHERE = (
     *('write_a_loss.md', 'trainers.md', 'loss_checks.md', 'sentence_transformers.md'),
-    *('torch.export', 'use_contrastive_loss', 'LVISDataset', 'LogisticRegression', 'webdataset'),
+    *('torch.export', 'use_contrastive_loss', 'LogisticRegression', 'webdataset'),
     *("kind = 'RTDetr'", 'retinanet_resnet50_fpn', 'graded_average_precision'),
 )
 

@@ -106,17 +106,6 @@ def test_second_run_starts_with_the_state_of_the_first(package, script, tmp_path
     assert last['mean_positive.num_updates'] == [160]
 
 
-def test_two_processes_equal_one(tmp_path):
-    pytest.importorskip('accelerate')
-    (_, one), ap = run(ACCELERATE, tmp_path)
-    (tmp_path / 'two').mkdir()
-    launch = ('-m', 'torch.distributed.run', '--nproc-per-node=2')
-    (_, two), ap_of_two = run(ACCELERATE, tmp_path / 'two', *launch, '--standalone')
-    assert ap_of_two == pytest.approx(ap, abs=2e-6)
-    for key, value in one.items():
-        assert two[key] == pytest.approx(value, rel=1e-5)
-
-
 #: The block of each trainer on the page, and the package that it needs.
 ON_THE_PAGE = {
     'lightning': 'lightning',

@@ -6,9 +6,9 @@ import subprocess
 
 import numpy as np
 import pytest
-import resume_run
 import torch
 from mmengine.runner import Runner
+from resume_run import Distance, runner_of
 from training_ends import contents
 
 from mmrank import files
@@ -134,27 +134,6 @@ def test_only_own_temporary_files_are_removed(tmp_path):
     assert {item.name for item in tmp_path.iterdir()} == set(kept)
 
 
-def make_runner(work_dir, resume=False, **options) -> Runner:
-    """Build the tiny training in this process."""
-    config = resume_run.make_config(str(work_dir), **options)
-    config.resume = resume
-    # Runners built within a second would share a logger otherwise.
-    config.experiment_name = f'{work_dir}-{os.urandom(4).hex()}'
-    return Runner.from_cfg(config)
-
-
-@pytest.fixture
-def warned(monkeypatch):
-    """Collect what a runner warns of."""
-    messages = []
-
-    def collect(runner):
-        monkeypatch.setattr(runner.logger, 'warning', messages.append)
-        return messages
-
-    return collect
-
-
 KEEP_TWO = {
     'max_keep_ckpts': 2,
     'save_best': 'distance',
@@ -167,7 +146,7 @@ KEEP_TWO = {
 def trained(tmp_path_factory):
     """The folder of a finished training of four epochs."""
     work_dir = tmp_path_factory.mktemp('trained')
-    make_runner(work_dir, checkpoint=KEEP_TWO).train()
+    runner_of(work_dir, checkpoint=KEEP_TWO).train()
     return work_dir
 
 
@@ -206,10 +185,10 @@ def fails_at(monkeypatch, owner, name, count, error):
 def test_missed_validation_gets_into_the_checkpoint(tmp_path, monkeypatch):
     options = {'save_best': 'distance', 'rule': 'less'}
     with monkeypatch.context() as patch:
-        fails_at(patch, resume_run.Distance, 'compute_metrics', 2, Killed())
+        fails_at(patch, Distance, 'compute_metrics', 2, Killed())
         with pytest.raises(Killed):
-            make_runner(tmp_path, checkpoint=options).train()
-    make_runner(tmp_path, resume=True, checkpoint=options).train()
+            runner_of(tmp_path, checkpoint=options).train()
+    runner_of(tmp_path, resume=True, checkpoint=options).train()
     (best,) = tmp_path.glob('best_distance_epoch_*')
     assert best.stem.endswith('2')
     infos = contents(tmp_path / 'epoch_2.pth')['infos']
@@ -217,7 +196,7 @@ def test_missed_validation_gets_into_the_checkpoint(tmp_path, monkeypatch):
 
 
 def test_a_validation_without_a_training_keeps_no_best(tmp_path):
-    runner = make_runner(tmp_path, checkpoint={'save_best': 'distance', 'rule': 'less'})
+    runner = runner_of(tmp_path, checkpoint={'save_best': 'distance', 'rule': 'less'})
     assert 'distance' in runner.val()
     assert not [*tmp_path.glob('best_*')]
 
@@ -232,7 +211,7 @@ def test_full_disk_leaves_the_best_before(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Runner, 'save_checkpoint', fill)
     with pytest.raises(OSError, match='No space'):
-        make_runner(tmp_path, checkpoint=KEEP_TWO).train()
+        runner_of(tmp_path, checkpoint=KEEP_TWO).train()
     assert len(list(tmp_path.glob('best_*'))) == 1
 
 
@@ -243,7 +222,7 @@ def test_workers_of_each_process_keep_their_seed(trained, monkeypatch):
     checkpoint[RNG_KEY]['processes'] = [{**state, 'worker_seed': seed} for seed in (7, 8)]
     monkeypatch.setattr(rng_state_hook, 'get_world_size', lambda: 2)
     monkeypatch.setattr(rng_state_hook, 'get_rank', lambda: 1)
-    runner = make_runner(trained / 'second', workers=1)
+    runner = runner_of(trained / 'second', workers=1)
     hook.after_load_checkpoint(runner, checkpoint)
     hook._restore(runner)
     loader = runner.train_loop.dataloader
@@ -259,11 +238,10 @@ def test_state_loads_as_weights_only_with_the_spare_gaussians(tmp_path):
     assert (random.gauss(0, 1), np.random.randn(), float(torch.rand(()))) == expected
 
 
-def test_mmengine_resumes_from_the_last_whole(tmp_path, warned):
-    make_runner(tmp_path).train()
+def test_mmengine_resumes_from_the_last_whole(tmp_path):
+    runner_of(tmp_path).train()
     os.truncate(tmp_path / 'epoch_4.pth', 1000)
-    runner = make_runner(tmp_path, resume=True)
-    warned(runner)
+    runner = runner_of(tmp_path, resume=True)
     for hook in runner.hooks:
         if isinstance(hook, AtomicCheckpointHook):
             hook.before_run(runner)
@@ -273,22 +251,21 @@ def test_mmengine_resumes_from_the_last_whole(tmp_path, warned):
     assert (tmp_path / 'last_checkpoint').read_text().endswith('epoch_4.pth')
 
 
-def test_nothing_whole_starts_over(tmp_path, warned):
+def test_nothing_whole_starts_over(tmp_path):
     (tmp_path / 'epoch_1.pth').write_bytes(b'torn')
     (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_1.pth'))
-    runner = make_runner(tmp_path, resume=True)
-    messages = warned(runner)
+    runner = runner_of(tmp_path, resume=True)
     runner.train()
-    assert any('starts from the beginning' in item for item in messages)
+    assert any('starts from the beginning' in item for item in runner.warned)
     assert runner.epoch == 4
 
 
 def test_resume_without_a_seed_keeps_the_order_of_the_data(tmp_path):
-    runner = make_runner(tmp_path, seed=None)
+    runner = runner_of(tmp_path, seed=None)
     runner.train()
     seed = runner.train_dataloader.sampler.seed
     os.remove(tmp_path / 'epoch_4.pth')
-    resumed = make_runner(tmp_path, resume=True, seed=None)
+    resumed = runner_of(tmp_path, resume=True, seed=None)
     resumed.train()
     assert resumed.train_dataloader.sampler.seed == seed
 
@@ -304,25 +281,24 @@ def test_resume_without_a_seed_keeps_the_order_of_the_data(tmp_path):
     ],
     ids=['absent', 'world-size'],
 )
-def test_unusable_state_is_reported(trained, tmp_path, warned, change, message):
+def test_unusable_state_is_reported(trained, tmp_path, change, message):
     checkpoint = torch.load(trained / 'epoch_3.pth', weights_only=False)
     checkpoint[RNG_KEY] = change(checkpoint[RNG_KEY])
     torch.save(checkpoint, tmp_path / 'epoch_3.pth')
     (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_3.pth'))
-    runner = make_runner(tmp_path, resume=True)
-    messages = warned(runner)
+    runner = runner_of(tmp_path, resume=True)
     runner.train()
-    assert any(message in item for item in messages)
+    assert any(message in item for item in runner.warned)
 
 
-def test_workers_that_outlive_an_epoch_are_reported(tmp_path, warned):
-    config = resume_run.make_config(str(tmp_path), workers=1)
-    config.train_dataloader.persistent_workers = True
-    config.train_cfg.max_epochs = 1
-    runner = Runner.from_cfg(config)
-    messages = warned(runner)
+def test_workers_that_outlive_an_epoch_are_reported(tmp_path):
+    def change(config):
+        config.train_dataloader.persistent_workers = True
+        config.train_cfg.max_epochs = 1
+
+    runner = runner_of(tmp_path, change=change, workers=1)
     runner.train()
-    (message,) = (item for item in messages if 'workers' in item)
+    (message,) = (item for item in runner.warned if 'workers' in item)
     assert 'train_dataloader.persistent_workers=False' in message
 
 
@@ -335,7 +311,7 @@ def test_workers_that_outlive_an_epoch_are_reported(tmp_path, warned):
     ids=['local-spelled-out', 'deprecated-client'],
 )
 def test_choice_of_the_backend(tmp_path, options, atomic):
-    runner = make_runner(tmp_path, checkpoint=options)
+    runner = runner_of(tmp_path, checkpoint=options)
     runner.train()
     (hook,) = (h for h in runner.hooks if isinstance(h, AtomicCheckpointHook))
     assert hook._atomic is atomic

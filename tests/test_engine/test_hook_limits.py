@@ -1,7 +1,7 @@
 """What every hook keeps to, and what hooks say that they cannot do."""
 
-import os
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import resume_run
@@ -22,16 +22,15 @@ from mmrank.registry import HOOKS as OURS
 
 def warnings_of(work_dir, change=lambda config: None, build=Runner.from_cfg):
     """Warnings of the start of a training."""
-    config = resume_run.make_config(str(work_dir))
-    config.experiment_name = f'run-{os.urandom(4).hex()}'
-    config.train_cfg.max_epochs = 1
-    config.train_dataloader.dataset.length = 4
-    change(config)
-    runner = build(config)
-    found = []
-    runner.logger.warning = found.append
+
+    def shorten(config):
+        config.train_cfg.max_epochs = 1
+        config.train_dataloader.dataset.length = 4
+        change(config)
+
+    runner = resume_run.runner_of(work_dir, change=shorten, build=build)
     runner.train()
-    return '\n'.join(found)
+    return '\n'.join(runner.warned)
 
 
 def test_nothing_to_say(tmp_path):
@@ -83,33 +82,20 @@ class Model(BaseModel):
         return {}
 
 
-@pytest.mark.parametrize(
-    ('changes', 'message'),
-    [
-        (
-            {
-                'optim_wrapper': OptimWrapperDict(
-                    a=OptimWrapper(torch.optim.SGD([torch.ones(1)], lr=1))
-                )
-            },
-            'got OptimWrapperDict and Model',
-        ),
-        (
-            {'model': torch.nn.Sequential(StableAPLoss(mean_mode='exact'))},
-            'got NoneType and Sequential',
-        ),
-    ],
-    ids=['optimisers', 'model'],
-)
-def test_previous_weights_are_refused(changes, message):
-    class Here:
-        model = Model()
-        optim_wrapper = None
+TWO_OPTIMISERS = OptimWrapperDict(a=OptimWrapper(torch.optim.SGD([torch.ones(1)], lr=1)))
+OF_TORCH = torch.nn.Sequential(StableAPLoss(mean_mode='exact'))
 
-    for name, value in changes.items():
-        setattr(Here, name, value)
+
+@pytest.mark.parametrize(
+    ('model', 'wrapper', 'message'),
+    [
+        (Model(), TWO_OPTIMISERS, 'got OptimWrapperDict and Model'),
+        (OF_TORCH, None, 'got NoneType and Sequential'),
+    ],
+)
+def test_previous_weights_are_refused(model, wrapper, message):
     with pytest.raises(ValueError, match=message):
-        PreviousWeightsHook().before_train(Here())
+        PreviousWeightsHook().before_train(SimpleNamespace(model=model, optim_wrapper=wrapper))
 
 
 OURS.import_from_location()
@@ -140,13 +126,14 @@ def config_of(name, **settings):
 
 def train(work_dir, names=(), epochs=4, resume=False):
     """Checkpoints of the tiny training with more hooks."""
-    config = resume_run.make_config(str(work_dir), hooks=[config_of(name) for name in names])
-    for loader in (config.train_dataloader, config.val_dataloader):
-        loader.dataset.type = 'LabelledDataset'
-    config.train_cfg.max_epochs = epochs
-    config.resume = resume
-    config.experiment_name = f'{work_dir}-{os.urandom(4).hex()}'
-    Runner.from_cfg(config).train()
+
+    def change(config):
+        for loader in (config.train_dataloader, config.val_dataloader):
+            loader.dataset.type = 'LabelledDataset'
+        config.train_cfg.max_epochs = epochs
+
+    hooks = [config_of(name) for name in names]
+    resume_run.runner_of(work_dir, resume, change, hooks=hooks).train()
     return {path.name: contents(path) for path in sorted(work_dir.glob('epoch_*.pth'))}
 
 

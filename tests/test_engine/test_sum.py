@@ -1,13 +1,8 @@
 """SUM against its recursion and torch's SGD; mmengine's mixed precision trains a ranking loss."""
 
-import copy
-
 import pytest
 import torch
-from mmengine.optim import build_optim_wrapper
-from resume_run import run_once
 from torch import nn
-from training_ends import read_losses
 
 from mmrank.engine.optimizers import SUM
 
@@ -57,16 +52,6 @@ def test_equals_torch_sgd(s, nesterov, weight_decay):
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
-def test_state_dict_resumes_bit_exactly():
-    theta = _start()
-    optimizer = SUM([theta], 0.05, 0.9, 0.5)
-    _run(optimizer, theta, 5)
-    other = nn.Parameter(theta.detach().clone())
-    resumed = SUM([other], 1.0)
-    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    assert torch.equal(_run(optimizer, theta, 5), _run(resumed, other, 5))
-
-
 def test_groups_closure_and_missing_gradients():
     a, b = _start(), _start()
     optimizer = SUM([{'params': [a], 'lr': 0.5, 's': 1.0}, {'params': [b]}], lr=0.1)
@@ -82,22 +67,6 @@ def test_groups_closure_and_missing_gradients():
     assert torch.equal(b, before)
 
 
-def test_built_by_mmengine_with_parameter_groups():
-    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    wrapper = build_optim_wrapper(
-        model,
-        dict(
-            type='OptimWrapper',
-            optimizer=dict(type='mmrank.SUM', lr=0.1, s=1.0, weight_decay=1e-4),
-            paramwise_cfg=dict(norm_decay_mult=0.0, bias_lr_mult=2.0),
-        ),
-    )
-    assert type(wrapper.optimizer) is SUM
-    assert {g['weight_decay'] for g in wrapper.param_groups} == {0.0, 1e-4}
-    assert {g['lr'] for g in wrapper.param_groups} == {0.1, 0.2}
-    wrapper.update_params(model(torch.randn(4, 2)).square().sum())
-
-
 @pytest.mark.parametrize(
     ('kwargs', 'message'),
     [
@@ -110,19 +79,3 @@ def test_built_by_mmengine_with_parameter_groups():
 def test_bad_parameters_are_named(kwargs, message):
     with pytest.raises(ValueError, match=message):
         SUM([_start()], **kwargs)
-
-
-@pytest.mark.processes
-def test_is_the_training_of_float32_rounded(tmp_path):
-    """The wrapper insists on a GPU; ``amp_on_cpu`` takes that check away."""
-    options = dict(
-        loss={'type': 'mmrank.StableAPLoss', 'mean_mode': 'plain'}, clip_grad={'max_norm': 1.0}
-    )
-    half = {'type': 'AmpOptimWrapper', 'dtype': 'float16', 'loss_scale': 256.0}
-    found = []
-    for name, more in (('float16', {'optim_wrapper': half}), ('float32', {})):
-        assert run_once(tmp_path / name, {**options, **more}) == 0
-        losses = read_losses(tmp_path / name)
-        found.append(torch.tensor([float.fromhex(x) for x in losses.values()]))
-    assert not torch.equal(*found)
-    torch.testing.assert_close(*found, rtol=0.05, atol=0.02)

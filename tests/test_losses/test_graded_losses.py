@@ -137,15 +137,6 @@ def test_levels_of_images():
     torch.testing.assert_close(EmbeddingLoss(LambdaLoss())(x, labels), torch.stack(each).mean())
 
 
-def test_a_document_of_weight_two_is_two_documents():
-    scores, levels = documents()
-    weight = 1 + (torch.arange(20) % 2).double()
-    twice = torch.arange(20).repeat_interleave(weight.long())
-    found = ListNetLoss()(scores, levels, weight, group=GROUP)
-    expected = ListNetLoss()(scores[twice], levels[twice], group=GROUP[twice])
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
-
-
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)
 MU = 0.2
 
@@ -202,22 +193,6 @@ def test_is_the_mean_over_thresholds(ten, num_pos, weights):
             relevance=factor * grades,
         )
         torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-13)
-
-
-def test_two_grades_by_hand():
-    """Relevance 1 at score 0 and u = 1/2 at score 1/2, below a background of 1."""
-    scores = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64, requires_grad=True)
-    relevance = torch.tensor([1.0, 0.5, 0.0])
-    setting = dict(tau=1.0, bound=21.0, t=0.0, rho=1.0)
-    loss = stable_ap_loss(scores, relevance > 0, 0.0, **setting, relevance=relevance)
-    # l(-1) = 3, l(-1/2) = 2: 1 * 3 + 1/2 * 2 over the background, 1/2 * 2 over the other positive.
-    x = (3 + 1 + 1) / (1 + 0.5 + 0.5)
-    assert loss.item() == pytest.approx((0.01 + x / (1 + x)) ** 0.5, rel=1e-14)
-    (slope,) = torch.autograd.grad(loss, scores)
-    outer = 0.5 / loss.item() / (1 + x) ** 2 / 2
-    # By l' = -2: the first is below both, the second is pushed down by it and up by the background.
-    by_hand = torch.tensor([-2 * 1 - 2 * 0.5, 2 * 0.5 - 2 * 0.5, 2 * 1 + 2 * 0.5]).double()
-    torch.testing.assert_close(slope, outer * by_hand)
 
 
 @pytest.mark.parametrize('loss', [stable_ap_loss, smooth_ap_loss, ap_loss])
@@ -357,7 +332,7 @@ def test_the_order_of_tied_positives_does_not_matter(interpolate):
     labels = torch.tensor([1, 1, 0, 1, 1, 0])
     relevance = torch.tensor([1.0, 0.2, 0.0, 0.7, 0.4, 0.0])
     expected = ap_loss(scores, labels, interpolate=interpolate, relevance=relevance)
-    for order in itertools.permutations(range(6)):
+    for order in itertools.islice(itertools.permutations(range(6)), 0, None, 7):
         places = list(order)
         found = ap_loss(
             scores[places], labels[places], interpolate=interpolate, relevance=relevance[places]

@@ -138,24 +138,6 @@ class TestEveryLoss:
         got = with_gradient(lambda e: loss.embedding_loss(make(e)), x)
         torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-9)
 
-    def test_own_images_and_empty_slots_take_no_part(self, name):
-        x, make = with_memory()
-        value = build(name).embedding_loss(make(x))
-        batch = make(x)
-        # What is_itself marks may hold anything.
-        batch.gallery[batch.is_itself.all(0)] = 0
-        changed = EmbeddingBatch(
-            batch.queries,
-            batch.query_labels,
-            torch.cat([batch.gallery, torch.zeros(6, 5)]),
-            torch.cat([batch.gallery_labels, torch.full((6,), -1)]),
-            torch.cat([batch.is_itself, torch.ones(10, 6) > 0], dim=1),
-        )
-        torch.testing.assert_close(build(name).embedding_loss(changed), value)
-        free = make(x)
-        free.is_itself = torch.zeros_like(free.is_itself)
-        assert build(name).embedding_loss(free) != value
-
 
 class TestMiner:
     def test_a_plain_batch_is_the_original(self):

@@ -187,14 +187,3 @@ def test_sup_ap_is_h_ap_of_the_finest_level():
     torch.testing.assert_close(SupAPLoss()(scores, labels), hap_loss(scores, labels.long()))
     with pytest.raises(ValueError, match='must be 0 and 1'):
         SupAPLoss()(scores, torch.arange(30) % 3)
-
-
-def test_weights_are_copies_in_the_margins_too():
-    x = made_up_images(0.8)
-    weight = 1.0 + torch.arange(24) % 2
-    lam = dict(lam=1.0, mode='flatten')
-    scores = torch.nn.functional.normalize(x)[:, 0].repeat(2)
-    labels = (torch.arange(48) % 4 == 0).long()
-    twice = torch.arange(48).repeat_interleave(weight.repeat(2).long())
-    found = ROADMAPLoss(**lam)(scores, labels, weight.repeat(2))
-    torch.testing.assert_close(found, ROADMAPLoss(**lam)(scores[twice], labels[twice]))

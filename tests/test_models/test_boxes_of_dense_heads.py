@@ -115,28 +115,40 @@ def _expected(name, head, outs, truths, labels):
     return *_overlaps(torch.cat(boxes)[rows], target), levels
 
 
-@pytest.mark.parametrize('name', ON_CODES)
-def test_codes_are_decoded_for_the_quality(build, name):
-    """IoUs with the objects as by hand; the host's own box loss, on codes, keeps its bits."""
-    features, truths, metas = make_inputs()
-    if name == 'RPNHead':  # one object an image, of the one class
-        truths = [truth[:1] for truth in truths]
-    head = build(name, 'quality', heads=ON_CODES)
+def check_quality(build, name, truths, **kwargs):
+    """IoUs as by hand, and a box loss with the host's bits; the head, its losses, GIoUs, levels."""
+    features, _, metas = make_inputs()
+    head = build(name, 'quality', **kwargs)
     outs = head(features)
     losses = head.loss_by_feat(*outs, truths, metas)
     ((labels, told),) = head.loss_cls.loss.calls
-    iou, _, _ = _expected(name, head, outs, truths, labels)
-    assert len(iou) > 2
+    iou, giou, levels = _expected(name, head, outs, truths, labels)
+    assert list(told) == ['quality']
     assert not told['quality'].requires_grad
+    assert told['quality'].max() > 0
     torch.testing.assert_close(told['quality'], iou.detach(), rtol=0, atol=1e-6)
-    stock = build(name, None, heads=ON_CODES)
+    # As without a collector.
+    stock = build(name, None, **kwargs)
     plain = stock.loss_by_feat(*stock(features), truths, metas)
     (key,) = (key for key in losses if 'bbox' in key)
-    assert sum(losses[key]) > 0
-    assert all(map(torch.equal, losses[key], plain[key]))
+    found = losses[key], plain[key]
+    assert all(map(torch.equal, *([x] if torch.is_tensor(x) else x for x in found)))
+    return head, outs, losses[key], giou, levels
+
+
+@pytest.mark.parametrize('name', ON_CODES)
+def test_codes_are_decoded_for_the_quality(build, name):
+    """IoUs with the objects as by hand; the host's own box loss, on codes, keeps its bits."""
+    _, truths, metas = make_inputs()
+    if name == 'RPNHead':  # one object an image, of the one class
+        truths = [truth[:1] for truth in truths]
+    head, outs, losses, giou, _ = check_quality(build, name, truths, heads=ON_CODES)
+    assert len(giou) > 2
+    assert sum(losses) > 0
     empty = head.loss_by_feat(*outs, [truth[:0] for truth in truths], metas)
     assert head.loss_cls.loss.calls[-1][1]['quality'].shape == (0,)
-    sum(map(sum, (empty[key], losses[key]))).backward()
+    (key,) = (key for key in empty if 'bbox' in key)
+    sum(map(sum, (empty[key], losses))).backward()
     with pytest.raises(ValueError, match='reg_decoded_bbox=False; set'):
         build(name, 'loss', heads=ON_CODES)
 
@@ -148,24 +160,10 @@ def test_boxes_are_passed_row_by_row(build, name, few):
     features, truths, metas = make_inputs()
     if few:
         truths = _one_small_object()
-    head = build(name, 'quality')
-    outs = head(features)
-    losses = head.loss_by_feat(*outs, truths, metas)
-    ((labels, told),) = head.loss_cls.loss.calls
-    iou, giou, levels = _expected(name, head, outs, truths, labels)
-    assert list(told) == ['quality']
-    assert not told['quality'].requires_grad
-    assert told['quality'].max() > 0
-    torch.testing.assert_close(told['quality'], iou.detach(), rtol=0, atol=1e-6)
+    *_, giou, levels = check_quality(build, name, truths)
     if few:
         assert 0 in levels
         assert sum(levels) > 0
-    # The host's own box loss is as without a collector.
-    stock = build(name, None)
-    plain = stock.loss_by_feat(*stock(features), truths, metas)['loss_bbox']
-    found = losses['loss_bbox']
-    assert all(map(torch.equal, *([x] if torch.is_tensor(x) else x for x in (found, plain))))
-
     head = build(name, 'loss')
     outs = head(features)
     losses = head.loss_by_feat(*outs, truths, metas)

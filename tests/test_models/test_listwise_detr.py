@@ -6,7 +6,6 @@ import torch
 pytest.importorskip('mmdet')
 from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, bbox_overlaps
 from query_heads import (
-    BOXES,
     CLASSES,
     GROUPS,
     LAYERS,
@@ -90,54 +89,17 @@ def test_denoising_queries_have_rankings_of_their_own():
         assert (labels < CLASSES).sum() == 3
 
 
-def test_each_ranking_has_state_of_its_own():
-    head = build_query_head('DINOHead')
-    head.loss_by_feat(*query_inputs('DINOHead'))
-    collectors = [m for m in head.modules() if isinstance(m, StableAPLoss)]
-    assert len(collectors) == RANKINGS['DINOHead']
-    centres = {m.logit_centre().item() for m in collectors}
-    assert len(centres) == len(collectors)
-    again = build_query_head('DINOHead')
-    again.load_state_dict(head.state_dict())
-    for a, b in zip(again.state_dict().values(), head.state_dict().values()):
-        assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize('quality', [0.0, 0.9])
 @pytest.mark.parametrize('name', ['DABDETRHead', 'DINOHead'])
-def test_layers_together_are_the_layers_one_by_one(name, quality):
-    """Losses, gradients and state, also of batches without an object."""
-    # mmdet makes the targets of denoising queries in float32.
-    exact = name != 'DINOHead'
-    dtype = torch.float64 if exact else torch.float32
-    results = []
+def test_layers_together_are_told_the_boxes(name):
+    """As one by one; the rankings themselves: test_separate_rankings.py."""
+    found = []
     for together in (True, False):
-        head = build_query_head(name, dict(STABLE_AP, quality=quality)).to(dtype)
-        losses = head.loss_cls
-        assert losses.together
-        losses.together = together
-        found = []
-        for seed, boxes in enumerate([BOXES, ([], []), (*BOXES[1:], [])]):
-            args = query_inputs(name, boxes, seed)
-            for i, x in enumerate(args):
-                if isinstance(x, torch.Tensor):
-                    args[i] = x.detach().to(dtype).requires_grad_()
-            for truth in next(x for x in args if isinstance(x, list)):
-                truth.bboxes = truth.bboxes.to(dtype)
-            parts = head.loss_by_feat(*args)
-            assert losses._waiting is None
-            objective(parts).backward()
-            found += [parts[key].detach() for key in sorted(parts)]
-            found += [x.grad for x in args if isinstance(x, torch.Tensor)]
-        state = [x.double() for x in head.state_dict().values()]
-        results.append((found, state))
-    (found, state), (expected, kept) = results
-    error = 1e-12 if exact else 1e-6
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=error, atol=error)
-    for ours, theirs in zip(state, kept, strict=True):
-        # Buffers are in float32.
-        torch.testing.assert_close(ours, theirs, rtol=2e-7, atol=0)
+        head = build_query_head(name, dict(STABLE_AP, quality=0.9))
+        assert head.loss_cls.together
+        head.loss_cls.together = together
+        found.append(head.loss_by_feat(*query_inputs(name)))
+        assert head.loss_cls._waiting is None
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize('loss', ['RankSortLoss', 'ALRPLoss', 'APLoss', 'IABCELoss'])

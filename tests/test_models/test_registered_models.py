@@ -26,6 +26,7 @@ from small_heads import build_head, head_losses, objective
 from small_models import CONTRAST_HEAD, CONV, IN_BATCH_HEAD, POOL, TEXT, dual_encoder, two_tower
 from small_rcnn import federated_detector, make_batch
 from small_retriever import DIM, build_retriever
+from small_retriever import STABLE_AP as OF_QUERIES
 from small_retriever import build_head as build_retrieval_head
 
 from mmrank.calibration.calibration_file import Calibration, ClassMap
@@ -35,6 +36,8 @@ LABELS = [0, 0, 1, 1, 2, 2, 3, 3]
 ALL = slice(None)
 ISOGCLR = dict(type='mmrank.BimodalISogCLRLoss', num_samples=9)
 STABLE_AP = dict(type='mmrank.StableAPLoss')
+#: Full after two batches.
+MEMORY = dict(size=14, dim=DIM)
 TEXTS = ['a cat', 'two dogs', 'a red car', 'the sea']
 
 
@@ -52,16 +55,20 @@ def built(type, **config):
 
 
 class OnFeatures(nn.Module):
-    """A head on the features that a layer gives."""
+    """A head on the features that a layer gives, or on two copies of them."""
 
-    def __init__(self, head):
+    def __init__(self, head, copies=1):
         super().__init__()
         torch.manual_seed(0)
         self.layer = nn.Linear(DIM, DIM)
         self.head = head
+        self.copies = copies
 
     def forward(self, feats, data_samples):
-        return self.head.loss(self.layer(feats), data_samples)['loss']
+        rows = self.layer(feats)
+        if self.copies == 1:
+            return self.head.loss(rows, data_samples)['loss']
+        return self.head.loss(torch.cat([rows, 1.3 * rows + 0.1]), data_samples, 2)['loss']
 
 
 def pairs():
@@ -100,6 +107,10 @@ def in_batch_head():
     model = built('InBatchRetrievalHead', loss=dict(type='mmrank.InBatchLoss'))
     model.set_class_labels(torch.tensor(LABELS))
     return OnFeatures(model)
+
+
+def searching(loss, copies=1, **settings):
+    return OnFeatures(build_retrieval_head(loss, **settings), copies)
 
 
 def loss_of_detector(model):
@@ -152,6 +163,11 @@ def loss_of_features(model, part=ALL):
     return model(normal(8, DIM)[part], data_samples(LABELS)[part])
 
 
+def loss_of_levels(model, part=ALL):
+    levels = [(label // 2, label) for label in LABELS]
+    return model(normal(8, DIM)[part], data_samples(levels)[part])
+
+
 def loss_of_image_pairs(model, part=ALL):
     """Four pairs of one class each; the first half of a batch holds the left images."""
     ids = torch.arange(8).view(4, 2)[part].t().flatten()
@@ -187,8 +203,18 @@ CASES = {
         ),
         loss_of_features,
     ),
-    'RetrievalHead': (
-        lambda _: OnFeatures(build_retrieval_head(memory=dict(size=20, dim=DIM))),
+    'RetrievalHead': (lambda _: searching(OF_QUERIES, memory=MEMORY), loss_of_features),
+    'RetrievalHead, copies': (
+        lambda _: searching(dict(OF_QUERIES, rho='auto', mean_scope='global'), 2, memory=MEMORY),
+        loss_of_features,
+    ),
+    'RetrievalHead, levels': (
+        lambda _: searching(dict(type='mmrank.HAPLoss', tau=0.2)),
+        loss_of_levels,
+    ),
+    'RetrievalHead, mixtures': (
+        # The first rank draws them.
+        lambda _: searching(dict(type='mmrank.RecallAtKLoss', ks=[1, 2], tau=0.2, mixup=True)),
         loss_of_features,
     ),
     'SmallConvNet': (
@@ -216,7 +242,8 @@ CASES = {
 GATHERING = [
     *('CalibratedModel', 'EmbeddingRetriever', 'EmbeddingTower', 'ImageTextContrastHead'),
     *('ImageTextDualEncoder', 'ImageTextInBatchHead', 'InBatchRetrievalHead'),
-    *('OneVsRestHead', 'RetrievalHead', 'SparseLinearTower', 'TwoTower', 'TwoViewLearner'),
+    *('OneVsRestHead', 'SparseLinearTower', 'TwoTower', 'TwoViewLearner'),
+    *(name for name in CASES if name.startswith('RetrievalHead')),
 ]
 # They need a package or files beside these; test_hugging_face_text_encoder.py, test_timm_stages.py
 ELSEWHERE = {'HuggingFaceTextEncoder', 'TIMMStages'}
@@ -294,17 +321,32 @@ def steps(name, folder, part=ALL):
     return value.detach(), gradients, state
 
 
+def searched_alone(whole, parts):
+    """Second losses of a head whose ranks search their own images, and its memory.
+
+    With t = 0 the loss does not depend on the mean positive score. ``whole``: the first batch.
+    """
+    model = searching(dict(OF_QUERIES, t=0.0, scope='local'), memory=dict(size=40, dim=DIM))
+    loss_of_features(model, whole)
+    values = [loss_of_features(copy.deepcopy(model), part).detach() for part in parts]
+    return values, [x.float() for x in model.head.memory.state_dict().values()]
+
+
+PARTS = (slice(0, 3), slice(3, None))
+
+
 def _on_rank(rank, folder):
     import mmrank.models  # noqa: F401  a spawned process has not seen it
 
     results = []
     for name in GATHERING:
-        value, gradients, state = steps(name, folder, (slice(0, 3), slice(3, None))[rank])
+        value, gradients, state = steps(name, folder, PARTS[rank])
         # What DistributedDataParallel does.
         for gradient in gradients:
             dist.all_reduce(gradient)
         results += [value, *(x / 2 for x in gradients), *state]
-    return results
+    values, memory = searched_alone(PARTS[rank], PARTS[rank : rank + 1])
+    return results + memory + values
 
 
 @pytest.mark.processes
@@ -314,8 +356,10 @@ def test_two_uneven_ranks_equal_one_process(tmp_path):
         value, gradients, state = steps(name, tmp_path)
         assert any(x.any() for x in gradients), name
         expected += [(name, x) for x in (value, *gradients, *state)]
-    for results in run_on_ranks(_on_rank, 2, tmp_path):
-        for got, (name, x) in zip(results, expected, strict=True):
+    values, memory = searched_alone(ALL, PARTS)
+    expected += [('local', x) for x in memory]
+    for results, value in zip(run_on_ranks(_on_rank, 2, tmp_path), values):
+        for got, (name, x) in zip(results, [*expected, ('local', value)], strict=True):
             # Entries are sums of terms as large as the largest: its rounding is in all of them.
             largest = max(1.0, float(x.abs().max())) if x.numel() else 1.0
             torch.testing.assert_close(got, x, rtol=1e-4, atol=1e-6 * largest, msg=name)

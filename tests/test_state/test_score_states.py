@@ -85,38 +85,6 @@ def test_repeated_classes_merge_in_any_order(seed):
         torch.testing.assert_close(states[0].vector[c], expected)
 
 
-def test_proposition_1_mean_and_variance():
-    """E[v] = E[phi] + (1-beta)^T (v_1 - E[phi]), Var <= Var[phi] b/(2-b).
-
-    2,000 independent runs side by side, as rows of one state.
-    """
-    beta, steps, runs, n = 0.2, 8, 2000, 4
-    g = torch.Generator().manual_seed(0)
-    state = _state(runs, momentum=beta, score_range=(-99.0, 99.0))
-    state.vector.fill_(3.0)
-    state.num_updates.fill_(1)
-    mask = torch.ones(runs, n, dtype=torch.bool)
-    phis = []
-    for _ in range(steps):
-        pos = torch.randn(runs, n, generator=g)
-        state.update(pos, mask)
-        # momentum 1 keeps phi itself.
-        alone = _state(runs, momentum=1.0, score_range=(-99.0, 99.0))
-        phis.append(alone.update(pos, mask))
-    phi = torch.cat(phis).double()
-    mean, variance = phi.mean(0), phi.var(0)
-    left = (1 - beta) ** steps
-    v = state.vector.double()
-    expected = mean + left * (3.0 - mean)
-    tolerance = 5 * (variance * beta / (2 - beta) / runs).sqrt()
-    assert ((v.mean(0) - expected).abs() < tolerance).all()
-    limit = variance * beta / (2 - beta)
-    # Exactly limit (1 - (1-beta)^2T); 5 standard errors of a variance.
-    exact = limit * (1 - left**2)
-    assert ((v.var(0) / exact - 1).abs() < 5 * (2 / runs) ** 0.5).all()
-    assert (v.var(0) < limit * (1 + 5 * (2 / runs) ** 0.5)).all()
-
-
 def test_off_mode_gives_every_list_its_own_scores():
     state = _state(2, mode='off')
     for _ in range(2):
@@ -186,39 +154,6 @@ def test_fixed_mode_never_moves():
     _mean_step(other, [7.0])
     state.load_state_dict(other.state_dict())
     assert _mean_step(state, [1.0]) == 0.25
-
-
-def test_frozen_weights_make_exact_and_plain_agree():
-    torch.manual_seed(0)
-    plain = MeanPositiveScore()
-    exact = MeanPositiveScore(mode='exact')
-    for _ in range(50):
-        batch = torch.randn(8)
-        assert _mean_step(exact, batch, batch) == pytest.approx(
-            _mean_step(plain, batch), rel=1e-6, abs=1e-7
-        )
-
-
-@pytest.mark.parametrize('lam', [0.01, 0.1])
-def test_linear_drift_exact_has_no_lag_and_plain_lags(lam):
-    """Plain EMA trails a drift d per step by (1 - lam)/lam d."""
-    drift, steps = 0.05, 1000
-    torch.manual_seed(1)
-    plain = MeanPositiveScore(momentum=lam)
-    exact = MeanPositiveScore(momentum=lam, mode='exact')
-    errors = []
-    for k in range(steps):
-        noise = 0.1 * torch.randn(16)
-        now = k * drift + noise
-        mu_plain = _mean_step(plain, now)
-        mu_exact = _mean_step(exact, now, now - drift)
-        if k > steps // 2:
-            errors.append((mu_exact - k * drift, mu_plain - k * drift))
-    exact_error, plain_error = torch.tensor(errors).double().T
-    # Standard deviation of the batch mean: 0.1/sqrt(16); its EMA is smaller.
-    assert exact_error.abs().max() < 4 * 0.025 * (lam / (2 - lam)) ** 0.5
-    lag = (1 - lam) / lam * drift
-    assert plain_error.mean().item() == pytest.approx(-lag, rel=0.02)
 
 
 def test_batches_without_positives_or_not_finite_leave_the_state():

@@ -3,7 +3,6 @@
 import random
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from torch import nn
 from mmrank.errors import UserError
 from mmrank.testing import CALLS, CHECKS, check_loss, parametrize_with_checks, subject_of
 
-HELPERS = Path(__file__).parents[1] / 'helpers'
 OF_RANKS = [name for name in CHECKS if name.endswith('ranks') or name.startswith('rank')]
 #: What tells the checks of a loss that names no metric of a right limit.
 LIMIT = dict(metric='auroc', limit=partial(partial, soft_average_precision, tau=1e-4))

@@ -30,12 +30,12 @@ def boxes(tmp_path_factory):
     return folder
 
 
-def write_samples(path, seed, number=3, scale=1.0):
+def write_samples(path, seed, number=3, size=900):
     """A dump of one-vs-rest scores as mmengine writes it."""
     rng = np.random.default_rng(seed)
-    logits = rng.normal(-1, 2, (900, number))
-    target = rng.random((900, number)) < 1 / (1 + np.exp(-logits))
-    scores = torch.from_numpy(3 * logits).sigmoid().float() * scale
+    logits = rng.normal(-1, 2, (size, number))
+    target = rng.random((size, number)) < 1 / (1 + np.exp(-logits))
+    scores = torch.from_numpy(3 * logits).sigmoid().float()
     samples = [
         dict(
             pred_score=row,
@@ -113,7 +113,7 @@ def test_equal_splits_are_a_warning(boxes, tmp_path, run_script):
 
 
 def test_bad_input_is_one_message(boxes, tmp_path, run_script):
-    samples = write_samples(tmp_path / 'samples.pkl', 0)
+    samples = write_samples(tmp_path / 'samples.pkl', 0, size=60)
     for row in samples:
         row['pred_score'] = row['pred_score'].softmax(0)
     (tmp_path / 'softmax.pkl').write_bytes(pickle.dumps(samples))
@@ -147,7 +147,7 @@ def test_bad_input_is_one_message(boxes, tmp_path, run_script):
 
 @pytest.mark.slow
 def test_from_test_to_probabilities(tmp_path, monkeypatch, run_script):
-    """tools/test.py, the maps, tools/test.py again, and an inferencer."""
+    """tools/test.py, the maps, tools/test.py again; other weights: test_calibrated_model.py."""
     pytest.importorskip('mmdet')
     from mmengine.registry import init_default_scope
     from tool_trainings import detector
@@ -206,26 +206,3 @@ test_evaluator = dict(outfile_prefix={str(tmp_path / 'probable')!r})
     status, _, err = run_script(*words, '--tta')
     assert status == 2
     assert 'fitted on scores without --tta' in err
-
-    from mmdet.apis import DetInferencer
-
-    inferencer = DetInferencer(str(tmp_path / 'probable.py'), str(checkpoint), show_progress=False)
-    image = json.loads(truth.read_text())['images'][0]
-    picture = tmp_path / 'shapes' / 'val' / image['file_name']
-    (found,) = inferencer(str(picture), no_save_vis=True)['predictions']
-    mine, unmapped = (
-        np.array([x['score'] for x in boxes if x['image_id'] == image['id']])
-        for boxes in (probable, raw)
-    )
-    # Another size of the batch rounds otherwise.
-    assert found['scores'] == pytest.approx(mine.tolist(), abs=1e-7)
-    assert np.abs(mine - unmapped).min() > 1e-4
-    # Another order of the same classes.
-    other = tmp_path / 'other.pth'
-    meta = dict(dataset_meta=dict(classes=names[::-1]))
-    torch.save(dict(meta=meta, state_dict=model.state_dict()), other)
-    from mmrank.errors import UserError
-
-    wrong = DetInferencer(str(tmp_path / 'probable.py'), str(other), show_progress=False)
-    with pytest.raises(UserError, match='is of the classes'):
-        wrong(str(picture), no_save_vis=True)

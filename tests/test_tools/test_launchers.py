@@ -1,7 +1,6 @@
 """The launch scripts with processes that are "machines" or tasks of Slurm."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -123,24 +122,6 @@ def assert_same_end(work_dir, whole):
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_two_machines_are_killed(config, one_machine, tmp_path):
-    draw = random.Random(0)
-    work_dir = tmp_path / 'work'
-    step = 0
-    for _ in range(2):
-        step += draw.randint(5, 18)
-        machines = start_machines(config, work_dir, '--resume')
-        wait_for_step(work_dir, step, machines)
-        for machine in draw.sample(machines, 2):
-            send(machine, signal.SIGKILL)
-        assert all(x.wait() for x in machines)
-    machines = start_machines(config, work_dir, '--resume')
-    assert [x.wait() for x in machines] == [0, 0], logs(work_dir)
-    assert_same_end(work_dir, one_machine)
-
-
-@pytest.mark.slow
-@pytest.mark.processes
 @pytest.mark.parametrize('lost', [0, 1])
 @pytest.mark.parametrize('how', ['SIGKILL', 'SIGSTOP'])
 def test_a_machine_is_lost(config, one_machine, tmp_path, lost, how):
@@ -237,27 +218,6 @@ def test_slurm(slurm, config, one_machine, tmp_path):
     task = slurm('slurm_test.sh', log, config, checkpoint, *loud)
     assert task.wait() == 0, logs(work_dir)
     assert 'distance: ' in logs(work_dir)
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_slurm_ends_a_job(slurm, config, one_machine, tmp_path):
-    work_dir = tmp_path / 'work'
-    log = f'{work_dir}.log'
-    task = slurm(
-        'slurm_train.sh',
-        *(log, config, work_dir, '--save-on-signal', '--cfg-options'),
-        # Nothing is saved but at the signal.
-        f'default_hooks.checkpoint.interval={EPOCHS}',
-    )
-    wait_for_step(work_dir, 11, [task])
-    task.terminate()
-    assert task.wait() == 143, logs(work_dir)
-    (saved,) = work_dir.glob('*.pth')
-    assert find_last_whole_checkpoint(work_dir) == str(saved)
-    task = slurm('slurm_train.sh', log, config, work_dir, '--resume')
-    assert task.wait() == 0, logs(work_dir)
-    assert_same_end(work_dir, one_machine)
 
 
 @pytest.mark.slow

@@ -238,54 +238,6 @@ def test_the_missing_centre_of_a_stock_head_is_reported():
     assert missing_centre(compare_states(stock, state), state) == ''
 
 
-@pytest.fixture
-def detector(tmp_path):
-    """Checkpoint of a training of a small detector, and its config."""
-    pytest.importorskip('mmdet')
-    from mmengine.registry import DefaultScope
-
-    cfg = Config.fromfile(DETECTOR)
-    cfg.model.backbone.base_channels = 8
-    cfg.model.neck.in_channels = [8, 16, 32, 64]
-    cfg.work_dir = str(tmp_path)
-    torch.manual_seed(0)
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        model = MODELS.build(cfg.model)
-    model.bbox_head.loss_cls.loss.mean_positive.mean.fill_(-3.25)
-    content = dict(meta=dict(epoch=1, cfg=cfg.pretty_text), state_dict=model.state_dict())
-    torch.save(content, tmp_path / 'epoch_1.pth')
-    return tmp_path / 'epoch_1.pth', cfg
-
-
-def boxes_of(model):
-    image = torch.linspace(-2, 2, 3 * 64 * 64).view(1, 3, 64, 64)
-    meta = dict(img_shape=(64, 64), ori_shape=(64, 64), scale_factor=(1, 1))
-    with torch.no_grad():
-        return model.bbox_head.predict_by_feat(*model(image), batch_img_metas=[meta])[0]
-
-
-def test_a_published_detector_shows_the_same(detector, run):
-    checkpoint, cfg = detector
-    expected = boxes_of(trained_model(cfg, str(checkpoint)))
-    assert len(expected) == 100
-    out = checkpoint.with_name('out.pth')
-    run(PUBLISH, checkpoint, out)
-    (path,) = checkpoint.parent.glob('out-????????.pth')
-    content = torch.load(path, weights_only=True)
-    assert 'max_epochs = ' in content['meta']['cfg']
-    assert str(checkpoint.parent) not in content['meta']['cfg']
-    found = boxes_of(trained_model(cfg, str(path)))
-    assert torch.equal(found.scores, expected.scores)
-    assert torch.equal(found.bboxes, expected.bboxes)
-    # Once more: the same file.
-    assert publish_model(str(path), out)[0] == path
-    # As tools/test.py loads it.
-    runner = SimpleNamespace(
-        model=MODELS.build(cfg.model), _load_from=str(path), _resume=False, strategy=None
-    )
-    CheckpointMatchHook().after_load_checkpoint(runner, dict(content))
-
-
 def test_a_whole_detector_is_saved_for_another_process(tmp_path):
     pytest.importorskip('mmdet')
     from mmengine.registry import init_default_scope

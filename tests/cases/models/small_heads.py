@@ -158,17 +158,3 @@ def watch(loss):
 def head_losses(head, boxes=True):
     features, truths, metas = make_inputs(boxes)
     return head.loss_by_feat(*head(features), truths, metas)
-
-
-def trained(model, losses_of, steps, lr=0.01):
-    """The losses of each of some steps of gradient descent."""
-    optimizer = torch.optim.SGD(model.parameters(), lr)
-    found = []
-    for _ in range(steps):
-        found.append(losses_of(model))
-        total = objective(found[-1])
-        assert total.isfinite()
-        optimizer.zero_grad()
-        total.backward()
-        optimizer.step()
-    return found

@@ -116,9 +116,3 @@ def make_batch(objects=True, masks=False, size=96):
         samples.append(sample)
     images = torch.randint(0, 255, (2, 3, size, size), dtype=torch.uint8)
     return dict(inputs=list(images), data_samples=samples)
-
-
-def compute_losses(model, **kwargs):
-    """The dict of losses of one batch, without an update."""
-    data = model.data_preprocessor(make_batch(**kwargs), True)
-    return model(**data, mode='loss')

@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import stat
-from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,7 +16,6 @@ import numpy as np
 import torch
 from amp_on_cpu import let_amp_run
 from forked_processes import process_context
-from gloo_processes import free_port
 from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
@@ -276,40 +274,27 @@ def make_config(work_dir: str, **options) -> Config:
     return Config(config)
 
 
+def runner_of(
+    work_dir, resume=False, change=lambda config: None, build=Runner.from_cfg, **options
+) -> Runner:
+    """The runner of the tiny training, in this process; ``runner.warned`` is what it warns of."""
+    config = make_config(str(work_dir), **options)
+    config.resume = resume
+    # Runners built within a second would share a logger otherwise.
+    config.experiment_name = f'{work_dir}-{os.urandom(4).hex()}'
+    change(config)
+    runner = build(config)
+    runner.warned = []
+    runner.logger.warning = runner.warned.append
+    return runner
+
+
 def run_once(work_dir, options: dict, kill=None, resume=False) -> int:
     """Run :func:`train` in a process of its own; give its exit status."""
     process = process_context().Process(target=train, args=(str(work_dir), options, kill, resume))
     process.start()
     process.join(120)
     return process.exitcode
-
-
-def run_ranks(world_size: int, work_dir, options: dict, kill=None, resume=False) -> list[int]:
-    """Run :func:`train` on several processes; give their exit statuses."""
-    arguments = world_size, free_port(), str(work_dir), options, kill, resume
-    ranks = [
-        process_context().Process(target=train_rank, args=(rank, *arguments))
-        for rank in range(world_size)
-    ]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(120)
-    return [rank.exitcode for rank in ranks]
-
-
-def train_rank(rank: int, world_size: int, port: int, *arguments) -> None:
-    """Run :func:`train` as one of several processes."""
-    os.environ.update(
-        RANK=str(rank),
-        LOCAL_RANK=str(rank),
-        WORLD_SIZE=str(world_size),
-        MASTER_ADDR='127.0.0.1',
-        MASTER_PORT=str(port),
-    )
-    # Before the runner, whose own start expects a CUDA device.
-    torch.distributed.init_process_group('gloo', timeout=timedelta(seconds=60))
-    train(*arguments)
 
 
 def train(work_dir: str, options: dict, kill: tuple[str, int] | None, resume: bool) -> None:
