@@ -52,6 +52,8 @@ def check_config(
             if key not in reports:
                 reports[key] = _check_file(where, file, verify_images=verify_images, **options)
             report = reports[key]
+            if dataset._indices is not None:
+                _refuse_whole_file(where, cfg.get(f'{split}_evaluator'))
             if split == 'train':
                 _refuse_empty_training(where, report, classes, options['skip_empty_images'])
             own.append(Split(where, options['image_dir'], classes, report, split == 'train'))
@@ -127,6 +129,16 @@ def _check_file(where: str, file: str, **options: object) -> CocoReport:
     if report.warnings:
         _warn(f'{where}: {report.describe(report.warnings)}')
     return report
+
+
+def _refuse_whole_file(where: str, evaluator: object) -> None:
+    """Refuse mmdet's metric for a part of a data set: it counts all images of its file."""
+    metrics = [x for part in _configs(evaluator) for x in _configs(part.get('metrics') or part)]
+    if any(x.get('type') in ('CocoMetric', 'mmdet.CocoMetric') for x in metrics):
+        raise UserError(
+            f"{where}.indices takes a part of the images, and type='CocoMetric' counts the others "
+            "as missed. Fix: type='mmrank.CocoMetric' in the evaluator, or leave out indices"
+        )
 
 
 def _compare_evaluator(evaluator: object, name: str, splits: list[Split]) -> None:

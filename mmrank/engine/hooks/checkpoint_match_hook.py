@@ -5,10 +5,12 @@ from fnmatch import fnmatchcase
 
 from mmengine.dist import all_gather_object
 from mmengine.hooks import EMAHook, Hook
+from mmengine.runner import BaseLoop
 
 from mmrank.checkpoint_loading import CheckpointError
 from mmrank.engine.hooks.atomic_checkpoint_hook import confine_best_checkpoints
 from mmrank.engine.resume.matching import (
+    classes_in_other_order,
     compare_states,
     compare_training,
     differences_table,
@@ -27,9 +29,10 @@ class CheckpointMatchHook(Hook):
 
     mmengine loads what fits and logs the rest: an empty checkpoint gives plausible metrics of
     random weights. This hook refuses it with a table of the missing, unexpected and mismatched
-    keys. For a resume it also compares the optimiser, the number of parameter schedulers and
-    whether weights are averaged, and refuses processes that resume from different checkpoints, as
-    without a common disk. Weights that are not finite are not saved.
+    keys, and classes in another order. For a resume it also compares the optimiser, the number of
+    parameter schedulers and whether weights are averaged, warns of other settings than those of the
+    run, and refuses processes that resume from different checkpoints, as without a common disk.
+    Weights that are not finite are not saved.
 
     Args:
         strict: Whether to refuse; False writes the table to the log, and values of another shape
@@ -69,6 +72,13 @@ class CheckpointMatchHook(Hook):
         name = runner._load_from or 'of the work folder'
         _check_content(name, checkpoint, runner._resume)
         confine_best_checkpoints(checkpoint, runner)
+        loops = [runner._train_loop, runner._val_loop, runner._test_loop]
+        built = [loop for loop in loops if isinstance(loop, BaseLoop)]
+        other_order = classes_in_other_order(
+            checkpoint, built[0].dataloader.dataset if built else None
+        )
+        if other_order and self.strict:
+            raise CheckpointError(f'checkpoint {name} {other_order}')
         state = model_state(checkpoint)
         found = compare_states(runner.model, state)
         if runner._resume:

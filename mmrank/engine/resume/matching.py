@@ -121,6 +121,24 @@ def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoin
     return ''
 
 
+def classes_in_other_order(checkpoint: Mapping, dataset: Any) -> str:
+    """Say that a data set has the classes of a checkpoint in another order, else ''."""
+    meta = checkpoint.get('meta') or {}
+    saved = (meta.get('dataset_meta') or {}).get('classes')
+    names = (getattr(dataset, 'metainfo', None) or {}).get('classes')
+    if not (isinstance(saved, list | tuple) and isinstance(names, list | tuple)):
+        return ''
+    if [*saved] == [*names] or Counter(map(str, saved)) != Counter(map(str, names)):
+        return ''
+    label = next(i for i, (one, other) in enumerate(zip(saved, names)) if one != other)
+    return (
+        f'was trained on the classes {tuple(saved)!s:.300}, and the data set has them in another '
+        f'order: label {label} is {saved[label]!r} to the model and {names[label]!r} in the data.\n'
+        "  Fix: metainfo=dict(classes=(...)) of the data sets, and 'categories' of their files, in "
+        'the order of the checkpoint'
+    )
+
+
 def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
     """Explain what a model loses that leaves out the centre of a ranking loss, else ''."""
     for item in differences:
