@@ -95,7 +95,8 @@ def _near_name(message: str, built: object, registry: object) -> str:
     """The name to take for one that a class or a registry does not have; '' if none is known."""
     names = {}
     other = ''
-    if found := re.search(r"unexpected keyword argument '(\w+)'", message):
+    found = re.search(r"unexpected keyword argument '(\w+)'", message)
+    if found and built:
         names = {x: x for x in inspect.signature(built).parameters if x not in ('args', 'kwargs')}
         other = f'leave {found[1]} out, or one of {", ".join(names)}'
     elif found := re.search(r'([\w.]+) is not in the', message):

@@ -1,7 +1,7 @@
 """Any mmdet dense head on a loss that ranks all levels and images at once."""
 
 from mmrank.errors import UserTypeError
-from mmrank.losses.registered import with_num_classes
+from mmrank.losses.registered import box_loss
 from mmrank.made_class import host_class
 from mmrank.registry import MODELS
 from mmrank.retired import retired_setting
@@ -67,8 +67,7 @@ def ListwiseHead(
     for name in kwargs:
         if fix := retired_setting('ListwiseHead', name):
             raise UserTypeError(f'ListwiseHead does not take {name}', fix)
-    loss_cls = with_num_classes('loss_cls', loss_cls, kwargs.get('num_classes'))
-    loss_cls = {'use_sigmoid': True, **loss_cls}
+    loss_cls = box_loss('loss_cls', loss_cls, kwargs.get('num_classes'))
     kwargs.update(own_arguments(host, loss_cls))
     if num_layers is not None:
         kwargs['num_layers'] = num_layers
