@@ -162,7 +162,7 @@ def refuse_link(path: str | os.PathLike, is_replaced: bool = False) -> None:
                 kind = kind or 'a link'
             if kind:
                 raise UserError(
-                    f'{place} is {kind}, and a file is to be written there',
+                    f'{place} cannot be written: it is {kind}',
                     'remove it, or name another file or folder',
                 )
 

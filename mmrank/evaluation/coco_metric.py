@@ -56,6 +56,7 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
         _, _, evaluation = fast_evaluator()
         if self._coco_api is not None:
             self._keep_predicted([found['img_id'] for _, found in results])
+            self._drop_other_classes([found for _, found in results])
             if not are_plain_ids(self._coco_api.dataset):
                 _, _, evaluation = PYCOCOTOOLS  # which takes texts
         warn_of_equal_scores(
@@ -87,6 +88,24 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
             print_log(
                 f'{len(self.img_ids)} of the {len(every)} images of the annotation file are '
                 'predicted, and the figures are those of this part.',
+                logger='current',
+                level=30,
+            )
+
+    def _drop_other_classes(self, predicted: list[dict]) -> None:
+        """Leave out boxes of the classes of the model that the data set does not have."""
+        number = len(self.dataset_meta['classes'])
+        dropped = 0
+        for found in predicted:
+            kept = np.flatnonzero(found['labels'] < number)
+            dropped += len(found['labels']) - len(kept)
+            for key in found.keys() - {'img_id'}:
+                is_list = isinstance(found[key], list)
+                found[key] = [found[key][i] for i in kept] if is_list else found[key][kept]
+        if dropped:
+            print_log(
+                f'{dropped} boxes of labels from {number} on are left out: the data set has '
+                f'{number} classes, fewer than the model.',
                 logger='current',
                 level=30,
             )

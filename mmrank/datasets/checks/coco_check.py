@@ -41,7 +41,8 @@ def check_config(
         own: list[Split] = []
         for where, dataset, options in _coco_datasets(cfg, split):
             classes = tuple(dataset.metainfo['classes'])
-            _compare_num_classes(counts, where, dataset)
+            if not _leaves_classes_out(cfg, split, classes):
+                _compare_num_classes(counts, where, dataset)
             if options['image_dir'] is None:
                 continue
             file = dataset.ann_file
@@ -131,10 +132,23 @@ def _check_file(where: str, file: str, **options: object) -> CocoReport:
     return report
 
 
+def _leaves_classes_out(cfg: Mapping, split: str, classes: tuple) -> bool:
+    """Whether a split has the first of the trained classes, and its metric drops the others."""
+    dataset = (cfg.get('train_dataloader') or {}).get('dataset')
+    trained = [x['metainfo'] for _, x in config_datasets(dataset, '') if x.get('metainfo')]
+    names = tuple(trained[0].get('classes', ()))[: len(classes)] if trained else ()
+    metrics = _metrics(cfg.get(f'{split}_evaluator'))
+    is_ours = bool(metrics) and all(x.get('type') == 'mmrank.CocoMetric' for x in metrics)
+    return split != 'train' and is_ours and names == classes
+
+
+def _metrics(evaluator: object) -> list[Mapping]:
+    return [x for part in _configs(evaluator) for x in _configs(part.get('metrics') or part)]
+
+
 def _refuse_whole_file(where: str, evaluator: object) -> None:
     """Refuse mmdet's metric for a part of a data set: it counts all images of its file."""
-    metrics = [x for part in _configs(evaluator) for x in _configs(part.get('metrics') or part)]
-    if any(x.get('type') in ('CocoMetric', 'mmdet.CocoMetric') for x in metrics):
+    if any(x.get('type') in ('CocoMetric', 'mmdet.CocoMetric') for x in _metrics(evaluator)):
         raise UserError(
             f"{where}.indices takes a part of the images, and type='CocoMetric' counts the others "
             "as missed. Fix: type='mmrank.CocoMetric' in the evaluator, or leave out indices"

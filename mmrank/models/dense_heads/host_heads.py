@@ -65,7 +65,7 @@ TRAITS = {
 def traits_of(host: type) -> _HostTraits:
     """Traits of a head or of the nearest listed class it derives from, else the default ones."""
     for base in host.__mro__:
-        _refuse_host(base.__name__)
+        _refuse_host(host.__name__, base.__name__)
         if base.__name__ in TRAITS:
             return TRAITS[base.__name__]
     if not hasattr(host, 'loss_by_feat'):
@@ -85,16 +85,18 @@ def refuse_hosts(part: object) -> None:
         return
     loss = part.get('loss_cls')
     if isinstance(loss, dict) and str(loss.get('type')).startswith('mmrank.'):
-        _refuse_host(str(part.get('type')).rpartition('.')[2])
+        name = str(part.get('type')).rpartition('.')[2]
+        _refuse_host(name, name)
     for value in part.values():
         refuse_hosts(value)
 
 
-def _refuse_host(name: str) -> None:
-    if name in REFUSED:
-        other = 'DINOHead' if 'DETR' in name or 'DINO' in name else 'ATSSHead'
+def _refuse_host(name: str, base: str) -> None:
+    """Refuse a head for the reason of its ``base``."""
+    if base in REFUSED:
+        other = 'DINOHead' if 'DETR' in base or 'DINO' in base else 'ATSSHead'
         raise UserTypeError(
-            f'ListwiseHead does not support {name}: {REFUSED[name]}. Fix: another head, such as '
+            f'ListwiseHead does not support {name}: {REFUSED[base]}. Fix: another head, such as '
             f"type='mmrank.ListwiseHead', head_type='mmdet.{other}', or stock {name}, with its own "
             'losses'
         )
