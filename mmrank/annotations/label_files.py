@@ -81,6 +81,7 @@ class Pictures:
             base = posixpath.basename(normalize('NFC', name))
             for key in {base, stem_of(base)}:
                 self._by_key[key].append(name)
+        self._folders = {posixpath.basename(posixpath.dirname(name)) for name in self.names}
         self._owners: dict[str, str] = {}
         #: Files by names in labels that have another path.
         self.guessed: dict[str, str] = {}
@@ -106,6 +107,8 @@ class Pictures:
             found = defaultdict(list)
             for picture in self._by_key.get(key, ()):
                 parts = normalize('NFC', picture).split('/')[:-1]
+                if folders and not parts and folders[-1] in self._folders:
+                    continue  # of a folder that is there
                 common = min(len(parts), len(folders))
                 if parts[len(parts) - common :] == folders[len(folders) - common :]:
                     found[common, parts == folders].append(picture)

@@ -35,8 +35,6 @@ def _read_classes(path: str | None) -> list[str]:
     try:
         if path.endswith(('.yaml', '.yml')):
             names = yaml.safe_load(text)['names']
-            if isinstance(names, dict):
-                names = _by_number(names, path)
         elif path.endswith('.json'):
             names = [x['name'] for x in json.loads(text)['categories']]
     except (yaml.YAMLError, ValueError, KeyError, TypeError) as error:
@@ -44,6 +42,8 @@ def _read_classes(path: str | None) -> list[str]:
             f'--classes {path} cannot be read: {type(error).__name__}: {error}. Fix: a .yaml with '
             "'names', a COCO file, or a text file with a name a line"
         ) from error
+    if isinstance(names, dict):
+        names = _by_number(names, path)
     is_list = isinstance(names, list) and all(isinstance(x, str) for x in names)
     if not is_list or not names or len(set(names)) < len(names):
         raise UserError(

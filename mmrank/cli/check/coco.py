@@ -128,7 +128,7 @@ def main() -> int:
         merged = merge_coco(documents)
         report = inspect_coco(merged, args.merge)
         if report.problems:
-            console.print(problem_table({report.ann_file: report.problems}))
+            console.print(escape(report.describe(report.problems)), soft_wrap=True)
         _write_json(merged, args.merge, console)
     else:
         compare(reports, console)
