@@ -3,7 +3,7 @@
 import math
 import posixpath
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -75,7 +75,7 @@ class Pictures:
                 f'--images {folder} has no image{self.passed_over()}. Fix: the folder of the images'
             )
         #: Names of those to convert.
-        self.wanted: Collection[str] = self.names
+        self.wanted = dict.fromkeys(self.names)
         self._by_key: dict[str, list[str]] = defaultdict(list)
         for name in self.names:
             base = posixpath.basename(normalize('NFC', name))

@@ -138,7 +138,8 @@ def main() -> int:
     faults = Faults()
     if args.list:
         names = [x.strip() for x in read_lines(args.list) if x.strip()]
-        pictures.wanted = {y for x in names for y in faults.of(pictures.name_of, x, args.list)}
+        chosen = [y for x in names for y in faults.of(pictures.name_of, x, args.list)]
+        pictures.wanted = dict.fromkeys(sorted(chosen))
     found = [*READERS[args.form](args.source, pictures, classes, faults)]
     found = [x for x in found if x[0].name in pictures.wanted]
     if pictures.guessed:
