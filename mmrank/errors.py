@@ -20,6 +20,7 @@ _BY_NUMBER = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _DENIED),
     **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.EEXIST), _NO_FOLDER),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), 'fewer num_workers, or raise ulimit -n'),
+    errno.ENAMETOOLONG: 'a shorter name',
     errno.EIO: 'check the disk; copy the file again if it was read',
     errno.EADDRINUSE: _PORT,
     errno.ENOMEM: _MEMORY,

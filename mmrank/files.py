@@ -4,11 +4,13 @@ import csv
 import errno
 import io
 import os
+import posixpath
 import re
 import shutil
 import socket
 import stat
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +22,17 @@ _SUFFIX = '.tmp'
 _TEMP_NAME = re.compile(r'\.(?P<name>.+)\.(?P<pid>\d{1,10})@(?P<host>[\w-]+)\.tmp')
 #: Bytes that common file systems allow in one part of a path, and in all.
 _PART_BYTES, _PATH_BYTES = 255, 4095
+#: Folders of macOS, of Synology and of Windows.
+_SYSTEM_FOLDERS = ('__MACOSX', '@eaDir', '$RECYCLE.BIN')
+#: What is no regular file.
+_KINDS = {
+    stat.S_IFLNK: 'a link',
+    stat.S_IFDIR: 'a folder',
+    stat.S_IFIFO: 'a pipe',
+    stat.S_IFSOCK: 'a socket',
+    stat.S_IFCHR: 'a device',
+    stat.S_IFBLK: 'a device',
+}
 
 
 def write_atomically(data: bytes, path: str | os.PathLike) -> None:
@@ -37,8 +50,9 @@ def write_atomically(data: bytes, path: str | os.PathLike) -> None:
 def replace_atomically(path: str | os.PathLike) -> Iterator[Path]:
     """Yield a temporary name in the same folder; what is written there becomes ``path``.
 
-    See :func:`write_atomically` for the errors.
+    See :func:`write_atomically` and :func:`refuse_link` for the errors.
     """
+    refuse_link(path, is_replaced=True)
     path = Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     temp = _temporary_name(path)
@@ -96,12 +110,15 @@ def whole_folder(path: str | os.PathLike, *sources: str | os.PathLike) -> Iterat
     A folder that is there already keeps its other files; the new ones are moved in, one by one. A
     UserError says that it, or a file in it, is one of the ``sources``.
     """
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise UserError(f'{path} is not a folder', 'remove it, or name another folder')
     target = Path(path).resolve()
     _refuse_source(target, sources)
     with temporary_folder(target) as temp:
         yield temp
         for new in temp.rglob('*') if target.exists() else ():
             if not new.is_dir():
+                refuse_link(target / new.relative_to(temp), is_replaced=True)
                 _refuse_source(target / new.relative_to(temp), sources)
         if target.exists():
             _move_into(temp, target)
@@ -128,38 +145,50 @@ def remove_temporary_files(folder: str | os.PathLike, name: str = '') -> None:
             remove_path(temp)
 
 
-def refuse_link(path: str | os.PathLike) -> None:
-    """Refuse, by a UserError, to open a link: its file would be emptied under another name."""
-    with suppress(FileNotFoundError):
-        found = os.lstat(path)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-            raise UserError(
-                f'{path} is a link, or no file; to write to it would empty what it leads to. Fix: '
-                'remove the link, or name another folder'
-            )
+def refuse_link(path: str | os.PathLike, is_replaced: bool = False) -> None:
+    """Refuse, by a UserError, to write to a link, a folder, a device or a pipe.
+
+    The file behind it would be emptied under another name, or the device be gone. A file with
+    other hard links is refused, too, unless it ``is_replaced`` whole, which leaves those as they
+    are. An OSError if the name is too long.
+    """
+    if '\0' in os.fspath(path):
+        raise UserError(f'{os.fspath(path)!r:.300} holds a null character', 'another name')
+    for place in (_temporary_name(path), Path(path)):
+        with suppress(FileNotFoundError):
+            found = os.lstat(place)
+            kind = _KINDS.get(stat.S_IFMT(found.st_mode))
+            if found.st_nlink > 1 and not is_replaced:
+                kind = kind or 'a link'
+            if kind:
+                raise UserError(
+                    f'{place} cannot be written: it is {kind}',
+                    'remove it, or name another file or folder',
+                )
 
 
 def check_output(path: str | os.PathLike, *sources: str | os.PathLike) -> None:
     """Refuse, by a UserError, an output before the work that leads to it.
 
-    Such is a file that cannot be written, or is one of the ``sources``. A link is not followed:
-    what is written whole takes its place.
+    Such is a file that cannot be written, or is one of the ``sources``; see :func:`refuse_link`.
     """
-    path = Path(path)
     _refuse_source(path, sources)
     try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        refuse_link(path, is_replaced=True)
+        path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent), suppress(FileNotFoundError):
-            os.close(os.open(path, os.O_WRONLY | getattr(os, 'O_NONBLOCK', 0)))
+            os.close(os.open(path, os.O_WRONLY))
     except OSError as error:
+        fix = 'name a file in a folder of yours'
+        if error.errno == errno.ENAMETOOLONG:
+            fix = 'a shorter name'
         raise UserError(
-            f'{path} cannot be written: {error.strerror}.\n  Fix: name a file in a folder of yours'
+            f'{path!s:.300} cannot be written: {error.strerror}.\n  Fix: {fix}'
         ) from error
 
 
-def _refuse_source(path: Path, sources: Iterable[str | os.PathLike]) -> None:
+def _refuse_source(path: str | os.PathLike, sources: Iterable[str | os.PathLike]) -> None:
     for source in sources:
         if os.path.exists(source) and os.path.exists(path) and os.path.samefile(source, path):
             raise UserError(
@@ -254,6 +283,45 @@ def _is_dead(pid: int) -> bool:
 
 def _host() -> str:
     return re.sub(r'[^\w-]', '_', socket.gethostname())
+
+
+def find_files(
+    folder: str | os.PathLike, endings: tuple[str, ...]
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Names of files below a folder, sorted, and by a reason the names that are passed over.
+
+    ``endings`` are in small letters, and those of files may be in capitals. A link to a folder is
+    followed, and no folder is entered twice. Hidden are names that begin with a dot, among them
+    ``.ipynb_checkpoints`` and the ``._`` files of macOS, and folders of systems.
+    """
+    found = []
+    others: dict[str, list[str]] = defaultdict(list)
+    seen = {str(x) for x in Path(folder).resolve().parents}
+    folders = ['']
+    links: list[str] = []
+    while folders or links:
+        place = (folders or links).pop()
+        real = os.path.realpath(os.path.join(folder, place))
+        if real in seen:
+            others['link to a folder that is entered already'].append(place)
+            continue
+        seen.add(real)
+        for entry in os.scandir(real):
+            inner = posixpath.join(place, entry.name)
+            if entry.name.startswith('.') or entry.name in _SYSTEM_FOLDERS:
+                others['hidden'].append(inner)
+            elif entry.is_dir(follow_symlinks=False):
+                folders.append(inner)
+            elif entry.is_symlink() and os.path.isdir(entry.path):
+                links.append(inner)
+            elif not entry.name.lower().endswith(endings):
+                ending = os.path.splitext(entry.name)[1].lower()
+                others[ending or 'without ending'].append(inner)
+            elif os.path.isfile(entry.path):
+                found.append(inner)
+            else:
+                others['link to nothing, or no file'].append(inner)
+    return sorted(found), others
 
 
 def safe_name(name: str) -> str:

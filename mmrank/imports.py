@@ -10,17 +10,50 @@ from pathlib import Path
 
 from mmrank.errors import UserImportError
 
+#: Beginnings of names of pytorch-metric-learning's losses that have no class here.
+_WRAPPED = (
+    *('Angular', 'ArcFace', 'Circle', 'CosFace', 'FastAP', 'LiftedStructure', 'Margin', 'NCA'),
+    *('MultiSimilarity', 'NPairs', 'NTXent', 'PNP', 'ProxyAnchor', 'ProxyNCA', 'RankedList'),
+    *('SoftTriple', 'SubCenterArcFace', 'SupCon', 'TripletMargin', 'TupletMargin'),
+)
+#: Names of other libraries, and what is here in their place.
+_PEERS = {
+    **{f'{name}Loss': f"mmrank.PMLLoss('{name}Loss')" for name in _WRAPPED},
+    'TripletLoss': "mmrank.PMLLoss('TripletMarginLoss')",
+    'MultipleNegativesRankingLoss': 'mmrank.adapters, or mmrank.InBatchLoss of two towers',
+    'NCELoss': 'mmrank.InfoNCELoss',
+    'pAUCLoss': 'mmrank.PartialAUCLoss',
+}
+
 
 def missing_name(package: str, name: str, names: Sequence[str]) -> Exception:
-    """What to raise for a name that a package does not have; a near one is named.
+    """What to raise for a name that a package does not have; where it is, or a near one, is named.
 
     An AttributeError, or for a near name an ImportError: ``from package import name`` hides the
     message of the former, and no class can be both.
     """
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
-    if not near:
+    stubs = sorted(Path(__file__).parent.glob('*/__init__.pyi'))
+    homes = [stub.parent.name for stub in stubs if name in _places(stub)]
+    if homes:
+        fix = f'from mmrank.{homes[0]} import {name}'
+    elif name in _PEERS:
+        fix = _PEERS[name]
+    elif near:
+        fix = f'did you mean {near[0]!r}?'
+    else:
         return AttributeError(f'module {package!r} has no attribute {name!r}')
-    return UserImportError(f'{package} has no {name!r}', fix=f'did you mean {near[0]!r}?')
+    return UserImportError(f'{package} has no {name!r}', fix=fix)
+
+
+def _places(stub: Path) -> dict[str, str]:
+    """Names of a stub, and the modules that they are in."""
+    places = {}
+    for node in ast.parse(stub.read_text('utf-8')).body:
+        if isinstance(node, ast.ImportFrom):
+            place = '.' * node.level + (node.module or '')
+            places.update({alias.name: place for alias in node.names})
+    return places
 
 
 def lazy_package(package: str) -> tuple[list[str], Callable, Callable]:
@@ -29,12 +62,7 @@ def lazy_package(package: str) -> tuple[list[str], Callable, Callable]:
     The stub is what type checkers read: one list of names serves both.
     """
     module = sys.modules[package]
-    stub = Path(str(module.__file__)).with_suffix('.pyi')
-    places = {}
-    for node in ast.parse(stub.read_text('utf-8')).body:
-        if isinstance(node, ast.ImportFrom):
-            place = '.' * node.level + (node.module or '')
-            places.update({alias.name: place for alias in node.names})
+    places = _places(Path(str(module.__file__)).with_suffix('.pyi'))
 
     def get(name: str) -> object:
         if name not in places:

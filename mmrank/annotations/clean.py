@@ -15,6 +15,8 @@ from mmrank.annotations.objects import is_number_id
 from mmrank.errors import UserError
 from mmrank.files import path_fault
 
+#: What ``iscrowd`` may be, also as a text.
+_CROWD = {'none': 0, '0': 0, '0.0': 0, 'false': 0, '1': 1, '1.0': 1, 'true': 1}
 _PARTS = ('images', 'categories', 'annotations')
 
 
@@ -113,10 +115,14 @@ def _tidy_annotation(ann: dict) -> None:
     is_box = isinstance(box, list) and len(box) == 4
     if is_box and all(is_number(x) and abs(x) <= LARGEST_PIXEL for x in box):
         area = ann.get('area')
+        with suppress(TypeError, ValueError):
+            area = float(area) if isinstance(area, str) else area
         if not is_number(area) or not 0 < area <= LARGEST_PIXEL**2:
-            ann['area'] = box[2] * box[3]
-    if ann.get('iscrowd') not in (0, 1):
-        ann['iscrowd'] = 0
+            area = box[2] * box[3]
+        ann['area'] = area
+    # What another text means is not known.
+    crowd = ann.get('iscrowd')
+    ann['iscrowd'] = _CROWD.get(str(crowd).strip().lower(), crowd)
 
 
 def _whole(value: object) -> object:

@@ -14,7 +14,8 @@ from PIL import Image, UnidentifiedImageError
 from mmrank.errors import UserError
 
 #: Endings of files that are taken for images, in lower case.
-IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.ppm', '.webp', '.tif', '.tiff')
+IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.jpe', '.jfif', '.png', '.bmp', '.dib', '.pgm', '.ppm')
+IMAGE_SUFFIXES += ('.webp', '.tif', '.tiff', '.jp2')
 
 #: Tag of EXIF.
 _ORIENTATION = 0x0112
@@ -38,7 +39,7 @@ def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
                 return image.size[::-1] if _is_turned(image) else image.size
     except Image.DecompressionBombError as error:
         raise ValueError(
-            f'{error}; cut it into tiles, or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it'
+            f'{error} Cut it into tiles, or in Python raise PIL.Image.MAX_IMAGE_PIXELS'
         ) from error
     except UnidentifiedImageError as error:
         raise ValueError('it is not an image, or its first bytes are damaged') from error

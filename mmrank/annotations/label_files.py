@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from unicodedata import normalize
 from xml.etree import ElementTree  # nosec B405
 
 from mmrank.annotations.image_header import IMAGE_SUFFIXES, image_size
 from mmrank.annotations.text_tables import read_lines, read_rows
 from mmrank.errors import UserError
+from mmrank.files import find_files
 
 CORNERS = ('x1', 'y1', 'x2', 'y2')
 SIZED = ('x', 'y', 'width', 'height')
@@ -32,6 +34,8 @@ ALIASES = {
     }.items()
     for alias in aliases.split()
 }
+#: Endings of files that need no word where labels, or images, are looked for.
+_EXPECTED = (*IMAGE_SUFFIXES, '.txt', '.xml', '.csv', '.json', '.yaml', '.yml')
 #: Rounding of a label may put an edge so far outside, in fractions of a side.
 SLACK = 0.01
 
@@ -55,26 +59,81 @@ class Picture(NamedTuple):
 
 
 class Pictures:
-    """Image files of a folder, found by path, by name or by name without ending."""
+    """Image files of a folder, found by path, by name or by name without ending.
+
+    One spelling in Unicode is as good as another.
+    """
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
             raise UserError(f'--images {folder} is not a folder. Fix: the folder of the images')
         self.folder = folder
-        paths = sorted(x for x in folder.rglob('*') if x.suffix.lower() in IMAGE_SUFFIXES)
-        if not paths:
-            raise UserError(f'--images {folder} has no image. Fix: the folder of the images')
-        self.names = [x.relative_to(folder).as_posix() for x in paths]
+        self._others: dict[str, set[str]] = defaultdict(set)
+        self.names = self.files_of(folder, IMAGE_SUFFIXES)
+        if not self.names:
+            raise UserError(
+                f'--images {folder} has no image{self.passed_over()}. Fix: the folder of the images'
+            )
+        #: Names of those to convert.
+        self.wanted = dict.fromkeys(self.names)
         self._by_key: dict[str, list[str]] = defaultdict(list)
         for name in self.names:
-            base = posixpath.basename(name)
-            for key in {name, base, _stem(name), _stem(base)}:
+            base = posixpath.basename(normalize('NFC', name))
+            for key in {base, stem_of(base)}:
                 self._by_key[key].append(name)
+        self._folders = {posixpath.basename(posixpath.dirname(name)) for name in self.names}
         self._owners: dict[str, str] = {}
         #: Files by names in labels that have another path.
         self.guessed: dict[str, str] = {}
 
-    def find(self, name: str, where: str, owner: str | None = None) -> Picture:
+    def files_of(self, folder: Path, endings: tuple[str, ...]) -> list[str]:
+        """Names of files of the images or the labels; what is passed over is noted."""
+        names, others = find_files(folder, endings)
+        for kind, left_out in others.items():
+            if kind not in _EXPECTED:
+                self._others[kind].update(str(folder / name) for name in left_out)
+        return names
+
+    def passed_over(self) -> str:
+        """What is in the folders and is neither an image nor a label, to follow a sentence."""
+        kinds = self._others.items()
+        texts = [f'{len(paths)} {kind}, such as {min(paths)}' for kind, paths in kinds]
+        return f'; passed over: {"; ".join(texts)}' if texts else ''
+
+    def matches(self, name: str) -> list[str]:
+        """The images whose path is ``name``, or ends with it, or is its end; the longest."""
+        *folders, base = normalize('NFC', name).split('/')
+        for key in (base, stem_of(base)):
+            found = defaultdict(list)
+            for picture in self._by_key.get(key, ()):
+                parts = normalize('NFC', picture).split('/')[:-1]
+                if folders and not parts and folders[-1] in self._folders:
+                    continue  # of a folder that is there
+                common = min(len(parts), len(folders))
+                if parts[len(parts) - common :] == folders[len(folders) - common :]:
+                    found[common, parts == folders].append(picture)
+            if found:
+                return found[max(found)]
+        return []
+
+    def name_of(self, name: str, where: str) -> str:
+        """Path in the folder of the one picture that a label or a list names."""
+        plain = posixpath.normpath(name.replace('\\', '/'))
+        found = self.matches(plain)
+        if len(found) != 1:
+            near = self._by_key.get(stem_of(posixpath.basename(plain)), [])
+            what = f'is any of {found[:3]}' if found else 'is not there'
+            what += f', though {near[0]} is,' if near and not found else ''
+            raise UserError(
+                f'{where}: image {name!r} {what} in {self.folder}{self.passed_over()}. Fix: '
+                '--images, the folder that has the images of these labels and no others of their '
+                'names'
+            )
+        if plain not in (found[0], stem_of(found[0])):
+            self.guessed[name] = found[0]
+        return found[0]
+
+    def find(self, name: str, where: str, owner: str) -> Picture:
         """The picture that a label names.
 
         Args:
@@ -83,30 +142,13 @@ class Pictures:
             owner: What no other may share the picture with: the file of the label, or the path
                 that it names.
         """
-        plain = posixpath.normpath(name.replace('\\', '/'))
-        base = posixpath.basename(plain)
-        keys = plain, base, _stem(plain), _stem(base)
-        found = next((self._by_key[key] for key in keys if key in self._by_key), [])
-        if plain in found:
-            found = [plain]
-        if len(found) != 1:
-            what = f'is any of {found[:3]}' if found else 'is not there'
+        found = self.name_of(name, where)
+        if self._owners.setdefault(found, owner) != owner:
             raise UserError(
-                f'{where}: image {name!r} {what} in {self.folder}. Fix: --images, the folder that '
-                'has the images of these labels and no others of their names'
+                f'{where}: {owner} and {self._owners[found]} would both be of the image '
+                f'{found}. Fix: the path of each image within --images, or one label file for it'
             )
-        if plain not in (found[0], _stem(found[0])):
-            self.guessed[name] = found[0]
-        if owner is not None and self._owners.setdefault(found[0], owner) != owner:
-            raise UserError(
-                f'{where}: {owner} and {self._owners[found[0]]} would both be of the image '
-                f'{found[0]}. Fix: the path of each image within --images, or one label file for it'
-            )
-        return self.open(found[0])
-
-    def has(self, stem: str) -> bool:
-        """Whether a picture has this name without its ending."""
-        return stem in self._by_key
+        return self.open(found)
 
     def open(self, name: str) -> Picture:
         """Name and size of a file, turned as loaders turn it."""
@@ -114,12 +156,14 @@ class Pictures:
             return Picture(name, *image_size(self.folder / name))
         except ValueError as error:
             raise UserError(
-                f'{self.folder / name}: {error}. Fix: fetch it again, or remove it'
+                f'{self.folder / name}: {error}. Fix: a whole image in its place, or remove it'
             ) from error
 
 
-def _stem(name: str) -> str:
-    return name.rpartition('.')[0] or name
+def stem_of(name: str) -> str:
+    """A name without the ending of an image; what follows another dot belongs to it."""
+    stem, dot, ending = name.rpartition('.')
+    return stem if f'{dot}{ending}'.lower() in IMAGE_SUFFIXES else name
 
 
 class Faults(list):
@@ -135,11 +179,12 @@ class Faults(list):
 
     def raise_if_any(self) -> None:
         """Raise the first message, with what is wrong with the others."""
-        others = [text.partition('. Fix:')[0] for text in self[1:50]]
-        if len(self) > 50:
-            others.append(f'and {len(self) - 50} more')
-        if self:
-            raise UserError('\n  likewise '.join([self[0], *others]))
+        first, *texts = [*dict.fromkeys(self)] or ['']
+        others = [text.partition('. Fix:')[0] for text in texts[:49]]
+        if len(texts) > 49:
+            others.append(f'and {len(texts) - 49} more')
+        if first:
+            raise UserError('\n  likewise '.join([first, *others]))
 
 
 #: Reads a source: each picture with its labels; a picture may come several times.
@@ -155,35 +200,65 @@ def _read_yolo(
             'labels of YOLO have numbers for classes. Fix: --classes data.yaml, or a text file '
             'with a name a line'
         )
-    paths = sorted(source.rglob('*.txt'))
-    files = {x.relative_to(source).with_suffix('').as_posix(): x for x in paths}
-    if not files:
-        raise UserError(f'{source} has no .txt file. Fix: the folder of the label files')
+    files = _label_files(source, '.txt', pictures)
     stems = {}
     for name in pictures.names:
-        other = stems.setdefault(_stem(name), name)
-        if other != name and _stem(name) in files:
+        stem = normalize('NFC', stem_of(name))
+        other = stems.setdefault(stem, name)
+        if other != name and stem in files:
             raise UserError(
-                f'{files[_stem(name)]} would be of {other} and of {name}. Fix: remove the image '
-                'that was not labelled'
+                f'{files[stem]} would be of {other} and of {name}. Fix: remove the image that was '
+                'not labelled'
             )
     for stem in sorted(files.keys() - stems.keys()):
-        words = next((x.split() for x in read_lines(files[stem]) if x.strip()), [])
-        if len(words) >= 5 and all(map(_is_number, words)):
+        faults.of(_leave_out, files[stem], stem, pictures)
+    ends = set()
+    for name in pictures.wanted:
+        file = files.get(normalize('NFC', stem_of(name)))
+        for picture in faults.of(pictures.open, name):
+            labels = []
+            for number, line in enumerate(read_lines(file) if file else (), start=1):
+                if words := line.split():
+                    args = words, f'{file}, line {number}', picture, classes, polygons
+                    labels += faults.of(_yolo_label, *args)
+                    if polygons and len(words) != 5:
+                        ends.add(words[-1] in ('0', '1'))
+            yield picture, labels
+    if ends == {True}:
+        faults.append(
+            f'{source}: each polygon ends with 0 or 1, as the number of a track does. Fix: class '
+            'and polygon without confidence and track; a corner at the edge as 1.0'
+        )
+
+
+def _leave_out(file: Path, stem: str, pictures: Pictures) -> None:
+    """Say that a text without an image is left out; a UserError if it has labels."""
+    words = next((x.split() for x in read_lines(file) if x.strip()), [])
+    if len(words) >= 5 and all(map(_is_number, words)):
+        raise UserError(
+            f'{file} has no image {stem}.jpg or .png in {pictures.folder}{pictures.passed_over()}'
+            '. Fix: --images, the folder whose images these labels are for'
+        )
+    print(f'Left out, since it has no labels: {file}')
+
+
+def _label_files(source: Path, ending: str, pictures: Pictures) -> dict[str, Path]:
+    """Label files by their names without ending."""
+    files: dict[str, Path] = {}
+    for name in pictures.files_of(source, (ending,)):
+        stem = normalize('NFC', name[: -len(ending)])
+        if stem in files:
             raise UserError(
-                f'{files[stem]} has no image {stem}.jpg or .png in {pictures.folder}. Fix: '
-                '--images, the folder whose images these labels are for'
+                f'{files[stem]} and {source / name} would both be of the image {stem}. Fix: remove '
+                'one of them'
             )
-        print(f'Left out, since it has no labels: {files[stem]}')
-    for name in pictures.names:
-        picture = pictures.open(name)
-        file = files.get(_stem(name))
-        labels = []
-        for number, line in enumerate(read_lines(file) if file else (), start=1):
-            if line.strip():
-                args = line.split(), f'{file}, line {number}', picture, classes, polygons
-                labels += faults.of(_yolo_label, *args)
-        yield picture, labels
+        files[stem] = source / name
+    if not files:
+        raise UserError(
+            f'{source} has no {ending} file{pictures.passed_over()}. Fix: the folder of the label '
+            'files'
+        )
+    return files
 
 
 def _yolo_label(
@@ -223,9 +298,7 @@ def _read_voc(
     source: Path, pictures: Pictures, classes: list[str], faults: Faults
 ) -> Iterator[tuple[Picture, list[Label]]]:
     """Labels of .xml files."""
-    files = sorted(source.rglob('*.xml'))
-    if not files:
-        raise UserError(f'{source} has no .xml file. Fix: the folder of the label files')
+    files = _label_files(source, '.xml', pictures).values()
     found = [x for file in files for x in faults.of(_read_xml, file, source, pictures, faults)]
     from_zero = any(0 in x.corners for _, labels in found for x in labels)
     print(f'Corners count from {0 if from_zero else 1}.')
@@ -249,10 +322,10 @@ def _read_xml(
         raise UserError(f'{path} is not XML: {error}. Fix: export or fetch it again') from error
     # Copied files often keep the name of another picture.
     named = root.findtext('filename', path.stem).strip()
-    if _stem(named) != path.stem and pictures.has(path.stem):
+    if stem_of(named) != path.stem and pictures.matches(path.stem):
         named = path.stem
     beside = (path.relative_to(source).parent / named).as_posix()
-    name = beside if pictures.has(beside) else named
+    name = beside if pictures.matches(beside) else named
     picture = pictures.find(name, str(path), str(path))
     stated = [root.findtext(f'size/{x}', '').strip() for x in ('width', 'height')]
     _compare_size(picture, stated, str(path))
@@ -293,7 +366,8 @@ def _read_csv(
     rows = [*read_rows(source)]
     names = ['image', *CORNERS, 'class']
     first = rows[0][1] if rows else names
-    if len(first) != 6 or not all(map(_is_number, first[1:5])):
+    # An image without objects has no numbers.
+    if len(first) != 6 or not all(not x or _is_number(x) for x in first[1:5]):
         names = [x.lower() for x in first]
         rows = rows[1:]
     keys = [ALIASES.get(x, x) for x in names]

@@ -5,6 +5,8 @@ LARGEST_PIXEL = 1e9
 NUMBERS = frozenset((int, float))
 #: Pixels by which a box may end beyond its image, or a mask miss its box.
 OVERHANG_PIXELS = 2
+#: Part of the longer of both sides that a mask and its box have in common at least.
+_SHARED = 0.25
 
 
 def mask_form(mask: object, size: tuple, box: list) -> int:
@@ -25,10 +27,12 @@ def mask_form(mask: object, size: tuple, box: list) -> int:
 
 
 def _meets(polygons: list, box: list, axis: int) -> bool:
-    """Whether polygons and box have a place along an axis in common, give or take two pixels."""
+    """Whether polygons and box share a quarter of the longer one along an axis, or two pixels."""
     places = [x for polygon in polygons for x in polygon[axis::2]]
-    start = box[axis] - OVERHANG_PIXELS
-    return max(places) >= start and min(places) <= box[axis] + box[axis + 2] + OVERHANG_PIXELS
+    low, high = min(places), max(places)
+    end = box[axis] + box[axis + 2]
+    shared = min(high, end) - max(low, box[axis]) + OVERHANG_PIXELS
+    return shared >= max(high - low, box[axis + 2]) * _SHARED
 
 
 def is_polygon(polygon: object) -> bool:

@@ -27,8 +27,9 @@ FIXES = {
         'and keep them in 64 bits.'
     ),
     'class without category': (
-        "make metainfo['classes'] of the data set the names in 'categories' "
-        '(write a one-class list with a comma: classes=("cell",)).'
+        "add the class to 'categories' of the file, also where it has no object; or, if the name "
+        "is wrong, make metainfo['classes'] of the data set the names in 'categories' "
+        '(a one-class list with a comma: classes=("cell",)).'
     ),
     'order of classes differs': (
         "list metainfo['classes'] in the file's order; mmdet numbers labels by the file, so names "
@@ -55,6 +56,7 @@ FIXES = {
     'verified absent and annotated': (
         'remove the class from neg_category_ids of the image, or the annotation, which decides.'
     ),
+    'images below min_size': 'a smaller min_size in filter_cfg of the data set, such as 0.',
     'missing image folder': 'correct data_prefix or data_root, or --images.',
     'missing image file': (
         'copy the missing images, or correct data_prefix/data_root so that data_prefix["img"] + '

@@ -35,8 +35,6 @@ def _read_classes(path: str | None) -> list[str]:
     try:
         if path.endswith(('.yaml', '.yml')):
             names = yaml.safe_load(text)['names']
-            if isinstance(names, dict):
-                names = [names[number] for number in range(len(names))]
         elif path.endswith('.json'):
             names = [x['name'] for x in json.loads(text)['categories']]
     except (yaml.YAMLError, ValueError, KeyError, TypeError) as error:
@@ -44,6 +42,8 @@ def _read_classes(path: str | None) -> list[str]:
             f'--classes {path} cannot be read: {type(error).__name__}: {error}. Fix: a .yaml with '
             "'names', a COCO file, or a text file with a name a line"
         ) from error
+    if isinstance(names, dict):
+        names = _by_number(names, path)
     is_list = isinstance(names, list) and all(isinstance(x, str) for x in names)
     if not is_list or not names or len(set(names)) < len(names):
         raise UserError(
@@ -51,6 +51,18 @@ def _read_classes(path: str | None) -> list[str]:
             'reads another thing, such as "yes" or "1"'
         )
     return names
+
+
+def _by_number(names: dict, path: str) -> list:
+    """Names in the order of their numbers, which count from 0."""
+    numbered = {str(number): name for number, name in names.items()}
+    lacking = [x for x in range(len(numbered)) if str(x) not in numbered]
+    if lacking:
+        raise UserError(
+            f'--classes {path} has no name for {lacking[0]}, only for {", ".join(numbered):.200}. '
+            'Fix: names of all numbers from 0 on, as the labels of YOLO count'
+        )
+    return [numbered[str(x)] for x in range(len(numbered))]
 
 
 def _make_document(
@@ -124,15 +136,16 @@ def main() -> int:
     pictures = Pictures(args.images)
     classes = _read_classes(args.classes)
     faults = Faults()
+    if args.list:
+        names = [x.strip() for x in read_lines(args.list) if x.strip()]
+        chosen = [y for x in names for y in faults.of(pictures.name_of, x, args.list)]
+        pictures.wanted = dict.fromkeys(sorted(chosen))
     found = [*READERS[args.form](args.source, pictures, classes, faults)]
+    found = [x for x in found if x[0].name in pictures.wanted]
     if pictures.guessed:
         name, picture = next(iter(pictures.guessed.items()))
         number = len(pictures.guessed)
         print(f'{number} images are found by the end of their path alone: {name!r} is {picture}.')
-    if args.list:
-        names = [x.strip() for x in read_lines(args.list) if x.strip()]
-        wanted = {pictures.find(x, args.list) for x in names}
-        found = [x for x in found if x[0] in wanted]
     document = _make_document(found, classes, faults)
     faults.raise_if_any()
     report = inspect_coco(document, args.out, args.images)
@@ -145,5 +158,10 @@ def main() -> int:
     print(
         f'Wrote {args.out}: {report.num_images} images, {report.num_empty_images} of them without '
         f'objects; {report.num_annotations} objects of {len(report.counts)} classes: {names}'
+    )
+    left_out = len(pictures.names) - report.num_images
+    print(
+        f'{args.images}: {left_out} of {len(pictures.names)} images left out, which no label '
+        f'{"or no line of --list " if args.list else ""}names{pictures.passed_over()}'
     )
     return 0

@@ -22,6 +22,7 @@ from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
 from mmrank.experiments.plan import Comparison, Method
 from mmrank.experiments.runs import count_cores, work_off
+from mmrank.files import write_atomically
 from mmrank.imports import required_package
 from mmrank.pictures.detections import draw_detections
 from mmrank.pictures.pr_curves import PRCurves, plot_pr_curves, show_comparison
@@ -56,7 +57,7 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
         raise UserError(f'{root} holds no data set of this demo. Fix: move it away')
     stamp.unlink(missing_ok=True)
     write_shapes_coco(root, spec, console)
-    stamp.write_text(wanted, encoding='utf-8')
+    write_atomically(wanted.encode(), stamp)
 
 
 def make_plan(data: Path, out: Path, quick: bool) -> Comparison:

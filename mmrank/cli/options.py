@@ -1,10 +1,11 @@
 """Options of the command line that commands share, and output files among them."""
 
 import argparse
-import re
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from mmrank.errors import UserError
 from mmrank.files import check_output
 
 
@@ -41,14 +42,41 @@ def parse_at_least(
     return args
 
 
+def split_name(word: str) -> tuple[str, str]:
+    """Name and path of ``[NAME=]PATH``, which both may hold an equals sign; '' without a name."""
+    parts = word.split('=')
+    for count in range(len(parts)):
+        path = '='.join(parts[count:])
+        # Also of CONFIG,CHECKPOINT.
+        if os.path.exists(path) or os.path.exists(path.partition(',')[0]):
+            return '='.join(parts[:count]), path
+    return ('', word) if len(parts) == 1 else (parts[0], '='.join(parts[1:]))
+
+
+def named_paths(words: Sequence[str], default: Callable[[str], str] = str) -> dict[str, str]:
+    """Paths by their names, by default by themselves; no two may have one name."""
+    found: dict[str, str] = {}
+    for name, path in map(split_name, words):
+        name = name or default(path)
+        if name in found:
+            raise UserError(
+                f'{found[name]} and {path} are both named {name!r}, and one would be shown as the '
+                'other',
+                'NAME=PATH with another NAME for each',
+            )
+        found[name] = path
+    return found
+
+
 def check_outputs(args: argparse.Namespace, *names: str) -> None:
     """Refuse output files, by their names in ``args``, that are inputs, or cannot be written."""
     inputs = []
     for name, value in vars(args).items():
         if name not in names:
             words = value if isinstance(value, list | tuple) else [value]
-            # Also FILE of NAME=FILE, and of CONFIG,CHECKPOINT.
-            inputs += [x for word in words for x in [str(word), *re.split('[=,]', str(word))] if x]
+            paths = [split_name(str(word))[1] for word in words]
+            # Also of CONFIG,CHECKPOINT.
+            inputs += [x for path in paths for x in [path, *path.split(',')] if x]
     for name in names:
         if getattr(args, name) is not None:
             check_output(getattr(args, name), *inputs)

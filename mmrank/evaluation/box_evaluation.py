@@ -20,7 +20,12 @@ from pycocotools.cocoeval import COCOeval
 from mmrank.annotations.check import inspect_coco, read_checked
 from mmrank.annotations.findings import is_number
 from mmrank.errors import MissingFileError, UserError
-from mmrank.evaluation.coco_index import coco_index, number_objects, warn_of_limit
+from mmrank.evaluation.coco_index import (
+    coco_index,
+    number_objects,
+    warn_of_equal_scores,
+    warn_of_limit,
+)
 from mmrank.evaluation.lvis_numpy import require_lvis
 
 _KEYS = ('image_id', 'category_id', 'bbox', 'score')
@@ -69,6 +74,7 @@ def check_predictions(
 ) -> None:
     """Raise ``UserError`` if boxes are malformed or of other images or categories than these.
 
+    Scores that rank nothing are warned of.
     ``images`` are the entries of the annotation file, by id.
     """
     for bad, what, fix in _faults(boxes, images, category_ids):
@@ -79,6 +85,7 @@ def check_predictions(
                 f'{bad.sum()} of the predictions {what}, the first at index {first}: {shown}. Fix: '
                 f'{fix}'
             )
+    warn_of_equal_scores((box['category_id'], box['score']) for box in boxes)
 
 
 def _faults(

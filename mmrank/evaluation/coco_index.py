@@ -4,6 +4,7 @@ import contextlib
 import io
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
@@ -58,5 +59,17 @@ def warn_of_limit(document: dict, limit: int = 100) -> None:
             f'counts the {limit} best detections: it is low for a perfect detector. Fix: '
             f"type='mmrank.CocoMetric', proposal_nums=(1, 10, {most}) and test_cfg.max_per_img="
             f'{most}, or only compare it with models on this file',
+            stacklevel=3,
+        )
+
+
+def warn_of_equal_scores(detections: Iterable[tuple[object, float]]) -> None:
+    """Warn of detections, (class, score), that have one score in each class."""
+    detections = [*detections]
+    kinds = {*detections}
+    if len(detections) > len(kinds) == len({name for name, _ in kinds}):
+        warnings.warn(
+            'the detections of each class have equal scores, so that AP depends on their order '
+            'alone. Fix: write the scores of the model, or compare recall',
             stacklevel=3,
         )

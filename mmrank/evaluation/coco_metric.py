@@ -4,12 +4,17 @@ from collections.abc import Sequence
 from unittest.mock import patch
 
 import mmdet.evaluation
+import numpy as np
+from mmengine.logging import print_log
+from tabulate import tabulate
 
+from mmrank.errors import UserError
 from mmrank.evaluation.coco_index import (
     PYCOCOTOOLS,
     are_plain_ids,
     fast_evaluator,
     number_objects,
+    warn_of_equal_scores,
     warn_of_limit,
 )
 
@@ -21,9 +26,12 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
     """``mmdet.CocoMetric`` by faster-coco-eval where it is installed, 13 times as fast.
 
     The figures are those of ``mmdet.CocoMetric``, but where they are wrong there: the ids of
-    annotations may be anything (an object of id 0 is never found by mmdet's), and ``proposal_nums``
-    without 100, such as ``(1, 10, 300)``, gives mAP of its largest number. Otherwise mAP counts 100
-    detections of a class and an image, and a warning says where objects are more.
+    annotations may be anything (an object of id 0 is never found by mmdet's), ``classwise`` names
+    classes whose ids are not sorted, ``iou_thrs`` need not be the ten of COCO (mAP_50 is -1 without
+    0.5), and ``proposal_nums`` without 100, such as ``(1, 10, 300)``, gives mAP of its largest
+    number. Otherwise mAP counts 100 detections of a class and an image, and a warning says where
+    objects are more. Of a part of the file, such as by ``indices`` of the data set, only the images
+    that were predicted count, and a warning says so.
 
     Args:
         *args: Of ``mmdet.CocoMetric``.
@@ -32,6 +40,12 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
+        iou_thrs = self.iou_thrs
+        self.iou_thrs = np.unique(np.asarray(iou_thrs, dtype=float))
+        if not ((self.iou_thrs > 0) & (self.iou_thrs <= 1)).all():
+            raise UserError(
+                f'iou_thrs={self.iou_thrs.tolist()} are not all in (0, 1]', '0.5 for 50 %'
+            )
         if self._coco_api is not None:
             number_objects(self._coco_api.dataset)
             self._coco_api.createIndex()
@@ -40,13 +54,78 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Figures by name, in [0, 1], of the results of all ranks."""
         _, _, evaluation = fast_evaluator()
-        if self._coco_api is not None and not are_plain_ids(self._coco_api.dataset):
-            _, _, evaluation = PYCOCOTOOLS  # which takes texts
-        if evaluation is not PYCOCOTOOLS[2]:
-            evaluation = type(evaluation.__name__, (_LimitedMeanAP, evaluation), {})
-        # mmdet looks its evaluator up in its module.
-        with patch(f'{mmdet.evaluation.CocoMetric.__module__}.COCOeval', evaluation):
-            return super().compute_metrics(results)
+        if self._coco_api is not None:
+            self._keep_predicted([found['img_id'] for _, found in results])
+            self._drop_other_classes([found for _, found in results])
+            if not are_plain_ids(self._coco_api.dataset):
+                _, _, evaluation = PYCOCOTOOLS  # which takes texts
+        warn_of_equal_scores(
+            pair
+            for _, found in results
+            for pair in zip(found['labels'].tolist(), found['scores'].tolist())
+        )
+        done: list = []
+        evaluation = type(evaluation.__name__, (_LimitedMeanAP, evaluation), dict(done=done))
+        # mmdet looks its evaluators up in its module, and names classes in the order of the file.
+        module = mmdet.evaluation.CocoMetric.__module__
+        with (
+            patch(f'{module}.COCOeval', evaluation),
+            patch(f'{module}.COCOevalMP', evaluation),
+            patch.object(self, 'classwise', False),
+        ):
+            figures = super().compute_metrics(results)
+        for one in done if self.classwise else ():
+            if one.params.useCats:
+                figures.update(self._class_figures(one))
+        return figures
+
+    def _keep_predicted(self, predicted: list) -> None:
+        """Leave out images of the file that the data set does not have."""
+        every = self._coco_api.get_img_ids()
+        known = {*predicted}
+        self.img_ids = [x for x in every if x in known]
+        if 0 < len(self.img_ids) < len(every):
+            print_log(
+                f'{len(self.img_ids)} of the {len(every)} images of the annotation file are '
+                'predicted, and the figures are those of this part.',
+                logger='current',
+                level=30,
+            )
+
+    def _drop_other_classes(self, predicted: list[dict]) -> None:
+        """Leave out boxes of the classes of the model that the data set does not have."""
+        number = len(self.dataset_meta['classes'])
+        dropped = 0
+        for found in predicted:
+            kept = np.flatnonzero(found['labels'] < number)
+            dropped += len(found['labels']) - len(kept)
+            for key in found.keys() - {'img_id'}:
+                is_list = isinstance(found[key], list)
+                found[key] = [found[key][i] for i in kept] if is_list else found[key][kept]
+        if dropped:
+            print_log(
+                f'{dropped} boxes of labels from {number} on are left out: the data set has '
+                f'{number} classes, fewer than the model.',
+                logger='current',
+                level=30,
+            )
+
+    def _class_figures(self, evaluation) -> dict[str, float]:
+        """AP of each class by its name, and a table of more of them in the log."""
+        thresholds = evaluation.params.iouThrs
+        rows = []
+        for index, cat_id in enumerate(evaluation.params.catIds):
+            precision = evaluation.eval['precision'][
+                :, :, index, :, -1
+            ]  # thresholds, recalls, areas
+            parts = [precision[..., 0]]
+            parts += [precision[thresholds == x, :, 0] for x in (0.5, 0.75)]
+            parts += [precision[..., area] for area in (1, 2, 3)]
+            means = [round(_mean(part, np.nan), 3) for part in parts]
+            rows.append([self._coco_api.cats[cat_id]['name'], *means])
+        heads = ('category', 'mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
+        print_log('\n' + tabulate(rows, heads), logger='current')
+        return {f'{name}_precision': mean for name, mean, *_ in rows}
 
 
 class _LimitedMeanAP:
@@ -57,8 +136,14 @@ class _LimitedMeanAP:
         super().summarize()
         counted = list(self.params.maxDets)
         precision = self.eval['precision'][:, :, :, 0, counted.index(_limit_of(counted))]
-        known = precision[precision > -1]
-        self.stats[0] = known.mean() if known.size else -1
+        self.stats[0] = _mean(precision, -1)
+        self.done.append(self)
+
+
+def _mean(values: np.ndarray, none: float) -> float:
+    """Mean of what is known; ``none`` if nothing is."""
+    known = values[values > -1]
+    return known.mean() if known.size else none
 
 
 def _limit_of(counted: Sequence[int]) -> int:

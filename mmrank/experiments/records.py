@@ -205,12 +205,18 @@ def _fault(name: str, value: str) -> str:
     """What is wrong with a value; empty for a good one."""
     if not value:
         return 'is empty' if name in _NEEDED else ''
+    if value != value.strip():
+        return 'has blanks at an end'
+    if name == 'stage' and value not in (TUNE, FINAL, CURVE):
+        return f'is none of {TUNE}, {FINAL} and {CURVE}'
     if name in _TEXTS:
         return ''
     try:
         if name in _JSON:
             return '' if isinstance(json.loads(value), dict) else 'is not a JSON object'
         number = int(value) if name in _WHOLE else float(value)
+        if name in _WHOLE and str(number) != value:
+            return f'is not written as {number}'
     except ValueError:
         return 'is not JSON' if name in _JSON else 'is not a number'
     return '' if math.isfinite(number) else 'is not finite'

@@ -10,9 +10,9 @@ from difflib import get_close_matches
 from torch import nn
 
 from mmrank import losses
-from mmrank.errors import UserKeyError
+from mmrank.errors import UserKeyError, UserTypeError
 from mmrank.losses.base import HeadLoss
-from mmrank.losses.options import settings_of
+from mmrank.losses.options import NamedSettings, settings_of
 from mmrank.losses.pointwise.base import PointwiseLoss
 from mmrank.registry import MODELS
 
@@ -83,3 +83,18 @@ def with_num_classes(field: str, config: Mapping, num_classes: int | None) -> di
     if num_classes is None or not is_ours or 'num_classes' not in settings_of(loss):
         return dict(config)
     return {'num_classes': num_classes, **config}
+
+
+def box_loss(field: str, config: Mapping, num_classes: int | None) -> dict:
+    """As :func:`with_num_classes` for a head of boxes, whose scores are sigmoids.
+
+    A UserTypeError for a loss of mmrank without them, such as one of embeddings.
+    """
+    loss = _loss_type(field, config)
+    is_ours = inspect.isclass(loss) and issubclass(loss, NamedSettings)
+    if is_ours and 'use_sigmoid' not in {*settings_of(loss), *loss.hidden_settings}:
+        raise UserTypeError(
+            f'{field}.type={config["type"]!r} does not take the sigmoid scores of a box head',
+            f"a loss that ranks them, such as {field}=dict(type='mmrank.GradedAPLoss')",
+        )
+    return {'use_sigmoid': True, **with_num_classes(field, config, num_classes)}

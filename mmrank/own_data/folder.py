@@ -2,6 +2,7 @@
 
 import json
 import os
+import posixpath
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 from mmrank.annotations.check import read_checked
 from mmrank.annotations.report import CocoReport
 from mmrank.errors import UserError
-from mmrank.files import write_atomically
+from mmrank.files import find_files, write_atomically
 
 #: Words by which a file, or its folder, names its split.
 _WORDS = {
@@ -75,8 +76,8 @@ def split_file(path: Path, fraction: float, stem: Path) -> tuple[str, str]:
 
 def find_file(folder: Path, name: str) -> Path | None:
     """The annotation file of a split; None only for a test split."""
-    there = [*folder.glob('*.json'), *folder.glob('*/*.json')]
-    there = sorted(path for path in there if not path.name.startswith('image_info'))
+    names = [x for x in find_files(folder, ('.json',))[0] if x.count('/') < 2]
+    there = [folder / x for x in names if not posixpath.basename(x).startswith('image_info')]
     found = [path for path in there if _split_of(path.relative_to(folder)) == name]
     # COCO's own folder also holds captions and key points.
     found = [x for x in found if x.name.startswith('instances')] or found

@@ -48,8 +48,10 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     from mmrank.engine.hooks import CheckpointMatchHook
     from mmrank.engine.hooks.data_check_hooks import StartCheckHook
     from mmrank.engine.runners import refuse_flexible_runner
+    from mmrank.models.dense_heads.host_heads import refuse_hosts
 
     refuse_flexible_runner(cfg.get('runner_type'))
+    refuse_hosts(cfg.get('model'))
     if cfg.launcher in ('pytorch', 'slurm') and get_device() == 'cpu':
         prepare_cpu_processes(cfg)
     _check_dump(cfg)

@@ -80,6 +80,14 @@ COMMANDS = [
     ('test tested.py good.pth --show-dir a', '', '--show-dir', 'default_hooks.visualization'),
     ('test tested.py good.pth --tta', 'test tested.py good.pth', '--tta'),
     ('test mini.py good.pth', 'test tested.py good.pth', 'has no test_dataloader'),
+    ('own model = dict(bbox_head=dict(loss_cls=dict(_delete_=True, type="mmrank.PMLLoss", '
+     'loss="TripletMarginLoss")))', 'own model = dict(bbox_head=dict(loss_cls=dict(_delete_=True, '
+     'type="mmrank.GradedAPLoss")))', 'does not take the sigmoid scores of a box head'),
+    ('own model = dict(bbox_head=dict(_delete_=True, type="PAAHead", num_classes=3, in_channels=8, '
+     'loss_cls=dict(type="mmrank.GradedAPLoss")))', '', 'does not support PAAHead'),
+    ('own train_cfg = dict(_delete_=True, by_epoch=True, max_epoch=1)', '', "'max_epoch'"),
+    ('own test_dataloader = val_dataloader = dict(dataset=dict(indices=1))\n'
+     'test_evaluator = val_evaluator = dict(_delete_=True, type="CocoMetric")', '', 'takes a part'),
     ('det model.bbox_head.num_classes=80', 'det model.bbox_head.{fix}', 'num_classes is 80'),
     ('det model.backbone.init_cfg.checkpoint=no.pth', '', 'init_cfg'),
     ('det default_scope=mmdett', 'det default_scope={fix}', "'mmdett'"),

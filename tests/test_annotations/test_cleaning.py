@@ -40,6 +40,27 @@ def test_cleaning_leaves_a_good_file():
         clean_coco({'images': []})
 
 
+@pytest.mark.parametrize(
+    ('key', 'value', 'becomes'),
+    [
+        ('iscrowd', '1', 1),
+        ('iscrowd', ' True ', 1),
+        ('iscrowd', '0', 0),
+        ('iscrowd', None, 0),
+        ('iscrowd', 'maybe', 'dropped'),
+        ('iscrowd', 2, 'dropped'),
+        ('area', '7.5', 7.5),
+    ],
+)
+def test_a_text_is_read_or_dropped_and_never_guessed(key, value, becomes):
+    document = make_document()
+    number = len(document['annotations'])
+    document['annotations'][0][key] = value
+    annotations = clean_coco(document)[0]['annotations']
+    assert len(annotations) == number - (becomes == 'dropped')
+    assert becomes == 'dropped' or annotations[0][key] == becomes
+
+
 def as_numbers(document, kind, keys):
     for part in ('images', 'annotations', 'categories'):
         for entry in document[part]:
@@ -166,6 +187,14 @@ def test_files_are_merged_by_class_names(tmp_path, monkeypatch, capsys):
     names = {image['id']: image['file_name'] for image in merged['images']}
     found = [names[x['image_id']] for x in merged['annotations'][3:]]
     assert found == ['b/1.png', 'b/1.png', 'b/2.png']
+    document = dict(other, categories=[{'id': 1, 'name': 'Dog'}, {'id': 2, 'name': 'cow'}])
+    document['images'] = [{**x, 'file_name': f'c{x["file_name"]}'} for x in other['images']]
+    third = tmp_path / 'third.json'
+    third.write_text(json.dumps(document))
+    words = ['check_coco.py', paths[0], str(third), '--merge', paths[2]]
+    monkeypatch.setattr(sys, 'argv', words)
+    assert check_coco.main() == 0
+    assert 'look alike' in ' '.join(capsys.readouterr().out.split())
     # Compared without merging: label 0 is another class, and the same images are in both.
     monkeypatch.setattr(sys, 'argv', ['check_coco.py', *paths[:2]])
     with pytest.raises(UserError, match="label 0 is 'cat' in "):

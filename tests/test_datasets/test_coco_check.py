@@ -356,6 +356,20 @@ def test_masks_lie_where_their_boxes_are():
         assert errors_of(document, require_masks=True) == ['mask elsewhere than the box']
 
 
+@pytest.mark.parametrize('scale', [0.5, 2, 10, 1, 1.1, 0.9])
+def test_polygons_of_another_scale_than_their_boxes_are_said(scale):
+    """They may still touch their boxes; a check without masks looks at them, too."""
+    document = make_document()
+    for image in document['images']:
+        image.update(width=400, height=400)
+    for ann in document['annotations']:
+        ann.update(bbox=[60, 60, 80, 80], area=6400)
+        low, high = 60 * scale, 140 * scale
+        ann['segmentation'] = [[low, low, high, low, high, high, low, high]]
+    found = [x.kind for x in inspect_coco(document, 'a.json').problems]
+    assert ('mask elsewhere than the box' in found) == (scale in (0.5, 2, 10))
+
+
 @pytest.mark.parametrize('size', [(20, 15), (30, 40), (80, 60), (41, 30)])
 def test_images_that_were_resized(coco, size):
     write, folder = coco

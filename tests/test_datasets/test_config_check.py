@@ -143,6 +143,46 @@ def test_training_on_nothing_is_refused(data_root):
     assert check_config(config({**empty, 'test_mode': True}, split='val'))
 
 
+def val_config(data_root, metric, **changes):
+    cfg = config(coco(data_root))
+    cfg.val_dataloader = dict(dataset=coco(data_root, 'val.json', test_mode=True) | changes)
+    cfg.val_evaluator = dict(type=metric, ann_file=str(data_root / 'val.json'))
+    (data_root / 'img/2.png').write_bytes(b'x')
+    document = coco_document([(1, 1, [1, 1, 5, 5])], 1, (20, 20), ('cell',))
+    document['images'][0]['file_name'] = '2.png'
+    (data_root / 'val.json').write_text(json.dumps(document))
+    return cfg
+
+
+def test_a_split_may_lack_the_last_classes_if_the_metric_knows(data_root):
+    ours = 'mmrank.CocoMetric'
+    assert "add the class to 'categories'" in refused(val_config(data_root, ours))
+    part = dict(metainfo=dict(classes=('cell',)))
+    check_config(val_config(data_root, ours, **part))
+    assert 'num_classes' in refused(val_config(data_root, 'CocoMetric', **part))
+    other = dict(metainfo=dict(classes=('dot',)))
+    assert 'num_classes' in refused(val_config(data_root, ours, **other))
+
+
+def test_a_part_of_the_images_needs_a_metric_that_knows(data_root):
+    part = dict(metainfo=dict(classes=('cell',)), indices=1)
+    check_config(val_config(data_root, 'mmrank.CocoMetric', **part))
+    cfg = val_config(data_root, 'CocoMetric', indices=1)
+    cfg.model.bbox_head.num_classes = 1
+    cfg.val_dataloader.dataset.metainfo.classes = ('cell',)
+    cfg.pop('train_dataloader')
+    message = refused(cfg)
+    assert 'val_dataloader.dataset.indices takes a part' in message
+    assert "Fix: type='mmrank.CocoMetric'" in message
+
+
+def test_images_below_min_size_are_counted(data_root):
+    (report,) = check_config(config(coco(data_root, filter_cfg=dict(min_size=32))))
+    assert '1 of 1 images have a side shorter than min_size=32' in str(report.warnings[0])
+    (report,) = check_config(config(coco(data_root, filter_cfg=dict(min_size=20))))
+    assert not report.warnings
+
+
 def test_missing_test_file_is_left_to_testing(data_root):
     cfg = config(coco(data_root))
     cfg.test_dataloader = {'dataset': coco(data_root, 'absent.json')}

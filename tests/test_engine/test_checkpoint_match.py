@@ -14,7 +14,12 @@ from torch import nn
 
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.engine.hooks import CheckpointMatchHook
-from mmrank.engine.resume.matching import compare_states, differences_table
+from mmrank.engine.resume.matching import (
+    changed_settings,
+    classes_in_other_order,
+    compare_states,
+    differences_table,
+)
 from mmrank.state import SampleLogMean
 
 
@@ -113,6 +118,51 @@ def test_what_a_resume_needs(content, tmp_path, change, message):
 def test_checkpoint_of_this_run_resumes(content, tmp_path):
     runner, warnings = run_with(content, tmp_path)
     assert (runner.epoch, warnings) == (4, '')
+
+
+@pytest.mark.parametrize(
+    ('old', 'new', 'said'),
+    [
+        ('lr=0.05', 'lr=0.5', 'optim_wrapper.optimizer.lr=0.05, in the checkpoint 0.5'),
+        ("type='a'", "type='b'", "model.head.loss.type='a', in the checkpoint 'b'"),
+        ('batch_size=2', 'batch_size=4', 'batch_size=2, in the checkpoint 4'),
+        ("classes=('a',)", "classes=('a', 'b')", "classes.1=absent, in the checkpoint 'b'"),
+        ('max_epochs=3', 'max_epochs=2', ''),
+        ("work_dir='a'", "work_dir='b'", ''),
+        ("work_dir='a'", '((', ''),
+    ],
+)
+def test_a_resume_lists_the_settings_of_the_training_that_changed(old, new, said):
+    text = (
+        "model = dict(head=dict(loss=dict(type='a')))\nwork_dir='a'\n"
+        "train_dataloader = dict(batch_size=2, dataset=dict(metainfo=dict(classes=('a',))))\n"
+        'optim_wrapper = dict(optimizer=dict(lr=0.05))\ntrain_cfg = dict(max_epochs=3)\n'
+    )
+    found = changed_settings(text.replace(old, new), text)
+    assert found.strip().endswith(said)
+    assert bool(found) == bool(said)
+
+
+def test_a_resume_warns_of_them(content, tmp_path):
+    content['meta']['cfg'] = 'model = dict(type="Other")'
+    assert 'resumed with other settings' in run_with(content, tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    ('saved', 'names', 'is_refused'),
+    [
+        (('a', 'b'), ('b', 'a'), True),
+        (['a', 'b', 'c'], ('a', 'c', 'b'), True),
+        (['a', 'b'], ('a', 'b'), False),
+        (('a', 'b'), ('c', 'd'), False),
+        (None, ('a', 'b'), False),
+        (('a', 'b'), None, False),
+    ],
+)
+def test_classes_in_another_order_are_refused(saved, names, is_refused):
+    dataset = SimpleNamespace(metainfo=dict(classes=names))
+    found = classes_in_other_order(dict(meta=dict(dataset_meta=dict(classes=saved))), dataset)
+    assert bool(found) == ('Fix: ' in found) == is_refused
 
 
 def test_allowed_optimiser_starts_fresh(content, tmp_path):

@@ -10,6 +10,7 @@ from noisy_boxes import make_document, make_predictions, write_json
 pytest.importorskip('mmdet')
 from mmdet.evaluation import CocoMetric as HostMetric
 
+from mmrank.errors import UserError
 from mmrank.evaluation.coco_index import fast_evaluator
 from mmrank.registry import METRICS
 
@@ -97,6 +98,53 @@ def test_more_objects_than_detections_that_count(tmp_path):
     assert 'proposal_nums=(1, 10, 150)' in str(caught[0].message)
     more = figures_of(metric_of(path, proposal_nums=(1, 10, 150)), document, perfect(document))
     assert more['coco/bbox_mAP'] == more['coco/bbox_mAP_50'] == 1
+
+
+@pytest.mark.parametrize('ids', [(9, 2), (2, 9)])
+def test_classes_have_their_names_whatever_the_order_of_their_ids(tmp_path, ids):
+    document = make_document(images=2, classes=1, objects=2)
+    document['categories'] = [dict(id=ids[0], name='cat'), dict(id=ids[1], name='dog')]
+    for number, ann in enumerate(document['annotations']):
+        ann.update(category_id=ids[number % 2], iscrowd=0)
+    path = write_json(tmp_path / 'a.json', document)
+    cats = [box for box in perfect(document) if box['category_id'] == ids[0]]
+    for thresholds in (None, [0.75, 0.5], 0.5):
+        figures = figures_of(metric_of(path, classwise=True, iou_thrs=thresholds), document, cats)
+        names = ('cat_precision', 'dog_precision', 'bbox_mAP')
+        assert [figures[f'coco/{x}'] for x in names] == [1, 0, 0.5]
+    assert (figures['coco/bbox_mAP_50'], figures['coco/bbox_mAP_75']) == (0.5, -1)
+    with pytest.raises(UserError, match=r'iou_thrs=\[50.0\] are not all in \(0, 1\]. Fix: '):
+        metric_of(path, iou_thrs=50)
+
+
+def test_a_part_of_the_images_and_of_the_classes_is_evaluated_by_itself(tmp_path):
+    document = make_document(images=3, classes=2, objects=2)
+    path = write_json(tmp_path / 'a.json', document)
+    part = {**document, 'images': document['images'][:2]}
+    assert figures_of(metric_of(path), part, perfect(document))['coco/bbox_mAP'] == 1
+    known = document['categories'].pop()['id']
+    document['annotations'] = [x for x in document['annotations'] if x['category_id'] != known]
+    metric = metric_of(write_json(tmp_path / 'b.json', document))
+    other = dict(document, categories=[*document['categories'], dict(id=known, name='other')])
+    boxes = perfect(document)
+    boxes += [{**box, 'category_id': known} for box in boxes]
+    names = [x['name'] for x in document['categories']]
+    for image in other['images']:
+        own = [box for box in boxes if box['image_id'] == image['id']]
+        corners = torch.tensor([box['bbox'] for box in own]).double()
+        corners[:, 2:] += corners[:, :2]
+        labels = torch.tensor([int(box['category_id'] == known) for box in own])
+        found = dict(bboxes=corners, scores=torch.rand(len(own)), labels=labels)
+        metric.process({}, [dict(img_id=image['id'], ori_shape=(9, 9), pred_instances=found)])
+    metric.dataset_meta = dict(classes=names)
+    assert metric.evaluate(3)['coco/bbox_mAP'] == 1
+
+
+def test_equal_scores_are_said(tmp_path):
+    document = make_document(images=2, classes=2, objects=3)
+    boxes = [{**box, 'score': 0.5} for box in perfect(document)]
+    with pytest.warns(UserWarning, match='equal scores'):
+        figures_of(metric_of(write_json(tmp_path / 'a.json', document)), document, boxes)
 
 
 def test_without_an_annotation_file_and_for_the_server(tmp_path):

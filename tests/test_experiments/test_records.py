@@ -29,6 +29,12 @@ DAMAGE = {
     'text': (WHOLE.replace('0.25', '0.2.5'), "line 2: mAP='0.2.5' of 'a' is not a number"),
     'seed': (WHOLE.replace('a,0', 'a,0.5'), "seed='0.5'"),
     'no seed': (WHOLE.replace('a,0', 'a,'), "seed='' of 'a' is empty"),
+    'seed of two spellings': (WHOLE.replace('a,0', 'a,01'), "seed='01' of 'a' is not written as 1"),
+    'blank': (WHOLE.replace('a,0', 'a ,0'), "method='a ' of 'a ' has blanks"),
+    'stage': (
+        WHOLE.replace('seed,', 'seed,stage,').replace('a,0', 'a,0,Final').replace('c",0', 'c",0,'),
+        "stage='Final' of 'a' is none of",
+    ),
     'no method': (WHOLE.replace('a,0', ',0'), "method='' of '' is empty"),
     'settings': (WHOLE.replace('{}', '{'), "settings='{'", 'not JSON'),
     'list': (WHOLE.replace('{}', '[]'), "settings='[]'", 'not a JSON object'),

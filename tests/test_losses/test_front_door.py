@@ -50,6 +50,15 @@ def test_losses_are_names_of_the_package():
         from mmrank import StableApLoss  # noqa: F401
     with pytest.raises(ImportError, match="did you mean 'SmoothAPLoss'"):
         from mmrank.losses import SmoothApLoss  # noqa: F401
+    for name, instead in {
+        'SupConLoss': "mmrank.PMLLoss('SupConLoss')",
+        'FastAPLoss': "mmrank.PMLLoss('FastAPLoss')",
+        'TripletMarginLoss': "mmrank.PMLLoss('TripletMarginLoss')",
+        'RetrievalMetric': 'from mmrank.evaluation import RetrievalMetric',
+        'average_precision': 'from mmrank.functional import average_precision',
+    }.items():
+        with pytest.raises(ImportError, match=re.escape(f'Fix: {instead}')):
+            getattr(mmrank, name)
     assert {'StableAPLoss', '__version__'} <= {*dir(mmrank)}
     code = "import mmrank, sys; assert 'torch' not in sys.modules; from mmrank import StableAPLoss"
     subprocess.run([sys.executable, '-c', code], check=True)

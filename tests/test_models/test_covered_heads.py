@@ -24,7 +24,7 @@ from small_heads import (
 from mmrank.losses import StableAPLoss
 from mmrank.models import ListwiseHead
 from mmrank.models.dense_heads.adapted_hosts import _joint_logits
-from mmrank.models.dense_heads.host_heads import REFUSED, TRAITS
+from mmrank.models.dense_heads.host_heads import REFUSED, TRAITS, refuse_hosts
 from mmrank.registry import MODELS
 
 COVERED = sorted({**HEADS, **MORE_HEADS})
@@ -204,10 +204,24 @@ def test_other_heads_are_refused_when_built(name):
             dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{name}', loss_cls=STABLE_AP)
         )
     if name in ('DDQDETRHead', 'GroundingDINOHead'):
-        fix = "Fix: another head, for example head_type='mmdet.DINOHead'"
+        fix = "Fix: another head, such as type='mmrank.ListwiseHead', head_type='mmdet.DINOHead'"
         assert fix in str(caught.value)
     if name != 'SOLOHead':
         assert f'or stock {name}, with its own losses' in str(caught.value)
+    if name in REFUSED:
+        with pytest.raises(TypeError, match=f'does not support {name}: {reason}'):
+            refuse_hosts(dict(bbox_head=dict(type=f'mmdet.{name}', loss_cls=STABLE_AP)))
+    refuse_hosts(dict(bbox_head=dict(type=name, loss_cls=dict(type='FocalLoss'))))
+
+
+@pytest.mark.parametrize('loss', ['PMLLoss', 'SogCLRLoss', 'BalancedSoftmaxLoss', 'InBatchLoss'])
+def test_a_loss_without_scores_of_boxes_is_refused_in_words_of_the_config(loss):
+    for head in ('ListwiseHead', 'ListwiseBBoxHead'):
+        stock = 'mmdet.RetinaHead' if head == 'ListwiseHead' else 'mmdet.Shared2FCBBoxHead'
+        config = dict(type=f'mmrank.{head}', head_type=stock, loss_cls=dict(type=f'mmrank.{loss}'))
+        with pytest.raises(TypeError, match=f"loss_cls.type='mmrank.{loss}' does not take") as got:
+            MODELS.build(config)
+        assert 'use_sigmoid' not in str(got.value)
 
 
 def test_no_box_head_of_mmdet_is_forgotten():

@@ -3,14 +3,18 @@
 import errno
 import os
 import re
+import stat
 import sys
 from pathlib import Path
 
 import pytest
 from docs_blocks import ROOT
 
+from mmrank import files
 from mmrank.cli import main as cli
+from mmrank.engine.resume.checkpoint import _AtomicLocalBackend
 from mmrank.errors import UserError, UserKeyError, machine_fault, show_user_errors
+from mmrank.experiments.records import write_rows
 from mmrank.files import replace_atomically, whole_folder
 from mmrank.runners.config_errors import config_error
 
@@ -205,14 +209,73 @@ def test_a_full_disk_names_the_file(tmp_path, capsys, maker):
     assert f'No space left on device: {tmp_path / "a.json"}\n  Fix: free' in capsys.readouterr().err
 
 
-def test_a_link_is_not_followed(tmp_path):
+def write_picture(path):
     from mmrank.pictures.figures import new_panels, save
 
-    (tmp_path / 'precious.txt').write_text('mine')
-    (tmp_path / 'boxplot.png').symlink_to(tmp_path / 'precious.txt')
-    save(new_panels(1, 1)[0], tmp_path / 'boxplot.png')
-    assert (tmp_path / 'precious.txt').read_text() == 'mine'
-    assert (tmp_path / 'boxplot.png').read_bytes().startswith(b'\x89PNG')
+    save(new_panels(1, 1)[0], path)
+
+
+def write_folder(path):
+    with files.whole_folder(path.parent) as folder:
+        (folder / path.name).write_text('new')
+
+
+#: All doors by which a file is written.
+WRITERS = {
+    'whole': lambda path: files.write_atomically(b'new', path),
+    'table': lambda path: files.write_csv_atomically([['new']], path),
+    'in a folder': write_folder,
+    'checked': files.check_output,
+    'in place': files.refuse_link,
+    'picture': write_picture,
+    'record': lambda path: write_rows(path, [dict(method='a')], ('method',)),
+    'checkpoint': lambda path: _AtomicLocalBackend().put(b'new', path),
+}
+
+
+def as_device(path, precious):
+    try:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip('takes root')
+
+
+#: What may be there, or be wrong with the name.
+PLACES = {
+    'link': (lambda path, precious: path.symlink_to(precious), 'it is a link'),
+    'link to nothing': (lambda path, precious: path.symlink_to('nowhere'), 'it is a link'),
+    'folder': (lambda path, precious: path.mkdir(), 'it is a folder'),
+    'pipe': (lambda path, precious: os.mkfifo(path), 'it is a pipe'),
+    'device': (as_device, 'it is a device'),
+}
+
+
+@pytest.mark.parametrize('place', PLACES)
+@pytest.mark.parametrize('writer', WRITERS)
+def test_a_writer_refuses_what_is_no_file(tmp_path, writer, place):
+    make, words = PLACES[place]
+    precious = tmp_path / 'precious'
+    precious.write_text('mine')
+    path = tmp_path / 'out' / 'runs.csv'
+    path.parent.mkdir()
+    make(path, precious)
+    before = os.lstat(path)
+    with pytest.raises(UserError, match=f'cannot be written: {words}. Fix: '):
+        WRITERS[writer](path)
+    assert (os.lstat(path).st_ino, os.lstat(path).st_mode) == (before.st_ino, before.st_mode)
+    assert precious.read_text() == 'mine'
+    assert os.listdir(path.parent) == ['runs.csv']
+
+
+@pytest.mark.parametrize('name', ['a\0b.png', 'x' * 252 + '.png', 'x' * 300])
+@pytest.mark.parametrize('writer', ['whole', 'checked', 'picture', 'checkpoint'])
+def test_a_name_that_no_file_can_have_is_one_message(tmp_path, writer, name):
+    @show_user_errors(OSError)
+    def write():
+        WRITERS[writer](tmp_path / name)
+
+    assert write() == 2
+    assert not os.listdir(tmp_path)
 
 
 def test_files_that_are_moved_in_spare_the_sources(tmp_path):

@@ -173,6 +173,8 @@ def test_a_table_with_the_sizes_of_turned_pictures_is_refused(place, run):
         ('yolo', {'c.txt': '1 .5 .5 .2 .2 .4 .4 .6 .4 .6 .6 .4 .6'}, 'has 13 numbers'),
         ('yolo', {'c.txt': '1 .5 .5 -.2 .2'}, 'a box from (12, 8) to (8, 12)'),
         ('yolo-seg', {'c.txt': '1 .5 .5 .2 .2 .9'}, 'has 6 numbers'),
+        ('yolo-seg', {'c.txt': '1 .1 .1 .4 .1 .4 .4 .9 1'}, 'as the number of a track does'),
+        ('csv', {'': 'a.jpg,,,,,\nc.2,1,1,5,5,cat\n'}, "image 'c.2' is not there"),
         ('yolo', {'c.txt': '1 .5 .5 .2 .2', '../img/c.jpg': None}, 'of c.jpg and of c.png'),
         ('voc', {x: xml('c.png', [], (20, 20)) for x in ('a/c.xml', 'b/c.xml')}, 'both be of'),
         ('csv', {'': 'day/c.png,1,1,5,5,cat\nnight/c.png,1,1,5,5,cat\n'}, 'both be of'),
@@ -192,6 +194,71 @@ def test_what_is_not_exact_is_refused(place, run, form, files, words):
     document, said = convert(run, place, form, source, status=2)
     assert document is None
     assert words in said
+
+
+YOLO_LINE = '1 .5 .5 .4 .4\n'
+
+
+def touch(path, text=YOLO_LINE):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix.lower() in ('.txt', '.csv', '.gif'):
+        path.write_text(text)
+    else:
+        Image.new('RGB', (20, 20)).save(path, format='JPEG' if path.suffix == '.jfif' else None)
+
+
+@pytest.mark.parametrize(
+    ('files', 'links', 'names', 'words'),
+    [
+        (('img/d.JPG', 'labels/d.TXT'), {}, ['d.JPG'], '3 of 4 images left out'),
+        (('img/d.jfif', 'labels/d.txt'), {}, ['d.jfif'], '3 of 4 images left out'),
+        (('disk/d.png', 'texts/d.txt'), dict(img='disk', labels='texts'), ['new/d.png'], '3 of 4'),
+        ((), dict(img='img'), [], '1 link to a folder that is entered already'),
+        (('img/.ipynb_checkpoints/c-checkpoint.png',), {}, [], '1 hidden'),
+        (('img/._c.png', 'labels/._c.txt', 'img/__MACOSX/c.png'), {}, [], '3 hidden'),
+        (('img/e\u0301.png', 'labels/\u00e9.txt'), {}, ['e\u0301.png'], '3 of 4 images left out'),
+        (('img/d.1.png', 'labels/d.1.txt', 'img/d.png'), {}, ['d.1.png'], '4 of 5 images left out'),
+        (('img/d.gif', 'labels/d.txt'), {}, None, 'passed over: 1 .gif'),
+        (('labels/d.txt', 'labels/e.txt'), {}, None, 'e.txt has no image e.jpg'),
+        (('labels/c.txt', 'labels/c.TXT'), {}, None, 'would both be of the image c'),
+    ],
+)
+def test_what_is_seen_of_a_folder(place, run, files, links, names, words):
+    for file in files:
+        touch(place / file)
+    for folder, target in links.items():
+        (place / folder / 'new').symlink_to(place / target)
+    named = ['a', 'sub/b', 'c'] if names == [] else [x.rpartition('.')[0] for x in names or ()]
+    (place / 'list.txt').write_text('\n'.join(named))
+    touch(place / 'labels/c.txt')
+    only = ('--list', place / 'list.txt') if names else ()
+    status = 2 if names is None else 0
+    document, said = convert(run, place, 'yolo', place / 'labels', *only, status=status)
+    assert words in said
+    if names is not None:
+        found = [x['file_name'] for x in document['images']]
+        assert found == (names or sorted(SIZES))
+        assert len(document['annotations']) == 1
+
+
+@pytest.mark.parametrize(
+    ('line', 'found'),
+    [
+        ('./images/sub/b.png', 'sub/b.png'),
+        ('/content/data/images/sub/b.png', 'sub/b.png'),
+        ('C:\\data\\sub\\b.png', 'sub/b.png'),
+        ('b', 'sub/b.png'),
+        ('val/b.png', None),
+        ('sub/a.jpg', None),
+    ],
+)
+def test_a_list_never_takes_the_picture_of_another_folder(place, run, line, found):
+    (place / 'val.txt').write_text(line)
+    words = '--list', place / 'val.txt'
+    source = write_yolo(place)
+    document, said = convert(run, place, 'yolo', source, *words, status=0 if found else 2)
+    assert found is not None or 'though' in said
+    assert found is None or [x['file_name'] for x in document['images']] == [found]
 
 
 def test_guesses_groups_and_other_texts_are_said(place, run):
@@ -214,13 +281,20 @@ def test_guesses_groups_and_other_texts_are_said(place, run):
     assert said.count('Left out, since it has no labels') == 2
 
 
-@pytest.mark.parametrize('names', ['[yes, no]', '[1, 2]', '{0: off, 1: on}', '[null, a]'])
-def test_names_that_yaml_reads_as_another_thing(place, run, names):
+@pytest.mark.parametrize(
+    ('names', 'words'),
+    [
+        *((x, 'in quotes') for x in ('[yes, no]', '[1, 2]', '{0: off, 1: on}', '[null, a]')),
+        ('{1: dog, 2: cat}', 'has no name for 0, only for 1, 2. Fix: '),
+        ('{0: dog, 2: cat}', 'has no name for 1'),
+    ],
+)
+def test_names_that_yaml_reads_as_another_thing(place, run, names, words):
     (place / 'data.yaml').write_text(f'names: {names}\n')
     _, said = convert(
         run, place, 'yolo', write_yolo(place), '--classes', place / 'data.yaml', status=2
     )
-    assert 'in quotes' in said
+    assert words in said
 
 
 @pytest.mark.parametrize('size', ['', '0', '20.0', ' 20 '])

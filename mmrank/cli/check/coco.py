@@ -125,7 +125,11 @@ def main() -> int:
     if not all(x.ok for x in reports):
         return 1
     if args.merge:
-        _write_json(merge_coco(documents), args.merge, console)
+        merged = merge_coco(documents)
+        report = inspect_coco(merged, args.merge)
+        if report.problems:
+            console.print(escape(report.describe(report.problems)), soft_wrap=True)
+        _write_json(merged, args.merge, console)
     else:
         compare(reports, console)
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mmrank.cli.config_options import add_checkpoint_options, add_config_option
+from mmrank.cli.options import split_name
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features
 from mmrank.files import safe_name
@@ -33,11 +34,7 @@ class _Entry(NamedTuple):
 
 
 def _parse(word: str) -> _Entry:
-    name, equals, text = word.partition('=')
-    # A path may have an equals sign of its own.
-    if not equals or Path(word.partition(',')[0]).exists():
-        name = ''
-        text = word
+    name, text = split_name(word)
     text, comma, checkpoint = text.partition(',')
     path = Path(text)
     if not path.is_file() or path.suffix not in ('.py', '.npz'):

@@ -6,6 +6,7 @@ from typing import Any
 from pycocotools.coco import COCO
 
 from mmrank.annotations.lvis import is_lvis
+from mmrank.cli.options import named_paths
 from mmrank.evaluation.box_evaluation import (
     evaluate_boxes,
     evaluate_lvis,
@@ -30,10 +31,10 @@ def read_evaluations(
     truth = load_ground_truth(args.ann_file)
     evaluate = evaluate_lvis if with_lvis and is_lvis(truth.dataset) else evaluate_boxes
     evaluations = {}
-    for name, _, file in (word.rpartition('=') for word in args.predictions):
+    for name, file in named_paths(args.predictions).items():
         boxes = load_predictions(file)
-        evaluations[name or file] = evaluate(truth, boxes)
+        evaluations[name] = evaluate(truth, boxes)
         missed = len(truth.imgs.keys() - {box['image_id'] for box in boxes})
         if missed:
-            print(f'{name or file}: {missed} of {len(truth.imgs)} images have no prediction.')
+            print(f'{name}: {missed} of {len(truth.imgs)} images have no prediction.')
     return truth, evaluations

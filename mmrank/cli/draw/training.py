@@ -7,7 +7,9 @@ r"""Draw losses, rates and metrics of trainings over their steps.
 A training and its resumes are one line.
 """
 
-from mmrank.cli.options import check_outputs, tool_parser
+from pathlib import Path
+
+from mmrank.cli.options import check_outputs, named_paths, tool_parser
 from mmrank.pictures.training_curves import plot_training_curves, read_training_logs
 
 
@@ -23,9 +25,8 @@ def main() -> None:
     )
     args = parser.parse_args()
     logs = []
-    for given in args.trainings:
-        name, equals, path = given.partition('=')
-        logs += read_training_logs(path, name) if equals else read_training_logs(given)
+    for name, path in named_paths(args.trainings, lambda x: Path(x).absolute().name).items():
+        logs += read_training_logs(path, name)
     if args.list:
         for log in logs:
             print(f'{log.name}: {", ".join(log.curves)}')

@@ -41,7 +41,8 @@ def check_config(
         own: list[Split] = []
         for where, dataset, options in _coco_datasets(cfg, split):
             classes = tuple(dataset.metainfo['classes'])
-            _compare_num_classes(counts, where, dataset)
+            if not _leaves_classes_out(cfg, split, classes):
+                _compare_num_classes(counts, where, dataset)
             if options['image_dir'] is None:
                 continue
             file = dataset.ann_file
@@ -57,6 +58,8 @@ def check_config(
                 if warnings := reports[key].warnings:
                     _warn(f'{where}: {reports[key].describe(warnings)}')
             report = reports[key]
+            if dataset._indices is not None:
+                _refuse_whole_file(where, cfg.get(f'{split}_evaluator'))
             if split == 'train':
                 _refuse_empty_training(where, report, classes, options['skip_empty_images'])
             own.append(Split(where, options['image_dir'], classes, report, split == 'train'))
@@ -121,6 +124,29 @@ def _check_classes(where: str, metainfo: Mapping) -> None:
         raise UserError(
             f"{where}.metainfo['classes'] has {twice[0]!r} twice, so that two labels are one "
             'class. Fix: each name once'
+        )
+
+
+def _leaves_classes_out(cfg: Mapping, split: str, classes: tuple) -> bool:
+    """Whether a split has the first of the trained classes, and its metric drops the others."""
+    dataset = (cfg.get('train_dataloader') or {}).get('dataset')
+    trained = [x['metainfo'] for _, x in config_datasets(dataset, '') if x.get('metainfo')]
+    names = tuple(trained[0].get('classes', ()))[: len(classes)] if trained else ()
+    metrics = _metrics(cfg.get(f'{split}_evaluator'))
+    is_ours = bool(metrics) and all(x.get('type') == 'mmrank.CocoMetric' for x in metrics)
+    return split != 'train' and is_ours and names == classes
+
+
+def _metrics(evaluator: object) -> list[Mapping]:
+    return [x for part in _configs(evaluator) for x in _configs(part.get('metrics') or part)]
+
+
+def _refuse_whole_file(where: str, evaluator: object) -> None:
+    """Refuse mmdet's metric for a part of a data set: it counts all images of its file."""
+    if any(x.get('type') in ('CocoMetric', 'mmdet.CocoMetric') for x in _metrics(evaluator)):
+        raise UserError(
+            f"{where}.indices takes a part of the images, and type='CocoMetric' counts the others "
+            "as missed. Fix: type='mmrank.CocoMetric' in the evaluator, or leave out indices"
         )
 
 

@@ -5,10 +5,13 @@ from fnmatch import fnmatchcase
 
 from mmengine.dist import all_gather_object
 from mmengine.hooks import EMAHook, Hook
+from mmengine.runner import BaseLoop
 
 from mmrank.checkpoint_loading import CheckpointError
 from mmrank.engine.hooks.atomic_checkpoint_hook import confine_best_checkpoints
 from mmrank.engine.resume.matching import (
+    changed_settings,
+    classes_in_other_order,
     compare_states,
     compare_training,
     differences_table,
@@ -27,9 +30,10 @@ class CheckpointMatchHook(Hook):
 
     mmengine loads what fits and logs the rest: an empty checkpoint gives plausible metrics of
     random weights. This hook refuses it with a table of the missing, unexpected and mismatched
-    keys. For a resume it also compares the optimiser, the number of parameter schedulers and
-    whether weights are averaged, and refuses processes that resume from different checkpoints, as
-    without a common disk. Weights that are not finite are not saved.
+    keys, and classes in another order. For a resume it also compares the optimiser, the number of
+    parameter schedulers and whether weights are averaged, warns of other settings than those of the
+    run, and refuses processes that resume from different checkpoints, as without a common disk.
+    Weights that are not finite are not saved.
 
     Args:
         strict: Whether to refuse; False writes the table to the log, and values of another shape
@@ -68,11 +72,22 @@ class CheckpointMatchHook(Hook):
         name = runner._load_from or 'of the work folder'
         _check_content(name, checkpoint, runner._resume)
         confine_best_checkpoints(checkpoint, runner)
+        loops = (runner._train_loop, runner._val_loop, runner._test_loop)
+        datasets = [x.dataloader.dataset for x in loops if isinstance(x, BaseLoop)]
+        other_order = classes_in_other_order(checkpoint, datasets[0]) if datasets else ''
+        if self.strict and other_order:
+            raise CheckpointError(f'checkpoint {name} {other_order}')
         state = model_state(checkpoint)
         found = compare_states(runner.model, state)
         if runner._resume:
             schedulers = len(runner.param_schedulers or [])
             has_ema = any(isinstance(hook, EMAHook) for hook in runner.hooks)
+            saved = str(checkpoint['meta'].get('cfg', ''))
+            if changed := changed_settings(saved, runner.cfg.pretty_text):
+                runner.logger.warning(
+                    'The run is resumed with other settings. Rates and schedules go on as in the '
+                    f'checkpoint, the others change from here on:{changed}'
+                )
             found += compare_training(checkpoint, runner.optim_wrapper, schedulers, has_ema)
         reasons = (missing_centre(found, state), other_classes(runner.model, found, checkpoint))
         why = ''.join(f'\n{reason}' for reason in reasons if reason)

@@ -1,5 +1,6 @@
 """Whether a checkpoint fits the model and the training that load it."""
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +14,9 @@ from torch import nn
 from mmrank.engine.runners import unwrap_model
 from mmrank.state import SampleState
 
+#: Parts of a config that decide what is trained, and settings in them that do not.
+_TRAINING = ('model', 'train_dataloader', 'train_cfg', 'optim_wrapper', 'param_scheduler')
+_FREE_SETTINGS = ('max_epochs', 'max_iters', 'num_workers', 'persistent_workers', 'val_interval')
 #: Rows of a table that a terminal still shows at once.
 _MOST_ROWS = 30
 
@@ -116,6 +120,50 @@ def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoin
                 'all that fits'
             )
     return ''
+
+
+def classes_in_other_order(checkpoint: Mapping, dataset: Any) -> str:
+    """Say that a data set has the classes of a checkpoint in another order, else ''."""
+    meta = checkpoint.get('meta') or {}
+    saved = (meta.get('dataset_meta') or {}).get('classes') or ()
+    names = (getattr(dataset, 'metainfo', None) or {}).get('classes') or ()
+    if [*saved] == [*names] or sorted(map(str, saved)) != sorted(map(str, names)):
+        return ''
+    return (
+        f'was trained on the classes {tuple(saved)!s:.300}, and the data set has them in another '
+        f'order, {tuple(names)!s:.300}.\n  Fix: the order of the checkpoint in '
+        "metainfo=dict(classes=(...)) of the data sets and in 'categories' of their files"
+    )
+
+
+def changed_settings(saved: str, config: str) -> str:
+    """A line for each setting of the training that two texts of configs do not share."""
+    try:
+        before, now = (dict(_settings(ast.parse(text))) for text in (saved, config))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ''
+    keys = [key for key in {**before, **now} if key.startswith(_TRAINING)]
+    keys = [key for key in keys if key.rpartition('.')[2] not in _FREE_SETTINGS]
+    return ''.join(
+        f'\n  {key}={now.get(key, "absent")}, in the checkpoint {before.get(key, "absent")}'
+        for key in keys
+        if before.get(key) != now.get(key)
+    )
+
+
+def _settings(node: ast.AST, key: str = '') -> Iterator[tuple[str, str]]:
+    """Settings in the text of a config, which is not run, by their keys."""
+    items: Iterable[tuple] = ()
+    if isinstance(node, ast.Module):
+        items = [(ast.unparse(x.targets[0]), x.value) for x in node.body if hasattr(x, 'targets')]
+    elif isinstance(node, ast.Call):
+        items = [(x.arg, x.value) for x in node.keywords]
+    elif isinstance(node, ast.List | ast.Tuple):
+        items = enumerate(node.elts)
+    else:
+        yield key, ast.unparse(node)
+    for name, value in items:
+        yield from _settings(value, f'{key}.{name}'.removeprefix('.'))
 
 
 def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:

@@ -60,13 +60,7 @@ TRAITS = {
 def traits_of(host: type) -> _HostTraits:
     """Traits of a head or of the nearest listed class it derives from, else the default ones."""
     for base in host.__mro__:
-        if base.__name__ in REFUSED:
-            other = 'DINOHead' if has_queries(host) else 'ATSSHead'
-            raise UserTypeError(
-                f'ListwiseHead does not support {host.__name__}: {REFUSED[base.__name__]}. Fix: '
-                f"another head, for example head_type='mmdet.{other}', or stock "
-                f'{host.__name__}, with its own losses'
-            )
+        _refuse_host(host.__name__, base.__name__)
         if base.__name__ in TRAITS:
             return TRAITS[base.__name__]
     if not hasattr(host, 'loss_by_feat'):
@@ -75,6 +69,32 @@ def traits_of(host: type) -> _HostTraits:
             'loss_by_feat'
         )
     return _HostTraits()
+
+
+def refuse_hosts(part: object) -> None:
+    """Refuse, in the config of a model, a head that cannot serve the ranking loss it is given.
+
+    The loss itself would advise a ListwiseHead, which then refuses the head.
+    """
+    if not isinstance(part, dict):
+        return
+    loss = part.get('loss_cls')
+    if isinstance(loss, dict) and str(loss.get('type')).startswith('mmrank.'):
+        name = str(part.get('type')).rpartition('.')[2]
+        _refuse_host(name, name)
+    for value in part.values():
+        refuse_hosts(value)
+
+
+def _refuse_host(name: str, base: str) -> None:
+    """Refuse a head for the reason of its ``base``."""
+    if base in REFUSED:
+        other = 'DINOHead' if 'DETR' in base or 'DINO' in base else 'ATSSHead'
+        raise UserTypeError(
+            f'ListwiseHead does not support {name}: {REFUSED[base]}. Fix: another head, such as '
+            f"type='mmrank.ListwiseHead', head_type='mmdet.{other}', or stock {name}, with its own "
+            'losses'
+        )
 
 
 def derives_from(host: type, name: str) -> bool:

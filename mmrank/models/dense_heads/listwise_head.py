@@ -1,6 +1,6 @@
 """Any mmdet dense head on a loss that ranks all levels and images at once."""
 
-from mmrank.losses.registered import with_num_classes
+from mmrank.losses.registered import box_loss
 from mmrank.made_class import host_class
 from mmrank.registry import MODELS
 
@@ -58,8 +58,7 @@ def ListwiseHead(
     """
     host = host_class('head_type', head_type, 'mmdet.RetinaHead')
     traits_of(host)
-    loss_cls = with_num_classes('loss_cls', loss_cls, kwargs.get('num_classes'))
-    loss_cls = {'use_sigmoid': True, **loss_cls}
+    loss_cls = box_loss('loss_cls', loss_cls, kwargs.get('num_classes'))
     kwargs.update(own_arguments(host, loss_cls))
     if num_layers is not None:
         kwargs['num_layers'] = num_layers

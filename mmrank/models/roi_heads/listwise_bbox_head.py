@@ -8,7 +8,7 @@ from torch import Tensor
 from mmrank.checks import one_of
 from mmrank.distributed import training_group
 from mmrank.losses import HeadLoss
-from mmrank.losses.registered import with_num_classes
+from mmrank.losses.registered import box_loss
 from mmrank.made_class import host_class
 from mmrank.models.balanced_head import BalancedHead
 from mmrank.models.dense_heads.box_collector import collect_boxes, wants_boxes
@@ -152,6 +152,5 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
             f"head_type={head_type!r} does not use the loss method of mmdet's BBoxHead, so it does "
             "not support a ranking loss; use for example 'mmdet.Shared2FCBBoxHead'"
         )
-    loss_cls = with_num_classes('loss_cls', loss_cls, kwargs.get('num_classes'))
-    made = ListwiseBBoxMixin.class_for(host)
-    return made(loss_cls={'use_sigmoid': True, **loss_cls}, **kwargs)
+    loss_cls = box_loss('loss_cls', loss_cls, kwargs.get('num_classes'))
+    return ListwiseBBoxMixin.class_for(host)(loss_cls=loss_cls, **kwargs)
