@@ -7,10 +7,11 @@ from mmengine.dist import get_dist_info, sync_random_seed
 from torch.utils.data import DataLoader, Sampler
 
 from mmrank.errors import UserError
+from mmrank.losses.options import CheckedSettings
 from mmrank.training_set import DrawnBatch
 
 
-class BatchStream(Sampler):
+class BatchStream(CheckedSettings, Sampler):
     """A stream of batches, each of which a subclass draws by its number.
 
     Batch number t depends on the seed and t alone, so a training resumes anywhere without drawing
@@ -88,17 +89,21 @@ class BatchStream(Sampler):
         else:
             position = (self._skipped // length + self.epoch) * length
         end = None if self.infinite else (position // length + 1) * length
+        # In a loop without set_epoch the next iteration is the next epoch, or goes on.
+        self.epoch += 1
         while end is None or position < end:
             number, offset = divmod(position, self.share)
-            yield from self.rank_batch(number)[offset:].tolist()
             position += self.share - offset
+            if self.infinite:
+                self._skipped = position
+            yield from self.rank_batch(number)[offset:].tolist()
 
     def __len__(self) -> int:
         """Indices of this rank in one epoch."""
         return self.num_batches * self.share
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0, counted from where ``skip`` led; no effect if infinite."""
+        """Choose the next epoch, from 0, counted from where ``skip`` led; if infinite, none."""
         self.epoch = epoch
 
     def skip(self, num_samples: int) -> None:

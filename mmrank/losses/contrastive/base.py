@@ -241,17 +241,21 @@ class ContrastiveLoss(ScopedLoss):
         """
         views = view1 if view2 is None else (view1, view2)
         check_tensors(**{f'view{i + 1}': x for i, x in enumerate(views)})
+        is_first = is_first_batch(self, view1 if isinstance(view1, Tensor) else views[0])
+        if is_first:
+            _refuse_other_layouts(view1, views)
         if weight is not None:
             weight = checked_weight('weight', weight, (len(views[0]),)).detach()
             weight = weight.to(views[0].device, non_blocking=True)
             *views, sample_idx, labels = zero_absent(weight, *views, sample_idx, labels)
         self._check(views, sample_idx)
-        if sample_idx is not None and weight is None and is_first_batch(self, sample_idx):
+        if sample_idx is not None and weight is None and is_first:
             warn_of_few_samples(sample_idx)
         if labels is not None:
             self._check_takes_labels()
             labels = checked_labels(labels, len(views[0]))
-        views = [self.normalized(x) for x in views]
+        dtype = reduce(torch.promote_types, (x.dtype for x in views))
+        views = [self.normalized(x.to(dtype)) for x in views]
         world = training_group(self)
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None
@@ -339,6 +343,26 @@ class ContrastiveLoss(ScopedLoss):
         if batch.ids.numel():
             view1, view2 = (at_least_float32(x) for x in batch.views[:2])
             self.diagnostics['pos_score'] = batch.mean((view1 * view2).sum(1))
+
+
+@torch.no_grad()
+def _refuse_other_layouts(view1: Tensor | Sequence[Tensor], views: Sequence[Tensor]) -> None:
+    """Raise UserError for (samples, views, length), and for two matrices of all similarities."""
+    if isinstance(view1, Tensor) and view1.dim() == 3 and len(view1) > view1.size(1):
+        raise UserError(
+            f'views of shape {tuple(view1.shape)} are {len(view1)} views of {view1.size(1)} '
+            'samples. Fix: loss(views.transpose(0, 1)) of (samples, views, length); '
+            'loss(list(views)) if there are more views than samples'
+        )
+    a, b = views[0].double(), views[-1].double()
+    if a.dim() == 2 and a.shape == b.t().shape and len(views) == 2:
+        allowed = 0.01 * a.norm()
+        if (a - b.t()).norm() <= allowed < (a - b).norm():
+            raise UserError(
+                'view1 and view2 are each the transpose of the other, as logits are. Fix: '
+                'loss(image_embeddings, text_embeddings), which computes them by its own '
+                'temperature'
+            )
 
 
 def scalar_parameter(value: float) -> nn.Parameter:
