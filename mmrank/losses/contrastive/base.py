@@ -296,7 +296,9 @@ class ContrastiveLoss(ScopedLoss):
 
     def _check(self, views, sample_idx) -> None:
         shapes = [tuple(x.shape) for x in views]
-        if len(views) < 2 or len(shapes[0]) != 2 or len({*shapes}) > 1:
+        # No set of shapes: its hash is a graph for each batch size.
+        is_one_shape = all(x == shapes[0] for x in shapes)
+        if len(views) < 2 or len(shapes[0]) != 2 or not is_one_shape:
             raise UserError(
                 'view1 and view2 must be embeddings (samples, length) of the same samples, got '
                 f'shapes {shapes[:3]}. Fix: loss(view1, view2), or with labels=classes; of one '

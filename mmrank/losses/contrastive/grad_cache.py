@@ -67,8 +67,7 @@ def _embedded(encode: Callable, part) -> Tensor:
     if not isinstance(found, Tensor):
         raise UserTypeError(
             f'encode must return one tensor, got {type(found).__name__}. Fix: '
-            "grad_cache(lambda x: encode(x)['embedding'], rows, chunk, [model]), or [0] of a tuple; "
-            'of several tensors torch.cat(..., 1), to be split afterwards'
+            "lambda x: encode(x)['embedding'] of a dict, encode(x)[0] of a tuple, and modules=[...]"
         )
     return found
 
