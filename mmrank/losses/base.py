@@ -438,18 +438,18 @@ def warn_of_first_batch(loss: torch.nn.Module, scores: Tensor, target: Tensor) -
     is_sharp = ((scores == 0) | (scores == 1)).all()
     classes = target.unique()
     # Several rows of each class, and no background.
-    are_few = target.dim() == 1 and 2 * len(classes) <= min(scores.shape) and classes[-1] < columns
+    are_few = target.dim() == 1 and 2 * len(classes) < min(scores.shape) and classes[-1] < columns
     counts_from_one = 1 < len(classes) == columns and classes[0] == 1
     fix = f'Fix: mmrank.EmbeddingLoss({name}())(embeddings, classes)'
     if columns > 1 and target.dim() == 1 and is_unit and not is_sharp:
         text = f'each row of cls_score, {columns} classes, has length 1. {fix}'
         warnings.warn(text, stacklevel=5)
-    elif are_few and loss.num_columns is None:
-        text = f'{len(classes)} of the {columns} columns of cls_score occur as a class. {fix}'
-        warnings.warn(f'{text} if they are embeddings, else num_classes={columns}', stacklevel=5)
     elif target.dim() == 1 and counts_from_one:
         text = f'{columns} is the background. Fix: classes from 0, target - 1'
         warnings.warn(f'target has each class from 1 on and none is 0; {text}', stacklevel=5)
     elif loss.takes_logits and ((scores >= 0) & (scores <= 1)).all() and not is_sharp:
         text = 'all scores are in [0, 1]. Fix: scores before the sigmoid or softmax'
         warnings.warn(f'{name} takes logits, and {text}', stacklevel=5)
+    elif are_few and loss.num_columns is None:
+        text = f'{len(classes)} of the {columns} columns of cls_score occur as a class. {fix}'
+        warnings.warn(f'{text} if they are embeddings, else num_classes={columns}', stacklevel=5)

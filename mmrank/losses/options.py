@@ -212,9 +212,11 @@ class NamedSettings(CheckedSettings, nn.Module, metaclass=_NotesWhenBuilt):
             cls = type(self)
             _refuse_tensors(cls, {}, {name: value})
             _check_kinds(cls, {name: value})
-            # A loss keeps the numbers that it reads in each call; it was made of everything else.
+            # A loss keeps the numbers and switches that it reads in each call; it was made of
+            # everything else.
             is_number = _fits(0.5, cls.__signature__.parameters[name].annotation)
-            is_read = name in vars(self) and is_number and isinstance(value, Real)
+            is_number = isinstance(value, bool) or (is_number and isinstance(value, Real))
+            is_read = name in vars(self) and is_number
             if not is_read and not isinstance(value, nn.Module):
                 raise UserError(
                     f'{name}={value!r:.80} of {cls.__name__} would have no effect: the loss is '

@@ -128,6 +128,19 @@ def test_epochs_are_pieces_of_the_stream(name):
 
 
 @every_sampler
+@pytest.mark.parametrize('infinite', [False, True])
+def test_a_loop_of_ones_own_goes_on(name, infinite):
+    sampler = build(name, infinite=infinite)
+    length = len(sampler)
+    found = [list(islice(iter(sampler), length)) for _ in range(3)]
+    assert list(chain(*found)) == list(chain(*epochs(build(name), 3)))
+    # A loop that ends within an epoch does not see its batches again.
+    assert list(islice(iter(sampler), 1)) == epochs(build(name), 4)[3][:1]
+    sampler.set_epoch(1)
+    assert infinite or list(sampler) == found[1]
+
+
+@every_sampler
 @pytest.mark.parametrize(('rank', 'world_size'), [(0, 1), (1, 2)])
 def test_skip_leads_to_the_same_continuation(monkeypatch, name, rank, world_size):
     on_rank(monkeypatch, rank, world_size)
@@ -177,6 +190,7 @@ def test_data_loader_keeps_the_batches(name):
             items, sampler.share, sampler=sampler, num_workers=workers, drop_last=drop_last
         )
         batch_stream.check_loader(loader)
+        sampler.set_epoch(0)
         assert len(loader) == sampler.num_batches
         assert [x.tolist() for x in loader] == [
             sampler.rank_batch(i).tolist() for i in range(sampler.num_batches)

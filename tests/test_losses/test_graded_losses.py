@@ -112,7 +112,10 @@ def test_one_list_and_columns(name):
     scores, levels = documents()
     torch.testing.assert_close(loss(scores, levels), formula(scores, levels))
     table = scores.view(5, 4), levels.view(5, 4)
-    torch.testing.assert_close(loss(*table), formula(scores, levels))
+    rows = loss(*table, group=torch.arange(5))
+    assert torch.equal(rows, loss(scores, levels, group=torch.arange(20) // 4))
+    with pytest.raises(UserError, match=r'a list in each row.*group=torch.arange'):
+        loss(*table)
     # An entry of weight 0 is absent, whatever its label.
     weight = torch.arange(20) % 3 > 0
     unknown = levels.masked_fill(~weight, -1)

@@ -1,5 +1,6 @@
 """Base of the samplers: a stream of whole batches, dealt out to the ranks."""
 
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -81,6 +82,7 @@ class BatchStream(CheckedSettings, Sampler):
 
     def __iter__(self) -> Iterator[int]:
         """Yield the indices of this rank."""
+        _refuse_second_dealer()
         # Heads compare it with what the data loader has put together.
         self.drawn_batch().note()
         length = len(self)
@@ -113,6 +115,24 @@ class BatchStream(CheckedSettings, Sampler):
         and called before the iteration.
         """
         self._skipped = num_samples
+
+
+def _refuse_second_dealer() -> None:
+    """Refuse a sampler around this one that deals its indices out to processes once more.
+
+    Lightning and accelerate wrap a sampler unasked, and nothing but the call tells it.
+    """
+    frame = sys._getframe(2)
+    for _ in range(3):
+        dealer = None if frame is None else frame.f_locals.get('self')
+        shares = getattr(dealer, 'num_replicas', getattr(dealer, 'num_processes', 1))
+        if isinstance(dealer, Sampler) and shares > 1:
+            raise UserError(
+                f'{type(dealer).__name__} deals the batches out to {shares} processes once more. '
+                'Fix: Trainer(use_distributed_sampler=False) of Lightning; with accelerate leave '
+                'the data loader out of prepare()'
+            )
+        frame = frame and frame.f_back
 
 
 def check_loader(loader: DataLoader) -> None:

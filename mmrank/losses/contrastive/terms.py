@@ -4,7 +4,6 @@ Similarities are computed in strips of rows, each entry once, whichever of its t
 anchor. The strips are kept for backward while they are few, and computed once more if not.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
