@@ -130,7 +130,8 @@ class HeadLoss(BoxHeadHooks, ScopedLoss):
         if by_head or reduction_override is not None:
             self.check_head_call(reduction_override)
         cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
-        if self.takes_levels and self.mode == 'flatten' and group is None and not by_head:
+        is_unsaid = self.takes_levels and self.mode == 'flatten' and self.num_columns is None
+        if is_unsaid and group is None and not by_head:
             refuse_rows_of_levels(cls_score, target)
         if not by_head and is_first_batch(self, cls_score):
             warn_of_first_batch(self, cls_score, target)
@@ -283,6 +284,8 @@ class RankingLoss(HeadLoss):
     #: Whether a list without a positive has neither a loss nor a gradient. Its scores are then 0: a
     #: NaN among them would reach the gradient, but not the loss.
     zero_without_positives = False
+    #: Whether the negatives of a query, or list of ``group=``, count without a positive, too.
+    counts_lone_queries = False
     #: How much the IoU of a positive's box counts, in [0, 1], see :meth:`count_quality`.
     quality: float | None = 0.0
     #: Whether it counts ``lists.positives`` and ``lists.negatives``; else weights are refused.

@@ -152,12 +152,13 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
 
 def refuse_rows_of_levels(cls_score: Tensor, target: Tensor) -> None:
     """UserError for (n, C) levels: a row is a list of its own elsewhere, and would not be here."""
-    if target.dim() == 2 and target.size(1) > 1:
+    if target.dim() == 2 and target.size(1) > 1 and target.shape == cls_score.shape:
         raise UserError(
             f'target of shape {tuple(target.shape)} may be a list in each row, or one list. Fix: '
             'loss(cls_score, target, group=torch.arange(len(target))) for a list in each row, '
-            "loss(cls_score.flatten(), target.flatten()) for one list; mode='per_class' makes "
-            'each column a list'
+            'loss(cls_score.flatten(), target.flatten()) for one list; '
+            f"num_classes={target.size(1)} of classes in one list, mode='per_class' for a list of "
+            'each'
         )
 
 
@@ -388,7 +389,7 @@ def ranked_lists(
         pos, values, pos_weight, pos_mask = _of_all_ranks(pos, values, pos_weight, pos_mask, group)
         # Another rank may have wider scores.
         scores = scores.to(torch.promote_types(pos.dtype, scores.dtype))
-    if loss.zero_without_positives:
+    if loss.zero_without_positives and (list_classes is None or not loss.counts_lone_queries):
         has_positive = pos_mask.any(1, keepdim=True)
         # On a device the host would wait for the answer.
         if not (can_sync(is_positive) and has_positive.all()):

@@ -141,7 +141,7 @@ def _check_kinds(cls: type, given: dict) -> None:
     """Refuse settings of another kind than their annotation, and a wrong ``num_classes``."""
     for name, setting in _signature_of(cls).parameters.items():
         if name in given and not _fits(given[name], setting.annotation):
-            kind = inspect.formatannotation(setting.annotation)
+            kind = inspect.formatannotation(setting.annotation).replace('collections.abc.', '')
             fix = f'a value of that kind; help(mmrank.{cls.__name__}) says what it is'
             if _fits([given[name]], setting.annotation):
                 fix = f'{name}=[{given[name]!r}]'

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from labelled import Labels
 from mmengine.registry import DATA_SAMPLERS as ROOT
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from mmrank.datasets import InteractionDataset
 from mmrank.datasets.interactions import Interactions
@@ -125,6 +125,23 @@ def test_epochs_are_pieces_of_the_stream(name):
     assert list(chain(*found)) == list(islice(iter(build(name, infinite=True)), 3 * length))
     if name == 'InBatchPairSampler':
         assert all(len(set(epoch)) == length for epoch in found), 'an item comes twice'
+
+
+class Dealer(Sampler):
+    """As Lightning's and accelerate's: every W-th of what another one yields."""
+
+    def __init__(self, sampler, num_replicas):
+        self.sampler, self.num_replicas = sampler, num_replicas
+
+    def __iter__(self):
+        return iter(list(self.sampler)[:: self.num_replicas])
+
+
+@every_sampler
+def test_a_second_dealer_is_refused(name):
+    with pytest.raises(UserError, match='Dealer deals .* to 2 processes.*use_distributed_sampler'):
+        list(DataLoader(range(10_000), sampler=Dealer(build(name), 2)))
+    assert len(list(Dealer(build(name), 1))) == len(build(name))
 
 
 @every_sampler

@@ -148,7 +148,14 @@ def names():
     return {
         **{name: getattr(losses, name) for name in losses.__all__},
         **{name: getattr(adapters, name) for name in adapters.__all__},
-        **dict(mmrank=mmrank, torch=torch, F=functional, MODELS=MODELS, check_loss=check_loss),
+        **dict(
+            mmrank=mmrank,
+            torch=torch,
+            F=functional,
+            MODELS=MODELS,
+            METRICS=METRICS,
+            check_loss=check_loss,
+        ),
         **dict(embed=embed, loss=call, twice=twice, head=head),
         **dict(nan=float('nan'), idx=idx, matrix=matrix, rows=rows, classes=classes),
         **dict(scores=matrix[:, 0], labels=idx % 2, unit=functional.unit_rows(rows)),

@@ -127,6 +127,19 @@ def test_one_list_and_columns(name):
             loss(scores, wrong)
 
 
+@pytest.mark.parametrize('name', LOSSES)
+def test_levels_of_thousands(name):
+    """Clicks as levels; of what stands in a share nothing changes by the size of the numbers."""
+    loss, formula = LOSSES[name]
+    scores = made_up(4, 1)[:, 0].double().requires_grad_()
+    value = loss(scores, torch.tensor([0, 1, 2, 5000]))
+    value.backward()
+    assert value.isfinite()
+    assert scores.grad.isfinite().all()
+    levels = torch.tensor([0, 1, 2, 60])
+    torch.testing.assert_close(loss(scores, levels), formula(scores, levels))
+
+
 def test_levels_of_images():
     """Family and species, as H-AP takes them."""
     x = made_up(12, 5).double()

@@ -27,7 +27,7 @@ class ROADMAPLoss(SupAPLoss):
         **kwargs: See :class:`SupAPLoss`.
     """
 
-    zero_without_positives = False  # the negatives of such a list count, too
+    counts_lone_queries = True
 
     def __init__(self, lam: float = 0.5, **kwargs) -> None:
         super().__init__(**kwargs)
