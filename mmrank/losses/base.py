@@ -13,15 +13,9 @@ from mmrank.distributed import joined_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.class_weights import ClassWeight, weights_of_classes
 from mmrank.losses.embeddings import EmbeddingBatch
-from mmrank.losses.groups import check_groups, entries_of_groups
+from mmrank.losses.groups import check_groups, entries_of_groups, refuse_rows_of_levels
 from mmrank.losses.heads import BoxHeadHooks, box_values
-from mmrank.losses.lists import (
-    RankedLists,
-    columns_of,
-    labelled_entries,
-    ranked_lists,
-    refuse_rows_of_levels,
-)
+from mmrank.losses.lists import RankedLists, columns_of, labelled_entries, ranked_lists
 from mmrank.losses.options import ScopedLoss
 from mmrank.tensors import as_divisor, is_first_batch
 

@@ -150,18 +150,6 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
     return cls_score, target
 
 
-def refuse_rows_of_levels(cls_score: Tensor, target: Tensor) -> None:
-    """UserError for (n, C) levels: a row is a list of its own elsewhere, and would not be here."""
-    if target.dim() == 2 and target.size(1) > 1 and target.shape == cls_score.shape:
-        raise UserError(
-            f'target of shape {tuple(target.shape)} may be a list in each row, or one list. Fix: '
-            'loss(cls_score, target, group=torch.arange(len(target))) for a list in each row, '
-            'loss(cls_score.flatten(), target.flatten()) for one list; '
-            f"num_classes={target.size(1)} of classes in one list, mode='per_class' for a list of "
-            'each'
-        )
-
-
 #: What to do about labels of another meaning.
 _FIX = (
     'target > 0 if each number above 0 is a positive; weight=(target != ignored) to leave out what '

@@ -12,7 +12,6 @@ from reprlib import Repr
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-import numpy as np
 from torch import Tensor, nn
 
 from mmrank.checks import check_count, check_not_negative, one_of
@@ -127,7 +126,7 @@ def _fits(value: object, kind: Any) -> bool:
     if get_origin(kind) in (UnionType, Union):
         return any(_fits(value, x) for x in get_args(kind))
     if get_origin(kind) is Sequence:
-        is_list = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
+        is_list = hasattr(value, '__len__') and not isinstance(value, (str, Mapping))
         return is_list and all(_fits(x, *get_args(kind)) for x in value)
     if get_origin(kind) is tuple:
         kinds = get_args(kind)
@@ -214,10 +213,9 @@ class NamedSettings(CheckedSettings, nn.Module, metaclass=_NotesWhenBuilt):
             _check_kinds(cls, {name: value})
             # A loss keeps the numbers and switches that it reads in each call; it was made of
             # everything else.
-            is_number = _fits(0.5, cls.__signature__.parameters[name].annotation)
-            is_number = isinstance(value, bool) or (is_number and isinstance(value, Real))
-            is_read = name in vars(self) and is_number
-            if not is_read and not isinstance(value, nn.Module):
+            takes_numbers = _fits(0.5, cls.__signature__.parameters[name].annotation)
+            is_number = isinstance(value, Real) and (takes_numbers or isinstance(value, bool))
+            if not ((is_number and name in vars(self)) or isinstance(value, nn.Module)):
                 raise UserError(
                     f'{name}={value!r:.80} of {cls.__name__} would have no effect: the loss is '
                     f'built with it. Fix: another loss, {cls.__name__}({name}={value!r:.80}, ...)'

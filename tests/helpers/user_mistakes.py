@@ -252,8 +252,8 @@ CALLS = [
     ('embed(hot)', 'embed((lambda labels: {fix})(hot))', 'argmax'),
     ('EmbeddingLoss(APLoss())(classes, rows)', 'EmbeddingLoss(APLoss())(rows, classes)',
      'embeddings first'),
-    ('HAPLoss()(rows, [classes, classes])', '(lambda target: HAPLoss(num_classes=2)(rows[:, :2], {fix}))'
-     '([classes, classes])', 'torch.stack'),
+    ('HAPLoss()(rows, [classes, classes])', '(lambda target: HAPLoss(num_classes=2)('
+     'rows[:, :2], {fix}))([classes, classes])', 'torch.stack'),
     ('EmbeddingLoss(PMLLoss("TripletMarginLoss"))(rows, classes, weight=scores.abs())',
      'EmbeddingLoss(StableAPLoss())(rows, classes, weight=scores.abs())', 'takes no weights'),
     ('embed(hot > 0)', 'embed((lambda labels: {fix})(hot > 0))', 'got bool'),

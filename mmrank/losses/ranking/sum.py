@@ -64,11 +64,6 @@ class SumLoss(HeadLoss):
         use_sigmoid: bool = True,
         balance_gradients: bool = False,
     ) -> None:
-        if isinstance(losses, str) or not isinstance(losses, (Sequence, nn.ModuleList)):
-            raise TypeError(
-                f'losses must be a list of configs or modules, such as {_EXAMPLE}, got '
-                f'{type(losses).__name__}'
-            )
         if not len(losses):
             raise ValueError(f'losses=[] is empty; give at least one loss, such as {_EXAMPLE}')
         parts = [_build_part(f'losses[{i}]', part, num_classes) for i, part in enumerate(losses)]
