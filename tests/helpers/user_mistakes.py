@@ -396,6 +396,10 @@ CALLS = [
      'METRICS.build(dict(type="mmrank.TopKMetric", {fix}))', 'does not take topk'),
     ('METRICS.build(dict(type="mmrank.AveragePrecisionMetric", task="binary"))',
      'METRICS.build(dict(type="mmrank.AveragePrecisionMetric"))', 'does not take task'),
+    ('EmbeddingLoss(PMLLoss(dict(type="ProxyNCALoss", num_classes=3, embedding_size=4)))'
+     '(rows, classes, ref_emb=rows + 1, ref_labels=classes)',
+     'EmbeddingLoss(PMLLoss(dict(type="ProxyNCALoss", num_classes=3, embedding_size=4)))'
+     '(rows, classes)', 'a gallery, a memory'),
     ('sampler("PKSampler", [0, 0, 1, 1], batch_size="4")',
      'sampler("PKSampler", [0, 0, 1, 1], batch_size=4)', "batch_size must be int, got '4'"),
     # Weights.
