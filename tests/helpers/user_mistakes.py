@@ -400,6 +400,11 @@ CALLS = [
      '(rows, classes, ref_emb=rows + 1, ref_labels=classes)',
      'EmbeddingLoss(PMLLoss(dict(type="ProxyNCALoss", num_classes=3, embedding_size=4)))'
      '(rows, classes)', 'a gallery, a memory'),
+    ('calibration().columns(matrix.sigmoid())', 'calibration().columns(matrix[:, :1].sigmoid())',
+     'a column for each of cat'),
+    ('list(type("Dealer", (torch.utils.data.BatchSampler,), dict(num_replicas=2))('
+     'sampler("PKSampler", [0, 0, 1, 1], batch_size=4), 4, False))',
+     'list(sampler("PKSampler", [0, 0, 1, 1], batch_size=4))', 'Dealer deals the batches out'),
     ('sampler("PKSampler", [0, 0, 1, 1], batch_size="4")',
      'sampler("PKSampler", [0, 0, 1, 1], batch_size=4)', "batch_size must be int, got '4'"),
     # Weights.

@@ -110,6 +110,7 @@ def names():
     """What the calls of the table use."""
     import mmrank
     from mmrank import adapters, functional, losses
+    from mmrank.calibration.calibration_file import Calibration, ClassMap
     from mmrank.registry import DATA_SAMPLERS, METRICS, MODELS
     from mmrank.testing import check_loss
 
@@ -141,6 +142,10 @@ def names():
         found.process({}, [dict(feature=x, gt_label=y) for x, y in zip(rows, labels)])
         return found.compute_metrics(found.results)
 
+    def calibration():
+        of_cat = ClassMap('cat', 5, 3, scale=2.0, offset=0.0)
+        return Calibration('detection', 'platt', 'precision', (of_cat,))
+
     def in_a_group(call):
         with mock.patch('mmrank.distributed.world_group', object):
             return call()
@@ -166,6 +171,7 @@ def names():
         'in_a_group': in_a_group,
         'of': lambda module, name: getattr(importlib.import_module(module), name),
         'sampler': sampler,
+        'calibration': calibration,
         'metric': metric,
         'dense': build_head,
         'two_tower': two_tower,
