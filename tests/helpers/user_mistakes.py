@@ -385,6 +385,7 @@ CALLS = [
     ('setattr(CLIPLoss(), "tau", 0.5)', 'setattr(CLIPLoss(learnable=False), "tau", 0.5)',
      'would have no effect'),
     ('setattr(InfoNCELoss(), "tau", "0.5")', 'setattr(InfoNCELoss(), "tau", 0.5)', "got '0.5'"),
+    ('F.ndcg(scores, scores)', 'F.ndcg(scores, scores.relu())', 'gain must be >= 0'),
     ('F.ndcg(labels, scores)', 'F.ndcg(scores, labels)', 'scores first'),
     ('F.average_precision(matrix, hot)', '(lambda scores, is_positive: F.average_precision('
      'scores.flatten(), is_positive.flatten()))(matrix, hot)', 'of (n, C) scores'),
