@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
-from mmrank.tensors import shares
+from mmrank.tensors import check_index, shares
 
 from .monotone_map import interpolated_map, platt_map
 
@@ -67,12 +67,20 @@ class Calibration:
 
     def columns(self, scores: Tensor) -> Tensor:
         """(n, C) probabilities of an (n, C) table of scores; see :meth:`probabilities`."""
+        if scores.dim() != 2 or scores.size(1) != len(self.maps):
+            raise UserError(
+                f'scores must be (n, {len(self.maps)}), a column for each of '
+                f'{_shown(self.classes)}, got shape {tuple(scores.shape)}',
+                'the calibration of this model, or probabilities(scores, labels)',
+            )
         labels = torch.arange(len(self.maps), device=scores.device)
         return self._map(scores.T, labels).T
 
     def _map(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Rows of scores, each by the map of its label."""
         shares('scores', scores, 'calibrate a model whose scores are sigmoids')
+        fix = 'the calibration of this model, whose classes are ' + _shown(self.classes)
+        check_index('labels', labels, len(self.maps), fix, shape=(len(scores),))
         first, second = self._table(scores.device)
         if self.maps[0].scale is not None:
             return platt_map(scores, first[labels], second[labels])

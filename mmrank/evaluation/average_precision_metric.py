@@ -12,6 +12,8 @@ from torch import Tensor
 from mmrank.checks import check_within
 from mmrank.errors import UserError
 from mmrank.functional import auroc, average_precision, ndcg, partial_auroc
+from mmrank.losses.options import CheckedSettings
+from mmrank.metrics.retrieval.metrics import check_recall_at
 from mmrank.models.heads.sample_fields import one_vs_rest_targets
 from mmrank.registry import METRICS
 
@@ -38,7 +40,7 @@ def class_figures(scores: Tensor, is_positive: Tensor, names: list[str]) -> tupl
 
 
 @METRICS.register_module()
-class AveragePrecisionMetric(BaseMetric):
+class AveragePrecisionMetric(CheckedSettings, BaseMetric):
     """AP, mAP and AUROC of binary, one-vs-rest and multi-label scores.
 
     Equal to scikit-learn's ``average_precision_score`` and ``roc_auc_score``, ties included.
@@ -76,6 +78,7 @@ class AveragePrecisionMetric(BaseMetric):
     ) -> None:
         super().__init__(**kwargs)
         check_within('(0, 1]', max_fpr=max_fpr)
+        check_recall_at(ndcg_at, 'ndcg_at')
         self.classwise = classwise
         self.skip_empty = skip_empty
         self.max_fpr = max_fpr

@@ -10,7 +10,7 @@ from torch import Tensor
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.losses.options import refuse_unknown, settings_of
+from mmrank.losses.options import CheckedSettings
 
 
 def device_or_default(device: str | None) -> str:
@@ -18,7 +18,7 @@ def device_or_default(device: str | None) -> str:
     return device or ('cuda' if torch.cuda.is_available() else 'cpu')
 
 
-class FeatureMetric(BaseMetric):
+class FeatureMetric(CheckedSettings, BaseMetric):
     """Base of metrics that need the features of all samples at once.
 
     A model that is evaluated puts the feature of each sample, shape (D,), into its data sample:
@@ -34,8 +34,6 @@ class FeatureMetric(BaseMetric):
     label_key = 'gt_label'  # Field with the class index, as ``PackInputs`` leaves it
 
     def __init__(self, device: str | None = None, **kwargs) -> None:
-        known = settings_of(type(self))
-        refuse_unknown(type(self), {k: v for k, v in kwargs.items() if k not in known})
         super().__init__(**kwargs)
         self.device = device
 

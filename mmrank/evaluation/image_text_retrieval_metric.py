@@ -7,13 +7,14 @@ import torch
 from mmengine.evaluator import BaseMetric
 
 from mmrank.evaluation.feature_metric import device_or_default
+from mmrank.losses.options import CheckedSettings
 from mmrank.metrics.best_positive_rank import best_positive_rank
 from mmrank.metrics.retrieval.metrics import check_recall_at
 from mmrank.registry import METRICS
 
 
 @METRICS.register_module()
-class ImageTextRetrievalMetric(BaseMetric):
+class ImageTextRetrievalMetric(CheckedSettings, BaseMetric):
     """IR@K and TR@K, the recalls of image and of text retrieval, in percent.
 
     IR@K: texts whose image is among the K best images. TR@K: images of which one caption is among

@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from mmengine.evaluator import BaseMetric
 
+from mmrank.losses.options import CheckedSettings
 from mmrank.registry import METRICS
 
 
 @METRICS.register_module()
-class TopKMetric(BaseMetric):
+class TopKMetric(CheckedSettings, BaseMetric):
     """P@K, R@K and NDCG@K of held-out pairs, means over left entities.
 
     P@K divides the held-out entities among the K best by K, even where there are fewer than K of

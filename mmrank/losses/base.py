@@ -13,7 +13,7 @@ from mmrank.distributed import joined_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.class_weights import ClassWeight, ClassWeights, WeighsClasses
 from mmrank.losses.embeddings import EmbeddingBatch
-from mmrank.losses.groups import check_groups, entries_of_groups
+from mmrank.losses.groups import check_groups, entries_of_groups, refuse_rows_of_levels
 from mmrank.losses.heads import BoxHeadHooks, box_values
 from mmrank.losses.lists import RankedLists, columns_of, labelled_entries, ranked_lists
 from mmrank.losses.options import ScopedLoss
@@ -129,6 +129,9 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, ScopedLoss):
         if by_head or reduction_override is not None:
             self.check_head_call(len(cls_score), avg_factor, reduction_override)
         cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
+        is_unsaid = self.takes_levels and self.mode == 'flatten' and self.num_columns is None
+        if is_unsaid and group is None and not by_head:
+            refuse_rows_of_levels(cls_score, target)
         if not by_head and is_first_batch(self, cls_score):
             warn_of_first_batch(self, cls_score, target)
         is_positive, is_negative, weight, list_weight = self.labelled(
@@ -280,6 +283,8 @@ class RankingLoss(HeadLoss):
     #: Whether a list without a positive has neither a loss nor a gradient. Its scores are then 0: a
     #: NaN among them would reach the gradient, but not the loss.
     zero_without_positives = False
+    #: Whether the negatives of a query, or list of ``group=``, count without a positive, too.
+    counts_lone_queries = False
     #: How much the IoU of a positive's box counts, in [0, 1], see :meth:`count_quality`.
     quality: float | None = 0.0
     #: Whether it counts ``lists.positives`` and ``lists.negatives``; else weights are refused.
@@ -430,16 +435,23 @@ def idle_share(risks: Tensor, has_positive: Tensor) -> Tensor:
 def warn_of_first_batch(loss: torch.nn.Module, scores: Tensor, target: Tensor) -> None:
     """Warn of embeddings in place of scores, and of probabilities in place of logits."""
     name = type(loss).__name__
+    columns = scores.size(1)
     is_unit = ((scores.double().norm(dim=1) - 1).abs() < 1e-2).all()
     is_sharp = ((scores == 0) | (scores == 1)).all()
     classes = target.unique()
-    counts_from_one = 1 < len(classes) == scores.size(1) and classes[0] == 1
-    if scores.size(1) > 1 and target.dim() == 1 and is_unit and not is_sharp:
-        text = f'has length 1. Fix: mmrank.EmbeddingLoss({name}())(embeddings, classes)'
-        warnings.warn(f'each row of cls_score, {scores.size(1)} classes, {text}', stacklevel=5)
+    # Several rows of each class, and no background.
+    are_few = target.dim() == 1 and 2 * len(classes) < min(scores.shape) and classes[-1] < columns
+    counts_from_one = 1 < len(classes) == columns and classes[0] == 1
+    fix = f'Fix: mmrank.EmbeddingLoss({name}())(embeddings, classes)'
+    if columns > 1 and target.dim() == 1 and is_unit and not is_sharp:
+        text = f'each row of cls_score, {columns} classes, has length 1. {fix}'
+        warnings.warn(text, stacklevel=5)
     elif target.dim() == 1 and counts_from_one:
-        text = f'{scores.size(1)} is the background. Fix: classes from 0, target - 1'
+        text = f'{columns} is the background. Fix: classes from 0, target - 1'
         warnings.warn(f'target has each class from 1 on and none is 0; {text}', stacklevel=5)
     elif loss.takes_logits and ((scores >= 0) & (scores <= 1)).all() and not is_sharp:
         text = 'all scores are in [0, 1]. Fix: scores before the sigmoid or softmax'
         warnings.warn(f'{name} takes logits, and {text}', stacklevel=5)
+    elif are_few and loss.num_columns is None:
+        text = f'{len(classes)} of the {columns} columns of cls_score occur as a class. {fix}'
+        warnings.warn(f'{text} if they are embeddings, else num_classes={columns}', stacklevel=5)

@@ -40,6 +40,18 @@ def _group_index(group: Tensor, in_parts: bool = True) -> list[tuple[Tensor, Ten
     return parts
 
 
+def refuse_rows_of_levels(cls_score: Tensor, target: Tensor) -> None:
+    """UserError for (n, C) levels: a row is a list of its own elsewhere, and would not be here."""
+    if target.dim() == 2 and target.size(1) > 1 and target.shape == cls_score.shape:
+        raise UserError(
+            f'target of shape {tuple(target.shape)} may be a list in each row, or one list. Fix: '
+            'loss(cls_score, target, group=torch.arange(len(target))) for a list in each row, '
+            'loss(cls_score.flatten(), target.flatten()) for one list; '
+            f"num_classes={target.size(1)} of classes in one list, mode='per_class' for a list of "
+            'each'
+        )
+
+
 def check_groups(
     scores: Tensor, target: Tensor, weight: Tensor | None, group: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:

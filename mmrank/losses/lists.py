@@ -376,7 +376,7 @@ def ranked_lists(
         scores = scores.to(torch.promote_types(pos.dtype, scores.dtype))
         if pos_weight is not None and weight is None:
             weight = torch.ones_like(at_least_float32(scores.detach()))
-    if loss.zero_without_positives:
+    if loss.zero_without_positives and (list_classes is None or not loss.counts_lone_queries):
         has_positive = pos_mask.any(1, keepdim=True)
         # On a device the host would wait for the answer.
         if not (can_sync(is_positive) and has_positive.all()):

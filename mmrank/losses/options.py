@@ -10,12 +10,12 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from reprlib import Repr
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 from torch import Tensor, nn
 
 from mmrank.checks import check_count, check_not_negative, one_of
-from mmrank.errors import UserTypeError
+from mmrank.errors import UserError, UserTypeError
 
 _BY_CLASS = 'leave it out; losses of scores have class_weight=, of SumLoss each part'
 #: Settings of PyTorch's losses and others, and what a loss here has in their place.
@@ -34,6 +34,7 @@ ELSEWHERE = {
     'label_smoothing': 'leave it out: labels are positive or not',
     'imratio': 'leave it out: the share of positives is of each batch',
     'device': 'leave it out; loss.to(device)',
+    'task': 'leave it out: scores of one column are binary, of several each against the rest',
 }
 #: Other names of settings that some losses have.
 _SYNONYMS = {
@@ -44,11 +45,13 @@ _SYNONYMS = {
     'data_len': 'num_samples',
     'N': 'num_samples',
     'feature_dim': 'width',
+    'top_k': 'k',
+    'topk': 'k',
 }
 
 
-class NamedSettings(nn.Module):
-    """Base of losses: ``help()`` and ``repr()`` show the settings, and others are refused."""
+class CheckedSettings:
+    """Base of losses, metrics and samplers: ``help()`` shows the settings; others are refused."""
 
     #: Settings that are taken, but that ``help()`` does not show.
     hidden_settings: Sequence[str] = ()
@@ -58,6 +61,7 @@ class NamedSettings(nn.Module):
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
         cls.__signature__ = _signature_of(cls)
+        cls._setting_names = frozenset(cls.__signature__.parameters)
 
     def __new__(cls, *args, **settings):
         # Not in __init__: a base gets what its subclass passes, which no config has written.
@@ -68,14 +72,10 @@ class NamedSettings(nn.Module):
         given = {**by_place, **settings}
         _refuse_tensors(cls, by_place, given)
         _check_kinds(cls, given)
-        loss = super().__new__(cls)
+        built = super().__new__(cls)
         # A text, which keeps no tensor alive; nn.Module takes no attributes before its __init__.
-        loss.__dict__['_settings_given'] = _as_text(given)
-        return loss
-
-    def extra_repr(self) -> str:
-        """The settings that were given; losses inside are shown by themselves."""
-        return self.__dict__.get('_settings_given', '')
+        built.__dict__['_settings_given'] = _as_text(given)
+        return built
 
 
 def refuse_unknown(cls: type, unknown: dict) -> None:
@@ -117,29 +117,33 @@ def _refuse_tensors(cls: type, by_place: dict, given: dict) -> None:
 
 
 #: What the annotations of settings take; others are not looked at.
-_KINDS = {float: (Real, Tensor), int: Integral, str: str, NoneType: NoneType}
+_KINDS = {float: (Real, Tensor), int: Integral, bool: bool, str: str, NoneType: NoneType}
 
 
 def _fits(value: object, kind: Any) -> bool:
     """Whether a value is of the kind that an annotation says."""
-    if get_origin(kind) is UnionType:
+    if get_origin(kind) in (UnionType, Union):
         return any(_fits(value, x) for x in get_args(kind))
+    if get_origin(kind) is Sequence:
+        is_list = hasattr(value, '__len__') and not isinstance(value, (str, Mapping))
+        return is_list and all(_fits(x, *get_args(kind)) for x in value)
     if get_origin(kind) is tuple:
         kinds = get_args(kind)
         is_list = isinstance(value, (list, tuple)) and len(value) == len(kinds)
         return is_list and all(map(_fits, value, kinds))
-    return isinstance(value, _KINDS.get(kind, object))
+    is_switch = isinstance(value, bool) and kind in (int, float)
+    return isinstance(value, _KINDS.get(kind, object)) and not is_switch
 
 
 def _check_kinds(cls: type, given: dict) -> None:
     """Refuse settings of another kind than their annotation, and a wrong ``num_classes``."""
     for name, setting in _signature_of(cls).parameters.items():
         if name in given and not _fits(given[name], setting.annotation):
-            kind = inspect.formatannotation(setting.annotation)
-            raise UserTypeError(
-                f'{name} must be {kind}, got {given[name]!r:.80}. Fix: a value of that kind; '
-                f'help(mmrank.{cls.__name__}) says what it is'
-            )
+            kind = inspect.formatannotation(setting.annotation).replace('collections.abc.', '')
+            fix = f'a value of that kind; help(mmrank.{cls.__name__}) says what it is'
+            if _fits([given[name]], setting.annotation):
+                fix = f'{name}=[{given[name]!r}]'
+            raise UserTypeError(f'{name} must be {kind}, got {given[name]!r:.80}. Fix: {fix}')
     if given.get('num_classes') is not None:
         check_count('num_classes', given['num_classes'])
 
@@ -185,6 +189,41 @@ def _parameters(classes: Sequence[type]) -> list[inspect.Parameter]:
     taken = {p.name for p in own} | {*classes[at].__dict__.get('fixed_settings', ())}
     of_bases = [p for p in _parameters(classes[at + 1 :]) if p.name not in taken]
     return [*own, *(p.replace(kind=p.KEYWORD_ONLY) for p in of_bases)]
+
+
+class _NotesWhenBuilt(type):
+    """Class of losses, which tells a setting of ``__init__`` from one that is set later."""
+
+    def __call__(cls, *args, **settings):
+        loss = super().__call__(*args, **settings)
+        loss.__dict__['_is_built'] = True
+        return loss
+
+
+class NamedSettings(CheckedSettings, nn.Module, metaclass=_NotesWhenBuilt):
+    """Base of losses: ``repr()`` shows the settings; one that is set later has an effect."""
+
+    _is_built = False
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if self._is_built and name in self._setting_names:
+            cls = type(self)
+            _refuse_tensors(cls, {}, {name: value})
+            _check_kinds(cls, {name: value})
+            # A loss keeps the numbers and switches that it reads in each call; it was made of
+            # everything else.
+            takes_numbers = _fits(0.5, cls.__signature__.parameters[name].annotation)
+            is_number = isinstance(value, Real) and (takes_numbers or isinstance(value, bool))
+            if not ((is_number and name in vars(self)) or isinstance(value, nn.Module)):
+                raise UserError(
+                    f'{name}={value!r:.80} of {cls.__name__} would have no effect: the loss is '
+                    f'built with it. Fix: another loss, {cls.__name__}({name}={value!r:.80}, ...)'
+                )
+        super().__setattr__(name, value)
+
+    def extra_repr(self) -> str:
+        """The settings that were given; losses inside are shown by themselves."""
+        return self.__dict__.get('_settings_given', '')
 
 
 class ScopedLoss(NamedSettings):

@@ -48,9 +48,11 @@ def _counted(
     check_floats(scores=scores)
     check_tensors(**{name: labels})
     if scores.dim() != 1 or scores.shape != labels.shape:
-        raise ValueError(
+        raise UserError(
             f'scores and {name} must be 1-D of one length, got shapes '
-            f'{tuple(scores.shape)} and {tuple(labels.shape)}'
+            f'{tuple(scores.shape)} and {tuple(labels.shape)}. Fix: of (n, C) scores, for each c '
+            f'scores[:, c] and {name}[:, c]; of one ranking of all scores.flatten() and '
+            f'{name}.flatten()'
         )
     scores = scores.detach()
     if weight is None:
@@ -181,7 +183,7 @@ def partial_auroc(
     inside = (tpr[1:] > min_tpr) & (begin < end)
     height = tpr[:-1] + rise * (begin + end) / 2 - min_tpr
     area = (inside * height * run * (end - begin)).sum() / (max_fpr * (1 - min_tpr))
-    broken = scores.isnan().any() | fpr.isnan().any() | tpr.isnan().any()
+    broken = fpr.isnan().any() | tpr.isnan().any() | scores.isnan().any() | (not len(scores))
     return torch.where(broken, torch.nan, area).to(scores.dtype)
 
 
@@ -212,7 +214,9 @@ def ndcg(scores: Tensor, gain: Tensor, k: int | None = None) -> Tensor:
         >>> ndcg(torch.tensor([0.9, 0.8, 0.7]), torch.tensor([0, 1, 1]), k=2)
         tensor(0.3869, dtype=torch.float64)
     """
-    check_tensors(scores=scores, gain=gain)
+    refuse_swapped('scores', scores, gain)
+    check_floats(scores=scores)
+    check_tensors(gain=gain)
     if scores.dim() not in (1, 2) or scores.shape != gain.shape or (k is not None and k < 1):
         raise ValueError(
             'scores and gain must be (N,) or (lists, N) of one shape and k >= 1, got shapes '

@@ -83,12 +83,13 @@ SETTINGS = {
         dict(bimodal=True, loss_weight=0.5, hardness_strength=9.0),
         dict(hardness_strength=2.0),
     ],
-    'LambdaLoss': [{}, dict(scheme='ndcg_loss2', mode='per_class', tau=0.5)],
-    'ListNetLoss': BOTH_MODES,
+    # Of (n, C) levels it says that the columns are classes.
+    'LambdaLoss': [dict(num_classes=CLASSES), dict(scheme='ndcg_loss2', mode='per_class', tau=0.5)],
+    'ListNetLoss': [dict(num_classes=CLASSES), dict(mode='per_class')],
     'LDAMLoss': [dict(COUNTED, scale=2.0, use_sigmoid=True), dict(COUNTED, scale=2.0)],
     'ListwiseAPLoss': BOTH_MODES,
     'LogitAdjustedCELoss': [dict(COUNTED, use_sigmoid=True), dict(COUNTED, tau=1.5)],
-    'NDCGLoss': [dict(tau=0.3), dict(tau=0.3, mode='per_class')],
+    'NDCGLoss': [dict(tau=0.3, num_classes=CLASSES), dict(tau=0.3, mode='per_class')],
     'NUCLRLoss': [dict(PER_SAMPLE, tau=0.3, eta=0.02)],
     'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
     'PartialAUCLoss': [

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from labelled import Labels
 from mmengine.registry import DATA_SAMPLERS as ROOT
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from mmrank.datasets import InteractionDataset
 from mmrank.datasets.interactions.interactions import Interactions
@@ -129,6 +129,36 @@ def test_epochs_are_pieces_of_the_stream(name):
         assert all(len(set(epoch)) == length for epoch in found), 'an item comes twice'
 
 
+class Dealer(Sampler):
+    """As Lightning's and accelerate's: every W-th of what another one yields."""
+
+    def __init__(self, sampler, num_replicas):
+        self.sampler, self.num_replicas = sampler, num_replicas
+
+    def __iter__(self):
+        return iter(list(self.sampler)[:: self.num_replicas])
+
+
+@every_sampler
+def test_a_second_dealer_is_refused(name):
+    with pytest.raises(UserError, match='Dealer deals .* to 2 processes.*use_distributed_sampler'):
+        list(DataLoader(range(10_000), sampler=Dealer(build(name), 2)))
+    assert len(list(Dealer(build(name), 1))) == len(build(name))
+
+
+@every_sampler
+@pytest.mark.parametrize('infinite', [False, True])
+def test_a_loop_of_ones_own_goes_on(name, infinite):
+    sampler = build(name, infinite=infinite)
+    length = len(sampler)
+    found = [list(islice(iter(sampler), length)) for _ in range(3)]
+    assert list(chain(*found)) == list(chain(*epochs(build(name), 3)))
+    # A loop that ends within an epoch does not see its batches again.
+    assert list(islice(iter(sampler), 1)) == epochs(build(name), 4)[3][:1]
+    sampler.set_epoch(1)
+    assert infinite or list(sampler) == found[1]
+
+
 @every_sampler
 @pytest.mark.parametrize(('rank', 'world_size'), [(0, 1), (1, 2)])
 def test_skip_leads_to_the_same_continuation(monkeypatch, name, rank, world_size):
@@ -179,6 +209,7 @@ def test_data_loader_keeps_the_batches(name):
             items, sampler.share, sampler=sampler, num_workers=workers, drop_last=drop_last
         )
         batch_stream.check_loader(loader)
+        sampler.set_epoch(0)
         assert len(loader) == sampler.num_batches
         assert [x.tolist() for x in loader] == [
             sampler.rank_batch(i).tolist() for i in range(sampler.num_batches)

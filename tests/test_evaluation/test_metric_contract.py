@@ -193,7 +193,7 @@ def test_ranks_equal_one_process(tmp_path, ranks):
         ('LinearProbeMetric', dict(l2=0), TypeError, 'LinearProbeMetric does not take l2=0'),
         ('RetrievalMetric', dict(similarity='l1'), TypeError, "similarity='l1'.*one of .*prefix"),
         ('RetrievalMetric', dict(recall_at=[0]), ValueError, 'int >= 1, got 0'),
-        ('RetrievalMetric', dict(recall_at=3), TypeError, 'list of integers'),
+        ('RetrievalMetric', dict(recall_at=3), TypeError, r'Fix: recall_at=\[3\]'),
         ('RetrievalMetric', dict(out_file='x.pkl'), ValueError, r"end in \.npz, got 'x.pkl'"),
         ('TopKMetric', dict(k=()), ValueError, 'k must be positive'),
     ],

@@ -110,6 +110,7 @@ def names():
     """What the calls of the table use."""
     import mmrank
     from mmrank import adapters, functional, losses
+    from mmrank.calibration.calibration_file import Calibration, ClassMap
     from mmrank.registry import DATA_SAMPLERS, METRICS, MODELS
     from mmrank.testing import check_loss
 
@@ -141,6 +142,10 @@ def names():
         found.process({}, [dict(feature=x, gt_label=y) for x, y in zip(rows, labels)])
         return found.compute_metrics(found.results)
 
+    def calibration():
+        of_cat = ClassMap('cat', 5, 3, scale=2.0, offset=0.0)
+        return Calibration('detection', 'platt', 'precision', (of_cat,))
+
     def in_a_group(call):
         with mock.patch('mmrank.distributed.world_group', object):
             return call()
@@ -148,7 +153,14 @@ def names():
     return {
         **{name: getattr(losses, name) for name in losses.__all__},
         **{name: getattr(adapters, name) for name in adapters.__all__},
-        **dict(mmrank=mmrank, torch=torch, F=functional, MODELS=MODELS, check_loss=check_loss),
+        **dict(
+            mmrank=mmrank,
+            torch=torch,
+            F=functional,
+            MODELS=MODELS,
+            METRICS=METRICS,
+            check_loss=check_loss,
+        ),
         **dict(embed=embed, loss=call, twice=twice, head=head),
         **dict(nan=float('nan'), idx=idx, matrix=matrix, rows=rows, classes=classes),
         **dict(scores=matrix[:, 0], labels=idx % 2, unit=functional.unit_rows(rows)),
@@ -159,6 +171,7 @@ def names():
         'in_a_group': in_a_group,
         'of': lambda module, name: getattr(importlib.import_module(module), name),
         'sampler': sampler,
+        'calibration': calibration,
         'metric': metric,
         'dense': build_head,
         'two_tower': two_tower,

@@ -48,6 +48,24 @@ def test_long_lists_are_worth_a_wait():
         assert lists.positive_index(labels, float('inf'))[1] is labels
 
 
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    'key', [('InfoNCELoss', 'views'), ('NUCLRLoss', 'views'), ('InBatchLoss', 'pairs')], ids=str
+)
+def test_one_graph_serves_all_sizes_of_a_batch(key):
+    case = FIRST[key]
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    loss = case.build()
+    compiled = torch.compile(loss, backend='aot_eager', dynamic=True, fullgraph=True)
+    for size in (12, 7, 9, 5, 11):
+        batch = case.batch(size)
+        weight = torch.ones(size) if key[0] == 'NUCLRLoss' else None
+        leaves = [x.clone().requires_grad_() for x in batch.leaves]
+        compiled(*leaves, *batch.fixed, weight=weight).backward()
+    assert torch._dynamo.utils.counters['stats']['unique_graphs'] <= 2
+
+
 @pytest.mark.processes  # as slow as those
 @pytest.mark.parametrize(
     'case',

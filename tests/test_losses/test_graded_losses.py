@@ -112,7 +112,10 @@ def test_one_list_and_columns(name):
     scores, levels = documents()
     torch.testing.assert_close(loss(scores, levels), formula(scores, levels))
     table = scores.view(5, 4), levels.view(5, 4)
-    torch.testing.assert_close(loss(*table), formula(scores, levels))
+    rows = loss(*table, group=torch.arange(5))
+    assert torch.equal(rows, loss(scores, levels, group=torch.arange(20) // 4))
+    with pytest.raises(UserError, match=r'a list in each row.*group=torch.arange'):
+        loss(*table)
     # An entry of weight 0 is absent, whatever its label.
     weight = torch.arange(20) % 3 > 0
     unknown = levels.masked_fill(~weight, -1)
@@ -122,6 +125,19 @@ def test_one_list_and_columns(name):
     for wrong in (unknown, levels + 0.5):
         with pytest.raises(UserError, match='whole numbers >= 0'):
             loss(scores, wrong)
+
+
+@pytest.mark.parametrize('name', LOSSES)
+def test_levels_of_thousands(name):
+    """Clicks as levels; of what stands in a share nothing changes by the size of the numbers."""
+    loss, formula = LOSSES[name]
+    scores = made_up(4, 1)[:, 0].double().requires_grad_()
+    value = loss(scores, torch.tensor([0, 1, 2, 5000]))
+    value.backward()
+    assert value.isfinite()
+    assert scores.grad.isfinite().all()
+    levels = torch.tensor([0, 1, 2, 60])
+    torch.testing.assert_close(loss(scores, levels), formula(scores, levels))
 
 
 def test_levels_of_images():

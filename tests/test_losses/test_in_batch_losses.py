@@ -186,6 +186,21 @@ def test_refined_has_the_gradient_of_the_paper(more):
     )
 
 
+@pytest.mark.parametrize('mode', [m for m in IN_BATCH_MODES if m != 'sogram'])
+def test_the_last_pair_of_an_epoch_is_alone(mode):
+    loss = InBatchLoss(mode=mode)
+    loss.set_pairs(ROWS, COLS, (6, 4))
+    left, right = (x[:1].requires_grad_() for x in two_views())
+    value = loss(left, right, ROWS[:1], COLS[:1])
+    value.backward()
+    assert left.grad.isfinite().all()
+    if mode in ('unbiased', 'unbiased_omega', 'popularity'):
+        assert value == 0
+        with pytest.raises(ValueError, match='a larger batch_size'):
+            loss(left, right, ROWS[:1], COLS[:1])
+        loss.eval()(left, right, ROWS[:1], COLS[:1])
+
+
 def test_counts_of_the_training_pairs():
     loss = InBatchSoftmaxLoss(tau=0.5, loss_weight=2.0)
     assert loss.wants_pair_counts

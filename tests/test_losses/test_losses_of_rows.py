@@ -20,6 +20,7 @@ from mmrank.functional import (
     auroc,
     average_precision,
     dr_loss,
+    graded_average_precision,
     k_nearest_votes,
     ndcg,
     partial_auroc,
@@ -138,6 +139,7 @@ def test_per_class_is_a_list_for_each(case):
     settings = dict(case.settings, mode='per_class')
     found = rows.call(build(case.name, settings))
     settings['mode'] = 'flatten'
+    settings.pop('num_classes', None)  # a column is none
     each = []
     for c in present:
         column = Rows(case)
@@ -353,6 +355,16 @@ def test_weights_are_finite_and_not_negative(case):
     for wrong in (-weight, torch.inf * weight):
         with pytest.raises(ValueError, match='weight must be finite and >= 0'):
             call(case, scores, torch.arange(6) % 3, wrong)
+
+
+@pytest.mark.parametrize(
+    'metric', [average_precision, auroc, partial_auroc, graded_average_precision, ndcg]
+)
+@pytest.mark.parametrize('weight', [{}, dict(weight=torch.zeros(3))])
+def test_of_nothing_there_is_no_figure(metric, weight):
+    size = 3 * len(weight)
+    if not weight or metric is not ndcg:
+        assert metric(torch.randn(size), torch.ones(size), **weight).isnan()
 
 
 @pytest.mark.parametrize('metric', [average_precision, auroc, partial_auroc])

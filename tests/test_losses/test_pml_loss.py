@@ -6,7 +6,7 @@ import pytest
 import torch
 from random_batches import with_gradient
 
-from mmrank.losses import EmbeddingBatch, EmbeddingLoss, PMLLoss
+from mmrank.losses import EmbeddingBatch, EmbeddingLoss, PMLLoss, SumLoss
 from mmrank.registry import MODELS
 
 pml = pytest.importorskip('pytorch_metric_learning')
@@ -226,6 +226,11 @@ class TestBuilding:
         x = x.float()
         batch = EmbeddingBatch.of_one_batch(x, labels % 4)
         torch.testing.assert_close(loss.embedding_loss(batch), loss.loss(x, labels % 4))
+        triplets = torch.tensor([0, 1]), torch.tensor([4, 5]), torch.tensor([1, 2])
+        for more in (dict(indices_tuple=triplets), dict(ref_emb=x + 1, ref_labels=labels % 4)):
+            for search in (EmbeddingLoss(loss), EmbeddingLoss(SumLoss([loss]))):
+                with pytest.raises(ValueError, match='would have no effect. Fix'):
+                    search(x, labels % 4, **more)
         with pytest.raises(ValueError, match='Fix: remove the miner'):
             build(
                 dict(type=name, num_classes=4, embedding_size=5), miner=dict(type='BatchHardMiner')

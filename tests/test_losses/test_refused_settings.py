@@ -5,10 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from registered_losses import SETTINGS, loss_names
+import torch
+from registered_losses import SETTINGS, build, cases, loss_names
 
 from mmrank import losses
-from mmrank.errors import UserTypeError
+from mmrank.errors import UserError, UserTypeError
 
 #: Loss, its settings, and what the error says.
 VALUES = [
@@ -134,3 +135,35 @@ def test_a_value_is_named(name, settings, message):
 def test_a_setting_that_is_unknown_is_named(name, settings, message):
     with pytest.raises(UserTypeError, match=message):
         getattr(losses, name)(**settings)
+
+
+@pytest.mark.parametrize('case', list({x.name: x for x in reversed(cases())}.values()), ids=str)
+def test_a_number_that_is_set_later_counts_or_is_refused(case):
+    """As in a loss that is built with it."""
+    # The first is also where a parameter starts, the second makes another mode of this one.
+    other = [('AUCMLoss', 'margin'), ('InBatchLoss', 'omega')]
+    options = inspect.signature(getattr(losses, case.name)).parameters
+    defaults = {name: x.default for name, x in options.items()}
+    for name, old in {**defaults, **case.settings}.items():
+        if not isinstance(old, float) or (case.name, name) in other:
+            continue
+        later = case.build()
+        right = build(case.name, {**case.settings, name: 0.9 * old})
+        if name not in vars(later):
+            with pytest.raises(UserError, match=f'{name}=.* would have no effect'):
+                setattr(later, name, 0.9 * old)
+            continue
+        setattr(later, name, 0.9 * old)
+        batch = case.batch()
+        assert torch.equal(batch.of(later), batch.of(right)), name
+
+
+@pytest.mark.parametrize('case', [x for x in cases() if x.kind == 'views'], ids=str)
+def test_views_of_two_precisions(case):
+    (one, two), idx = case.batch().leaves, case.batch().fixed
+    torch.manual_seed(0)
+    expected = case.build()(one.float(), two.float(), *idx)
+    torch.manual_seed(0)
+    torch.testing.assert_close(
+        case.build()(one.float(), two, *idx), expected, check_dtype=False, rtol=1e-4, atol=1e-5
+    )

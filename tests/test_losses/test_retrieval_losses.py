@@ -178,6 +178,18 @@ def test_roadmap(noise, lam):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
+def test_negatives_of_images_without_a_mate_count_in_the_margins():
+    x, one = made_up_images(0.1)[:9], torch.arange(9)
+    labels = torch.where(one < 2, 0, one)
+    unit = torch.nn.functional.normalize(x)
+    scores, other = unit @ unit.t(), labels[:, None] != labels
+    excess = (scores[other] - 0.6).relu()
+    loss = EmbeddingLoss(ROADMAPLoss(lam=1.0))
+    margin = (0.9 - scores[0, 1]).relu() + excess.sum() / (excess > 0).sum()
+    torch.testing.assert_close(loss(x, labels), margin)
+    assert loss(x[1:], one[1:]) > 0
+
+
 def test_sup_ap_is_h_ap_of_the_finest_level():
     x = made_up_images(1.0)
     levels = torch.stack([LABELS // 3, LABELS], 1)

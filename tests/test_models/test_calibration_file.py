@@ -32,6 +32,21 @@ PLATT = Calibration(
 )
 
 
+@pytest.mark.parametrize(
+    ('call', 'message'),
+    [
+        (lambda: PLATT.columns(torch.rand(4, 3)), r'must be \(n, 2\).*cat, dog.*Fix'),
+        (lambda: PLATT.columns(torch.rand(4, 1)), r'must be \(n, 2\)'),
+        (lambda: ISOTONIC.probabilities(torch.rand(2), torch.tensor([-1, 0])), 'from -1 to 0.*Fix'),
+        (lambda: ISOTONIC.probabilities(torch.rand(2), torch.tensor([0, 5])), 'from 0 to 5.*Fix'),
+        (lambda: ISOTONIC.probabilities(torch.rand(2), torch.tensor([0])), r'shape \(2,\)'),
+    ],
+)
+def test_scores_of_other_classes_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
 AFFINE = dict(name='cow', count=1, positives=1, scale=1, offset=0)
 
 

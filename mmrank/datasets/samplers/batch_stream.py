@@ -1,5 +1,6 @@
 """Base of the samplers: a stream of whole batches, dealt out to the ranks."""
 
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -7,10 +8,11 @@ from mmengine.dist import get_dist_info, sync_random_seed
 from torch.utils.data import DataLoader, Sampler
 
 from mmrank.errors import UserError
+from mmrank.losses.options import CheckedSettings
 from mmrank.training_set import DrawnBatch
 
 
-class BatchStream(Sampler):
+class BatchStream(CheckedSettings, Sampler):
     """A stream of batches, each of which a subclass draws by its number.
 
     Batch number t depends on the seed and t alone, so a training resumes anywhere without drawing
@@ -80,6 +82,7 @@ class BatchStream(Sampler):
 
     def __iter__(self) -> Iterator[int]:
         """Yield the indices of this rank."""
+        _refuse_second_dealer()
         # Heads compare it with what the data loader has put together.
         self.drawn_batch().note()
         length = len(self)
@@ -88,17 +91,21 @@ class BatchStream(Sampler):
         else:
             position = (self._skipped // length + self.epoch) * length
         end = None if self.infinite else (position // length + 1) * length
+        # In a loop without set_epoch the next iteration is the next epoch, or goes on.
+        self.epoch += 1
         while end is None or position < end:
             number, offset = divmod(position, self.share)
-            yield from self.rank_batch(number)[offset:].tolist()
             position += self.share - offset
+            if self.infinite:
+                self._skipped = position
+            yield from self.rank_batch(number)[offset:].tolist()
 
     def __len__(self) -> int:
         """Indices of this rank in one epoch."""
         return self.num_batches * self.share
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0, counted from where ``skip`` led; no effect if infinite."""
+        """Choose the next epoch, from 0, counted from where ``skip`` led; if infinite, none."""
         self.epoch = epoch
 
     def skip(self, num_samples: int) -> None:
@@ -108,6 +115,24 @@ class BatchStream(Sampler):
         and called before the iteration.
         """
         self._skipped = num_samples
+
+
+def _refuse_second_dealer() -> None:
+    """Refuse a sampler around this one that deals its indices out to processes once more.
+
+    Lightning and accelerate wrap a sampler unasked, and nothing but the call tells it.
+    """
+    frame = sys._getframe(2)
+    for _ in range(3):
+        dealer = None if frame is None else frame.f_locals.get('self')
+        shares = getattr(dealer, 'num_replicas', getattr(dealer, 'num_processes', 1))
+        if isinstance(dealer, Sampler) and shares > 1:
+            raise UserError(
+                f'{type(dealer).__name__} deals the batches out to {shares} processes once more. '
+                'Fix: Trainer(use_distributed_sampler=False) of Lightning; with accelerate leave '
+                'the data loader out of prepare()'
+            )
+        frame = frame and frame.f_back
 
 
 def check_loader(loader: DataLoader) -> None:

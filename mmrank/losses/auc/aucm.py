@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from mmrank.autograd import inside_transform
 from mmrank.checks import check_positive
 from mmrank.distributed import all_reduce_sum
 from mmrank.losses.base import StatelessRankingLoss
@@ -52,7 +53,8 @@ class AUCMLoss(StatelessRankingLoss):
             self.register_parameter(name, nn.Parameter(values))
 
     def losses(self, lists: RankedLists) -> Tensor:
-        if self.training:  # a clamped value would have no gradient, and not return
+        # A clamped value would have no gradient, and not return; torch.func keeps nothing.
+        if self.training and not inside_transform():
             self.alpha.data.clamp_(min=0)
         # The value of alpha, and minus its gradient.
         alpha = 2 * self.alpha.detach() - self.alpha

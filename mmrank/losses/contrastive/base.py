@@ -233,17 +233,21 @@ class ContrastiveLoss(ScopedLoss):
         """
         views = view1 if view2 is None else (view1, view2)
         check_tensors(**{f'view{i + 1}': x for i, x in enumerate(views)})
+        is_first = is_first_batch(self, view1 if isinstance(view1, Tensor) else views[0])
+        if is_first:
+            _refuse_other_layouts(view1, views)
         if weight is not None:
             weight = checked_weight('weight', weight, (len(views[0]),))
             weight = weight.to(views[0].device, non_blocking=True)
             *views, sample_idx, labels = zero_absent(weight, *views, sample_idx, labels)
         self._check(views, sample_idx)
-        if sample_idx is not None and weight is None and is_first_batch(self, sample_idx):
+        if sample_idx is not None and weight is None and is_first:
             warn_of_few_samples(sample_idx)
         if labels is not None:
             self._check_takes_labels()
             labels = checked_labels(labels, len(views[0]))
-        views = [self.normalized(x) for x in views]
+        dtype = reduce(torch.promote_types, (x.dtype for x in views))
+        views = [self.normalized(x.to(dtype)) for x in views]
         world = training_group(self)
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None
@@ -284,7 +288,9 @@ class ContrastiveLoss(ScopedLoss):
 
     def _check(self, views, sample_idx) -> None:
         shapes = [tuple(x.shape) for x in views]
-        if len(views) < 2 or len(shapes[0]) != 2 or len({*shapes}) > 1:
+        # No set of shapes: its hash is a graph for each batch size.
+        is_one_shape = all(x == shapes[0] for x in shapes)
+        if len(views) < 2 or len(shapes[0]) != 2 or not is_one_shape:
             raise UserError(
                 'view1 and view2 must be embeddings (samples, length) of the same samples, got '
                 f'shapes {shapes[:3]}. Fix: loss(view1, view2), or with labels=classes; of one '
@@ -331,6 +337,26 @@ class ContrastiveLoss(ScopedLoss):
         if batch.ids.numel():
             view1, view2 = (at_least_float32(x) for x in batch.views[:2])
             self.diagnostics['pos_score'] = batch.mean((view1 * view2).sum(1))
+
+
+@torch.no_grad()
+def _refuse_other_layouts(view1: Tensor | Sequence[Tensor], views: Sequence[Tensor]) -> None:
+    """Raise UserError for (samples, views, length), and for two matrices of all similarities."""
+    if isinstance(view1, Tensor) and view1.dim() == 3 and len(view1) > view1.size(1):
+        raise UserError(
+            f'views of shape {tuple(view1.shape)} are {len(view1)} views of {view1.size(1)} '
+            'samples. Fix: loss(views.transpose(0, 1)) of (samples, views, length); '
+            'loss(list(views)) if there are more views than samples'
+        )
+    a, b = views[0].double(), views[-1].double()
+    if a.dim() == 2 and a.shape == b.t().shape and len(views) == 2:
+        allowed = 0.01 * a.norm()
+        if (a - b.t()).norm() <= allowed < (a - b).norm():
+            raise UserError(
+                'view1 and view2 are each the transpose of the other, as logits are. Fix: '
+                'loss(image_embeddings, text_embeddings), which computes them by its own '
+                'temperature'
+            )
 
 
 def scalar_parameter(value: float) -> nn.Parameter:

@@ -54,9 +54,10 @@ class CLIPLoss(ContrastiveLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau, tau_min=tau_min, tau_max=tau_max)
-        self.tau = float(tau)
         self.register_parameter('log_tau', None)
-        if learnable:
+        if not learnable:
+            self.tau = float(tau)
+        else:
             check_ascending(tau_min=tau_min, tau=tau, tau_max=tau_max)
             self.bounds = (math.log(tau_min), math.log(tau_max))
             self.log_tau = scalar_parameter(math.log(tau))

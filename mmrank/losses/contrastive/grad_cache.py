@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mmrank.checks import check_at_least
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserTypeError
 
 
 def grad_cache(
@@ -51,15 +51,25 @@ def grad_cache(
     check_at_least(1, chunk=chunk)
     size = _number_of_rows(rows)
     if size <= chunk:
-        return encode(rows)
+        return _embedded(encode, rows)
     if not modules and isinstance(encode, nn.Module):
         modules = [encode]
     found = []
     last = (size - 1) // chunk * chunk
     for start in range(0, last, chunk):
         found.append(_checkpointed(encode, _part(rows, slice(start, start + chunk)), modules))
-    found.append(encode(_part(rows, slice(last, None))))
+    found.append(_embedded(encode, _part(rows, slice(last, None))))
     return torch.cat(found)
+
+
+def _embedded(encode: Callable, part) -> Tensor:
+    found = encode(part)
+    if not isinstance(found, Tensor):
+        raise UserTypeError(
+            f'encode must return one tensor, got {type(found).__name__}. Fix: '
+            "lambda x: encode(x)['embedding'] of a dict, encode(x)[0] of a tuple, and modules=[...]"
+        )
+    return found
 
 
 def _columns(rows) -> list[Tensor]:
@@ -95,7 +105,7 @@ def _checkpointed(encode: Callable, part, modules) -> Tensor:
     # The random state of a device is kept if one of the arguments is there, which texts are not.
     weight = next(chain(*(m.parameters() for m in modules)), torch.empty(0))
     found = checkpoint(
-        lambda part, _: encode(part),
+        lambda part, _: _embedded(encode, part),
         part,
         weight.detach()[:0],
         use_reentrant=False,

@@ -99,7 +99,8 @@ class SigLIPLoss(ContrastiveLoss):
     def __init__(self, tau: float = 0.1, learnable: bool = True, **kwargs) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
-        self.tau = float(tau)
+        if not learnable:
+            self.tau = float(tau)
         for name, start in (('log_scale', -math.log(tau)), ('logit_bias', self.start_bias)):
             self.register_parameter(name, scalar_parameter(start) if learnable else None)
 

@@ -174,9 +174,10 @@ class SogCLRLoss(MovingAverageLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau, tau_min=tau_min)
-        self.tau = float(tau)
         self.register_parameter('log_tau', None)
-        if rho is not None:
+        if rho is None:
+            self.tau = float(tau)
+        else:
             check_not_negative(rho=rho)
             check_ascending(tau_min=tau_min, tau=tau, largest_tau=1.0)
             self.rho = float(rho)
@@ -245,11 +246,15 @@ class ISogCLRLoss(MovingAverageLoss):
         super().__init__(**kwargs)
         check_positive(rho=rho)
         self.rho = float(rho)
-        self.tau0 = float(tau0)
         step = TemperatureStep(eta, beta1, tau_init, tau0, tau_max, gradient_clip)
         for prefix in self.prefixes:
             state = SampleTemperature(num_samples, beta0, step, load_state)
             self.add_module(f'{prefix}temperature', state)
+
+    @property
+    def tau0(self) -> float:
+        """The smallest temperature, of every state."""
+        return self.states()[0].step.tau0
 
     def temperatures(self, entries: Tensor, batch: ContrastedBatch) -> Tensor:
         return entries[1]

@@ -4,7 +4,6 @@ Similarities are computed in strips of rows, each entry once, whichever of its t
 anchor. The strips are kept for backward while they are few, and computed once more if not.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +20,6 @@ BLOCK_ENTRIES = 1 << 20
 _LEAST_ENTRIES = 1 << 18
 # Similarities that are kept whatever the embeddings: 4 MiB.
 _KEPT_ENTRIES = 1 << 20
-_LOG2_E = math.log2(math.e)
 
 
 def number_samples(ids: Tensor, among: Tensor, weight: Tensor | None = None):
@@ -87,8 +85,10 @@ class _ExpSums:
     def powers(self, strip: Tensor, side: int, part: slice, dim: int, others: slice) -> Tensor:
         """``w exp((s - best)/tau)``, at most w, which is 1 without weights."""
         x = strip - self.best[side, part].unsqueeze(dim)
-        # exp2 takes a third of the time of exp.
-        x.mul_((_LOG2_E / self.tau[side, part]).unsqueeze(dim)).exp2_()
+        # exp2 takes a third of the time of exp. No global: of dynamic shapes the compiler takes one
+        # for a number that may change.
+        log2_e = 1.4426950408889634
+        x.mul_((log2_e / self.tau[side, part]).unsqueeze(dim)).exp2_()
         return x if self.weight is None else x.mul_(self.weight[others].unsqueeze(1 - dim))
 
 

@@ -105,6 +105,13 @@ class PMLLoss(ScopedLoss):
     def _proxy_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Loss of queries and classes; every rank has the queries of all, as with pairs."""
         labels = batch.query_labels
+        # Without either each image of this rank's batch is one of the queries.
+        if not (batch.is_itself.sum(0) == 1).all():
+            raise UserError(
+                f'{type(self.loss).__name__} compares queries with classes: a gallery, a memory or '
+                'the pairs of a miner would have no effect. Fix: loss(embeddings, labels) alone, '
+                'memory=None of the head, or a loss of pairs'
+            )
         if len(labels) and int(labels.max()) >= self.proxy_classes:
             raise UserError(
                 f'a label is {int(labels.max())}, but {type(self.loss).__name__} has '

@@ -290,7 +290,7 @@ class StableAPLoss(RankingLoss):
         if self.spread is not None:
             # In units of the standard deviation, which is measured.
             units = LOGITS
-        self.score_range = units['score_range']
+        vars(self)['score_range'] = units['score_range']  # of a user it would come too late
         self.surrogate = OneSidedHuber(units['tau'])
         self.bound = self.surrogate.bound(*self.score_range)
         if self.imbalance is not None:

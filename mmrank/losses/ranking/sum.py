@@ -54,11 +54,6 @@ class SumLoss(HeadLoss):
         loss_weight: float = 1.0,
         use_sigmoid: bool = True,
     ) -> None:
-        if isinstance(losses, str) or not isinstance(losses, (Sequence, nn.ModuleList)):
-            raise TypeError(
-                f'losses must be a list of configs or modules, such as {_EXAMPLE}, got '
-                f'{type(losses).__name__}'
-            )
         if not len(losses):
             raise ValueError(f'losses=[] is empty; give at least one loss, such as {_EXAMPLE}')
         parts = [_build_part(f'losses[{i}]', part, num_classes) for i, part in enumerate(losses)]

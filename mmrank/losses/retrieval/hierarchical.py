@@ -128,14 +128,23 @@ def graded_entries(lists: RankedLists) -> tuple[Tensor, Tensor, Tensor]:
     return scores, level, torch.cat([lists.positives, counts], 1)
 
 
-def _ranks(lists: RankedLists, step: _SupRankStep) -> tuple[Tensor, Tensor, list[Tensor]]:
+def gains(level: Tensor) -> Tensor:
+    """(L, M) gains ``2^l - 1`` over the power of two of the largest level, which may be thousands.
+
+    Shares of them have the same bits.
+    """
+    largest = level.amax(1, keepdim=True) if level.size(1) else 0
+    return torch.exp2(level - largest) - torch.exp2(torch.zeros_like(level) - largest)
+
+
+def _ranks(lists: RankedLists, step: _SupRankStep) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
     """(L, P) ranks, levels, and by level m the positives of it at or above each positive."""
     pos = lists.pos
     mask = lists.pos_mask
     level = levels_of(lists)
-    num_levels = lists.num_levels
-    if num_levels is None:
-        num_levels = int(level.max()) if lists.values is not None and level.numel() else 1
+    numbers = range(1, (lists.num_levels or 1) + 1)
+    if lists.num_levels is None and lists.values is not None:
+        numbers = level[level > 0].unique().tolist()
     with torch.no_grad():
         ordered, order = torch.where(mask, -pos, torch.inf).sort(1)
         begin = torch.searchsorted(ordered, -pos.detach())
@@ -143,17 +152,17 @@ def _ranks(lists: RankedLists, step: _SupRankStep) -> tuple[Tensor, Tensor, list
         sorted_level = level.gather(1, order)
         counts = lists.positives.double().gather(1, order)
         rank = torch.zeros_like(level)
-        found = []
-        for m in range(1, num_levels + 1):
+        found = {}
+        for m in numbers:
             count = torch.nn.functional.pad((counts * (sorted_level == m)).cumsum(1), (1, 0))
             at_or_above = count.gather(1, end)
             above = count.gather(1, begin)
-            found.append(torch.where(level <= m, at_or_above, (at_or_above + above) / 2))
+            found[m] = torch.where(level <= m, at_or_above, (at_or_above + above) / 2)
             rank = rank + torch.where(level <= m, at_or_above, 0)
     rank = rank + pairwise_surrogate_sum(
         pos, lists.scores, step, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
     )
-    for m in range(2, num_levels + 1):
+    for m in numbers[1:]:
         own = mask & (level == m)
         lower = lists.positives * (level < m)
         rank = rank + pairwise_surrogate_sum(pos, pos, step, pos_mask=own, neg_mask=lower)
@@ -170,15 +179,15 @@ def _share(lists: RankedLists, rank: Tensor, gain: Tensor, best: Tensor) -> Tens
 def _hap(lists: RankedLists, step: _SupRankStep, alpha: float) -> Tensor:
     rank, level, found = _ranks(lists, step)
     with torch.no_grad():
-        relevance = []
+        relevance = {}
         own = torch.zeros_like(level)
-        for m in range(1, len(found) + 1):
+        for m in found:
             number = (lists.positives * (level == m)).double().sum(1, keepdim=True)
-            relevance.append((m / len(found)) ** alpha / as_divisor(number))
-            own = torch.where(level == m, relevance[-1], own)
+            relevance[m] = (m / max(found)) ** alpha / as_divisor(number)
+            own = torch.where(level == m, relevance[m], own)
         gain = torch.zeros_like(level)
-        for x, u in zip(found, relevance):
-            gain = gain + x * torch.minimum(own, u)
+        for m, x in found.items():
+            gain = gain + x * torch.minimum(own, relevance[m])
     return _share(lists, rank, gain, (lists.positives * own).sum(1))
 
 
@@ -191,8 +200,9 @@ def _ndcg(lists: RankedLists, step: _SupRankStep) -> Tensor:
     rank, level, _ = _ranks(lists, step)
     with torch.no_grad():
         place = torch.arange(2, level.size(1) + 2, device=level.device).double().log2()
-        best = ((2 ** level.sort(1, descending=True).values - 1) / place).sum(1)
-    return _share(lists, (1 + rank).log2(), 2**level - 1, best)
+        gain = gains(level)
+        best = (gain.sort(1, descending=True).values / place).sum(1)
+    return _share(lists, (1 + rank).log2(), gain, best)
 
 
 class LevelLoss(StatelessRankingLoss):

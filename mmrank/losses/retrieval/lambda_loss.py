@@ -11,7 +11,7 @@ from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs import given_gradient
 from mmrank.losses.pairs_graded import graded_pairs
 
-from .hierarchical import LevelLoss, graded_entries
+from .hierarchical import LevelLoss, gains, graded_entries
 
 #: Factors of the weights by the distance of two places and by their discounts.
 _SCHEMES = {'lambdarank': (0, 1), 'ndcg_loss2': (1, 0), 'ndcg_loss2++': (10, 1)}
@@ -51,7 +51,7 @@ class LambdaLoss(LevelLoss):
     def _sums(self, scores: Tensor, level: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """(L,) sums over the pairs, and (L, M) slopes by the scores."""
         places = torch.arange(1, scores.size(1) + 1, device=scores.device).double()
-        gain = 2**level - 1
+        gain = gains(level)
         best = (gain.sort(1, descending=True).values / _discount(places)).sum(1, keepdim=True)
         gain = gain / torch.where(best > 0, best, 1)
         rank = _ranks(scores, level, counts)

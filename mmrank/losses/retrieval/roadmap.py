@@ -27,6 +27,8 @@ class ROADMAPLoss(SupAPLoss):
         **kwargs: See :class:`SupAPLoss`.
     """
 
+    counts_lone_queries = True
+
     def __init__(self, lam: float = 0.5, **kwargs) -> None:
         super().__init__(**kwargs)
         check_within('[0, 1]', lam=lam)

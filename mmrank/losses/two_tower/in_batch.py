@@ -31,6 +31,8 @@ from .sums import pair_scores, weighted_cross_sum
 
 #: Names that ``mode`` of the in-batch losses takes.
 IN_BATCH_MODES = ('unbiased', 'unbiased_omega', 'popularity', 'pos_neg', 'in_batch', 'sogram')
+#: Those whose negatives are other pairs of the batch.
+_OF_TWO_PAIRS = ('unbiased', 'unbiased_omega', 'popularity')
 _WRONG_SUM = 'the weights of a batch do not sum up to a number of training pairs'
 
 
@@ -160,6 +162,7 @@ class InBatchLoss(ScopedLoss):
         self.omega = omega
         self.pointwise = build_pointwise(pointwise)
         self.counts = PairCounts()
+        self._lone_batches = 0
 
     def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
         """See :meth:`PairCounts.set_pairs`."""
@@ -243,6 +246,11 @@ class InBatchLoss(ScopedLoss):
                 used = [weight.new_zeros(len(x)) for x in (left, right)]
                 (left,) = zero_absent(used[0].index_add_(0, left_index, weight[:first]), left)
                 (right,) = zero_absent(used[1].index_add_(0, right_index, weight), right)
+        is_lone = weight is None and totals[0] == 1 < counts.num_positives
+        is_lone = is_lone and self.mode in _OF_TWO_PAIRS
+        self._lone_batches = self._lone_batches + 1 if is_lone and self.training else 0
+        if is_lone and self._lone_batches < 2:  # the last one of an epoch
+            return self.loss_weight * (left[:0].sum() + right[:0].sum()).to(dtype)
         form = _form_of(
             *(self.mode, self.omega, totals[0], counts.num_positives, counts.shape, totals[1])
         )

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import Function, can_sync, once_differentiable
+from mmrank.tensors import column_blocks
 
 from .pointwise import Pointwise, SquarePointwise
 
@@ -22,10 +23,8 @@ class _BlockedCrossSum(Function):
         weighted_left = left * left_weights[:, None]
         weighted_right = right * right_weights[:, None]
         grads = [torch.zeros_like(x) for x in (left, right) if wanted]
-        for i in range(0, len(left), BLOCK_SIZE):
-            rows = slice(i, i + BLOCK_SIZE)
-            for j in range(0, len(right), BLOCK_SIZE):
-                cols = slice(j, j + BLOCK_SIZE)
+        for rows in column_blocks(len(left), BLOCK_SIZE):
+            for cols in column_blocks(len(right), BLOCK_SIZE):
                 scores = left[rows] @ right[cols].t()
                 if wanted:
                     losses, slope = loss.negative_and_slope(scores)
@@ -68,8 +67,7 @@ class _PairScores(Function):
     def forward(ctx, left, right, left_index, right_index):
         ctx.save_for_backward(left, right, left_index, right_index)
         scores = left.new_empty(len(left_index))
-        for begin in range(0, len(left_index), BLOCK_PAIRS):
-            own = slice(begin, begin + BLOCK_PAIRS)
+        for own in column_blocks(len(left_index), BLOCK_PAIRS):
             rows = left.index_select(0, left_index[own])
             rows *= right.index_select(0, right_index[own])
             torch.sum(rows, dim=1, out=scores[own])
@@ -99,8 +97,7 @@ def _added_to_rows(side, other, grad: Tensor) -> Tensor:
             matrix = torch.sparse_coo_tensor(places, grad, (len(rows), len(others)))
         return torch.sparse.mm(matrix, others)
     out = torch.zeros_like(rows)
-    for begin in range(0, len(index), BLOCK_PAIRS):
-        own = slice(begin, begin + BLOCK_PAIRS)
+    for own in column_blocks(len(index), BLOCK_PAIRS):
         part = others.index_select(0, other_index[own]) * grad[own, None]
         out.index_add_(0, index[own], part)
     return out

@@ -72,14 +72,14 @@ class _RetrievalCurves(NamedTuple):
         return self.figures._mean(self.precision, weight)
 
 
-def check_recall_at(recall_at: Sequence[int]) -> None:
-    """Check that the K of Recall@K are integers of at least 1."""
+def check_recall_at(recall_at: Sequence[int], name: str = 'recall_at') -> None:
+    """Check that the K of Recall@K, or of another figure, are integers of at least 1."""
     if isinstance(recall_at, str) or not isinstance(recall_at, Sequence):
         raise TypeError(
-            f'recall_at must be a list of integers, got {recall_at!r}; write recall_at=(1, 10)'
+            f'{name} must be a list of integers, got {recall_at!r}; write {name}=(1, 10)'
         )
     for k in recall_at:
-        check_count('each of recall_at', k)
+        check_count(f'each of {name}', k)
 
 
 @torch.no_grad()
