@@ -111,9 +111,9 @@ def draw_detections(
         axes[0].set_xlabel(f'{len(row[0])} objects', fontsize=12)
     handles = []
     if len(used) <= _LONGEST_LEGEND:
-        for i, colour in colours.items():
+        for i, own in colours.items():
             name = truth.cats[i]['name']
-            handles.append(Line2D([], [], color=colour, linewidth=3, label=name))
+            handles.append(Line2D([], [], color=own, linewidth=3, label=name))
     title = (
         'dashed: no object of that class there; shown: boxes above the best-F1 score of each class'
     )
@@ -151,14 +151,14 @@ def _draw(
     # Best boxes last, on top.
     for item, corner, below, has_label in reversed(list(zip(boxes, corners, is_below, shown))):
         x, y, width, height = item.box
-        colour = colours[item.cat_id]
-        style = dict(fill=False, edgecolor=colour, linewidth=_LINE)
+        own = colours[item.cat_id]
+        style = dict(fill=False, edgecolor=own, linewidth=_LINE)
         style['linestyle'] = '-' if item.is_right else (0, (2, 1.5))
         casing = [Stroke(linewidth=_CASING, foreground='0.1', alpha=0.75), Normal()]
         axis.add_patch(Rectangle((x, y), width, height, path_effects=casing, **style))
         if has_label:
             place = dict(verticalalignment='top' if below else 'bottom', clip_on=True)
-            ground = {'facecolor': colour, 'edgecolor': 'none', 'pad': 0.4, 'alpha': 0.85}
+            ground = {'facecolor': own, 'edgecolor': 'none', 'pad': 0.4, 'alpha': 0.85}
             text = dict(fontsize=_FONT_SIZE, color='white', bbox=ground)
             axis.text(*corner, item.label, **text, **place)
 

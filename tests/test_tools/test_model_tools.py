@@ -231,7 +231,9 @@ def test_the_missing_centre_of_a_stock_head_is_reported():
     assert "bbox_head = dict(type='mmrank.ListwiseHead'" in text
     assert 'to_stock.py CONFIG CHECKPOINT OUT' in text
     assert missing_centre(compare_states(ours, state), state) == ''
-    runner = SimpleNamespace(model=stock, _load_from='ours.pth', _resume=False, strategy=None)
+    loops = dict.fromkeys(('_train_loop', '_val_loop', '_test_loop'))
+    facts = dict(_load_from='ours.pth', _resume=False, strategy=None)
+    runner = SimpleNamespace(model=stock, **facts, **loops)
     with pytest.raises(CheckpointError, match='= -3.25 as 0.5'):
         CheckpointMatchHook().after_load_checkpoint(runner, dict(state_dict=state))
     state['bbox_head.loss_cls.loss.mean_positive.mean'] = torch.zeros(1)
