@@ -41,6 +41,14 @@ class NamedParts:
         with self._building('optim_wrapper', optim_wrapper):
             return super().build_optim_wrapper(optim_wrapper)
 
+    def build_train_loop(self, loop):
+        named = loop
+        if isinstance(loop, dict):
+            kind = 'EpochBasedTrainLoop' if loop.get('by_epoch') else 'IterBasedTrainLoop'
+            named = {'type': kind, **loop}  # mmengine chooses so
+        with self._building('train_cfg', named):
+            return super().build_train_loop(loop)
+
     def register_hook(self, hook, priority=None) -> None:
         with self._building('custom_hooks', hook):
             super().register_hook(hook, priority)
