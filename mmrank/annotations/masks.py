@@ -10,9 +10,7 @@ _SHARED = 0.25
 
 
 def mask_form(mask: object, size: tuple, box: list) -> int:
-    """0: none, 1: polygons or the RLE of an image of this size, -1: other, -2: off the box."""
-    if not mask:
-        return 0
+    """1: polygons or the RLE of an image of this size, -1: another form, -2: off the box."""
     if type(mask) is list:
         if not all(map(is_polygon, mask)):
             return -1

@@ -93,16 +93,15 @@ def _columns(
             values = {key: list(compress(column, has_form)) for key, column in values.items()}
         image = np.fromiter(map(image_index.get, values['image_id'], repeat(-1)), np.int64)
         label = np.fromiter(map(label_index.get, values['category_id'], repeat(-1)), np.int64)
-        masks = [
-            # Where they are not trained on, some polygons are enough: all take a third more.
-            1
-            if not with_masks and place >= _SAMPLED and type(x) is list and x
-            else mask_form(x, all_sizes[i], box)
-            for place, (x, i, box) in enumerate(
-                zip((ann.get('segmentation') for ann in entries), image.tolist(), values['bbox']),
-                start,
-            )
-        ]
+        places = image.tolist()
+        masks = [0] * len(entries)
+        for i, ann in enumerate(entries):
+            if mask := ann.get('segmentation'):
+                # Where they are not trained on, some polygons are enough: all take a third more.
+                is_read = with_masks or start + i < _SAMPLED or type(mask) is not list
+                masks[i] = 1
+                if is_read:
+                    masks[i] = mask_form(mask, all_sizes[places[i]], values['bbox'][i])
         columns = Columns(
             place=start + np.flatnonzero(has_form),
             id=np.array(values['id'], dtype=np.int64),
