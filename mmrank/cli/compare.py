@@ -76,12 +76,17 @@ def make_plan(args: argparse.Namespace, cfg: Config) -> Comparison:
     )
 
 
-def chosen_metric(outcomes: Sequence[Outcome]) -> str:
-    """The first mAP that all trainings measure, or else their first metric."""
-    common = [
-        name for name in outcomes[0].metrics if all(name in other.metrics for other in outcomes)
-    ]
-    return next((name for name in common if name.endswith('mAP')), common[0])
+def choose_metric(outcomes: Sequence[Outcome]) -> tuple[str, list[Outcome]]:
+    """The first mAP that a training has measured, and the outcomes; without it one has failed."""
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.metrics or ())
+    metric = next((name for name in names if name.endswith('mAP')), next(iter(names), ''))
+    checked = []
+    for outcome in outcomes:
+        if not outcome.error and metric not in outcome.metrics:
+            error = f'{metric} is not finite: the training has diverged. Fix: a lower rate'
+            outcome = dataclasses.replace(outcome, metrics=None, error=error)
+        checked.append(outcome)
+    return metric, checked
 
 
 def compare(args: argparse.Namespace, console: Console) -> int:
@@ -93,11 +98,10 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     if args.losses == LOSSES and f'mmrank.{LOSSES[1]}' in str(cfg.model):
         args.losses = [OWN, 'QualityFocalLoss', LOSSES[2]]  # the second is its own
     plan = make_plan(args, cfg)
-    outcomes = work_off(console, plan.runs('val'))
+    metric, outcomes = choose_metric(work_off(console, plan.runs('val')))
     done = [outcome for outcome in outcomes if not outcome.error]
     if not done:
         return 1
-    metric = chosen_metric(done)
     plan = dataclasses.replace(plan, metrics=(metric,))
     report(console, plan, outcomes)
     values = {name: own[metric] for name, own in collect_values(plan, outcomes).items()}
@@ -128,6 +132,7 @@ def main() -> int:
     # A termination is treated as an interrupt: the trainings end with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     args.out = Path(args.out or f'work_dirs/compare_{Path(args.config).stem}')
+    args.losses = [*dict.fromkeys(args.losses)]
     for text in args.losses:
         parse_loss(text)
     args.out.mkdir(parents=True, exist_ok=True)

@@ -85,7 +85,8 @@ COMMANDS = [
      'type="mmrank.GradedAPLoss")))', 'does not take the sigmoid scores of a box head'),
     ('own model = dict(bbox_head=dict(_delete_=True, type="PAAHead", num_classes=3, in_channels=8, '
      'loss_cls=dict(type="mmrank.GradedAPLoss")))', '', 'does not support PAAHead'),
-    ('own train_cfg = dict(_delete_=True, by_epoch=True, max_epoch=1)', '', 'max_epochs in place of max_epoch'),
+    ('own train_cfg = dict(_delete_=True, by_epoch=True, max_epoch=1)', '',
+     'max_epochs in place of max_epoch'),
     ('own test_dataloader = val_dataloader = dict(dataset=dict(indices=1))\n'
      'test_evaluator = val_evaluator = dict(_delete_=True, type="CocoMetric")', '', 'takes a part'),
     ('det model.bbox_head.num_classes=80', 'det model.bbox_head.{fix}', 'num_classes is 80'),

@@ -109,7 +109,10 @@ def call(tmp_path, monkeypatch):
     def run(figures, *words):
         def work_off(console, runs):
             run.runs = runs
-            return [Outcome(x, {'coco/AR': 0.9, 'coco/bbox_mAP': figures[x.method]}) for x in runs]
+            found = [{'coco/AR': 0.9, 'coco/bbox_mAP': figures[x.method]} for x in runs]
+            # What is not finite is not among the metrics.
+            kept = [{key: x for key, x in own.items() if x is not None} for own in found]
+            return [Outcome(x, own) for x, own in zip(runs, kept)]
 
         monkeypatch.setattr(compare, 'work_off', work_off)
         monkeypatch.setattr(sys, 'argv', ['compare', 'mine.py', *words])
@@ -152,6 +155,14 @@ def test_where_nothing_was_learnt_there_is_no_answer(call, capsys):
     assert call(dict(own=0.009), '--losses', 'own') == 1
     assert not (call.out / 'winner.py').exists()
     assert 'No loss has learnt anything' in capsys.readouterr().out
+
+
+def test_a_training_that_diverged_has_failed(call, capsys):
+    figures = {'own': None, 'GradedAPLoss': 0.3}
+    assert call(figures, '--losses', 'own', 'GradedAPLoss', 'own', '--seeds', '1') == 1
+    assert len(call.runs) == 2
+    assert 'GradedAPLoss has the highest mean, the only one.' in capsys.readouterr().out
+    assert (call.out / 'winner.py').exists()
 
 
 @pytest.mark.slow
