@@ -1,7 +1,6 @@
 """Files and folders that are whole or absent, and names that stay in their folder."""
 
 import csv
-import errno
 import io
 import os
 import posixpath
@@ -24,15 +23,6 @@ _TEMP_NAME = re.compile(r'\.(?P<name>.+)\.(?P<pid>\d{1,10})@(?P<host>[\w-]+)\.tm
 _PART_BYTES, _PATH_BYTES = 255, 4095
 #: Folders of macOS, of Synology and of Windows.
 _SYSTEM_FOLDERS = ('__MACOSX', '@eaDir', '$RECYCLE.BIN')
-#: What is no regular file.
-_KINDS = {
-    stat.S_IFLNK: 'a link',
-    stat.S_IFDIR: 'a folder',
-    stat.S_IFIFO: 'a pipe',
-    stat.S_IFSOCK: 'a socket',
-    stat.S_IFCHR: 'a device',
-    stat.S_IFBLK: 'a device',
-}
 
 
 def write_atomically(data: bytes, path: str | os.PathLike) -> None:
@@ -118,8 +108,7 @@ def whole_folder(path: str | os.PathLike, *sources: str | os.PathLike) -> Iterat
         yield temp
         for new in temp.rglob('*') if target.exists() else ():
             if not new.is_dir():
-                refuse_link(target / new.relative_to(temp), is_replaced=True)
-                _refuse_source(target / new.relative_to(temp), sources)
+                check_output(target / new.relative_to(temp), *sources)
         if target.exists():
             _move_into(temp, target)
         else:
@@ -146,32 +135,25 @@ def remove_temporary_files(folder: str | os.PathLike, name: str = '') -> None:
 
 
 def refuse_link(path: str | os.PathLike, is_replaced: bool = False) -> None:
-    """Refuse, by a UserError, to write to a link, a folder, a device or a pipe.
+    """Refuse, by a UserError, to write to what is no file, or to a link.
 
-    The file behind it would be emptied under another name, or the device be gone. A file with
-    other hard links is refused, too, unless it ``is_replaced`` whole, which leaves those as they
-    are. An OSError if the name is too long.
+    The file behind it would be emptied under another name, or the device be gone. Hard links are
+    allowed where the file ``is_replaced`` whole. An OSError if the name is too long.
     """
     if '\0' in os.fspath(path):
         raise UserError(f'{os.fspath(path)!r:.300} holds a null character', 'another name')
     for place in (_temporary_name(path), Path(path)):
         with suppress(FileNotFoundError):
             found = os.lstat(place)
-            kind = _KINDS.get(stat.S_IFMT(found.st_mode))
-            if found.st_nlink > 1 and not is_replaced:
-                kind = kind or 'a link'
-            if kind:
+            if not stat.S_ISREG(found.st_mode) or (found.st_nlink > 1 and not is_replaced):
                 raise UserError(
-                    f'{place} cannot be written: it is {kind}',
-                    'remove it, or name another file or folder',
+                    f'{place} cannot be written: it is a link, a folder or a device',
+                    'remove it, or name another file',
                 )
 
 
 def check_output(path: str | os.PathLike, *sources: str | os.PathLike) -> None:
-    """Refuse, by a UserError, an output before the work that leads to it.
-
-    Such is a file that cannot be written, or is one of the ``sources``; see :func:`refuse_link`.
-    """
+    """Refuse, before the work, an output that cannot be written or is one of the ``sources``."""
     _refuse_source(path, sources)
     try:
         refuse_link(path, is_replaced=True)
@@ -180,11 +162,9 @@ def check_output(path: str | os.PathLike, *sources: str | os.PathLike) -> None:
         with tempfile.TemporaryFile(dir=path.parent), suppress(FileNotFoundError):
             os.close(os.open(path, os.O_WRONLY))
     except OSError as error:
-        fix = 'name a file in a folder of yours'
-        if error.errno == errno.ENAMETOOLONG:
-            fix = 'a shorter name'
         raise UserError(
-            f'{path!s:.300} cannot be written: {error.strerror}.\n  Fix: {fix}'
+            f'{path!s:.300} cannot be written: {error.strerror}',
+            'a shorter name, or a file in a folder of yours',
         ) from error
 
 
@@ -290,9 +270,8 @@ def find_files(
 ) -> tuple[list[str], dict[str, list[str]]]:
     """Names of files below a folder, sorted, and by a reason the names that are passed over.
 
-    ``endings`` are in small letters, and those of files may be in capitals. A link to a folder is
-    followed, and no folder is entered twice. Hidden are names that begin with a dot, among them
-    ``.ipynb_checkpoints`` and the ``._`` files of macOS, and folders of systems.
+    ``endings`` are in small letters. Links to folders are followed; no folder is entered twice.
+    Hidden are folders of systems, and names that begin with a dot, such as ``._`` files of macOS.
     """
     found = []
     others: dict[str, list[str]] = defaultdict(list)
@@ -314,13 +293,12 @@ def find_files(
                 folders.append(inner)
             elif entry.is_symlink() and os.path.isdir(entry.path):
                 links.append(inner)
-            elif not entry.name.lower().endswith(endings):
-                ending = os.path.splitext(entry.name)[1].lower()
-                others[ending or 'without ending'].append(inner)
-            elif os.path.isfile(entry.path):
+            elif not os.path.isfile(entry.path):
+                others['link to nothing, or no file'].append(inner)
+            elif entry.name.lower().endswith(endings):
                 found.append(inner)
             else:
-                others['link to nothing, or no file'].append(inner)
+                others[os.path.splitext(inner)[1].lower() or 'without ending'].append(inner)
     return sorted(found), others
 
 

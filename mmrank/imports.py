@@ -6,19 +6,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from mmrank.errors import UserImportError
 
-#: Beginnings of names of pytorch-metric-learning's losses that have no class here.
-_WRAPPED = (
-    *('Angular', 'ArcFace', 'Circle', 'CosFace', 'FastAP', 'LiftedStructure', 'Margin', 'NCA'),
-    *('MultiSimilarity', 'NPairs', 'NTXent', 'PNP', 'ProxyAnchor', 'ProxyNCA', 'RankedList'),
-    *('SoftTriple', 'SubCenterArcFace', 'SupCon', 'TripletMargin', 'TupletMargin'),
-)
 #: Names of other libraries, and what is here in their place.
 _PEERS = {
-    **{f'{name}Loss': f"mmrank.PMLLoss('{name}Loss')" for name in _WRAPPED},
     'TripletLoss': "mmrank.PMLLoss('TripletMarginLoss')",
     'MultipleNegativesRankingLoss': 'mmrank.adapters, or mmrank.InBatchLoss of two towers',
     'NCELoss': 'mmrank.InfoNCELoss',
@@ -39,11 +33,18 @@ def missing_name(package: str, name: str, names: Sequence[str]) -> Exception:
         fix = f'from mmrank.{homes[0]} import {name}'
     elif name in _PEERS:
         fix = _PEERS[name]
+    elif name.endswith('Loss') and _is_of_pml(name):
+        fix = f"mmrank.PMLLoss('{name}')"
     elif near:
         fix = f'did you mean {near[0]!r}?'
     else:
         return AttributeError(f'module {package!r} has no attribute {name!r}')
     return UserImportError(f'{package} has no {name!r}', fix=fix)
+
+
+def _is_of_pml(name: str) -> bool:
+    has_pml = find_spec('pytorch_metric_learning') is not None
+    return has_pml and hasattr(import_module('pytorch_metric_learning.losses'), name)
 
 
 def _places(stub: Path) -> dict[str, str]:

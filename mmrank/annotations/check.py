@@ -80,11 +80,8 @@ def inspect_coco(
         report.num_empty_images = len(sizes) - len({*columns.image.tolist()})
         small = [i for i, size in sizes.items() if min(size) < min_size]
         if small:
-            text = (
-                f'{len(small)} of {len(sizes)} images have a side shorter than min_size={min_size}'
-            )
-            text += f' and are left out, such as image id {shown(small[0])}'
-            found.add('images below min_size', text, is_error=False)
+            text = f'{len(small)} of {len(sizes)} images have a side shorter than {min_size=}, such'
+            found.add('images below min_size', f'{text} as id {shown(small[0])}', is_error=False)
         if is_federated or federated:
             scan_federated(document, report.names.keys(), federated, found)
         if image_dir is not None:

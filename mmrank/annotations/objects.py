@@ -251,13 +251,20 @@ def _is_repeated(columns: Columns) -> np.ndarray:
     return found
 
 
-_OTHER_MASK = 'mask elsewhere than the box'
-_MASK_OF_BOX = 'write both in pixels of the image, and the mask of this object.'
-_BAD_MASK = 'mask that cannot be drawn'
-_REAL_MASK = (
-    'segmentation is a list of polygons [[x1, y1, x2, y2, x3, y3, ...]], or an RLE whose size is '
-    '[height, width] of the image.'
-)
+def _mask_rules(
+    kind: str, form: int, fix: str, tolerated: float, keys: tuple[str, ...]
+) -> tuple[_Rule, _Rule]:
+    """An error where masks of a ``form`` are trained on, elsewhere a warning."""
+
+    def is_needed(columns: Columns) -> np.ndarray:
+        return (columns.mask == form) & columns.needs_mask
+
+    def is_spare(columns: Columns) -> np.ndarray:
+        return (columns.mask == form) & ~columns.needs_mask
+
+    return _Rule(kind, is_needed, fix, tolerated, keys), _warning(kind, is_spare, fix, keys=keys)
+
+
 #: What looks wrong in the annotations that can be used.
 _DOUBTS = (
     _Rule(
@@ -309,30 +316,20 @@ _DOUBTS = (
         'write its segmentation, remove the annotation, or with_mask=False of LoadAnnotations: '
         'mmdet ends in a KeyError at this image.',
     ),
-    _Rule(
-        _OTHER_MASK,
-        lambda columns: (columns.mask == -2) & columns.needs_mask,
-        _MASK_OF_BOX,
-        tolerated=0.01,
-        keys=('segmentation', 'bbox'),
+    *_mask_rules(
+        'mask elsewhere than the box',
+        -2,
+        'write both in pixels of the image, and the mask of this object.',
+        0.01,
+        ('segmentation', 'bbox'),
     ),
-    _warning(
-        _OTHER_MASK,
-        lambda columns: (columns.mask == -2) & ~columns.needs_mask,
-        _MASK_OF_BOX,
-        keys=('segmentation', 'bbox'),
-    ),
-    _Rule(
-        _BAD_MASK,
-        lambda columns: (columns.mask == -1) & columns.needs_mask,
-        _REAL_MASK,
-        keys=('segmentation',),
-    ),
-    _warning(
-        _BAD_MASK,
-        lambda columns: (columns.mask == -1) & ~columns.needs_mask,
-        _REAL_MASK,
-        keys=('segmentation',),
+    *_mask_rules(
+        'mask that cannot be drawn',
+        -1,
+        'segmentation is a list of polygons [[x1, y1, x2, y2, x3, y3, ...]], or an RLE whose size '
+        'is [height, width] of the image.',
+        0,
+        ('segmentation',),
     ),
 )
 

@@ -43,7 +43,15 @@ def _read_classes(path: str | None) -> list[str]:
             "'names', a COCO file, or a text file with a name a line"
         ) from error
     if isinstance(names, dict):
-        names = _by_number(names, path)
+        numbered = {str(number): name for number, name in names.items()}
+        numbers = [*map(str, range(len(names)))]
+        lacking = [x for x in numbers if x not in numbered]
+        if lacking:
+            raise UserError(
+                f'--classes {path} has no name for {lacking[0]}, only for '
+                f'{", ".join(numbered):.200}. Fix: names of all numbers from 0 on'
+            )
+        names = [numbered[x] for x in numbers]
     is_list = isinstance(names, list) and all(isinstance(x, str) for x in names)
     if not is_list or not names or len(set(names)) < len(names):
         raise UserError(
@@ -51,18 +59,6 @@ def _read_classes(path: str | None) -> list[str]:
             'reads another thing, such as "yes" or "1"'
         )
     return names
-
-
-def _by_number(names: dict, path: str) -> list:
-    """Names in the order of their numbers, which count from 0."""
-    numbered = {str(number): name for number, name in names.items()}
-    lacking = [x for x in range(len(numbered)) if str(x) not in numbered]
-    if lacking:
-        raise UserError(
-            f'--classes {path} has no name for {lacking[0]}, only for {", ".join(numbered):.200}. '
-            'Fix: names of all numbers from 0 on, as the labels of YOLO count'
-        )
-    return [numbered[str(x)] for x in range(len(numbered))]
 
 
 def _make_document(
@@ -160,8 +156,6 @@ def main() -> int:
         f'objects; {report.num_annotations} objects of {len(report.counts)} classes: {names}'
     )
     left_out = len(pictures.names) - report.num_images
-    print(
-        f'{args.images}: {left_out} of {len(pictures.names)} images left out, which no label '
-        f'{"or no line of --list " if args.list else ""}names{pictures.passed_over()}'
-    )
+    text = f'{left_out} of {len(pictures.names)} images left out, which no label or list names'
+    print(f'{args.images}: {text}{pictures.passed_over()}')
     return 0

@@ -204,7 +204,7 @@ def test_other_heads_are_refused_when_built(name):
             dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{name}', loss_cls=STABLE_AP)
         )
     if name in ('DDQDETRHead', 'GroundingDINOHead'):
-        fix = "Fix: another head, such as type='mmrank.ListwiseHead', head_type='mmdet.DINOHead'"
+        fix = "Fix: type='mmrank.ListwiseHead', head_type='mmdet.DINOHead'"
         assert fix in str(caught.value)
     if name != 'SOLOHead':
         assert f'or stock {name}, with its own losses' in str(caught.value)

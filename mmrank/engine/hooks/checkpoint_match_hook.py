@@ -29,11 +29,9 @@ class CheckpointMatchHook(Hook):
     """Compares a checkpoint with the run before anything of it is loaded.
 
     mmengine loads what fits and logs the rest: an empty checkpoint gives plausible metrics of
-    random weights. This hook refuses it with a table of the missing, unexpected and mismatched
-    keys, and classes in another order. For a resume it also compares the optimiser, the number of
-    parameter schedulers and whether weights are averaged, warns of other settings than those of the
-    run, and refuses processes that resume from different checkpoints, as without a common disk.
-    Weights that are not finite are not saved.
+    random weights. This hook refuses keys and classes that differ. For a resume it also compares
+    the optimiser, schedulers and averages, warns of other settings, and refuses processes that
+    resume from different checkpoints. Weights that are not finite are not saved.
 
     Args:
         strict: Whether to refuse; False writes the table to the log, and values of another shape
@@ -73,9 +71,8 @@ class CheckpointMatchHook(Hook):
         _check_content(name, checkpoint, runner._resume)
         confine_best_checkpoints(checkpoint, runner)
         loops = (runner._train_loop, runner._val_loop, runner._test_loop)
-        datasets = [x.dataloader.dataset for x in loops if isinstance(x, BaseLoop)]
-        other_order = classes_in_other_order(checkpoint, datasets[0]) if datasets else ''
-        if self.strict and other_order:
+        dataset = next((x.dataloader.dataset for x in loops if isinstance(x, BaseLoop)), None)
+        if self.strict and (other_order := classes_in_other_order(checkpoint, dataset)):
             raise CheckpointError(f'checkpoint {name} {other_order}')
         state = model_state(checkpoint)
         found = compare_states(runner.model, state)

@@ -126,13 +126,12 @@ def classes_in_other_order(checkpoint: Mapping, dataset: Any) -> str:
     """Say that a data set has the classes of a checkpoint in another order, else ''."""
     meta = checkpoint.get('meta') or {}
     saved = (meta.get('dataset_meta') or {}).get('classes') or ()
-    names = (getattr(dataset, 'metainfo', None) or {}).get('classes') or ()
+    names = getattr(dataset, 'metainfo', {}).get('classes') or ()
     if [*saved] == [*names] or sorted(map(str, saved)) != sorted(map(str, names)):
         return ''
     return (
-        f'was trained on the classes {tuple(saved)!s:.300}, and the data set has them in another '
-        f'order, {tuple(names)!s:.300}.\n  Fix: the order of the checkpoint in '
-        "metainfo=dict(classes=(...)) of the data sets and in 'categories' of their files"
+        f'was trained on classes in another order, {saved!s:.300}, than {names!s:.300} of the data '
+        "set.\n  Fix: its order in metainfo.classes of the data sets and in 'categories' of files"
     )
 
 

@@ -72,18 +72,13 @@ def traits_of(host: type) -> _HostTraits:
 
 
 def refuse_hosts(part: object) -> None:
-    """Refuse, in the config of a model, a head that cannot serve the ranking loss it is given.
-
-    The loss itself would advise a ListwiseHead, which then refuses the head.
-    """
-    if not isinstance(part, dict):
-        return
-    loss = part.get('loss_cls')
-    if isinstance(loss, dict) and str(loss.get('type')).startswith('mmrank.'):
-        name = str(part.get('type')).rpartition('.')[2]
-        _refuse_host(name, name)
-    for value in part.values():
+    """Refuse, in the config of a model, a head that cannot serve its ranking loss."""
+    for key, value in part.items() if isinstance(part, dict) else ():
         refuse_hosts(value)
+        # The loss itself would advise a ListwiseHead, which then refuses the head.
+        if key == 'loss_cls' and str((value or {}).get('type')).startswith('mmrank.'):
+            name = str(part.get('type')).rpartition('.')[2]
+            _refuse_host(name, name)
 
 
 def _refuse_host(name: str, base: str) -> None:
@@ -91,9 +86,8 @@ def _refuse_host(name: str, base: str) -> None:
     if base in REFUSED:
         other = 'DINOHead' if 'DETR' in base or 'DINO' in base else 'ATSSHead'
         raise UserTypeError(
-            f'ListwiseHead does not support {name}: {REFUSED[base]}. Fix: another head, such as '
-            f"type='mmrank.ListwiseHead', head_type='mmdet.{other}', or stock {name}, with its own "
-            'losses'
+            f'ListwiseHead does not support {name}: {REFUSED[base]}',
+            f"type='mmrank.ListwiseHead', head_type='mmdet.{other}', or the own losses of {name}",
         )
 
 
