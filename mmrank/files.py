@@ -28,9 +28,7 @@ _SYSTEM_FOLDERS = ('__MACOSX', '@eaDir', '$RECYCLE.BIN')
 def write_atomically(data: bytes, path: str | os.PathLike) -> None:
     """Write a file, and missing folders, so that it never has partial content.
 
-    Raises:
-        OSError: When the folder cannot be written to or the disk is full; the temporary file is
-            removed and an older ``path`` left untouched.
+    An OSError, as of a full disk, leaves an older ``path`` untouched and no temporary file.
     """
     with replace_atomically(path) as temp:
         temp.write_bytes(data)
@@ -76,8 +74,7 @@ def write_csv_atomically(rows: Iterable[Sequence], path: str | os.PathLike) -> P
 def temporary_folder(beside: str | os.PathLike) -> Iterator[Path]:
     """Yield an empty folder next to another path, which need not exist; remove it in the end.
 
-    A large result is renamed, not copied. Data sets pass over its name, which begins with a dot.
-    What killed processes left behind is removed first.
+    Its name begins with a dot. What killed processes left behind is removed first.
     """
     target = Path(beside).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -97,8 +94,7 @@ def temporary_folder(beside: str | os.PathLike) -> Iterator[Path]:
 def whole_folder(path: str | os.PathLike, *sources: str | os.PathLike) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` when the block ends without an error.
 
-    A folder that is there already keeps its other files; the new ones are moved in, one by one. A
-    UserError says that it, or a file in it, is one of the ``sources``.
+    A folder that is there keeps its other files; see :func:`check_output` for the ``sources``.
     """
     if os.path.lexists(path) and not os.path.isdir(path):
         raise UserError(f'{path} is not a folder', 'remove it, or name another folder')
@@ -122,10 +118,7 @@ def _temporary_name(path: str | os.PathLike) -> Path:
 
 
 def remove_temporary_files(folder: str | os.PathLike, name: str = '') -> None:
-    """Remove what dead processes of this host left, of one ``name`` or of all.
-
-    Files of other hosts are left: nobody can tell whether their processes live.
-    """
+    """Remove what dead processes of this host left, of one ``name`` or of all."""
     for temp in Path(folder).glob(f'.*{_SUFFIX}'):
         match = _TEMP_NAME.fullmatch(temp.name)
         if match is None or match['host'] != _host() or name not in ('', match['name']):
@@ -171,10 +164,8 @@ def check_output(path: str | os.PathLike, *sources: str | os.PathLike) -> None:
 def _refuse_source(path: str | os.PathLike, sources: Iterable[str | os.PathLike]) -> None:
     for source in sources:
         if os.path.exists(source) and os.path.exists(path) and os.path.samefile(source, path):
-            raise UserError(
-                f'{path} is the source {source}, and the output would overwrite it. Fix: another '
-                'name for the output'
-            )
+            what = f'{path} is the source {source}, and the output would overwrite it'
+            raise UserError(what, 'another name for the output')
 
 
 def remove_path(path: Path) -> None:
@@ -208,8 +199,7 @@ def read_text(path: str | os.PathLike, kind: str, fix: str) -> str:
 def path_fault(name: object) -> str | None:
     """Say why a name from an annotation file or an archive must not be joined with a folder.
 
-    Such names lead out of the folder, or the operating system refuses them with an error that names
-    neither file nor field. None for a good name, else the end of a sentence that begins with it.
+    None for a good name, else the end of a sentence that begins with it.
     """
     if not isinstance(name, str):
         return f'is a {type(name).__name__}, not text'

@@ -23,8 +23,7 @@ _PEERS = {
 def missing_name(package: str, name: str, names: Sequence[str]) -> Exception:
     """What to raise for a name that a package does not have; where it is, or a near one, is named.
 
-    An AttributeError, or for a near name an ImportError: ``from package import name`` hides the
-    message of the former, and no class can be both.
+    With advice an ImportError: ``from package import name`` hides that of an AttributeError.
     """
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     stubs = sorted(Path(__file__).parent.glob('*/__init__.pyi'))
@@ -58,10 +57,7 @@ def _places(stub: Path) -> dict[str, str]:
 
 
 def lazy_package(package: str) -> tuple[list[str], Callable, Callable]:
-    """``__all__``, ``__getattr__`` and ``__dir__`` of a package, by its stub ``__init__.pyi``.
-
-    The stub is what type checkers read: one list of names serves both.
-    """
+    """``__all__``, ``__getattr__`` and ``__dir__`` of a package, by its stub ``__init__.pyi``."""
     module = sys.modules[package]
     places = _places(Path(str(module.__file__)).with_suffix('.pyi'))
 
@@ -83,9 +79,8 @@ def required_package(package: str, user: str, install: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or '').partition('.')[0] != package:
             raise
-        raise UserImportError(
-            f'{user} requires {package}, which is not installed. Fix: {install}'
-        ) from error
+        what = f'{user} requires {package}, which is not installed'
+        raise UserImportError(what, install) from error
 
 
 def optional_class(package: str, type_name: str, path: str) -> type:

@@ -35,10 +35,8 @@ def clean_coco(
     for key in _PARTS:
         entries = document.get(key)
         if not isinstance(entries, list):
-            raise UserError(
-                f'the document cannot be cleaned: {key!r} is {shown(entries)}, not a list. Fix: '
-                'export the file again as COCO'
-            )
+            what = f'the document cannot be cleaned: {key!r} is {shown(entries)}, not a list'
+            raise UserError(what, 'export the file again as COCO')
         copies[key] = [dict(x) if isinstance(x, dict) else {} for x in entries]
     images, categories, annotations = copies.values()
     for image in filter(None, images):
@@ -73,9 +71,8 @@ def clean_coco(
     for key in _PARTS:
         if document[key] and not cleaned[key]:
             raise UserError(
-                f'the document cannot be cleaned: none of its {len(document[key])} {key} would be '
-                f'left ({"; ".join(changes)}). Fix: correct what the findings name, with --images '
-                'if sizes are missing, or export the file again'
+                f'none of the {len(document[key])} {key} would be left ({"; ".join(changes)})',
+                'correct what the findings name, with --images if sizes are missing',
             )
     report = inspect_coco(cleaned, 'the cleaned copy')
     if not report.ok:

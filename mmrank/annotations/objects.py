@@ -174,11 +174,7 @@ def _is_outside(columns: Columns) -> np.ndarray:
 _REAL_BOX = 'remove the annotation or write its real box, [x, y, width, height] in pixels.'
 #: What makes an annotation unusable; the first that fits counts.
 _ERRORS = (
-    _Rule(
-        'duplicate annotation id',
-        _occurs_again,
-        'number the annotations 1, 2, 3, ...; merged files are the usual cause.',
-    ),
+    _Rule('duplicate annotation id', _occurs_again, 'number the annotations 1, 2, 3, ...'),
     _Rule(
         'unknown image id',
         lambda columns: columns.image < 0,
@@ -189,11 +185,7 @@ _ERRORS = (
         lambda columns: columns.label < 0,
         "add the category to 'categories' or remove the annotation, which training leaves out.",
     ),
-    _Rule(
-        'box of impossible size',
-        _is_impossible,
-        f'{_REAL_BOX[:-1]}, each below 10^9; NaN makes the loss NaN.',
-    ),
+    _Rule('box of impossible size', _is_impossible, f'{_REAL_BOX[:-1]}, each below 10^9.'),
     _Rule(
         'box of negative size',
         lambda columns: (columns.box[:, 2:] < 0).any(1),
@@ -206,16 +198,11 @@ _ERRORS = (
         # Official COCO has two in 860,001, and mmdet skips them.
         tolerated=1e-4,
     ),
-    _Rule(
-        'box outside the image',
-        _is_outside,
-        "correct the box or the image's width and height: the box covers no pixel of the image.",
-    ),
+    _Rule('box outside the image', _is_outside, "correct the box or the image's width and height."),
     _Rule(
         'area not positive',
         lambda columns: ~(columns.area > 0),
-        'set area to the pixels of the object, or width * height of the box; '
-        'mmdet drops objects without area.',
+        'set area to the pixels of the object, or width * height of the box.',
     ),
 )
 
@@ -267,11 +254,7 @@ def _mask_rules(
 
 #: What looks wrong in the annotations that can be used.
 _DOUBTS = (
-    _Rule(
-        'boxes are corners',
-        _are_corners,
-        'turn the corners [x1, y1, x2, y2] into [x, y, width, height].',
-    ),
+    _Rule('boxes are corners', _are_corners, 'turn them into [x, y, width, height].'),
     _warning(
         'boxes reach beyond the image',
         _overhangs,
@@ -288,14 +271,9 @@ _DOUBTS = (
     _warning(
         'area does not fit the box',
         _has_odd_area,
-        'set area to the pixels of the object, or width * height of the box: AP of small, medium '
-        'and large objects goes by it.',
+        'set area to the pixels of the object, or width * height of the box.',
     ),
-    _warning(
-        'same box twice',
-        _is_repeated,
-        'remove the copy: the second counts as an object that is missed.',
-    ),
+    _warning('same box twice', _is_repeated, 'remove the copy, which counts as missed.'),
     _warning(
         'rotated box',
         lambda columns: columns.is_turned,
@@ -304,8 +282,7 @@ _DOUBTS = (
     _warning(
         'object to ignore',
         lambda columns: columns.is_ignored & (columns.crowd == 0),
-        'iscrowd=1 in place of ignore: mmdet does not train on the object, and COCO counts it as '
-        'missed.',
+        'iscrowd=1 in place of ignore, by which COCO counts the object as missed.',
     ),
     _warning(
         'annotation id 0', lambda columns: columns.id == 0, 'number the annotations 1, 2, 3, ...'
@@ -313,8 +290,7 @@ _DOUBTS = (
     _Rule(
         'object without a mask',
         lambda columns: (columns.mask == 0) & columns.needs_mask,
-        'write its segmentation, remove the annotation, or with_mask=False of LoadAnnotations: '
-        'mmdet ends in a KeyError at this image.',
+        'write its segmentation, remove the annotation, or with_mask=False of LoadAnnotations.',
     ),
     *_mask_rules(
         'mask elsewhere than the box',

@@ -61,9 +61,8 @@ def _loss_type(field: str, config: Mapping):
         similar = f" (there is 'mmrank.{near[0]}')" if near else ''
         raise UserKeyError(
             f'{field}.type={named!r} is not registered{similar}. Fix: write it with its scope, as '
-            "in 'mmrank.StableAPLoss'. A loss of your own needs @MODELS.register_module() and, in "
-            "the config, custom_imports = dict(imports=['my_losses']), the module it is in, which "
-            'has to lie on PYTHONPATH'
+            "in 'mmrank.StableAPLoss'. A loss of your own needs @MODELS.register_module() and "
+            "custom_imports = dict(imports=['my_losses']), its module on PYTHONPATH"
         )
     return loss
 

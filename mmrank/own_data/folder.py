@@ -58,10 +58,8 @@ def split_file(path: Path, fraction: float, stem: Path) -> tuple[str, str]:
     ids = [image['id'] for image in document['images']]
     number = round(fraction * len(ids))
     if not 0 < number < len(ids):
-        raise UserError(
-            f'--val-fraction {fraction} of {len(ids)} images leaves a part empty.\n  Fix: '
-            '--val-fraction 0.2, or more images'
-        )
+        what = f'--val-fraction {fraction} of {len(ids)} images leaves a part empty'
+        raise UserError(what, '--val-fraction 0.2, or more images')
     chosen = {ids[i] for i in np.random.default_rng(0).permutation(len(ids))[:number]}
     parts = {'train': {*ids} - chosen, 'val': chosen}
     for name, own in parts.items():

@@ -50,19 +50,17 @@ class CheckpointMatchHook(Hook):
         steps = all_gather_object(runner.iter)
         if len({*steps}) > 1:
             raise CheckpointError(
-                f'the processes start at the iterations {steps}: they have not found the same '
-                'checkpoint. Fix: put the work folder on a disk that all machines share, or pass '
-                'copies of one checkpoint: --resume PATH'
+                f'the processes start at the iterations {steps}, of different checkpoints',
+                'a work folder that all machines share, or copies of one checkpoint: --resume PATH',
             )
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         for name, weight in runner.model.named_parameters():
             if not weight.isfinite().all():
                 raise UserError(
-                    f'iteration {runner.iter}: {name} has NaN or infinite weights, so the training '
-                    'has diverged and no checkpoint is written. Fix: a lower '
-                    'optim_wrapper.optimizer.lr, a warm-up, or '
-                    'optim_wrapper.clip_grad=dict(max_norm=10); the checkpoints before are whole'
+                    f'iteration {runner.iter}: {name} has NaN or infinite weights, and no '
+                    'checkpoint is written; those before are whole',
+                    'a lower optim_wrapper.optimizer.lr, a warm-up, or clip_grad=dict(max_norm=10)',
                 )
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
@@ -83,7 +81,7 @@ class CheckpointMatchHook(Hook):
             if changed := changed_settings(saved, runner.cfg.pretty_text):
                 runner.logger.warning(
                     'The run is resumed with other settings. Rates and schedules go on as in the '
-                    f'checkpoint, the others change from here on:{changed}'
+                    f'checkpoint:{changed}'
                 )
             found += compare_training(checkpoint, runner.optim_wrapper, schedulers, has_ema)
         reasons = (missing_centre(found, state), other_classes(runner.model, found, checkpoint))
@@ -92,9 +90,8 @@ class CheckpointMatchHook(Hook):
         if self.strict and refused:
             raise CheckpointError(
                 f'checkpoint {name} does not fit this config:\n{differences_table(refused)}\n  '
-                'Fix: pass the checkpoint of this config, or the config of this checkpoint (its '
-                'work folder has a copy). To leave out what differs, name it: --allow-partial '
-                f"'{refused[0].key}'{why}"
+                'Fix: the config of this checkpoint (its work folder has a copy), or to leave out '
+                f"what differs, --allow-partial '{refused[0].key}'{why}"
             )
         if found:
             runner.logger.warning(
@@ -111,9 +108,7 @@ class CheckpointMatchHook(Hook):
 def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
     """Refuse what holds no model, or no training to resume."""
     if not (isinstance(checkpoint, dict) and isinstance(model_state(checkpoint), dict)):
-        raise CheckpointError(
-            f'checkpoint {name} holds no state of a model. Fix: pass the .pth file of a training'
-        )
+        raise CheckpointError(f'checkpoint {name} holds no state of a model', 'the .pth of one')
     meta = checkpoint.get('meta')
     meta = meta if isinstance(meta, dict) else {}
     lacking = [key for key in ('epoch', 'iter') if type(meta.get(key)) is not int]
@@ -121,7 +116,6 @@ def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
     lacking += [key for key in parts if not isinstance(checkpoint.get(key), dict)]
     if resume and lacking:
         raise CheckpointError(
-            f'checkpoint {name} cannot be resumed: it has no {", ".join(lacking)}. Fix: resume '
-            'from a checkpoint of a training (epoch_*.pth, iter_*.pth), or start a new training '
-            f"from these weights: --cfg-options load_from='{name}'"
+            f'checkpoint {name} cannot be resumed: it has no {", ".join(lacking)}',
+            f"epoch_*.pth or iter_*.pth, or a new training: --cfg-options load_from='{name}'",
         )

@@ -115,9 +115,8 @@ def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoin
             return (
                 f'It was trained on {len(names)} classes ({shown}), but '
                 f'{name}.num_classes={number}.\n  Fix: model.{name}.num_classes={len(names)} and '
-                'metainfo=dict(classes=(...)) of the data sets, to test on its classes; or train '
-                'on yours first: mmrank train CONFIG --cfg-options load_from=CHECKPOINT takes '
-                'all that fits'
+                'metainfo=dict(classes=(...)) of the data sets, or train on your classes first: '
+                'mmrank train CONFIG --cfg-options load_from=CHECKPOINT takes all that fits'
             )
     return ''
 
@@ -178,11 +177,9 @@ def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
         numbers = ', '.join(f'{x:.2f}' for x in value.reshape(-1)[:4].tolist())
         place = item.key.partition('.loss_cls.')[0]
         return (
-            f'The head that was trained shows scores around {item.key} = '
-            f'{numbers}{", ..." if value.numel() > 4 else ""} as 0.5. {place} of this config does '
-            'not subtract it, so the scores are off and score_thr keeps the wrong boxes, or none.\n'
-            f"  Fix: {place} = dict(type='mmrank.ListwiseHead', head_type='mmdet.<its type>', "
-            'loss_cls=...), as in the config of the training, or make a stock checkpoint: '
+            f'The head that was trained shows scores around {item.key} = {numbers} as 0.5, and '
+            f"{place} of this config does not.\n  Fix: {place} = dict(type='mmrank.ListwiseHead', "
+            "head_type='mmdet.<its type>', loss_cls=...), or a stock checkpoint by "
             'tools/model_converters/to_stock.py CONFIG CHECKPOINT OUT'
         )
     return ''

@@ -7,8 +7,7 @@ from mmrank.errors import UserTypeError
 # Heads (and those derived from them) that a listwise loss cannot serve.
 REFUSED = {
     'ATSSVLFusionHead': 'it scores words of a caption instead of classes',
-    'AutoAssignHead': 'its losses of positives and negatives are one '
-    'likelihood over all boxes of an object, and it never calls loss_cls',
+    'AutoAssignHead': 'its loss is a likelihood over all boxes of an object, without loss_cls',
     'BaseMaskHead': 'it predicts masks without boxes',
     'CascadeRPNHead': 'each of its stages is a head of its own',
     'CenterNetHead': 'it regresses a heat map and never calls loss_cls',
@@ -16,10 +15,8 @@ REFUSED = {
     'CornerHead': 'it regresses heat maps of corners and never calls loss_cls',
     'DDQDETRHead': 'its dense queries train on element-wise losses of their own',
     'EmbeddingRPNHead': 'its proposals are learnt and have no scores',
-    'FSAFHead': 'it chooses the level of each object by element-wise losses, '
-    'after which a joint ranking cannot be taken apart again',
-    'FreeAnchorRetinaHead': 'its loss is a likelihood over bags of anchors, '
-    'and it never calls loss_cls',
+    'FSAFHead': 'it chooses the level of each object by element-wise losses',
+    'FreeAnchorRetinaHead': 'its loss is a likelihood over bags of anchors, without loss_cls',
     'GroundingDINOHead': 'it scores words of a caption instead of classes',
     'MaskFormerHead': 'it has a classification loss for each layer of its decoder',
     'PAAHead': 'it chooses its positives by an element-wise loss',
@@ -64,10 +61,7 @@ def traits_of(host: type) -> _HostTraits:
         if base.__name__ in TRAITS:
             return TRAITS[base.__name__]
     if not hasattr(host, 'loss_by_feat'):
-        raise UserTypeError(
-            f'ListwiseHead does not support {host.__name__}: it is not a dense head with '
-            'loss_by_feat'
-        )
+        raise UserTypeError(f'ListwiseHead does not support {host.__name__}: no loss_by_feat')
     return _HostTraits()
 
 
