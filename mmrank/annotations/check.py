@@ -44,8 +44,7 @@ def inspect_coco(
         classes: Names that are trained on; None: all names of the file.
         verify_images: Decode every image, not only read the size of some.
         skip_empty_images: The files of images without objects need not be there.
-        min_size: The files of images with a shorter side than this need not be there either;
-            ``min_size`` of mmdet's ``filter_cfg``.
+        min_size: ``filter_cfg.min_size`` of mmdet; files of smaller images need not be there.
         require_annotations: False for test sets for submission, which have none.
         federated: Every image must say which classes it lacks.
         require_masks: Every object must have a segmentation.

@@ -25,10 +25,8 @@ def clean_coco(
 ) -> tuple[dict, list[str]]:
     """Drop or complete what makes a COCO document unusable; one sentence per kind of change.
 
-    Names and polygons are tidied; from the pictures in ``image_dir`` missing sizes are filled in.
-
-    What cannot be known is dropped and counted, never guessed: pictures or classes that share an
-    id, and their annotations. A ``UserError`` if nothing would be left, or another error.
+    Missing sizes come from the pictures in ``image_dir``. What cannot be known is dropped and
+    counted, never guessed. A ``UserError`` if nothing would be left, or another error.
     """
     # An entry that is dropped stays in its place, empty, so that old and new can be compared.
     copies: dict[str, list[dict]] = {}

@@ -120,8 +120,8 @@ class Pictures:
         found = self.matches(plain)
         if len(found) != 1:
             near = self._by_key.get(stem_of(posixpath.basename(plain)), [])
-            what = f'is any of {found[:3]}' if found else 'is not there'
-            what += f', though {near[0]} is,' if near and not found else ''
+            what = f'is not there, though {near[0]} is,' if near else 'is not there'
+            what = f'is any of {found[:3]}' if found else what
             raise UserError(
                 f'{where}: image {name!r} {what} in {self.folder}{self.passed_over()}',
                 '--images, the folder that has the images of these labels alone',
@@ -336,8 +336,8 @@ def _read_csv(
     lacking = [x for x in ('image', 'class', *box) if x not in keys]
     if lacking or not rows:
         raise UserError(
-            f'{source} has the columns {", ".join(names)[:200]} and {len(rows)} rows. Fix: columns '
-            'image, class, xmin, ymin, xmax, ymax, or x, y, width, height, with commas between'
+            f'{source} has the columns {", ".join(names)[:200]} and {len(rows)} rows',
+            'image, class, xmin, ymin, xmax, ymax, or x, y, width, height, with commas between',
         )
     values = []
     for where, row in rows:

@@ -232,10 +232,8 @@ def class_matches(evaluation: COCOeval, cat_id: int) -> _ClassMatches:
 def best_f1_thresholds(evaluation: COCOeval) -> dict[int, float]:
     """Score at which each class reaches its best F1 at IoU 0.5, as a threshold for drawing.
 
-    A ranking loss fixes the order of scores and not their level, so a fixed threshold like 0.3
-    shows everything of one model and nothing of another. The best F1 on a validation split is fair
-    to both. Returns the threshold by category id, infinity for a class of which no box is ever
-    right.
+    A ranking loss fixes the order of scores, not their level, so that a fixed threshold is unfair.
+    Returns the threshold by category id, infinity for a class of which no box is ever right.
     """
     return {
         cat_id: _best_threshold(class_matches(evaluation, cat_id))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from unittest.mock import patch
 
 import mmdet.evaluation
@@ -51,16 +52,14 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Figures by name, in [0, 1], of the results of all ranks."""
         _, _, evaluation = fast_evaluator()
+        predicted = [found for _, found in results]
         if self._coco_api is not None:
-            self._keep_predicted([found['img_id'] for _, found in results])
-            self._drop_other_classes([found for _, found in results])
+            self._keep_predicted({found['img_id'] for found in predicted})
+            self._drop_other_classes(predicted)
             if not are_plain_ids(self._coco_api.dataset):
                 _, _, evaluation = PYCOCOTOOLS  # which takes texts
-        warn_of_equal_scores(
-            pair
-            for _, found in results
-            for pair in zip(found['labels'].tolist(), found['scores'].tolist())
-        )
+        pairs = (zip(x['labels'].tolist(), x['scores'].tolist()) for x in predicted)
+        warn_of_equal_scores(chain.from_iterable(pairs))
         done: list = []
         evaluation = type(evaluation.__name__, (_LimitedMeanAP, evaluation), dict(done=done))
         # mmdet looks its evaluators up in its module, and names classes in the order of the file.
@@ -76,11 +75,10 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
                 figures.update(self._class_figures(one))
         return figures
 
-    def _keep_predicted(self, predicted: list) -> None:
+    def _keep_predicted(self, predicted: set) -> None:
         """Leave out images of the file that the data set does not have."""
         every = self._coco_api.get_img_ids()
-        known = {*predicted}
-        self.img_ids = [x for x in every if x in known]
+        self.img_ids = [x for x in every if x in predicted]
         if 0 < len(self.img_ids) < len(every):
             _warn(f'Only the {len(self.img_ids)} predicted of {len(every)} images count.')
 

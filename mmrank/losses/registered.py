@@ -51,10 +51,8 @@ def _loss_type(field: str, config: Mapping):
     """Class of the loss of a config that stands at ``field``; KeyError if there is none."""
     named = config.get('type')
     if named is None:
-        raise KeyError(
-            f'{field}={dict(config)!r} has no type; write for example '
-            "dict(type='mmrank.StableAPLoss')"
-        )
+        example = "dict(type='mmrank.StableAPLoss')"
+        raise KeyError(f'{field}={dict(config)!r} has no type; write for example {example}')
     loss = model_type(named)
     if loss is None:
         near = get_close_matches(str(named).rpartition('.')[2], MODELS.module_dict, n=1)

@@ -83,10 +83,8 @@ def find_file(folder: Path, name: str) -> Path | None:
         return found[0]
     if len(found) > 1:
         shown = ', '.join(str(path) for path in found[:4])
-        raise UserError(
-            f'{folder} has {len(found)} annotation files for {name}: {shown}.\n  Fix: '
-            f'--{name} FILE with the one to use'
-        )
+        what = f'{folder} has {len(found)} annotation files for {name}: {shown}'
+        raise UserError(what, f'--{name} FILE with the one to use')
     if name == 'test':
         return None
     shown = ', '.join(str(path.relative_to(folder)) for path in there[:4]) or 'no JSON file'

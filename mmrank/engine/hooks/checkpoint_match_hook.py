@@ -34,8 +34,7 @@ class CheckpointMatchHook(Hook):
     resume from different checkpoints. Weights that are not finite are not saved.
 
     Args:
-        strict: Whether to refuse; False writes the table to the log, and values of another shape
-            stay fresh, as is right for ``load_from`` of a fine-tuning.
+        strict: Whether to refuse; False logs the table, and values of another shape stay fresh.
         allow: Patterns of keys that may differ, with ``*`` and ``?``: ``['bbox_head.*',
             'optimizer']``.
     """
@@ -49,10 +48,8 @@ class CheckpointMatchHook(Hook):
     def before_train(self, runner) -> None:
         steps = all_gather_object(runner.iter)
         if len({*steps}) > 1:
-            raise CheckpointError(
-                f'the processes start at the iterations {steps}, of different checkpoints',
-                'a work folder that all machines share, or copies of one checkpoint: --resume PATH',
-            )
+            what = f'the processes start at the iterations {steps}, of different checkpoints'
+            raise CheckpointError(what, 'a work folder that all share, or --resume PATH')
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         for name, weight in runner.model.named_parameters():

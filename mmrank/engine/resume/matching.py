@@ -44,9 +44,7 @@ def model_state(checkpoint: Mapping) -> Mapping:
 def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
     """Compare keys and shapes of a model and a saved state; a prefix ``module.`` does not count.
 
-    Differences come in the order of the model, then of the state. Left out are a missing
-    ``num_batches_tracked``, which weights of others may lack, and per-sample state that is set to
-    start fresh.
+    Left out are a missing ``num_batches_tracked`` and per-sample state that is to start fresh.
     """
     model = bare_model(model)
     fresh = tuple(
