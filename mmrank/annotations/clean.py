@@ -69,7 +69,7 @@ def clean_coco(
     for key in _PARTS:
         if document[key] and not cleaned[key]:
             raise UserError(
-                f'none of the {len(document[key])} {key} would be left ({"; ".join(changes)})',
+                f'none of its {len(document[key])} {key} would be left ({"; ".join(changes)})',
                 'correct what the findings name, with --images if sizes are missing',
             )
     report = inspect_coco(cleaned, 'the cleaned copy')

@@ -14,7 +14,7 @@ LARGE_AREA = 96**2
 #: Of all kinds but those of annotations.
 FIXES = {
     'missing key': 'add the key, or export the file again as COCO.',
-    'malformed value': 'ids integers, bbox [x, y, width, height], width and height positive.',
+    'malformed value': 'ids integers, bbox four numbers [x, y, width, height], sizes positive.',
     'duplicate image id': 'give every image its own id.',
     'duplicate category id': 'give every category its own id.',
     'duplicate category name': 'merge the categories or rename one.',

@@ -90,7 +90,7 @@ def _faults(
     yield (
         np.array([box['category_id'] not in category_ids for box in boxes], dtype=bool),
         'have a category_id that is not in the annotations',
-        'pass the annotation file of the evaluation, and category ids in place of labels.',
+        'pass the annotation file of the evaluation, and no labels that start at 0.',
     )
     numbers = np.array([_numbers(box) for box in boxes], dtype=float).reshape(-1, 5)
     corner = numbers[:, :2]
