@@ -1,7 +1,6 @@
 """Files and folders that are whole or absent, and names that stay in their folder."""
 
 import csv
-import errno
 import io
 import os
 import posixpath
@@ -24,23 +23,12 @@ _TEMP_NAME = re.compile(r'\.(?P<name>.+)\.(?P<pid>\d{1,10})@(?P<host>[\w-]+)\.tm
 _PART_BYTES, _PATH_BYTES = 255, 4095
 #: Folders of macOS, of Synology and of Windows.
 _SYSTEM_FOLDERS = ('__MACOSX', '@eaDir', '$RECYCLE.BIN')
-#: What is no regular file.
-_KINDS = {
-    stat.S_IFLNK: 'a link',
-    stat.S_IFDIR: 'a folder',
-    stat.S_IFIFO: 'a pipe',
-    stat.S_IFSOCK: 'a socket',
-    stat.S_IFCHR: 'a device',
-    stat.S_IFBLK: 'a device',
-}
 
 
 def write_atomically(data: bytes, path: str | os.PathLike) -> None:
     """Write a file, and missing folders, so that it never has partial content.
 
-    Raises:
-        OSError: When the folder cannot be written to or the disk is full; the temporary file is
-            removed and an older ``path`` left untouched.
+    An OSError, as of a full disk, leaves an older ``path`` untouched and no temporary file.
     """
     with replace_atomically(path) as temp:
         temp.write_bytes(data)
@@ -86,8 +74,7 @@ def write_csv_atomically(rows: Iterable[Sequence], path: str | os.PathLike) -> P
 def temporary_folder(beside: str | os.PathLike) -> Iterator[Path]:
     """Yield an empty folder next to another path, which need not exist; remove it in the end.
 
-    A large result is renamed, not copied. Data sets pass over its name, which begins with a dot.
-    What killed processes left behind is removed first.
+    Its name begins with a dot. What killed processes left behind is removed first.
     """
     target = Path(beside).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -107,8 +94,7 @@ def temporary_folder(beside: str | os.PathLike) -> Iterator[Path]:
 def whole_folder(path: str | os.PathLike, *sources: str | os.PathLike) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` when the block ends without an error.
 
-    A folder that is there already keeps its other files; the new ones are moved in, one by one. A
-    UserError says that it, or a file in it, is one of the ``sources``.
+    A folder that is there keeps its other files; see :func:`check_output` for the ``sources``.
     """
     if os.path.lexists(path) and not os.path.isdir(path):
         raise UserError(f'{path} is not a folder', 'remove it, or name another folder')
@@ -118,8 +104,7 @@ def whole_folder(path: str | os.PathLike, *sources: str | os.PathLike) -> Iterat
         yield temp
         for new in temp.rglob('*') if target.exists() else ():
             if not new.is_dir():
-                refuse_link(target / new.relative_to(temp), is_replaced=True)
-                _refuse_source(target / new.relative_to(temp), sources)
+                check_output(target / new.relative_to(temp), *sources)
         if target.exists():
             _move_into(temp, target)
         else:
@@ -133,10 +118,7 @@ def _temporary_name(path: str | os.PathLike) -> Path:
 
 
 def remove_temporary_files(folder: str | os.PathLike, name: str = '') -> None:
-    """Remove what dead processes of this host left, of one ``name`` or of all.
-
-    Files of other hosts are left: nobody can tell whether their processes live.
-    """
+    """Remove what dead processes of this host left, of one ``name`` or of all."""
     for temp in Path(folder).glob(f'.*{_SUFFIX}'):
         match = _TEMP_NAME.fullmatch(temp.name)
         if match is None or match['host'] != _host() or name not in ('', match['name']):
@@ -146,32 +128,25 @@ def remove_temporary_files(folder: str | os.PathLike, name: str = '') -> None:
 
 
 def refuse_link(path: str | os.PathLike, is_replaced: bool = False) -> None:
-    """Refuse, by a UserError, to write to a link, a folder, a device or a pipe.
+    """Refuse, by a UserError, to write to what is no file, or to a link.
 
-    The file behind it would be emptied under another name, or the device be gone. A file with
-    other hard links is refused, too, unless it ``is_replaced`` whole, which leaves those as they
-    are. An OSError if the name is too long.
+    The file behind it would be emptied under another name, or the device be gone. Hard links are
+    allowed where the file ``is_replaced`` whole. An OSError if the name is too long.
     """
     if '\0' in os.fspath(path):
         raise UserError(f'{os.fspath(path)!r:.300} holds a null character', 'another name')
     for place in (_temporary_name(path), Path(path)):
         with suppress(FileNotFoundError):
             found = os.lstat(place)
-            kind = _KINDS.get(stat.S_IFMT(found.st_mode))
-            if found.st_nlink > 1 and not is_replaced:
-                kind = kind or 'a link'
-            if kind:
+            if not stat.S_ISREG(found.st_mode) or (found.st_nlink > 1 and not is_replaced):
                 raise UserError(
-                    f'{place} cannot be written: it is {kind}',
-                    'remove it, or name another file or folder',
+                    f'{place} cannot be written: it is a link, a folder or a device',
+                    'remove it, or name another file',
                 )
 
 
 def check_output(path: str | os.PathLike, *sources: str | os.PathLike) -> None:
-    """Refuse, by a UserError, an output before the work that leads to it.
-
-    Such is a file that cannot be written, or is one of the ``sources``; see :func:`refuse_link`.
-    """
+    """Refuse, before the work, an output that cannot be written or is one of the ``sources``."""
     _refuse_source(path, sources)
     try:
         refuse_link(path, is_replaced=True)
@@ -180,21 +155,17 @@ def check_output(path: str | os.PathLike, *sources: str | os.PathLike) -> None:
         with tempfile.TemporaryFile(dir=path.parent), suppress(FileNotFoundError):
             os.close(os.open(path, os.O_WRONLY))
     except OSError as error:
-        fix = 'name a file in a folder of yours'
-        if error.errno == errno.ENAMETOOLONG:
-            fix = 'a shorter name'
         raise UserError(
-            f'{path!s:.300} cannot be written: {error.strerror}.\n  Fix: {fix}'
+            f'{path!s:.300} cannot be written: {error.strerror}',
+            'a shorter name, or a file in a folder of yours',
         ) from error
 
 
 def _refuse_source(path: str | os.PathLike, sources: Iterable[str | os.PathLike]) -> None:
     for source in sources:
         if os.path.exists(source) and os.path.exists(path) and os.path.samefile(source, path):
-            raise UserError(
-                f'{path} is the source {source}, and the output would overwrite it. Fix: another '
-                'name for the output'
-            )
+            what = f'{path} is the source {source}, and the output would overwrite it'
+            raise UserError(what, 'another name for the output')
 
 
 def remove_path(path: Path) -> None:
@@ -228,8 +199,7 @@ def read_text(path: str | os.PathLike, kind: str, fix: str) -> str:
 def path_fault(name: object) -> str | None:
     """Say why a name from an annotation file or an archive must not be joined with a folder.
 
-    Such names lead out of the folder, or the operating system refuses them with an error that names
-    neither file nor field. None for a good name, else the end of a sentence that begins with it.
+    None for a good name, else the end of a sentence that begins with it.
     """
     if not isinstance(name, str):
         return f'is a {type(name).__name__}, not text'
@@ -290,9 +260,8 @@ def find_files(
 ) -> tuple[list[str], dict[str, list[str]]]:
     """Names of files below a folder, sorted, and by a reason the names that are passed over.
 
-    ``endings`` are in small letters, and those of files may be in capitals. A link to a folder is
-    followed, and no folder is entered twice. Hidden are names that begin with a dot, among them
-    ``.ipynb_checkpoints`` and the ``._`` files of macOS, and folders of systems.
+    ``endings`` are in small letters. Links to folders are followed; no folder is entered twice.
+    Hidden are folders of systems, and names that begin with a dot, such as ``._`` files of macOS.
     """
     found = []
     others: dict[str, list[str]] = defaultdict(list)
@@ -314,13 +283,12 @@ def find_files(
                 folders.append(inner)
             elif entry.is_symlink() and os.path.isdir(entry.path):
                 links.append(inner)
-            elif not entry.name.lower().endswith(endings):
-                ending = os.path.splitext(entry.name)[1].lower()
-                others[ending or 'without ending'].append(inner)
-            elif os.path.isfile(entry.path):
+            elif not os.path.isfile(entry.path):
+                others['link to nothing, or no file'].append(inner)
+            elif entry.name.lower().endswith(endings):
                 found.append(inner)
             else:
-                others['link to nothing, or no file'].append(inner)
+                others[os.path.splitext(inner)[1].lower() or 'without ending'].append(inner)
     return sorted(found), others
 
 

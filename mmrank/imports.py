@@ -6,19 +6,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from mmrank.errors import UserImportError
 
-#: Beginnings of names of pytorch-metric-learning's losses that have no class here.
-_WRAPPED = (
-    *('Angular', 'ArcFace', 'Circle', 'CosFace', 'FastAP', 'LiftedStructure', 'Margin', 'NCA'),
-    *('MultiSimilarity', 'NPairs', 'NTXent', 'PNP', 'ProxyAnchor', 'ProxyNCA', 'RankedList'),
-    *('SoftTriple', 'SubCenterArcFace', 'SupCon', 'TripletMargin', 'TupletMargin'),
-)
 #: Names of other libraries, and what is here in their place.
 _PEERS = {
-    **{f'{name}Loss': f"mmrank.PMLLoss('{name}Loss')" for name in _WRAPPED},
     'TripletLoss': "mmrank.PMLLoss('TripletMarginLoss')",
     'MultipleNegativesRankingLoss': 'mmrank.adapters, or mmrank.InBatchLoss of two towers',
     'NCELoss': 'mmrank.InfoNCELoss',
@@ -29,8 +23,7 @@ _PEERS = {
 def missing_name(package: str, name: str, names: Sequence[str]) -> Exception:
     """What to raise for a name that a package does not have; where it is, or a near one, is named.
 
-    An AttributeError, or for a near name an ImportError: ``from package import name`` hides the
-    message of the former, and no class can be both.
+    With advice an ImportError: ``from package import name`` hides that of an AttributeError.
     """
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     stubs = sorted(Path(__file__).parent.glob('*/__init__.pyi'))
@@ -39,11 +32,18 @@ def missing_name(package: str, name: str, names: Sequence[str]) -> Exception:
         fix = f'from mmrank.{homes[0]} import {name}'
     elif name in _PEERS:
         fix = _PEERS[name]
+    elif name.endswith('Loss') and _is_of_pml(name):
+        fix = f"mmrank.PMLLoss('{name}')"
     elif near:
         fix = f'did you mean {near[0]!r}?'
     else:
         return AttributeError(f'module {package!r} has no attribute {name!r}')
     return UserImportError(f'{package} has no {name!r}', fix=fix)
+
+
+def _is_of_pml(name: str) -> bool:
+    has_pml = find_spec('pytorch_metric_learning') is not None
+    return has_pml and hasattr(import_module('pytorch_metric_learning.losses'), name)
 
 
 def _places(stub: Path) -> dict[str, str]:
@@ -57,10 +57,7 @@ def _places(stub: Path) -> dict[str, str]:
 
 
 def lazy_package(package: str) -> tuple[list[str], Callable, Callable]:
-    """``__all__``, ``__getattr__`` and ``__dir__`` of a package, by its stub ``__init__.pyi``.
-
-    The stub is what type checkers read: one list of names serves both.
-    """
+    """``__all__``, ``__getattr__`` and ``__dir__`` of a package, by its stub ``__init__.pyi``."""
     module = sys.modules[package]
     places = _places(Path(str(module.__file__)).with_suffix('.pyi'))
 
@@ -82,9 +79,8 @@ def required_package(package: str, user: str, install: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or '').partition('.')[0] != package:
             raise
-        raise UserImportError(
-            f'{user} requires {package}, which is not installed. Fix: {install}'
-        ) from error
+        what = f'{user} requires {package}, which is not installed'
+        raise UserImportError(what, install) from error
 
 
 def optional_class(package: str, type_name: str, path: str) -> type:

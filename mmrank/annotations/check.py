@@ -44,8 +44,7 @@ def inspect_coco(
         classes: Names that are trained on; None: all names of the file.
         verify_images: Decode every image, not only read the size of some.
         skip_empty_images: The files of images without objects need not be there.
-        min_size: The files of images with a shorter side than this need not be there either;
-            ``min_size`` of mmdet's ``filter_cfg``.
+        min_size: ``filter_cfg.min_size`` of mmdet; files of smaller images need not be there.
         require_annotations: False for test sets for submission, which have none.
         federated: Every image must say which classes it lacks.
         require_masks: Every object must have a segmentation.
@@ -80,11 +79,8 @@ def inspect_coco(
         report.num_empty_images = len(sizes) - len({*columns.image.tolist()})
         small = [i for i, size in sizes.items() if min(size) < min_size]
         if small:
-            text = (
-                f'{len(small)} of {len(sizes)} images have a side shorter than min_size={min_size}'
-            )
-            text += f' and are left out, such as image id {shown(small[0])}'
-            found.add('images below min_size', text, is_error=False)
+            text = f'{len(small)} of {len(sizes)} images have a side shorter than {min_size=}, such'
+            found.add('images below min_size', f'{text} as id {shown(small[0])}', is_error=False)
         if is_federated or federated:
             scan_federated(document, report.names.keys(), federated, found)
         if image_dir is not None:

@@ -25,20 +25,16 @@ def clean_coco(
 ) -> tuple[dict, list[str]]:
     """Drop or complete what makes a COCO document unusable; one sentence per kind of change.
 
-    Names and polygons are tidied; from the pictures in ``image_dir`` missing sizes are filled in.
-
-    What cannot be known is dropped and counted, never guessed: pictures or classes that share an
-    id, and their annotations. A ``UserError`` if nothing would be left, or another error.
+    Missing sizes come from the pictures in ``image_dir``. What cannot be known is dropped and
+    counted, never guessed. A ``UserError`` if nothing would be left, or another error.
     """
     # An entry that is dropped stays in its place, empty, so that old and new can be compared.
     copies: dict[str, list[dict]] = {}
     for key in _PARTS:
         entries = document.get(key)
         if not isinstance(entries, list):
-            raise UserError(
-                f'the document cannot be cleaned: {key!r} is {shown(entries)}, not a list. Fix: '
-                'export the file again as COCO'
-            )
+            what = f'the document cannot be cleaned: {key!r} is {shown(entries)}, not a list'
+            raise UserError(what, 'export the file again as COCO')
         copies[key] = [dict(x) if isinstance(x, dict) else {} for x in entries]
     images, categories, annotations = copies.values()
     for image in filter(None, images):
@@ -73,9 +69,8 @@ def clean_coco(
     for key in _PARTS:
         if document[key] and not cleaned[key]:
             raise UserError(
-                f'the document cannot be cleaned: none of its {len(document[key])} {key} would be '
-                f'left ({"; ".join(changes)}). Fix: correct what the findings name, with --images '
-                'if sizes are missing, or export the file again'
+                f'none of its {len(document[key])} {key} would be left ({"; ".join(changes)})',
+                'correct what the findings name, with --images if sizes are missing',
             )
     report = inspect_coco(cleaned, 'the cleaned copy')
     if not report.ok:

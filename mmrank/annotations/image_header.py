@@ -38,9 +38,8 @@ def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
             with Image.open(source) as image:
                 return image.size[::-1] if _is_turned(image) else image.size
     except Image.DecompressionBombError as error:
-        raise ValueError(
-            f'{error} Cut it into tiles, or in Python raise PIL.Image.MAX_IMAGE_PIXELS'
-        ) from error
+        fix = 'Cut it into tiles, or in Python raise PIL.Image.MAX_IMAGE_PIXELS'
+        raise ValueError(f'{error} {fix}') from error
     except UnidentifiedImageError as error:
         raise ValueError('it is not an image, or its first bytes are damaged') from error
     except Exception as error:  # Pillow's readers raise anything
@@ -115,6 +114,5 @@ def read_image(path: str | os.PathLike, flags: int = cv2.IMREAD_COLOR) -> np.nda
             raise ValueError('it is damaged')
         return image
     except (OSError, ValueError) as error:
-        raise UserError(
-            f'image {path} cannot be read: {error}. Fix: fetch or unpack it again'
-        ) from error
+        fix = 'fetch or unpack it again'
+        raise UserError(f'image {path} cannot be read: {error}', fix) from error

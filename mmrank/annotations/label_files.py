@@ -59,10 +59,7 @@ class Picture(NamedTuple):
 
 
 class Pictures:
-    """Image files of a folder, found by path, by name or by name without ending.
-
-    One spelling in Unicode is as good as another.
-    """
+    """Image files of a folder, by path, name or name without ending, in any form of Unicode."""
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
@@ -71,9 +68,7 @@ class Pictures:
         self._others: dict[str, set[str]] = defaultdict(set)
         self.names = self.files_of(folder, IMAGE_SUFFIXES)
         if not self.names:
-            raise UserError(
-                f'--images {folder} has no image{self.passed_over()}. Fix: the folder of the images'
-            )
+            raise UserError(f'--images {folder} has no image{self.passed_over()}', 'their folder')
         #: Names of those to convert.
         self.wanted = dict.fromkeys(self.names)
         self._by_key: dict[str, list[str]] = defaultdict(list)
@@ -116,48 +111,37 @@ class Pictures:
                 return found[max(found)]
         return []
 
-    def name_of(self, name: str, where: str) -> str:
-        """Path in the folder of the one picture that a label or a list names."""
+    def find(self, name: str, where: str, owner: str | None = None) -> Picture:
+        """The picture that a label or a list names by its path, name or name without ending.
+
+        ``where`` is for messages. No two owners, which are files or paths, may share a picture.
+        """
         plain = posixpath.normpath(name.replace('\\', '/'))
         found = self.matches(plain)
         if len(found) != 1:
             near = self._by_key.get(stem_of(posixpath.basename(plain)), [])
-            what = f'is any of {found[:3]}' if found else 'is not there'
-            what += f', though {near[0]} is,' if near and not found else ''
+            what = f'is not there, though {near[0]} is,' if near else 'is not there'
+            what = f'is any of {found[:3]}' if found else what
             raise UserError(
-                f'{where}: image {name!r} {what} in {self.folder}{self.passed_over()}. Fix: '
-                '--images, the folder that has the images of these labels and no others of their '
-                'names'
+                f'{where}: image {name!r} {what} in {self.folder}{self.passed_over()}',
+                '--images, the folder that has the images of these labels alone',
             )
         if plain not in (found[0], stem_of(found[0])):
             self.guessed[name] = found[0]
-        return found[0]
-
-    def find(self, name: str, where: str, owner: str) -> Picture:
-        """The picture that a label names.
-
-        Args:
-            name: Its path, its name, or its name without ending.
-            where: Place of the label, for messages.
-            owner: What no other may share the picture with: the file of the label, or the path
-                that it names.
-        """
-        found = self.name_of(name, where)
-        if self._owners.setdefault(found, owner) != owner:
+        if owner and self._owners.setdefault(found[0], owner) != owner:
             raise UserError(
-                f'{where}: {owner} and {self._owners[found]} would both be of the image '
-                f'{found}. Fix: the path of each image within --images, or one label file for it'
+                f'{where}: {owner} and {self._owners[found[0]]} would both be of {found[0]}',
+                'the path of each image within --images, or one label file for it',
             )
-        return self.open(found)
+        return self.open(found[0])
 
     def open(self, name: str) -> Picture:
         """Name and size of a file, turned as loaders turn it."""
         try:
             return Picture(name, *image_size(self.folder / name))
         except ValueError as error:
-            raise UserError(
-                f'{self.folder / name}: {error}. Fix: a whole image in its place, or remove it'
-            ) from error
+            fix = 'a whole image in its place, or remove it'
+            raise UserError(f'{self.folder / name}: {error}', fix) from error
 
 
 def stem_of(name: str) -> str:
@@ -179,12 +163,13 @@ class Faults(list):
 
     def raise_if_any(self) -> None:
         """Raise the first message, with what is wrong with the others."""
-        first, *texts = [*dict.fromkeys(self)] or ['']
+        if not self:
+            return
+        first, *texts = dict.fromkeys(self)
         others = [text.partition('. Fix:')[0] for text in texts[:49]]
         if len(texts) > 49:
             others.append(f'and {len(texts) - 49} more')
-        if first:
-            raise UserError('\n  likewise '.join([first, *others]))
+        raise UserError('\n  likewise '.join([first, *others]))
 
 
 #: Reads a source: each picture with its labels; a picture may come several times.
@@ -196,22 +181,23 @@ def _read_yolo(
 ) -> Iterator[tuple[Picture, list[Label]]]:
     """Labels of .txt files; a picture without a file has no object."""
     if not classes:
-        raise UserError(
-            'labels of YOLO have numbers for classes. Fix: --classes data.yaml, or a text file '
-            'with a name a line'
-        )
+        fix = '--classes data.yaml, or a text file with a name a line'
+        raise UserError('labels of YOLO have numbers for classes', fix)
     files = _label_files(source, '.txt', pictures)
     stems = {}
     for name in pictures.names:
         stem = normalize('NFC', stem_of(name))
         other = stems.setdefault(stem, name)
         if other != name and stem in files:
-            raise UserError(
-                f'{files[stem]} would be of {other} and of {name}. Fix: remove the image that was '
-                'not labelled'
-            )
+            fix = 'remove the image that was not labelled'
+            raise UserError(f'{files[stem]} would be of {other} and of {name}', fix)
     for stem in sorted(files.keys() - stems.keys()):
-        faults.of(_leave_out, files[stem], stem, pictures)
+        words = next((x.split() for x in read_lines(files[stem]) if x.strip()), [])
+        if len(words) < 5 or not all(map(_is_number, words)):
+            print(f'Left out, since it has no labels: {files[stem]}')
+            continue
+        what = f'{files[stem]} has no image {stem}.jpg or .png in {pictures.folder}'
+        faults.append(f'{what}{pictures.passed_over()}. Fix: --images, the folder of its image')
     ends = set()
     for name in pictures.wanted:
         file = files.get(normalize('NFC', stem_of(name)))
@@ -226,20 +212,9 @@ def _read_yolo(
             yield picture, labels
     if ends == {True}:
         faults.append(
-            f'{source}: each polygon ends with 0 or 1, as the number of a track does. Fix: class '
-            'and polygon without confidence and track; a corner at the edge as 1.0'
+            f'{source}: each polygon ends with 0 or 1, as the number of a track does. Fix: no '
+            'confidence and track; a corner at the edge as 1.0'
         )
-
-
-def _leave_out(file: Path, stem: str, pictures: Pictures) -> None:
-    """Say that a text without an image is left out; a UserError if it has labels."""
-    words = next((x.split() for x in read_lines(file) if x.strip()), [])
-    if len(words) >= 5 and all(map(_is_number, words)):
-        raise UserError(
-            f'{file} has no image {stem}.jpg or .png in {pictures.folder}{pictures.passed_over()}'
-            '. Fix: --images, the folder whose images these labels are for'
-        )
-    print(f'Left out, since it has no labels: {file}')
 
 
 def _label_files(source: Path, ending: str, pictures: Pictures) -> dict[str, Path]:
@@ -248,16 +223,11 @@ def _label_files(source: Path, ending: str, pictures: Pictures) -> dict[str, Pat
     for name in pictures.files_of(source, (ending,)):
         stem = normalize('NFC', name[: -len(ending)])
         if stem in files:
-            raise UserError(
-                f'{files[stem]} and {source / name} would both be of the image {stem}. Fix: remove '
-                'one of them'
-            )
+            what = f'{files[stem]} and {source / name} would both be of the image {stem}'
+            raise UserError(what, 'remove one of them')
         files[stem] = source / name
     if not files:
-        raise UserError(
-            f'{source} has no {ending} file{pictures.passed_over()}. Fix: the folder of the label '
-            'files'
-        )
+        raise UserError(f'{source} has no {ending} file{pictures.passed_over()}', 'their folder')
     return files
 
 
@@ -266,26 +236,20 @@ def _yolo_label(
 ) -> Label:
     kind, *shares = (_number(x, where) for x in words)
     if not kind.is_integer() or not 0 <= kind < len(classes):
-        raise UserError(
-            f'{where}: class {words[0]} is none of 0 to {len(classes) - 1}. Fix: all names in '
-            '--classes, in the order of their numbers'
-        )
+        what = f'{where}: class {words[0]} is none of 0 to {len(classes) - 1}'
+        raise UserError(what, 'all names in --classes, in the order of their numbers')
     is_polygon = polygons and len(shares) >= 6 and len(shares) % 2 == 0
     if len(shares) != 4 and not is_polygon:
-        raise UserError(
-            f'{where} has {len(words)} numbers. Fix: class, x, y, width and height, without '
-            'confidence, track and key points; for class and a polygon --from yolo-seg'
-        )
+        fix = 'class, x, y, width and height alone; for class and a polygon --from yolo-seg'
+        raise UserError(f'{where} has {len(words)} numbers', fix)
     points = shares
     if not is_polygon:
         x, y, w, h = shares
         points = [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
     wrong = next((x for x in points if not -SLACK <= x <= 1 + SLACK), None)
     if wrong is not None:
-        raise UserError(
-            f'{where} reaches to {wrong:g}, and YOLO has fractions of the sides, from 0 to 1. Fix: '
-            'divide by width and height of the image, or correct the line'
-        )
+        what = f'{where} reaches to {wrong:g}, and YOLO has fractions of the sides, from 0 to 1'
+        raise UserError(what, 'divide by width and height of the image, or correct the line')
     scale = picture.width, picture.height
     points = [min(max(x, 0), 1) * scale[i % 2] for i, x in enumerate(points)]
     if not is_polygon:
@@ -329,12 +293,10 @@ def _read_xml(
     picture = pictures.find(name, str(path), str(path))
     stated = [root.findtext(f'size/{x}', '').strip() for x in ('width', 'height')]
     _compare_size(picture, stated, str(path))
-    objects = enumerate(root.iter('object'), start=1)
-    return picture, [
-        x
-        for number, item in objects
-        for x in faults.of(_voc_label, item, f'{path}, object {number}')
-    ]
+    labels = []
+    for number, item in enumerate(root.iter('object'), start=1):
+        labels += faults.of(_voc_label, item, f'{path}, object {number}')
+    return picture, labels
 
 
 def _voc_label(item: ElementTree.Element, where: str) -> Label:
@@ -354,8 +316,7 @@ def _compare_size(picture: Picture, texts: Sequence[str], where: str) -> None:
         turned = ', its sides swapped: EXIF turns it' if stated == actual[::-1] else ''
         raise UserError(
             f'{where}: the size is {" x ".join(texts)}, and {picture.name} is '
-            f'{picture.width} x {picture.height}{turned}. Fix: the image that was annotated, or '
-            'label it again'
+            f'{picture.width} x {picture.height}{turned}. Fix: the image that was annotated'
         )
 
 
@@ -375,8 +336,8 @@ def _read_csv(
     lacking = [x for x in ('image', 'class', *box) if x not in keys]
     if lacking or not rows:
         raise UserError(
-            f'{source} has the columns {", ".join(names)[:200]} and {len(rows)} rows. Fix: columns '
-            'image, class, xmin, ymin, xmax, ymax, or x, y, width, height, with commas between'
+            f'{source} has the columns {", ".join(names)[:200]} and {len(rows)} rows',
+            'image, class, xmin, ymin, xmax, ymax, or x, y, width, height, with commas between',
         )
     values = []
     for where, row in rows:
@@ -421,9 +382,8 @@ def _is_number(text: str) -> bool:
 
 def _number(text: str, where: str) -> float:
     if not _is_number(text):
-        raise UserError(
-            f'{where}: {text!r:.80} is not a number. Fix: a finite number; in YOLO with blanks'
-        )
+        fix = 'a finite number; in YOLO with blanks'
+        raise UserError(f'{where}: {text!r:.80} is not a number', fix)
     return float(text)
 
 

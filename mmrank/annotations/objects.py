@@ -173,11 +173,7 @@ def _is_outside(columns: Columns) -> np.ndarray:
 _REAL_BOX = 'remove the annotation or write its real box, [x, y, width, height] in pixels.'
 #: What makes an annotation unusable; the first that fits counts.
 _ERRORS = (
-    _Rule(
-        'duplicate annotation id',
-        _occurs_again,
-        'number the annotations 1, 2, 3, ...; merged files are the usual cause.',
-    ),
+    _Rule('duplicate annotation id', _occurs_again, 'number the annotations 1, 2, 3, ...'),
     _Rule(
         'unknown image id',
         lambda columns: columns.image < 0,
@@ -188,11 +184,7 @@ _ERRORS = (
         lambda columns: columns.label < 0,
         "add the category to 'categories' or remove the annotation, which training leaves out.",
     ),
-    _Rule(
-        'box of impossible size',
-        _is_impossible,
-        f'{_REAL_BOX[:-1]}, each below 10^9; NaN makes the loss NaN.',
-    ),
+    _Rule('box of impossible size', _is_impossible, f'{_REAL_BOX[:-1]}, each below 10^9.'),
     _Rule(
         'box of negative size',
         lambda columns: (columns.box[:, 2:] < 0).any(1),
@@ -205,16 +197,11 @@ _ERRORS = (
         # Official COCO has two in 860,001, and mmdet skips them.
         tolerated=1e-4,
     ),
-    _Rule(
-        'box outside the image',
-        _is_outside,
-        "correct the box or the image's width and height: the box covers no pixel of the image.",
-    ),
+    _Rule('box outside the image', _is_outside, "correct the box or the image's width and height."),
     _Rule(
         'area not positive',
         lambda columns: ~(columns.area > 0),
-        'set area to the pixels of the object, or width * height of the box; '
-        'mmdet drops objects without area.',
+        'set area to the pixels of the object, or width * height of the box.',
     ),
 )
 
@@ -250,20 +237,23 @@ def _is_repeated(columns: Columns) -> np.ndarray:
     return found
 
 
-_OTHER_MASK = 'mask elsewhere than the box'
-_MASK_OF_BOX = 'write both in pixels of the image, and the mask of this object.'
-_BAD_MASK = 'mask that cannot be drawn'
-_REAL_MASK = (
-    'segmentation is a list of polygons [[x1, y1, x2, y2, x3, y3, ...]], or an RLE whose size is '
-    '[height, width] of the image.'
-)
+def _mask_rules(
+    kind: str, form: int, fix: str, tolerated: float, keys: tuple[str, ...]
+) -> tuple[_Rule, _Rule]:
+    """An error where masks of a ``form`` are trained on, elsewhere a warning."""
+
+    def is_needed(columns: Columns) -> np.ndarray:
+        return (columns.mask == form) & columns.needs_mask
+
+    def is_spare(columns: Columns) -> np.ndarray:
+        return (columns.mask == form) & ~columns.needs_mask
+
+    return _Rule(kind, is_needed, fix, tolerated, keys), _warning(kind, is_spare, fix, keys=keys)
+
+
 #: What looks wrong in the annotations that can be used.
 _DOUBTS = (
-    _Rule(
-        'boxes are corners',
-        _are_corners,
-        'turn the corners [x1, y1, x2, y2] into [x, y, width, height].',
-    ),
+    _Rule('boxes are corners', _are_corners, 'turn them into [x, y, width, height].'),
     _warning(
         'boxes reach beyond the image',
         _overhangs,
@@ -280,14 +270,9 @@ _DOUBTS = (
     _warning(
         'area does not fit the box',
         _has_odd_area,
-        'set area to the pixels of the object, or width * height of the box: AP of small, medium '
-        'and large objects goes by it.',
+        'set area to the pixels of the object, or width * height of the box.',
     ),
-    _warning(
-        'same box twice',
-        _is_repeated,
-        'remove the copy: the second counts as an object that is missed.',
-    ),
+    _warning('same box twice', _is_repeated, 'remove the copy, which counts as missed.'),
     _warning(
         'rotated box',
         lambda columns: columns.is_turned,
@@ -296,8 +281,7 @@ _DOUBTS = (
     _warning(
         'object to ignore',
         lambda columns: columns.is_ignored & (columns.crowd == 0),
-        'iscrowd=1 in place of ignore: mmdet does not train on the object, and COCO counts it as '
-        'missed.',
+        'iscrowd=1 in place of ignore, by which COCO counts the object as missed.',
     ),
     _warning(
         'annotation id 0', lambda columns: columns.id == 0, 'number the annotations 1, 2, 3, ...'
@@ -305,33 +289,22 @@ _DOUBTS = (
     _Rule(
         'object without a mask',
         lambda columns: (columns.mask == 0) & columns.needs_mask,
-        'write its segmentation, remove the annotation, or with_mask=False of LoadAnnotations: '
-        'mmdet ends in a KeyError at this image.',
+        'write its segmentation, remove the annotation, or with_mask=False of LoadAnnotations.',
     ),
-    _Rule(
-        _OTHER_MASK,
-        lambda columns: (columns.mask == -2) & columns.needs_mask,
-        _MASK_OF_BOX,
-        tolerated=0.01,
-        keys=('segmentation', 'bbox'),
+    *_mask_rules(
+        'mask elsewhere than the box',
+        -2,
+        'write both in pixels of the image, and the mask of this object.',
+        0.01,
+        ('segmentation', 'bbox'),
     ),
-    _warning(
-        _OTHER_MASK,
-        lambda columns: (columns.mask == -2) & ~columns.needs_mask,
-        _MASK_OF_BOX,
-        keys=('segmentation', 'bbox'),
-    ),
-    _Rule(
-        _BAD_MASK,
-        lambda columns: (columns.mask == -1) & columns.needs_mask,
-        _REAL_MASK,
-        keys=('segmentation',),
-    ),
-    _warning(
-        _BAD_MASK,
-        lambda columns: (columns.mask == -1) & ~columns.needs_mask,
-        _REAL_MASK,
-        keys=('segmentation',),
+    *_mask_rules(
+        'mask that cannot be drawn',
+        -1,
+        'segmentation is a list of polygons [[x1, y1, x2, y2, x3, y3, ...]], or an RLE whose size '
+        'is [height, width] of the image.',
+        0,
+        ('segmentation',),
     ),
 )
 

@@ -14,48 +14,32 @@ LARGE_AREA = 96**2
 #: Of all kinds but those of annotations.
 FIXES = {
     'missing key': 'add the key, or export the file again as COCO.',
-    'malformed value': (
-        'write the value in the form of COCO: ids integers, bbox four numbers [x, y, width, '
-        'height], width and height of an image positive.'
-    ),
+    'malformed value': 'ids integers, bbox four numbers [x, y, width, height], sizes positive.',
     'duplicate image id': 'give every image its own id.',
     'duplicate category id': 'give every category its own id.',
     'duplicate category name': 'merge the categories or rename one.',
     'class names that look alike': 'rename one, or give its objects the category_id of the other.',
-    'ids of several kinds': (
-        'number them 1, 2, 3, ... in images, annotations and categories; evaluators sort the ids, '
-        'and keep them in 64 bits.'
-    ),
+    'ids of several kinds': 'number images, annotations and categories 1, 2, 3, ...',
     'class without category': (
-        "add the class to 'categories' of the file, also where it has no object; or, if the name "
-        "is wrong, make metainfo['classes'] of the data set the names in 'categories' "
-        '(a one-class list with a comma: classes=("cell",)).'
+        "add the class to 'categories' of the file, also without objects, or correct the name in "
+        "metainfo['classes'] (a one-class list with a comma: classes=('cell',))."
     ),
     'order of classes differs': (
-        "list metainfo['classes'] in the file's order; mmdet numbers labels by the file, so names "
-        'in tables and drawings would be swapped.'
+        "list metainfo['classes'] in the order of the file, by which mmdet numbers labels."
     ),
     'unusable file name': (
-        "make file_name the path of the image within its folder, without '..'; what the images "
-        'have in common goes to data_prefix["img"].'
+        "make file_name the path of the image within data_prefix['img'], without '..'."
     ),
     'absolute file name': 'make file_name relative to data_prefix["img"] before the data moves.',
-    'one picture under two ids': (
-        'keep one entry with all its objects; otherwise each is trained on as if the objects of '
-        'the other were background.'
-    ),
-    'class of crowds alone': (
-        'set iscrowd=0 of single objects: a crowd is neither trained on nor counted.'
-    ),
+    'one picture under two ids': 'keep one entry with all its objects.',
+    'class of crowds alone': 'set iscrowd=0 of single objects: a crowd is not trained on.',
     'no annotation at all': 'use the file that holds the boxes, if training or testing needs them.',
     'federated field': (
         'take an official LVIS file of the split (v0.5 or v1), whose images have lists '
         "'neg_category_ids' and 'not_exhaustive_category_ids'; where every class is annotated in "
         "every image, use 'mmrank.CheckedCocoDataset' and a head without federated=True."
     ),
-    'verified absent and annotated': (
-        'remove the class from neg_category_ids of the image, or the annotation, which decides.'
-    ),
+    'verified absent and annotated': 'remove it from neg_category_ids, or the annotation.',
     'images below min_size': 'a smaller min_size in filter_cfg of the data set, such as 0.',
     'missing image folder': 'correct data_prefix or data_root, or --images.',
     'missing image file': (
@@ -63,14 +47,8 @@ FIXES = {
         'file_name is the path, with the same capital letters, slashes and Unicode form.'
     ),
     'unreadable image file': 'copy or download the image again, or remove it from the file.',
-    'dark images': (
-        'write them with 8 bits, divided by 16 where a camera has 12 bits, or load them by '
-        "color_type='unchanged'."
-    ),
-    'image size differs': (
-        'write the real width and height, or put the image that was annotated in place: boxes are '
-        'in its pixels.'
-    ),
+    'dark images': "write them with 8 bits, or load them by color_type='unchanged'.",
+    'image size differs': 'write the real width and height, or take the image of the annotations.',
 }
 
 

@@ -38,31 +38,24 @@ def _read_classes(path: str | None) -> list[str]:
         elif path.endswith('.json'):
             names = [x['name'] for x in json.loads(text)['categories']]
     except (yaml.YAMLError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f'--classes {path} cannot be read: {type(error).__name__}: {error}. Fix: a .yaml with '
-            "'names', a COCO file, or a text file with a name a line"
-        ) from error
+        what = f'--classes {path} cannot be read: {type(error).__name__}: {error}'
+        fix = "a .yaml with 'names', a COCO file, or a text file with a name a line"
+        raise UserError(what, fix) from error
     if isinstance(names, dict):
-        names = _by_number(names, path)
+        numbered = {str(number): name for number, name in names.items()}
+        numbers = [*map(str, range(len(names)))]
+        lacking = [x for x in numbers if x not in numbered]
+        if lacking:
+            raise UserError(
+                f'--classes {path} has no name for {lacking[0]}, only for '
+                f'{", ".join(numbered):.200}. Fix: names of all numbers from 0 on'
+            )
+        names = [numbered[x] for x in numbers]
     is_list = isinstance(names, list) and all(isinstance(x, str) for x in names)
     if not is_list or not names or len(set(names)) < len(names):
-        raise UserError(
-            f'--classes {path} holds {names!r:.200}. Fix: names, each once, in quotes where YAML '
-            'reads another thing, such as "yes" or "1"'
-        )
+        fix = 'names, each once, in quotes where YAML reads another thing, such as "yes" or "1"'
+        raise UserError(f'--classes {path} holds {names!r:.200}', fix)
     return names
-
-
-def _by_number(names: dict, path: str) -> list:
-    """Names in the order of their numbers, which count from 0."""
-    numbered = {str(number): name for number, name in names.items()}
-    lacking = [x for x in range(len(numbered)) if str(x) not in numbered]
-    if lacking:
-        raise UserError(
-            f'--classes {path} has no name for {lacking[0]}, only for {", ".join(numbered):.200}. '
-            'Fix: names of all numbers from 0 on, as the labels of YOLO count'
-        )
-    return [numbered[str(x)] for x in range(len(numbered))]
 
 
 def _make_document(
@@ -89,10 +82,8 @@ def _make_document(
 def _annotation(label: Label, picture: Picture, numbers: dict[str, int]) -> dict:
     """Class, area and box, of which only what is in the picture."""
     if label.name not in numbers:
-        raise UserError(
-            f'{label.where}: class {label.name!r} is not in --classes: '
-            f'{", ".join(numbers)[:200]}. Fix: add it at the end, or correct the label'
-        )
+        what = f'{label.where}: class {label.name!r} is not in --classes: {", ".join(numbers):.200}'
+        raise UserError(what, 'add it at the end, or correct the label')
     x1, y1, x2, y2 = label.corners
     left, right = (min(max(x, 0), picture.width) for x in (x1, x2))
     top, bottom = (min(max(x, 0), picture.height) for x in (y1, y2))
@@ -100,8 +91,8 @@ def _annotation(label: Label, picture: Picture, numbers: dict[str, int]) -> dict
     if right <= left or bottom <= top or overhang > max(1, SLACK * max(picture[1:])):
         raise UserError(
             f'{label.where}: a box from ({x1:g}, {y1:g}) to ({x2:g}, {y2:g}) is not in '
-            f'{picture.name}, {picture.width} x {picture.height} pixels. Fix: the first corner '
-            'left of and above the second, both in the image, or remove the label'
+            f'{picture.name}, {picture.width} x {picture.height} pixels',
+            'the first corner left of and above the second, in the image, or remove the label',
         )
     area = (right - left) * (bottom - top)
     if label.polygon:  # by the shoelace formula
@@ -138,7 +129,7 @@ def main() -> int:
     faults = Faults()
     if args.list:
         names = [x.strip() for x in read_lines(args.list) if x.strip()]
-        chosen = [y for x in names for y in faults.of(pictures.name_of, x, args.list)]
+        chosen = [y.name for x in names for y in faults.of(pictures.find, x, args.list)]
         pictures.wanted = dict.fromkeys(sorted(chosen))
     found = [*READERS[args.form](args.source, pictures, classes, faults)]
     found = [x for x in found if x[0].name in pictures.wanted]
@@ -160,8 +151,6 @@ def main() -> int:
         f'objects; {report.num_annotations} objects of {len(report.counts)} classes: {names}'
     )
     left_out = len(pictures.names) - report.num_images
-    print(
-        f'{args.images}: {left_out} of {len(pictures.names)} images left out, which no label '
-        f'{"or no line of --list " if args.list else ""}names{pictures.passed_over()}'
-    )
+    text = f'{left_out} of {len(pictures.names)} images left out, which no label or list names'
+    print(f'{args.images}: {text}{pictures.passed_over()}')
     return 0

@@ -59,11 +59,8 @@ def named_paths(words: Sequence[str], default: Callable[[str], str] = str) -> di
     for name, path in map(split_name, words):
         name = name or default(path)
         if name in found:
-            raise UserError(
-                f'{found[name]} and {path} are both named {name!r}, and one would be shown as the '
-                'other',
-                'NAME=PATH with another NAME for each',
-            )
+            what = f'{found[name]} and {path} are both named {name!r}'
+            raise UserError(what, 'NAME=PATH with another NAME for each')
         found[name] = path
     return found
 

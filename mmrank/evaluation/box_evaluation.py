@@ -48,23 +48,19 @@ def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
         path = Path(predictions)
         where = f'prediction file {predictions}'
         if not path.is_file():
-            raise MissingFileError(
-                f'{where} does not exist. Fix: pass the *.bbox.json that '
-                'CocoMetric writes with outfile_prefix=...'
-            )
+            fix = 'the *.bbox.json that CocoMetric writes with outfile_prefix=...'
+            raise MissingFileError(f'{where} does not exist', fix)
         try:
             predictions = json.loads(path.read_text('utf-8'))
         except ValueError as error:  # bad UTF-8 and bad JSON
-            raise UserError(
-                f'{where} ({path.stat().st_size:,} bytes) is not JSON: {error}. Fix: if the '
-                'evaluation that writes it was interrupted, run it again.'
-            ) from error
+            what = f'{where} ({path.stat().st_size:,} bytes) is not JSON: {error}'
+            raise UserError(what, 'run the evaluation that writes it again') from error
     if not isinstance(predictions, list) or not all(
         isinstance(box, dict) and box.keys() >= set(_KEYS) for box in predictions
     ):
         raise UserError(
-            f'{where} must be a list of objects with the keys {", ".join(_KEYS)}. Fix: pass the '
-            '*.bbox.json that CocoMetric writes with outfile_prefix=..., not the annotation file.'
+            f'{where} must be a list of objects with the keys {", ".join(_KEYS)}',
+            'the *.bbox.json that CocoMetric writes, not the annotation file',
         )
     return predictions
 
@@ -72,19 +68,13 @@ def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
 def check_predictions(
     boxes: list[dict], images: Mapping[int, dict], category_ids: Container[int]
 ) -> None:
-    """Raise ``UserError`` if boxes are malformed or of other images or categories than these.
-
-    Scores that rank nothing are warned of.
-    ``images`` are the entries of the annotation file, by id.
-    """
+    """Refuse boxes that are malformed or of others than these ``images``, by id, or categories."""
     for bad, what, fix in _faults(boxes, images, category_ids):
         if bad.any():
             first = int(bad.argmax())
             shown = ', '.join(f'{key} {boxes[first][key]}' for key in _KEYS)
-            raise UserError(
-                f'{bad.sum()} of the predictions {what}, the first at index {first}: {shown}. Fix: '
-                f'{fix}'
-            )
+            what = f'{bad.sum()} of the predictions {what}, the first at index {first}: {shown}'
+            raise UserError(what, fix)
     warn_of_equal_scores((box['category_id'], box['score']) for box in boxes)
 
 
@@ -100,8 +90,7 @@ def _faults(
     yield (
         np.array([box['category_id'] not in category_ids for box in boxes], dtype=bool),
         'have a category_id that is not in the annotations',
-        'pass the annotation file that the model was evaluated on; labels that start at 0 must be '
-        'mapped to category ids first.',
+        'pass the annotation file of the evaluation, and no labels that start at 0.',
     )
     numbers = np.array([_numbers(box) for box in boxes], dtype=float).reshape(-1, 5)
     corner = numbers[:, :2]
@@ -109,7 +98,7 @@ def _faults(
     yield (
         ~np.isfinite(numbers).all(axis=1),
         'do not have four finite numbers as bbox and one as score',
-        'write numbers, not texts; NaN comes from the model, and cannot be ranked.',
+        'write numbers, not texts; NaN comes from the model.',
     )
     yield (
         (size < 0).any(axis=1),
@@ -243,10 +232,8 @@ def class_matches(evaluation: COCOeval, cat_id: int) -> _ClassMatches:
 def best_f1_thresholds(evaluation: COCOeval) -> dict[int, float]:
     """Score at which each class reaches its best F1 at IoU 0.5, as a threshold for drawing.
 
-    A ranking loss fixes the order of scores and not their level, so a fixed threshold like 0.3
-    shows everything of one model and nothing of another. The best F1 on a validation split is fair
-    to both. Returns the threshold by category id, infinity for a class of which no box is ever
-    right.
+    A ranking loss fixes the order of scores, not their level, so that a fixed threshold is unfair.
+    Returns the threshold by category id, infinity for a class of which no box is ever right.
     """
     return {
         cat_id: _best_threshold(class_matches(evaluation, cat_id))

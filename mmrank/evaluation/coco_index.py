@@ -56,9 +56,8 @@ def warn_of_limit(document: dict, limit: int = 100) -> None:
     if most > limit:
         warnings.warn(
             f'image_id {image_id} has {most} objects of one class, more than {limit}, and mAP '
-            f'counts the {limit} best detections: it is low for a perfect detector. Fix: '
-            f"type='mmrank.CocoMetric', proposal_nums=(1, 10, {most}) and test_cfg.max_per_img="
-            f'{most}, or only compare it with models on this file',
+            f"counts {limit} detections. Fix: type='mmrank.CocoMetric', proposal_nums=(1, 10, "
+            f'{most}) and test_cfg.max_per_img={most}, or compare it on this file alone',
             stacklevel=3,
         )
 

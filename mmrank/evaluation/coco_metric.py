@@ -1,6 +1,8 @@
 """mmdet's CocoMetric by faster-coco-eval; needs mmdet to import."""
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 from unittest.mock import patch
 
 import mmdet.evaluation
@@ -20,18 +22,16 @@ from mmrank.evaluation.coco_index import (
 
 #: Detections of a class and an image that mAP counts.
 _LIMIT = 100
+_warn = partial(print_log, logger='current', level=30)
 
 
 class CocoMetric(mmdet.evaluation.CocoMetric):
     """``mmdet.CocoMetric`` by faster-coco-eval where it is installed, 13 times as fast.
 
-    The figures are those of ``mmdet.CocoMetric``, but where they are wrong there: the ids of
-    annotations may be anything (an object of id 0 is never found by mmdet's), ``classwise`` names
-    classes whose ids are not sorted, ``iou_thrs`` need not be the ten of COCO (mAP_50 is -1 without
-    0.5), and ``proposal_nums`` without 100, such as ``(1, 10, 300)``, gives mAP of its largest
-    number. Otherwise mAP counts 100 detections of a class and an image, and a warning says where
-    objects are more. Of a part of the file, such as by ``indices`` of the data set, only the images
-    that were predicted count, and a warning says so.
+    The figures are mmdet's, but where they are wrong there: ids may be anything, ``classwise``
+    takes ids in any order, ``iou_thrs`` need not be COCO's ten (mAP_50 is -1 without 0.5), and
+    ``proposal_nums`` without 100 gives mAP of its largest number. Otherwise mAP counts 100
+    detections of a class and an image. Images that were not predicted do not count.
 
     Args:
         *args: Of ``mmdet.CocoMetric``.
@@ -40,12 +40,10 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        iou_thrs = self.iou_thrs
-        self.iou_thrs = np.unique(np.asarray(iou_thrs, dtype=float))
+        self.iou_thrs = np.unique(np.asarray(self.iou_thrs, dtype=float))
         if not ((self.iou_thrs > 0) & (self.iou_thrs <= 1)).all():
-            raise UserError(
-                f'iou_thrs={self.iou_thrs.tolist()} are not all in (0, 1]', '0.5 for 50 %'
-            )
+            wrong = self.iou_thrs.tolist()
+            raise UserError(f'iou_thrs={wrong} are not all in (0, 1]', '0.5 for 50 %')
         if self._coco_api is not None:
             number_objects(self._coco_api.dataset)
             self._coco_api.createIndex()
@@ -54,16 +52,14 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Figures by name, in [0, 1], of the results of all ranks."""
         _, _, evaluation = fast_evaluator()
+        predicted = [found for _, found in results]
         if self._coco_api is not None:
-            self._keep_predicted([found['img_id'] for _, found in results])
-            self._drop_other_classes([found for _, found in results])
+            self._keep_predicted({found['img_id'] for found in predicted})
+            self._drop_other_classes(predicted)
             if not are_plain_ids(self._coco_api.dataset):
                 _, _, evaluation = PYCOCOTOOLS  # which takes texts
-        warn_of_equal_scores(
-            pair
-            for _, found in results
-            for pair in zip(found['labels'].tolist(), found['scores'].tolist())
-        )
+        pairs = (zip(x['labels'].tolist(), x['scores'].tolist()) for x in predicted)
+        warn_of_equal_scores(chain.from_iterable(pairs))
         done: list = []
         evaluation = type(evaluation.__name__, (_LimitedMeanAP, evaluation), dict(done=done))
         # mmdet looks its evaluators up in its module, and names classes in the order of the file.
@@ -79,18 +75,12 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
                 figures.update(self._class_figures(one))
         return figures
 
-    def _keep_predicted(self, predicted: list) -> None:
+    def _keep_predicted(self, predicted: set) -> None:
         """Leave out images of the file that the data set does not have."""
         every = self._coco_api.get_img_ids()
-        known = {*predicted}
-        self.img_ids = [x for x in every if x in known]
+        self.img_ids = [x for x in every if x in predicted]
         if 0 < len(self.img_ids) < len(every):
-            print_log(
-                f'{len(self.img_ids)} of the {len(every)} images of the annotation file are '
-                'predicted, and the figures are those of this part.',
-                logger='current',
-                level=30,
-            )
+            _warn(f'Only the {len(self.img_ids)} predicted of {len(every)} images count.')
 
     def _drop_other_classes(self, predicted: list[dict]) -> None:
         """Leave out boxes of the classes of the model that the data set does not have."""
@@ -103,21 +93,15 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
                 is_list = isinstance(found[key], list)
                 found[key] = [found[key][i] for i in kept] if is_list else found[key][kept]
         if dropped:
-            print_log(
-                f'{dropped} boxes of labels from {number} on are left out: the data set has '
-                f'{number} classes, fewer than the model.',
-                logger='current',
-                level=30,
-            )
+            _warn(f'{dropped} boxes of classes beyond the {number} of the data set are left out.')
 
     def _class_figures(self, evaluation) -> dict[str, float]:
         """AP of each class by its name, and a table of more of them in the log."""
         thresholds = evaluation.params.iouThrs
         rows = []
         for index, cat_id in enumerate(evaluation.params.catIds):
-            precision = evaluation.eval['precision'][
-                :, :, index, :, -1
-            ]  # thresholds, recalls, areas
+            # By thresholds, recalls and areas.
+            precision = evaluation.eval['precision'][:, :, index, :, -1]
             parts = [precision[..., 0]]
             parts += [precision[thresholds == x, :, 0] for x in (0.5, 0.75)]
             parts += [precision[..., area] for area in (1, 2, 3)]

@@ -135,10 +135,8 @@ def append_rows(path: Path, rows: Sequence[Mapping], fields: Iterable[str]) -> N
             past = past_rows(path, fields)
             write_rows(path, [*past, *rows], [*past[0]] if past else fields)
     except Timeout:
-        raise UserError(
-            f'record {path} is locked by another process for {_PATIENCE:.0f} s. Fix: end that '
-            'process, or write to another folder'
-        ) from None
+        what = f'record {path} is locked by another process for {_PATIENCE:.0f} s'
+        raise UserError(what, 'end that process, or write to another folder') from None
 
 
 def write_rows(path: Path, rows: Sequence[Mapping], fields: Iterable[str]) -> Path:
@@ -158,10 +156,8 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     try:
         fields = [*(reader.fieldnames or [])]
         if 'method' not in fields or len({*fields}) < len(fields):
-            raise UserError(
-                f'{path} is not a record: its first line has the columns {fields!r:.200}. Fix: '
-                'columns with names of their own, one of them "method"'
-            )
+            what = f'{path} is not a record: its first line has the columns {fields!r:.200}'
+            raise UserError(what, 'columns with names of their own, one of them "method"')
         for row in reader:
             if None in row or None in row.values():
                 raise csv.Error(f'it has not {len(fields)} values')
@@ -195,8 +191,7 @@ def _check(path: Path, rows: Iterable[Mapping[str, str]], numbers: Iterable[int]
         if key in seen:
             raise UserError(
                 f'{where} has the method {row["method"]!r}, seed {row.get("seed")}, step '
-                f'{row.get("step")} a second time, after line {seen[key]}. Fix: remove one of '
-                'them; if two processes write, start one of them again'
+                f'{row.get("step")} a second time, after line {seen[key]}. Fix: remove one of them'
             )
         seen[key] = number
 

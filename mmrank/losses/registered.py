@@ -51,19 +51,16 @@ def _loss_type(field: str, config: Mapping):
     """Class of the loss of a config that stands at ``field``; KeyError if there is none."""
     named = config.get('type')
     if named is None:
-        raise KeyError(
-            f'{field}={dict(config)!r} has no type; write for example '
-            "dict(type='mmrank.StableAPLoss')"
-        )
+        example = "dict(type='mmrank.StableAPLoss')"
+        raise KeyError(f'{field}={dict(config)!r} has no type; write for example {example}')
     loss = model_type(named)
     if loss is None:
         near = get_close_matches(str(named).rpartition('.')[2], MODELS.module_dict, n=1)
         similar = f" (there is 'mmrank.{near[0]}')" if near else ''
         raise UserKeyError(
             f'{field}.type={named!r} is not registered{similar}. Fix: write it with its scope, as '
-            "in 'mmrank.StableAPLoss'. A loss of your own needs @MODELS.register_module() and, in "
-            "the config, custom_imports = dict(imports=['my_losses']), the module it is in, which "
-            'has to lie on PYTHONPATH'
+            "in 'mmrank.StableAPLoss'. A loss of your own needs @MODELS.register_module() and "
+            "custom_imports = dict(imports=['my_losses']), its module on PYTHONPATH"
         )
     return loss
 

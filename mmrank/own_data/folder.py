@@ -58,10 +58,8 @@ def split_file(path: Path, fraction: float, stem: Path) -> tuple[str, str]:
     ids = [image['id'] for image in document['images']]
     number = round(fraction * len(ids))
     if not 0 < number < len(ids):
-        raise UserError(
-            f'--val-fraction {fraction} of {len(ids)} images leaves a part empty.\n  Fix: '
-            '--val-fraction 0.2, or more images'
-        )
+        what = f'--val-fraction {fraction} of {len(ids)} images leaves a part empty'
+        raise UserError(what, '--val-fraction 0.2, or more images')
     chosen = {ids[i] for i in np.random.default_rng(0).permutation(len(ids))[:number]}
     parts = {'train': {*ids} - chosen, 'val': chosen}
     for name, own in parts.items():
@@ -85,10 +83,8 @@ def find_file(folder: Path, name: str) -> Path | None:
         return found[0]
     if len(found) > 1:
         shown = ', '.join(str(path) for path in found[:4])
-        raise UserError(
-            f'{folder} has {len(found)} annotation files for {name}: {shown}.\n  Fix: '
-            f'--{name} FILE with the one to use'
-        )
+        what = f'{folder} has {len(found)} annotation files for {name}: {shown}'
+        raise UserError(what, f'--{name} FILE with the one to use')
     if name == 'test':
         return None
     shown = ', '.join(str(path.relative_to(folder)) for path in there[:4]) or 'no JSON file'

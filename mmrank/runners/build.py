@@ -72,10 +72,8 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
         is_unknown = isinstance(name, str) and name and registry.get(name) is None
     if is_unknown:
         close = get_close_matches(name, OPTIMIZERS.module_dict, 1) or ['SGD']
-        raise UserError(
-            f'optim_wrapper.optimizer.type={name!r} is not a registered optimizer.\n  Fix: '
-            f"'{close[0]}', or import yours by custom_imports"
-        )
+        what = f'optim_wrapper.optimizer.type={name!r} is not a registered optimizer'
+        raise UserError(what, f"'{close[0]}', or import yours by custom_imports")
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))
     runner.register_hook(StartCheckHook())
     return runner
@@ -90,7 +88,5 @@ def _check_dump(cfg: Config) -> None:
     if path.is_file() and path.samefile(cfg.filename):
         source = path.read_text('utf-8')
         if '_base_' in source or 'read_base' in source:
-            raise UserError(
-                f'--work-dir {cfg.work_dir} is the folder of the config, and mmengine would '
-                'overwrite it.\n  Fix: another --work-dir'
-            )
+            what = f'--work-dir {cfg.work_dir} is the folder of the config, which it overwrites'
+            raise UserError(what, 'another --work-dir')

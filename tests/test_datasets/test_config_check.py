@@ -139,7 +139,7 @@ def test_training_on_nothing_is_refused(data_root):
     empty = coco(data_root, 'empty.json')
     assert check_config(config(empty))
     empty['filter_cfg'] = {'filter_empty_gt': True}
-    refused(config(empty), 'nothing is left to train on')
+    refused(config(empty), 'drops images without objects')
     assert check_config(config({**empty, 'test_mode': True}, split='val'))
 
 

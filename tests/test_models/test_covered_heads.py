@@ -204,10 +204,10 @@ def test_other_heads_are_refused_when_built(name):
             dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{name}', loss_cls=STABLE_AP)
         )
     if name in ('DDQDETRHead', 'GroundingDINOHead'):
-        fix = "Fix: another head, such as type='mmrank.ListwiseHead', head_type='mmdet.DINOHead'"
+        fix = "Fix: type='mmrank.ListwiseHead', head_type='mmdet.DINOHead'"
         assert fix in str(caught.value)
     if name != 'SOLOHead':
-        assert f'or stock {name}, with its own losses' in str(caught.value)
+        assert f'or the own losses of {name}' in str(caught.value)
     if name in REFUSED:
         with pytest.raises(TypeError, match=f'does not support {name}: {reason}'):
             refuse_hosts(dict(bbox_head=dict(type=f'mmdet.{name}', loss_cls=STABLE_AP)))

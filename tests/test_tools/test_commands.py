@@ -240,27 +240,27 @@ def as_device(path, precious):
         pytest.skip('takes root')
 
 
-#: What may be there, or be wrong with the name.
+#: What may be there.
 PLACES = {
-    'link': (lambda path, precious: path.symlink_to(precious), 'it is a link'),
-    'link to nothing': (lambda path, precious: path.symlink_to('nowhere'), 'it is a link'),
-    'folder': (lambda path, precious: path.mkdir(), 'it is a folder'),
-    'pipe': (lambda path, precious: os.mkfifo(path), 'it is a pipe'),
-    'device': (as_device, 'it is a device'),
+    'link': lambda path, precious: path.symlink_to(precious),
+    'link to nothing': lambda path, precious: path.symlink_to('nowhere'),
+    'folder': lambda path, precious: path.mkdir(),
+    'pipe': lambda path, precious: os.mkfifo(path),
+    'device': as_device,
 }
 
 
 @pytest.mark.parametrize('place', PLACES)
 @pytest.mark.parametrize('writer', WRITERS)
 def test_a_writer_refuses_what_is_no_file(tmp_path, writer, place):
-    make, words = PLACES[place]
     precious = tmp_path / 'precious'
     precious.write_text('mine')
     path = tmp_path / 'out' / 'runs.csv'
     path.parent.mkdir()
-    make(path, precious)
+    PLACES[place](path, precious)
     before = os.lstat(path)
-    with pytest.raises(UserError, match=f'cannot be written: {words}. Fix: '):
+    words = 'cannot be written: it is a link, a folder or a device. Fix: '
+    with pytest.raises(UserError, match=words):
         WRITERS[writer](path)
     assert (os.lstat(path).st_ino, os.lstat(path).st_mode) == (before.st_ino, before.st_mode)
     assert precious.read_text() == 'mine'

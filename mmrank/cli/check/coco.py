@@ -53,10 +53,8 @@ def _check_config(args: argparse.Namespace) -> list[CocoReport]:
 
     reports = check_config(read_config(args.config), verify_images=args.verify_images)
     if not reports:
-        raise UserError(
-            f'{args.config} names no COCO data set with local files. Fix: '
-            'pass a config of a detector, or the annotation file itself'
-        )
+        what = f'{args.config} names no COCO data set with local files'
+        raise UserError(what, 'pass a config of a detector, or the annotation file itself')
     return reports
 
 
@@ -74,10 +72,8 @@ def _write_json(document: dict, path: str, console: Console) -> None:
     try:
         text = json.dumps(document)
     except RecursionError as error:
-        raise UserError(
-            'the file nests lists or objects too deep to be written again. Fix: export it again as '
-            'COCO; no part of it needs that'
-        ) from error
+        what = 'the file nests lists or objects too deep to be written again'
+        raise UserError(what, 'export it again as COCO') from error
     write_atomically(text.encode(), path)
     console.print(f'Wrote {escape(path)}')
 

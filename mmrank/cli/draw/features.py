@@ -43,15 +43,11 @@ def _parse(word: str) -> _Entry:
             f'or NAME=CONFIG.py,CHECKPOINT (paths start at {Path.cwd()}).'
         )
     if (path.suffix == '.py') != bool(comma):
-        raise UserError(
-            f'{word!r}: a config requires a checkpoint, and features take '
-            'none. Fix: pass NAME=CONFIG.py,CHECKPOINT or NAME=FEATURES.npz.'
-        )
+        what = f'{word!r}: a config requires a checkpoint, and features take none'
+        raise UserError(what, 'pass NAME=CONFIG.py,CHECKPOINT or NAME=FEATURES.npz')
     if comma and not Path(checkpoint).is_file():
-        raise UserError(
-            f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: pass the .pth file of a '
-            'training.'
-        )
+        what = f'{word!r}: checkpoint {checkpoint!r} does not exist'
+        raise UserError(what, 'pass the .pth file of a training')
     return _Entry(name or path.stem, path, Path(checkpoint) if comma else None)
 
 

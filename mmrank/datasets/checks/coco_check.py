@@ -30,9 +30,8 @@ def check_config(
 ) -> list[CocoReport]:
     """Check all COCO data sets of a config, also in wrappers, and the model against them.
 
-    Data sets that are not in COCO form, or lie behind a remote file backend, are passed over.
-    Warnings go to the current logger. Where training is checked too, a missing annotation file of
-    the test split is a warning. Returns one report per annotation file.
+    Other data sets, and remote files, are passed over. Warnings go to the current logger. Beside
+    training a missing file of the test split is a warning. Returns one report per annotation file.
     """
     counts = dict(_find_num_classes(cfg.get('model') or {}, 'model'))
     reports: dict[tuple, CocoReport] = {}
@@ -58,8 +57,12 @@ def check_config(
                 if warnings := reports[key].warnings:
                     _warn(f'{where}: {reports[key].describe(warnings)}')
             report = reports[key]
-            if dataset._indices is not None:
-                _refuse_whole_file(where, cfg.get(f'{split}_evaluator'))
+            types = [x.get('type') for x in _metrics(cfg.get(f'{split}_evaluator'))]
+            if dataset._indices is not None and {*types} & {'CocoMetric', 'mmdet.CocoMetric'}:
+                raise UserError(
+                    f"{where}.indices takes a part of the images, and type='CocoMetric' counts all",
+                    "type='mmrank.CocoMetric' in the evaluator, or leave out indices",
+                )
             if split == 'train':
                 _refuse_empty_training(where, report, classes, options['skip_empty_images'])
             own.append(Split(where, options['image_dir'], classes, report, split == 'train'))
@@ -107,24 +110,17 @@ def _coco_datasets(cfg: Mapping, split: str) -> Iterator[tuple[str, 'CocoDataset
 def _check_classes(where: str, metainfo: Mapping) -> None:
     """Refuse class names that mmdet would read as others."""
     if 'CLASSES' in metainfo:
-        raise UserError(
-            f"{where}.metainfo has 'CLASSES', which mmdet 3 does not read: it would take the "
-            'classes of COCO. Fix: classes=(...) in small letters'
-        )
+        what = f"{where}.metainfo has 'CLASSES', which mmdet 3 does not read"
+        raise UserError(what, 'classes=(...) in small letters')
     classes = metainfo.get('classes') or ()
     if isinstance(classes, str):
         if not os.path.isfile(classes):
-            raise UserError(
-                f"{where}.metainfo['classes'] is the text {classes!r}, and no file of names. Fix: "
-                f'a one-class tuple with a comma: classes=({classes!r},)'
-            )
+            what = f"{where}.metainfo['classes'] is the text {classes!r}, and no file of names"
+            raise UserError(what, f'a one-class tuple with a comma: classes=({classes!r},)')
         return
     twice = [name for name, count in Counter(classes).items() if count > 1]
     if twice:
-        raise UserError(
-            f"{where}.metainfo['classes'] has {twice[0]!r} twice, so that two labels are one "
-            'class. Fix: each name once'
-        )
+        raise UserError(f"{where}.metainfo['classes'] has {twice[0]!r} twice", 'each name once')
 
 
 def _leaves_classes_out(cfg: Mapping, split: str, classes: tuple) -> bool:
@@ -132,22 +128,12 @@ def _leaves_classes_out(cfg: Mapping, split: str, classes: tuple) -> bool:
     dataset = (cfg.get('train_dataloader') or {}).get('dataset')
     trained = [x['metainfo'] for _, x in config_datasets(dataset, '') if x.get('metainfo')]
     names = tuple(trained[0].get('classes', ()))[: len(classes)] if trained else ()
-    metrics = _metrics(cfg.get(f'{split}_evaluator'))
-    is_ours = bool(metrics) and all(x.get('type') == 'mmrank.CocoMetric' for x in metrics)
-    return split != 'train' and is_ours and names == classes
+    types = {str(x.get('type')) for x in _metrics(cfg.get(f'{split}_evaluator'))}
+    return split != 'train' and types == {'mmrank.CocoMetric'} and names == classes
 
 
 def _metrics(evaluator: object) -> list[Mapping]:
     return [x for part in _configs(evaluator) for x in _configs(part.get('metrics') or part)]
-
-
-def _refuse_whole_file(where: str, evaluator: object) -> None:
-    """Refuse mmdet's metric for a part of a data set: it counts all images of its file."""
-    if any(x.get('type') in ('CocoMetric', 'mmdet.CocoMetric') for x in _metrics(evaluator)):
-        raise UserError(
-            f"{where}.indices takes a part of the images, and type='CocoMetric' counts the others "
-            "as missed. Fix: type='mmrank.CocoMetric' in the evaluator, or leave out indices"
-        )
 
 
 def _compare_evaluator(evaluator: object, name: str, splits: list[Split]) -> None:
@@ -189,22 +175,19 @@ def _refuse_empty_training(
     if any(count.total for count in counts):
         return
     if any(count.crowd for count in counts):
-        raise UserError(
-            f'{where}: annotation file {report.ann_file}: each object has iscrowd=1, and a crowd '
-            'is not trained on. Fix: iscrowd=0 of single objects'
-        )
+        what = f'{where}: {report.ann_file}: each object has iscrowd=1, and is not trained on'
+        raise UserError(what, 'iscrowd=0 of single objects')
     if are_empty_dropped:
         raise UserError(
             f'{where}: annotation file {report.ann_file} has no object of the classes {classes}, '
-            'and filter_cfg.filter_empty_gt=True drops images without objects: nothing is left to '
-            'train on. Fix: set ann_file to the file that holds the boxes, or correct metainfo'
+            'and filter_cfg.filter_empty_gt=True drops images without objects',
+            'set ann_file to the file that holds the boxes, or correct metainfo',
         )
 
 
 def _find_num_classes(node: object, path: str) -> Iterator[tuple[str, int]]:
     """Yield (path, num_classes) of every head that names object classes."""
-    if isinstance(node, list | tuple):
-        node = dict(enumerate(node))
+    node = dict(enumerate(node)) if isinstance(node, list | tuple) else node
     for key, value in node.items() if isinstance(node, Mapping) else ():
         if key == 'num_classes':
             if any(head in path.split('.') for head in _CLASS_HEADS):
@@ -222,6 +205,5 @@ def _compare_num_classes(counts: dict[str, int], where: str, dataset: 'CocoDatas
         raise UserError(
             f'num_classes disagrees with the data: {", ".join(wrong)}, but {where} has '
             f'{len(classes)} classes ({", ".join(classes)[:80]}) by {source}. Fix: set '
-            f'num_classes={len(classes)}, or metainfo=dict(classes=...) of the data set if they '
-            'are wrong'
+            f'num_classes={len(classes)}, or metainfo=dict(classes=...) of the data set'
         )

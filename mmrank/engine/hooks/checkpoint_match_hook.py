@@ -29,15 +29,12 @@ class CheckpointMatchHook(Hook):
     """Compares a checkpoint with the run before anything of it is loaded.
 
     mmengine loads what fits and logs the rest: an empty checkpoint gives plausible metrics of
-    random weights. This hook refuses it with a table of the missing, unexpected and mismatched
-    keys, and classes in another order. For a resume it also compares the optimiser, the number of
-    parameter schedulers and whether weights are averaged, warns of other settings than those of the
-    run, and refuses processes that resume from different checkpoints, as without a common disk.
-    Weights that are not finite are not saved.
+    random weights. This hook refuses keys and classes that differ. For a resume it also compares
+    the optimiser, schedulers and averages, warns of other settings, and refuses processes that
+    resume from different checkpoints. Weights that are not finite are not saved.
 
     Args:
-        strict: Whether to refuse; False writes the table to the log, and values of another shape
-            stay fresh, as is right for ``load_from`` of a fine-tuning.
+        strict: Whether to refuse; False logs the table, and values of another shape stay fresh.
         allow: Patterns of keys that may differ, with ``*`` and ``?``: ``['bbox_head.*',
             'optimizer']``.
     """
@@ -51,20 +48,16 @@ class CheckpointMatchHook(Hook):
     def before_train(self, runner) -> None:
         steps = all_gather_object(runner.iter)
         if len({*steps}) > 1:
-            raise CheckpointError(
-                f'the processes start at the iterations {steps}: they have not found the same '
-                'checkpoint. Fix: put the work folder on a disk that all machines share, or pass '
-                'copies of one checkpoint: --resume PATH'
-            )
+            what = f'the processes start at the iterations {steps}, of different checkpoints'
+            raise CheckpointError(what, 'a work folder that all share, or --resume PATH')
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         for name, weight in runner.model.named_parameters():
             if not weight.isfinite().all():
                 raise UserError(
-                    f'iteration {runner.iter}: {name} has NaN or infinite weights, so the training '
-                    'has diverged and no checkpoint is written. Fix: a lower '
-                    'optim_wrapper.optimizer.lr, a warm-up, or '
-                    'optim_wrapper.clip_grad=dict(max_norm=10); the checkpoints before are whole'
+                    f'iteration {runner.iter}: {name} has NaN or infinite weights, and no '
+                    'checkpoint is written; those before are whole',
+                    'a lower optim_wrapper.optimizer.lr, a warm-up, or clip_grad=dict(max_norm=10)',
                 )
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
@@ -73,9 +66,8 @@ class CheckpointMatchHook(Hook):
         _check_content(name, checkpoint, runner._resume)
         confine_best_checkpoints(checkpoint, runner)
         loops = (runner._train_loop, runner._val_loop, runner._test_loop)
-        datasets = [x.dataloader.dataset for x in loops if isinstance(x, BaseLoop)]
-        other_order = classes_in_other_order(checkpoint, datasets[0]) if datasets else ''
-        if self.strict and other_order:
+        dataset = next((x.dataloader.dataset for x in loops if isinstance(x, BaseLoop)), None)
+        if self.strict and (other_order := classes_in_other_order(checkpoint, dataset)):
             raise CheckpointError(f'checkpoint {name} {other_order}')
         state = model_state(checkpoint)
         found = compare_states(runner.model, state)
@@ -86,7 +78,7 @@ class CheckpointMatchHook(Hook):
             if changed := changed_settings(saved, runner.cfg.pretty_text):
                 runner.logger.warning(
                     'The run is resumed with other settings. Rates and schedules go on as in the '
-                    f'checkpoint, the others change from here on:{changed}'
+                    f'checkpoint:{changed}'
                 )
             found += compare_training(checkpoint, runner.optim_wrapper, schedulers, has_ema)
         reasons = (missing_centre(found, state), other_classes(runner.model, found, checkpoint))
@@ -95,9 +87,8 @@ class CheckpointMatchHook(Hook):
         if self.strict and refused:
             raise CheckpointError(
                 f'checkpoint {name} does not fit this config:\n{differences_table(refused)}\n  '
-                'Fix: pass the checkpoint of this config, or the config of this checkpoint (its '
-                'work folder has a copy). To leave out what differs, name it: --allow-partial '
-                f"'{refused[0].key}'{why}"
+                'Fix: the config of this checkpoint (its work folder has a copy), or to leave out '
+                f"what differs, --allow-partial '{refused[0].key}'{why}"
             )
         if found:
             runner.logger.warning(
@@ -114,9 +105,7 @@ class CheckpointMatchHook(Hook):
 def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
     """Refuse what holds no model, or no training to resume."""
     if not (isinstance(checkpoint, dict) and isinstance(model_state(checkpoint), dict)):
-        raise CheckpointError(
-            f'checkpoint {name} holds no state of a model. Fix: pass the .pth file of a training'
-        )
+        raise CheckpointError(f'checkpoint {name} holds no state of a model', 'the .pth of one')
     meta = checkpoint.get('meta')
     meta = meta if isinstance(meta, dict) else {}
     lacking = [key for key in ('epoch', 'iter') if type(meta.get(key)) is not int]
@@ -124,7 +113,6 @@ def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
     lacking += [key for key in parts if not isinstance(checkpoint.get(key), dict)]
     if resume and lacking:
         raise CheckpointError(
-            f'checkpoint {name} cannot be resumed: it has no {", ".join(lacking)}. Fix: resume '
-            'from a checkpoint of a training (epoch_*.pth, iter_*.pth), or start a new training '
-            f"from these weights: --cfg-options load_from='{name}'"
+            f'checkpoint {name} cannot be resumed: it has no {", ".join(lacking)}',
+            f"epoch_*.pth or iter_*.pth, or a new training: --cfg-options load_from='{name}'",
         )

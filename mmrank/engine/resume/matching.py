@@ -44,9 +44,7 @@ def model_state(checkpoint: Mapping) -> Mapping:
 def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
     """Compare keys and shapes of a model and a saved state; a prefix ``module.`` does not count.
 
-    Differences come in the order of the model, then of the state. Left out are a missing
-    ``num_batches_tracked``, which weights of others may lack, and per-sample state that is set to
-    start fresh.
+    Left out are a missing ``num_batches_tracked`` and per-sample state that is to start fresh.
     """
     model = bare_model(model)
     fresh = tuple(
@@ -115,9 +113,8 @@ def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoin
             return (
                 f'It was trained on {len(names)} classes ({shown}), but '
                 f'{name}.num_classes={number}.\n  Fix: model.{name}.num_classes={len(names)} and '
-                'metainfo=dict(classes=(...)) of the data sets, to test on its classes; or train '
-                'on yours first: mmrank train CONFIG --cfg-options load_from=CHECKPOINT takes '
-                'all that fits'
+                'metainfo=dict(classes=(...)) of the data sets, or train on your classes first: '
+                'mmrank train CONFIG --cfg-options load_from=CHECKPOINT takes all that fits'
             )
     return ''
 
@@ -126,13 +123,12 @@ def classes_in_other_order(checkpoint: Mapping, dataset: Any) -> str:
     """Say that a data set has the classes of a checkpoint in another order, else ''."""
     meta = checkpoint.get('meta') or {}
     saved = (meta.get('dataset_meta') or {}).get('classes') or ()
-    names = (getattr(dataset, 'metainfo', None) or {}).get('classes') or ()
+    names = getattr(dataset, 'metainfo', {}).get('classes') or ()
     if [*saved] == [*names] or sorted(map(str, saved)) != sorted(map(str, names)):
         return ''
     return (
-        f'was trained on the classes {tuple(saved)!s:.300}, and the data set has them in another '
-        f'order, {tuple(names)!s:.300}.\n  Fix: the order of the checkpoint in '
-        "metainfo=dict(classes=(...)) of the data sets and in 'categories' of their files"
+        f'was trained on classes in another order, {saved!s:.300}, than {names!s:.300} of the data '
+        "set.\n  Fix: its order in metainfo.classes of the data sets and in 'categories' of files"
     )
 
 
@@ -179,11 +175,9 @@ def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
         numbers = ', '.join(f'{x:.2f}' for x in value.reshape(-1)[:4].tolist())
         place = item.key.partition('.loss_cls.')[0]
         return (
-            f'The head that was trained shows scores around {item.key} = '
-            f'{numbers}{", ..." if value.numel() > 4 else ""} as 0.5. {place} of this config does '
-            'not subtract it, so the scores are off and score_thr keeps the wrong boxes, or none.\n'
-            f"  Fix: {place} = dict(type='mmrank.ListwiseHead', head_type='mmdet.<its type>', "
-            'loss_cls=...), as in the config of the training, or make a stock checkpoint: '
+            f'The head that was trained shows scores around {item.key} = {numbers} as 0.5, and '
+            f"{place} of this config does not.\n  Fix: {place} = dict(type='mmrank.ListwiseHead', "
+            "head_type='mmdet.<its type>', loss_cls=...), or a stock checkpoint by "
             'tools/model_converters/to_stock.py CONFIG CHECKPOINT OUT'
         )
     return ''

@@ -7,8 +7,7 @@ from mmrank.errors import UserTypeError
 # Heads (and those derived from them) that a listwise loss cannot serve.
 REFUSED = {
     'ATSSVLFusionHead': 'it scores words of a caption instead of classes',
-    'AutoAssignHead': 'its losses of positives and negatives are one '
-    'likelihood over all boxes of an object, and it never calls loss_cls',
+    'AutoAssignHead': 'its loss is a likelihood over all boxes of an object, without loss_cls',
     'BaseMaskHead': 'it predicts masks without boxes',
     'CascadeRPNHead': 'each of its stages is a head of its own',
     'CenterNetHead': 'it regresses a heat map and never calls loss_cls',
@@ -16,10 +15,8 @@ REFUSED = {
     'CornerHead': 'it regresses heat maps of corners and never calls loss_cls',
     'DDQDETRHead': 'its dense queries train on element-wise losses of their own',
     'EmbeddingRPNHead': 'its proposals are learnt and have no scores',
-    'FSAFHead': 'it chooses the level of each object by element-wise losses, '
-    'after which a joint ranking cannot be taken apart again',
-    'FreeAnchorRetinaHead': 'its loss is a likelihood over bags of anchors, '
-    'and it never calls loss_cls',
+    'FSAFHead': 'it chooses the level of each object by element-wise losses',
+    'FreeAnchorRetinaHead': 'its loss is a likelihood over bags of anchors, without loss_cls',
     'GroundingDINOHead': 'it scores words of a caption instead of classes',
     'MaskFormerHead': 'it has a classification loss for each layer of its decoder',
     'PAAHead': 'it chooses its positives by an element-wise loss',
@@ -64,26 +61,18 @@ def traits_of(host: type) -> _HostTraits:
         if base.__name__ in TRAITS:
             return TRAITS[base.__name__]
     if not hasattr(host, 'loss_by_feat'):
-        raise UserTypeError(
-            f'ListwiseHead does not support {host.__name__}: it is not a dense head with '
-            'loss_by_feat'
-        )
+        raise UserTypeError(f'ListwiseHead does not support {host.__name__}: no loss_by_feat')
     return _HostTraits()
 
 
 def refuse_hosts(part: object) -> None:
-    """Refuse, in the config of a model, a head that cannot serve the ranking loss it is given.
-
-    The loss itself would advise a ListwiseHead, which then refuses the head.
-    """
-    if not isinstance(part, dict):
-        return
-    loss = part.get('loss_cls')
-    if isinstance(loss, dict) and str(loss.get('type')).startswith('mmrank.'):
-        name = str(part.get('type')).rpartition('.')[2]
-        _refuse_host(name, name)
-    for value in part.values():
+    """Refuse, in the config of a model, a head that cannot serve its ranking loss."""
+    for key, value in part.items() if isinstance(part, dict) else ():
         refuse_hosts(value)
+        # The loss itself would advise a ListwiseHead, which then refuses the head.
+        if key == 'loss_cls' and str((value or {}).get('type')).startswith('mmrank.'):
+            name = str(part.get('type')).rpartition('.')[2]
+            _refuse_host(name, name)
 
 
 def _refuse_host(name: str, base: str) -> None:
@@ -91,9 +80,8 @@ def _refuse_host(name: str, base: str) -> None:
     if base in REFUSED:
         other = 'DINOHead' if 'DETR' in base or 'DINO' in base else 'ATSSHead'
         raise UserTypeError(
-            f'ListwiseHead does not support {name}: {REFUSED[base]}. Fix: another head, such as '
-            f"type='mmrank.ListwiseHead', head_type='mmdet.{other}', or stock {name}, with its own "
-            'losses'
+            f'ListwiseHead does not support {name}: {REFUSED[base]}',
+            f"type='mmrank.ListwiseHead', head_type='mmdet.{other}', or the own losses of {name}",
         )
 
 
