@@ -11,6 +11,7 @@ import torch
 import soprc_simulation
 import stable_ap_bounds
 from mmrank.functional import stable_ap_loss
+from mmrank.state import ScoreVector
 from theory import stable_ap_metrics
 from theory.soprc import (
     AVERAGE_PRECISION,
@@ -24,6 +25,7 @@ from theory.soprc import (
     BiasSetting,
     bias_rows,
     interpolation_errors,
+    moving_score_vector,
     population_auprc,
     score_vector_noise,
 )
@@ -118,6 +120,17 @@ def test_average_precision_moves_with_the_sampling_rate(case):
         assert abs(row.bias - shift) < margin
     assert rows[AVERAGE_PRECISION, 0.02].bias > 0.05
     assert rows[AVERAGE_PRECISION, 0.4].bias < -0.1
+
+
+def test_moving_score_vector_is_the_state_of_training():
+    setting = BiasSetting(length=13, momentum=0.3, past_batches=5)
+    got = moving_score_vector(BIBETA, 6, 4, np.random.default_rng(1), setting)
+    state = ScoreVector(4, 13, 0.3, score_range=BIBETA.score_range)
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        pos = BIBETA.sample_positives(4, 6, rng)
+        expected = state.update(pos, torch.ones_like(pos, dtype=torch.bool))
+    torch.testing.assert_close(got.float(), expected)
 
 
 def brute_force_sides(pos, neg, tau, eps):

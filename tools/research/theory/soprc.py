@@ -159,6 +159,21 @@ class BiasRow(NamedTuple):
     std: float  # Of one estimate
 
 
+def moving_score_vector(
+    distribution: ScoreDistribution,
+    num_pos: int,
+    trials: int,
+    rng: np.random.Generator,
+    setting: BiasSetting,
+) -> Tensor:
+    """(trials, length) score vectors v after ``past_batches`` batches: SOPRC, eq. 10."""
+    vector = None
+    for _ in range(setting.past_batches):
+        phi = distribution.phi(distribution.sample_positives(trials, num_pos, rng), setting.length)
+        vector = phi if vector is None else vector.lerp_(phi, setting.momentum)
+    return vector
+
+
 def estimate_risks(
     distribution: ScoreDistribution,
     num_pos: int,
@@ -168,16 +183,12 @@ def estimate_risks(
     setting: BiasSetting,
 ) -> dict[str, Tensor]:
     """(trials,) risks by name of the estimator, of batches with >= 1 positive and negative."""
-    state = ScoreVector(
-        trials, setting.length, setting.momentum, score_range=distribution.score_range
-    )
-    mask = torch.ones(trials, num_pos, dtype=torch.bool)
-    # Eq. 10: v takes in the batch before the loss is computed.
-    for _ in range(setting.past_batches + 1):
-        pos = distribution.sample_positives(trials, num_pos, rng)
-        vector = state.update(pos, mask).double()
+    vector = moving_score_vector(distribution, num_pos, trials, rng, setting)
+    pos = distribution.sample_positives(trials, num_pos, rng)
     neg = _draw(distribution.negative, trials, num_neg, rng)
     own = distribution.phi(pos, setting.length)
+    # Eq. 10: v takes in the batch before the loss is computed.
+    vector = vector.lerp(own, setting.momentum)
     lists = split_lists(*scores_of(pos, neg))
 
     def soprc(v, surrogate, tau2):
