@@ -309,10 +309,6 @@ def test_semi_variance_compiled_with_dynamic_shapes():
         torch.testing.assert_close(*[torch.autograd.grad(x, scores)[0] for x in values])
 
 
-of_rows = [case for case in CASES if case.kind == 'rows']
-every_rows_loss = pytest.mark.parametrize('case', of_rows, ids=str)
-
-
 def call(case, scores, target, *weight, **heads):
     """The loss of a case with another target; values of boxes are those of its positives."""
     loss = case.build()
@@ -325,7 +321,7 @@ def call(case, scores, target, *weight, **heads):
     return loss(scores, target, *weight, **heads)
 
 
-@every_rows_loss
+@every_case
 def test_labels_count_by_value(case):
     """Of every loss of rows: unknown, smoothed and, but of levels, graded labels are refused."""
     if not getattr(case.build(), 'use_sigmoid', True):
@@ -348,7 +344,7 @@ def test_labels_count_by_value(case):
         call(case, made_up(6, 3).double(), unknown, avg_factor=6)
 
 
-@every_rows_loss
+@every_case
 def test_weights_are_finite_and_not_negative(case):
     scores = made_up(6, 3).double()
     weight = torch.tensor([5.0, 1, 1, 1, 1, 0.1])
@@ -497,7 +493,7 @@ def test_a_printed_loss_shows_what_was_set():
     assert 'loss=' not in repr(EmbeddingLoss(SmoothAPLoss())).split('\n')[0]
 
 
-@pytest.mark.parametrize('case', [x for x in CASES if x.kind == 'rows'], ids=str)
+@every_case
 @pytest.mark.parametrize('value', [torch.inf, -torch.inf])
 def test_an_infinite_positive_makes_nothing_nan(case, value):
     batch = case.batch()

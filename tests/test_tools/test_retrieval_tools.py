@@ -150,8 +150,8 @@ def test_errors_are_one_message(call, tmp_path, images):
 
 
 def test_made_up_interactions_refuse_bad_numbers(run, tmp_path):
-    out = run('dataset_converters/make_interactions', tmp_path, '--users 5 --items 9', status=2)
-    assert 'num_items=9 must not exceed' in out
+    out = run('dataset_converters/make_interactions', tmp_path, '--seed -1', status=2)
+    assert 'seed must be at least 0' in out
 
 
 def test_ratings_are_split_as_they_are(run, tmp_path):

@@ -9,7 +9,6 @@ Written to the out dir, for each kind of temperature (a bimodal model has two): 
 temperature, shares among the hottest and coldest), sheet_NAME.png (images).
 """
 
-import argparse
 import re
 import sys
 from itertools import pairwise
@@ -21,6 +20,9 @@ from rich.console import Console
 from mmrank.cli.config_options import add_config_option, add_trust_option
 from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import UserError, show_user_errors
+from mmrank.pictures.temperature_report import write_history, write_temperature_report
+from mmrank.pictures.temperatures import read_temperatures
+from mmrank.runners.config import apply_options, check_packages, read_config
 
 
 def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
@@ -33,11 +35,19 @@ def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
     return steps, 'epoch' if is_epoch else 'iteration'
 
 
-def run(args: argparse.Namespace, console: Console) -> None:
-    from mmrank.pictures.temperature_report import write_history, write_temperature_report
-    from mmrank.pictures.temperatures import read_temperatures
-    from mmrank.runners.config import check_packages, read_config
-
+@show_user_errors(OSError, ValueError, TypeError, ImportError)
+def main() -> None:
+    parser = tool_parser(
+        __doc__,
+        out_dir=Path('work_dirs/temperatures'),
+        images=(40, 'images of each kind on the sheet, 0 for none'),
+    )
+    parser.add_argument('config', metavar='CONFIG', help='of the training')
+    parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT', help='.pth files')
+    add_config_option(parser)
+    add_trust_option(parser)
+    args = parse_at_least(parser, images=0)
+    console = Console()
     readings = [read_temperatures(path, trust=args.trust_checkpoint) for path in args.checkpoints]
     names = [[found.name for found in reading] for reading in readings]
     if any(own != names[0] for own in names):
@@ -45,8 +55,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
             f'the checkpoints have different temperatures: {names}. Fix: pass those of one training'
         )
     cfg = read_config(args.config)
-    if args.cfg_options is not None:
-        cfg.merge_from_dict(args.cfg_options)
+    apply_options(cfg, args.cfg_options)
     check_packages(cfg)
     if 'train_dataloader' not in cfg:
         raise ValueError(f'{args.config} has no train_dataloader')
@@ -54,7 +63,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
     # What the sampler of the training sees.
     dataset = DATASETS.build(cfg.train_dataloader.dataset)
     steps, unit = steps_of(args.checkpoints)
-    out = Path(args.out_dir)
+    out = args.out_dir
     for kind in zip(*readings):
         last = kind[-1]
         values = [found.tau[found.visited] for found in kind]
@@ -76,20 +85,6 @@ def run(args: argparse.Namespace, console: Console) -> None:
         lines += [f'wrote {path}' for path in paths + more]
         for line in lines:
             console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-@show_user_errors(OSError, ValueError, TypeError, ImportError)
-def main() -> None:
-    parser = tool_parser(
-        __doc__,
-        out_dir='work_dirs/temperatures',
-        images=(40, 'images of each kind on the sheet, 0 for none'),
-    )
-    parser.add_argument('config', metavar='CONFIG', help='of the training')
-    parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT', help='.pth files')
-    add_config_option(parser)
-    add_trust_option(parser)
-    run(parse_at_least(parser, images=0), Console())
 
 
 if __name__ == '__main__':

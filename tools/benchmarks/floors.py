@@ -32,7 +32,7 @@ from lower_bounds.scores import score_rows
 from lower_bounds.views import pair_rows, view_rows
 from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import UserError, show_user_errors
-from mmrank.pictures.tables import write_table
+from mmrank.pictures.tables import console_table, write_table
 from timing import Times, both_times_in_turn, machine, median_ratio, peak_extra_memory
 
 HEADER = (
@@ -154,20 +154,13 @@ def profile(row: Row, repeats: int, count: int) -> Table:
             step()
     found = sorted(recorded.key_averages(), key=lambda x: -x.self_cpu_time_total)
     total = sum(x.self_cpu_time_total for x in found)
-    table = Table('operator', title=f'{row.name} {row.setting}, {row.work}')
-    for name in ('calls', 'ms', 'share', 'of all so far'):
-        table.add_column(name, justify='right')
-    so_far = 0.0
+    rows = []
     for x in found[:count]:
-        so_far += x.self_cpu_time_total
-        table.add_row(
-            x.key,
-            f'{x.count / repeats:g}',
-            f'{x.self_cpu_time_total / repeats / 1e3:.3g}',
-            f'{x.self_cpu_time_total / total:.1%}',
-            f'{so_far / total:.1%}',
-        )
-    return table
+        own = x.self_cpu_time_total
+        calls = f'{x.count / repeats:g}'
+        rows.append([x.key, calls, f'{own / repeats / 1e3:.3g}', f'{own / total:.1%}'])
+    header = ['operator', 'calls', 'ms', 'share']
+    return console_table(header, rows, title=f'{row.name} {row.setting}, {row.work}')
 
 
 @show_user_errors(OSError)
@@ -184,11 +177,12 @@ def main() -> None:
     # A pipe has no width; 80 columns would break every cell.
     console = Console(width=None if sys.stdout.isatty() else 130)
     if args.memory:
-        table = Table('loss or metric', 'work', 'peak, MB')
-        for row in rows:
-            peak = peak_extra_memory(row.prepare().ours, tuple)
-            table.add_row(f'{row.name} {row.setting}', row.work, f'{peak / 1e6:.2f}')
-        console.print(table)
+        peaks = [
+            (f'{x.name} {x.setting}', x.work, peak_extra_memory(x.prepare().ours, tuple) / 1e6)
+            for x in rows
+        ]
+        cells = [[*words, f'{peak:.2f}'] for *words, peak in peaks]
+        console.print(console_table(['loss or metric', 'work', 'peak, MB'], cells))
         return
     progress = Console(stderr=True)
     title = (

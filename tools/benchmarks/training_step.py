@@ -31,11 +31,12 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData
 from rich.console import Console
-from rich.table import Table
 
 from mmrank.cli.options import tool_parser
+from mmrank.pictures.tables import console_table
 from mmrank.registry import MODELS
 from mmrank.runners.config import parsed_options
+from timing import median_ratio
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
 OURS = 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
@@ -50,7 +51,7 @@ def make_images(batch_size, size, channels=3):
     return [torch.randint(0, 256, shape, generator=g).to(torch.uint8) for _ in range(batch_size)]
 
 
-def make_batch(batch_size, size, num_classes, boxes_per_image):
+def make_batch(batch_size, size, num_classes, boxes_per_image=12):
     from mmdet.structures import DetDataSample
 
     g = torch.Generator().manual_seed(0)
@@ -89,7 +90,7 @@ def batch_for(config, model, args):
     if 'bbox_head' in config.model or 'roi_head' in config.model:
         head = config.model.get('bbox_head') or config.model.roi_head.bbox_head
         head = head[0] if isinstance(head, list) else head
-        return make_batch(args.batch_size, size, head.num_classes, args.boxes)
+        return make_batch(args.batch_size, size, head.num_classes)
     first = next(m for m in model.modules() if hasattr(m, 'in_channels'))
     return make_labelled_batch(args.batch_size, size, first.in_channels)
 
@@ -174,29 +175,20 @@ def show_parts(clocks, args, title):
             clock.step()
             if not turn:
                 clock.seconds.clear()
-    header = ('config', *(f'{x}, ms' for x in PARTS), 'sum', 'loss, %', 'x first')
-    table = Table(*header, title=title)
-    sums = {
-        path: [sum(parts) for parts in zip(*clock.seconds.values())]
-        for path, clock in clocks.items()
-    }
-    first = next(iter(sums.values()))
+    rows = []
+    first = None
     for path, clock in clocks.items():
+        sums = [sum(parts) for parts in zip(*clock.seconds.values())]
+        first = first or sums
         parts = [1e3 * statistics.median(clock.seconds[x]) for x in PARTS]
-        ratio = statistics.median(a / b for a, b in zip(sums[path], first))
-        table.add_row(
-            path,
-            *(f'{x:.1f}' for x in (*parts, sum(parts))),
-            f'{100 * parts[1] / sum(parts):.1f}',
-            f'{ratio:.3f}',
-        )
-    Console().print(table)
+        figures = [*parts, sum(parts), 100 * parts[1] / sum(parts)]
+        rows.append([path, *(f'{x:.1f}' for x in figures), f'{median_ratio(sums, first):.3f}'])
+    header = ('config', *(f'{x}, ms' for x in PARTS), 'sum', 'loss, %', 'x first')
+    Console().print(console_table(header, rows, title=title))
 
 
 def main():
-    parser = tool_parser(
-        __doc__, batch_size=4, boxes=(12, 'per image'), repeats=15, threads=2, device='cpu'
-    )
+    parser = tool_parser(__doc__, batch_size=4, repeats=15, threads=2, device='cpu')
     size = dict(type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'))
     parser.add_argument('--image-size', default=(256, 320), **size)
     parser.add_argument('--plan', help='plan of retrieval losses, YAML')

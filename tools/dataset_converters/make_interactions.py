@@ -80,21 +80,12 @@ def write_interactions(out_dir: str | Path, spec: InteractionsSpec) -> None:
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    spec = InteractionsSpec()
-    parser = tool_parser(
-        __doc__,
-        users=(spec.num_users, 'users'),
-        items=(spec.num_items, 'items, no more than users'),
-        seed=(spec.seed, 'seed'),
-        per_user=(spec.per_user, 'mean interactions of a user'),
-        held_out=(spec.held_out, 'share that is held out'),
-    )
+    parser = tool_parser(__doc__, seed=0)
     parser.add_argument('out', metavar='OUT', help='folder to write to')
-    options = vars(parser.parse_args())
-    out, users, items = (options.pop(name) for name in ('out', 'users', 'items'))
-    spec = InteractionsSpec(num_users=users, num_items=items, **options)
-    write_interactions(out, spec)
-    Console().print(f'Wrote {out}: {spec.num_users} users, {spec.num_items} items.')
+    args = parser.parse_args()
+    spec = InteractionsSpec(seed=args.seed)
+    write_interactions(args.out, spec)
+    Console().print(f'Wrote {args.out}: {spec.num_users} users, {spec.num_items} items.')
 
 
 if __name__ == '__main__':

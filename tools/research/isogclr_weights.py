@@ -6,6 +6,7 @@ Written to the out dir: two_negatives.png, contours of the loss over the weights
 several rho.
 """
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -42,19 +43,15 @@ def optimal_temperature(h: np.ndarray, rho: float, tau0: float) -> float:
     return tau0 if dual(low) <= found.fun else float(np.exp(found.x))
 
 
-def optimal_weights(h: np.ndarray, rho: float, tau0: float) -> tuple[np.ndarray, float]:
-    """Weights of the negatives, and tau: iSogCLR (ICML 2023), eq. 6 and appendix A."""
-    tau = optimal_temperature(h, rho, tau0)
-    return softmax(h / tau), tau
-
-
 @show_user_errors()
 def main() -> None:
-    parser = tool_parser(__doc__)
-    parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/isogclr_weights'))
-    args = parser.parse_args()
-    optima = {(h, rho): optimal_weights(np.array(h), rho, TAU0) for h in CASES for rho in RHOS}
-    for (h, rho), (weights, tau) in optima.items():
+    args = tool_parser(__doc__, out_dir=Path('work_dirs/isogclr_weights')).parse_args()
+    optima = {}
+    for h, rho in itertools.product(CASES, RHOS):
+        tau = optimal_temperature(np.array(h), rho, TAU0)
+        # Eq. 6 and appendix A.
+        weights = softmax(np.array(h) / tau)
+        optima[h, rho] = weights, tau
         print(
             f'h {h}, rho {rho:g}: weights {weights[0]:.3f} and {weights[1]:.3f}, '
             f'temperature {tau:.3g}'

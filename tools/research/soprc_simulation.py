@@ -38,25 +38,9 @@ NUMS_SCORES = (20, 40, 80, 160, 320)
 MOMENTA = (0.5, 0.1, 0.02)
 
 
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__,
-        trials=(200, 'batches of each composition, at least 2'),
-        seed=0,
-        prior=(0.1, 'share of the positives in the population'),
-    )
-    parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/soprc_simulation'))
-    parts = dict(nargs='+', choices=PARTS, default=list(PARTS))
-    parser.add_argument('--only', help='parts to write (default: all)', **parts)
-    args = parse_at_least(parser, trials=2)
-    if not 0 < args.prior < 1:
-        parser.error(f'--prior must be in (0, 1), got {args.prior}')
-    return args
-
-
 def sampling_rate_bias(args: argparse.Namespace) -> Path:
     """Figures 1 and 4."""
-    setting = BiasSetting(prior=args.prior)
+    setting = BiasSetting()
     by_rate, by_size = (
         [
             row
@@ -75,12 +59,12 @@ def sampling_rate_bias(args: argparse.Namespace) -> Path:
         [*dict.fromkeys([*by_rate, *by_size])],
         args.out_dir / 'sampling_rate_bias',
         'Bias of AUPRC estimates',
-        f'Prior {args.prior:g}, {args.trials} batches each, seed {args.seed}. The population risk '
-        f'is 1 - AUPRC by integration; for SOPRC with its surrogates (tau1 {setting.tau1:g}, tau2 '
-        f'{setting.tau2:g}) it is the expectation of that loss.',
+        f'Prior {setting.prior:g}, {args.trials} batches each, seed {args.seed}. The population '
+        f'risk is 1 - AUPRC by integration; for SOPRC with its surrogates (tau1 {setting.tau1:g}, '
+        f'tau2 {setting.tau2:g}) it is the expectation of that loss.',
     )
     path = args.out_dir / 'sampling_rate_bias.png'
-    return figures.plot_sampling_rate_bias(by_rate, by_size, args.prior, path)
+    return figures.plot_sampling_rate_bias(by_rate, by_size, setting.prior, path)
 
 
 def interpolation_error(args: argparse.Namespace) -> Path:
@@ -144,7 +128,15 @@ PARTS = {
 
 
 def main() -> None:
-    args = parse_args()
+    parser = tool_parser(
+        __doc__,
+        trials=(200, 'batches of each composition, at least 2'),
+        seed=0,
+        out_dir=Path('work_dirs/soprc_simulation'),
+    )
+    parts = dict(nargs='+', choices=PARTS, default=list(PARTS))
+    parser.add_argument('--only', help='parts to write (default: all)', **parts)
+    args = parse_at_least(parser, trials=2)
     # Small tensors: threads would only wait for each other.
     torch.set_num_threads(1)
     for name in args.only:

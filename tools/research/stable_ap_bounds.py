@@ -44,12 +44,6 @@ STEPS = 900
 SLACK = 1e-9
 
 
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(__doc__, trials=(100, 'random lists of each size'), seed=0)
-    parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/stable_ap_bounds'))
-    return parse_at_least(parser, trials=2)
-
-
 def theorem1(args: argparse.Namespace) -> tuple[Path, float]:
     """Theorem 1; the largest ratio that should be at most 1."""
     rows = [bound_row(rho, n, args.trials, args.seed) for rho in RHOS for n in NUMS_POS]
@@ -144,7 +138,13 @@ def mean_score(args: argparse.Namespace) -> tuple[Path, float]:
 
 
 def main() -> int:
-    args = parse_args()
+    parser = tool_parser(
+        __doc__,
+        trials=(100, 'random lists of each size'),
+        seed=0,
+        out_dir=Path('work_dirs/stable_ap_bounds'),
+    )
+    args = parse_at_least(parser, trials=2)
     # Small tensors: threads would only wait for each other.
     torch.set_num_threads(1)
     largest = 0.0

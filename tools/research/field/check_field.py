@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 import yaml
+from torch.nn.functional import normalize, one_hot, pad
 
 from mmrank.cli.options import tool_parser
 from mmrank.files import write_csv_atomically
@@ -30,10 +31,6 @@ def with_float_labels(loss, scores, labels):
     return loss(scores, labels.to(scores))
 
 
-def with_index(loss, scores, labels, index):
-    return loss(scores, labels, index)
-
-
 def make_indexed_binary(size, seed):
     g = torch.Generator().manual_seed(seed)
     scores = torch.randn(size, generator=g, dtype=torch.float64)
@@ -43,46 +40,9 @@ def make_indexed_binary(size, seed):
     return [scores], [labels, torch.where(labels == 1, index, index + 16)]
 
 
-def labels_zero(x, y):
-    return [torch.zeros_like(y[0]), *y[1:]]
-
-
-def labels_one(x, y):
-    return [torch.ones_like(y[0]), *y[1:]]
-
-
-def with_unit_rows(loss, x, y, index):
-    return loss(torch.nn.functional.normalize(x), torch.nn.functional.normalize(y), index)
-
-
-def with_channel(loss, scores, labels):
-    return loss(scores, labels[:, None])
-
-
-def with_one_hot(loss, scores, labels):
-    return loss(scores, torch.nn.functional.one_hot(labels.long(), 3).to(scores))
-
-
-def with_seven_each(loss, scores, labels):
-    return loss(scores, labels, torch.full((len(scores),), 7)).mean()
-
-
-def with_two_more_scores(loss, scores, labels):
-    more = torch.zeros(len(scores), 2, dtype=scores.dtype)
-    return loss(torch.cat([scores, more], 1), labels)
-
-
 def with_bias(loss, *tensors):
-    x, y = [torch.nn.functional.normalize(x) for x in tensors]
+    x, y = map(normalize, tensors)
     return loss(x, y, torch.tensor(10.0, dtype=x.dtype), torch.tensor(-10.0, dtype=x.dtype))
-
-
-def with_probabilities(loss, scores, labels):
-    return loss(scores.sigmoid(), labels.to(scores))
-
-
-def with_quality(loss, scores, labels):
-    return loss(scores, (labels, torch.full(labels.shape, 0.7, dtype=scores.dtype)))
 
 
 def with_weights(loss, x, y):
@@ -97,19 +57,33 @@ def on(name: str, base: str, apply) -> Call:
 OWN_CALLS = [
     on('float_labels', 'multi_label', with_float_labels),
     on('float_binary', 'binary', with_float_labels),
-    on('probabilities', 'binary', with_probabilities),
-    on('one_hot', 'scores', with_one_hot),
-    on('lists_of_seven', 'lists', with_seven_each),
-    on('channel_masks', 'masks', with_channel),
-    on('scores_and_background', 'scores', with_two_more_scores),
-    on('scores_and_quality', 'scores', with_quality),
+    on('probabilities', 'binary', lambda loss, x, y: loss(x.sigmoid(), y.to(x))),
+    on('one_hot', 'scores', lambda loss, x, y: loss(x, one_hot(y.long(), 3).to(x))),
+    on('lists_of_seven', 'lists', lambda loss, x, y: loss(x, y, torch.full((len(x),), 7)).mean()),
+    on('channel_masks', 'masks', lambda loss, x, y: loss(x, y[:, None])),
+    on('scores_and_background', 'scores', lambda loss, x, y: loss(pad(x, (0, 2)), y)),
+    on(
+        'scores_and_quality',
+        'scores',
+        lambda loss, x, y: loss(x, (y, torch.full_like(y, 0.7, dtype=x.dtype))),
+    ),
     on('weighted_labels', 'multi_label', with_weights),
     on('weighted_numbers', 'numbers', with_weights),
     on('images_texts_with_bias', 'views', with_bias),
     # No batch has more classes than there are proxies, whose directions are random.
     dataclasses.replace(CALLS['embeddings'], name='proxies', no_positives=None, perfect=None),
-    Call('indexed_binary', make_indexed_binary, with_index, labels_zero, labels_one),
-    on('indexed_unit_views', 'indexed_views', with_unit_rows),
+    Call(
+        'indexed_binary',
+        make_indexed_binary,
+        lambda loss, x, y, index: loss(x, y, index),
+        lambda x, y: [torch.zeros_like(y[0]), *y[1:]],
+        lambda x, y: [torch.ones_like(y[0]), *y[1:]],
+    ),
+    on(
+        'indexed_unit_views',
+        'indexed_views',
+        lambda loss, x, y, index: loss(normalize(x), normalize(y), index),
+    ),
 ]
 
 

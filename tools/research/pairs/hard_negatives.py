@@ -9,7 +9,6 @@ pairs.png (t-SNE of images and texts, the hottest and the coldest marked), and
 hard_negatives.csv (the texts of the largest weights).
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from scipy.special import softmax
 from sklearn.manifold import TSNE
 
 from mmrank.cli.config_options import add_trust_option
-from mmrank.cli.options import parse_at_least, tool_parser
+from mmrank.cli.options import tool_parser
 from mmrank.datasets.one_size import one_size_collate
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_csv_atomically
@@ -34,17 +33,8 @@ from mmrank.runners.models import trained_model
 
 #: Images at a time, hard negatives in the table, and marked pairs of each kind on the map.
 BATCH, SHOWN, MARKED = 100, 5, 10
-
-
-def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__,
-        out_dir='work_dirs/hard_negatives',
-        negatives=(1000, 'random pairs, besides the two'),
-    )
-    parser.add_argument('models', nargs='+', metavar='NAME=CONFIG,CHECKPOINT')
-    add_trust_option(parser)
-    return parse_at_least(parser, negatives=SHOWN)
+#: Random pairs, besides the marked ones.
+NEGATIVES = 1000
 
 
 def embed(cfg, model, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -72,8 +62,11 @@ def temperature_of(model, index: int) -> float:
 
 @show_user_errors(OSError, ValueError, ImportError)
 def main() -> None:
-    args = parse_args()
-    out = Path(args.out_dir)
+    parser = tool_parser(__doc__, out_dir=Path('work_dirs/hard_negatives'))
+    parser.add_argument('models', nargs='+', metavar='NAME=CONFIG,CHECKPOINT')
+    add_trust_option(parser)
+    args = parser.parse_args()
+    out = args.out_dir
     models = {}
     for word in args.models:
         name, _, files = word.partition('=')
@@ -85,7 +78,7 @@ def main() -> None:
     kind = read_temperatures(models[first][1], trust=args.trust_checkpoint)[0]
     hot, cold = extreme_samples(kind, MARKED)
     others = np.random.default_rng(0).permutation(np.flatnonzero(kind.visited))
-    others = others[~np.isin(others, [*hot, *cold])][: args.negatives]
+    others = others[~np.isin(others, [*hot, *cold])][:NEGATIVES]
     rows = np.concatenate([hot, cold, others])
     anchors = {'largest temperature': 0, 'smallest temperature': len(hot)}
     figure, axes = new_panels(2, len(models), 3.8, 2.8)

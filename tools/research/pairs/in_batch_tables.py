@@ -4,7 +4,6 @@ python tools/research/pairs/in_batch_tables.py sizes CONFIG.py
 python tools/research/pairs/in_batch_tables.py ratios work_dirs/in_batch/runs.csv
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pandas as pd
 from mmengine.config import Config
 from mmengine.registry import DATASETS
 
+from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
 
 
@@ -39,22 +39,16 @@ def draw_ratios(runs: str, metric: str, out: Path) -> None:
     plt.close(figure)
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+@show_user_errors(OSError)
+def main() -> None:
+    parser = tool_parser(__doc__)
     what = parser.add_subparsers(dest='what', required=True)
     what.add_parser('sizes').add_argument('config', help='config of a two-tower model')
     ratios = what.add_parser('ratios')
     ratios.add_argument('runs', help='runs.csv of a set of papers/in_batch/losses.yaml')
     ratios.add_argument('--metric', default='top_k/precision@5')
     ratios.add_argument('--out', type=Path, default=Path('work_dirs/batch_ratios.png'))
-    return parser.parse_args()
-
-
-@show_user_errors(OSError)
-def main() -> None:
-    args = parse_args()
+    args = parser.parse_args()
     if args.what == 'sizes':
         print(sizes(args.config))
         return

@@ -9,7 +9,6 @@ Data: ``file`` and ``apart``, see embeddings.py. Methods: ``lr`` and ``loss``, o
 the label. For all ``iterations``.
 """
 
-import functools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -20,9 +19,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from mmrank.experiments.records import FINAL
 from mmrank.functional import average_precision
 from mmrank.losses.retrieval.hierarchical import LevelLoss
-from plans.study_plan import StudyPlan, loss_of
+from plans.study_plan import loss_of
 
-from .embeddings import parts_of
+# The data are those of the embeddings.
+from .embeddings import prepare as prepare
 
 FIGURES = ('NDCG@10', 'mAP')
 QUERIES = 24
@@ -51,12 +51,6 @@ class PairScorer(nn.Module):
 def columns(fields: dict) -> list[str]:
     """Figures that the record has."""
     return [*FIGURES]
-
-
-def prepare(plan: StudyPlan) -> Callable[[bool, int], tuple[Tensor, ...]]:
-    """The parts of a seed, see embeddings.py."""
-    stored = torch.load(plan.fields['file'], weights_only=True)
-    return functools.lru_cache(1)(functools.partial(parts_of, stored, plan.fields['apart']))
 
 
 def levels_of(classes: Tensor) -> Tensor:

@@ -46,13 +46,6 @@ class TwoTowerData:
         self._test = held_out.__getitems__(range(len(held_out)))
         self._metric = METRICS.build(self.cfg.val_evaluator)
 
-    def sizes(self) -> str:
-        """The row of a data set in the paper's table 3."""
-        pairs = self.train.interactions
-        m, n = pairs.shape
-        popularity = len(pairs) / m * len(pairs) / n
-        return f'{m:,} users, {n:,} items, {len(pairs):,} pairs, mean popularity {popularity:,.0f}'
-
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Metrics of a two-tower model on the held-out pairs."""
@@ -71,11 +64,9 @@ def columns(fields: dict) -> list[str]:
 def prepare(plan: StudyPlan) -> dict[str, TwoTowerData]:
     """The pairs of each stage."""
     folder = Path(plan.fields['data'])
-    data = TwoTowerData(folder)
-    print(data.sizes())
     with tempfile.TemporaryDirectory() as temp:
         split_file(next(folder.glob('train.csv*')), Path(temp) / 'split', seed=plan.tune_seeds[0])
-        return {TUNE: TwoTowerData(Path(temp) / 'split'), FINAL: data}
+        return {TUNE: TwoTowerData(Path(temp) / 'split'), FINAL: TwoTowerData(folder)}
 
 
 def train(

@@ -116,13 +116,9 @@ def test_what_a_method_does_not_tune_is_left_out():
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('seeds: [0]', '`methods: []`'),
         ('methods: [{name: a}]', '`seeds: []`'),
-        ('{seeds: [0], methods: [{name: a}, {name: a}]}', 'name of its own for each'),
         ('{seeds: [0], methods: [{loss: a}]}', 'name of its own for each'),
         ('{seeds: [0], methods: [{name: a, seeds: 0}]}', '`a.seeds` is 0'),
-        (TUNED.replace('seeds: [1, 2], ', ''), '`tune.seeds: []`'),
-        (TUNED.replace('[1, 2]', '[1, 3]'), 'share [3]'),
     ],
 )
 def test_a_faulty_plan_is_named(text, message):
