@@ -282,7 +282,8 @@ def _figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> 
     """
     place = torch.arange(1, positives.size(1) + 1, device=positives.device)
     valid = place <= sizes[:, None]
-    pos_at_or_above = _rank_among(positives)
+    ascending = positives.neg()
+    pos_at_or_above = torch.searchsorted(ascending, ascending, right=True)
     # Among ties the negatives come first: a cut-off then keeps the least that any order of the ties
     # keeps.
     position = at_or_above - pos_at_or_above + place
@@ -301,18 +302,13 @@ def _figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> 
     )
 
 
-def _rank_among(positives: Tensor) -> Tensor:
-    """(B, P) numbers of positives at or above each of the descending ones of its row."""
-    ascending = positives.neg()
-    return torch.searchsorted(ascending, ascending, right=True)
-
-
 def _interpolated_precision(
     points: int, positives: Tensor, sizes: Tensor, at_or_above: Tensor
 ) -> Tensor:
     """Best precision at or beyond each recall k / (points - 1), (B, points) float64."""
     place = torch.arange(1, positives.size(1) + 1, device=positives.device)
-    precision = _rank_among(positives).double() / at_or_above
+    ascending = positives.neg()
+    precision = torch.searchsorted(ascending, ascending, right=True).double() / at_or_above
     precision = precision.masked_fill(place > sizes[:, None], 0.0)
     best = precision.flip(1).cummax(1).values.flip(1)
     # Positives needed for a recall of k / last, rounded up without floats.
