@@ -53,7 +53,6 @@ class RetrievalMetric(FeatureMetric):
     """
 
     default_prefix = 'retrieval'
-    memory_limit = 2**30  # Bytes of temporary tensors
 
     def __init__(
         self,
@@ -98,14 +97,11 @@ class RetrievalMetric(FeatureMetric):
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
         """mAP, R_precision, MAP_at_R and recall@K in percent, and counts; see the class."""
         found = retrieval_metrics(
-            *samples.sets(),
-            memory_limit=self.memory_limit,
-            group=group,
-            leave_out=samples.left_out(),
+            *samples.sets(), group=group, leave_out=samples.left_out()
         ).summary(self.recall_at)
         if samples.levels is not None:
             sets = replace(samples, labels=cast(Tensor, samples.levels)).sets()
-            levels = level_metrics(*sets, ndcg_at=self.recall_at, memory_limit=self.memory_limit)
+            levels = level_metrics(*sets, ndcg_at=self.recall_at)
             found['H_AP'] = levels.hap.nanmean().item()
             for k, ndcg in zip(self.recall_at, levels.ndcg.unbind(1)):
                 found[f'NDCG@{k}'] = ndcg.nanmean().item()

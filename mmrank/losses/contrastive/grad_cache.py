@@ -88,7 +88,6 @@ def _columns(rows) -> list[Tensor]:
 
 
 def _part(rows, part: slice):
-    """Some of the rows, in the form that they have."""
     if not _columns(rows):
         return rows[part]
     if not isinstance(rows, Mapping):

@@ -33,7 +33,6 @@ def rank_positives(
     reduce: Reduce,
     results: Sequence[Tensor],
     *,
-    memory_limit: int,
     bytes_per_query: int = 0,
     group: 'dist.ProcessGroup | None' = None,
 ) -> None:
@@ -48,7 +47,7 @@ def rank_positives(
         row_bytes += _BYTES_PER_POSITIVE * int(sizes.max())
     # Queries of equally large classes share a block, so that little of its table of positives is
     # padding.
-    blocks = query_blocks(sizes.argsort(descending=True, stable=True), row_bytes, memory_limit)
+    blocks = query_blocks(sizes.argsort(descending=True, stable=True), row_bytes)
     if group is not None:
         blocks = blocks[dist.get_rank(group) :: dist.get_world_size(group)]
     for part in blocks:
