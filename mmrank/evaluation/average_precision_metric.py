@@ -108,7 +108,12 @@ class AveragePrecisionMetric(CheckedSettings, BaseMetric):
         scores, target = map(np.stack, zip(*results))
         scores = torch.from_numpy(scores)
         target = torch.from_numpy(target)
-        names = self._names(scores.size(1))
+        size = scores.size(1)
+        names = list((self.dataset_meta or {}).get('classes') or ())
+        if size == 1 and len(names) == 2:
+            names = names[1:]  # the rest, and the positive class
+        if len(names) != size:
+            names = [str(i) for i in range(size)]
         ap, area = class_figures(scores, target, names)
         known = ~ap.isnan()
         self._check([name for name, is_known in zip(names, known) if not is_known], len(names))
@@ -157,9 +162,3 @@ class AveragePrecisionMetric(CheckedSettings, BaseMetric):
                 'AveragePrecisionMetric to exclude such classes from the means'
             )
         print_log(f'{message}; the means exclude them', logger='current')
-
-    def _names(self, size: int) -> list[str]:
-        names = list((self.dataset_meta or {}).get('classes') or ())
-        if size == 1 and len(names) == 2:
-            names = names[1:]  # the rest, and the positive class
-        return names if len(names) == size else [str(i) for i in range(size)]

@@ -23,9 +23,9 @@ def fast_evaluator() -> tuple[str, type, type]:
     return 'faster-coco-eval', FastCOCO, COCOeval_faster
 
 
-def coco_index(document: dict, coco_class: type = COCO) -> COCO:
+def coco_index(document: dict) -> COCO:
     """An index of a checked document, without the prints of its constructor."""
-    index = coco_class()
+    index = COCO()
     index.dataset = document
     with contextlib.redirect_stdout(io.StringIO()):
         index.createIndex()

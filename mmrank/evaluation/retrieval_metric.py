@@ -53,7 +53,6 @@ class RetrievalMetric(FeatureMetric):
     """
 
     default_prefix = 'retrieval'
-    memory_limit = 2**30  # Bytes of temporary tensors
 
     def __init__(
         self,
@@ -98,26 +97,28 @@ class RetrievalMetric(FeatureMetric):
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
         """mAP, R_precision, MAP_at_R and recall@K in percent, and counts; see the class."""
         found = retrieval_metrics(
-            *samples.sets(),
-            memory_limit=self.memory_limit,
-            group=group,
-            leave_out=samples.left_out(),
+            *samples.sets(), group=group, leave_out=samples.left_out()
         ).summary(self.recall_at)
         if samples.levels is not None:
-            found |= self._of_levels(samples)
+            sets = replace(samples, labels=cast(Tensor, samples.levels)).sets()
+            levels = level_metrics(*sets, ndcg_at=self.recall_at)
+            found['H_AP'] = levels.hap.nanmean().item()
+            for k, ndcg in zip(self.recall_at, levels.ndcg.unbind(1)):
+                found[f'NDCG@{k}'] = ndcg.nanmean().item()
         return {name: x if name in _COUNTS else 100 * x for name, x in found.items()}
-
-    def _of_levels(self, samples: RetrievalFeatures) -> dict[str, float]:
-        sets = replace(samples, labels=cast(Tensor, samples.levels)).sets()
-        figures = level_metrics(*sets, ndcg_at=self.recall_at, memory_limit=self.memory_limit)
-        means = {f'NDCG@{k}': x.nanmean() for k, x in zip(self.recall_at, figures.ndcg.unbind(1))}
-        return {name: x.item() for name, x in dict(H_AP=figures.hap.nanmean(), **means).items()}
 
     def label(self, sample: dict) -> int | list[int]:
         """Class index of a sample, or the indices of several levels or classes."""
         value = self.label_field(sample)
         if self.multi_label:
-            return self._classes_of(value)
+            if value.is_floating_point() or value.dtype == torch.bool:
+                if ((value != 0) & (value != 1)).any():
+                    raise UserError(
+                        f'field {self.label_key!r} must hold class indices, or zeros and ones, got '
+                        f'{value.tolist()}. Fix: round the labels'
+                    )
+                value = value.nonzero()
+            return value.flatten().tolist()
         if value.dim() != 1 or value.numel() < 2 or value.is_floating_point():
             return super().label(sample)
         if self.query_key or self.leave_out:
@@ -127,17 +128,6 @@ class RetrievalMetric(FeatureMetric):
             )
         return value.tolist()
 
-    def _classes_of(self, value: Tensor) -> list[int]:
-        """Indices of the classes of a sample, of indices or of zeros and ones."""
-        if value.is_floating_point() or value.dtype == torch.bool:
-            if ((value != 0) & (value != 1)).any():
-                raise UserError(
-                    f'field {self.label_key!r} must hold class indices, or zeros and ones, got '
-                    f'{value.tolist()}. Fix: round the labels'
-                )
-            value = value.nonzero()
-        return value.flatten().tolist()
-
     def describe(self, sample: dict) -> dict:
         """Label, roles, id and path of a sample, as far as the settings ask for them."""
         found = super().describe(sample)
@@ -146,17 +136,14 @@ class RetrievalMetric(FeatureMetric):
         if self.query_key is not None:
             found['is_query'] = bool(self.field(sample, self.query_key, 'query_key'))
         if self.leave_out is not None:
-            found['ids'] = self._left_out_id(sample)
+            name = self.field(sample, self.leave_out, 'leave_out')
+            value = None if isinstance(name, str) else torch.as_tensor(name)
+            if value is None or value.numel() != 1 or value.is_floating_point():
+                raise UserError(
+                    f'field {self.leave_out!r} (leave_out) must be one integer, got {name!r}. Fix: '
+                    'number the cameras or sequences'
+                )
+            found['ids'] = int(value)
         if self.out_file is not None and 'img_path' in sample:
             found['paths'] = str(sample['img_path'])
         return found
-
-    def _left_out_id(self, sample: dict) -> int:
-        found = self.field(sample, self.leave_out, 'leave_out')
-        value = None if isinstance(found, str) else torch.as_tensor(found)
-        if value is None or value.numel() != 1 or value.is_floating_point():
-            raise UserError(
-                f'field {self.leave_out!r} (leave_out) must be one integer, got {found!r}. Fix: '
-                'number the cameras or sequences'
-            )
-        return int(value)

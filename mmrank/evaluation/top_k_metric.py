@@ -39,14 +39,9 @@ class TopKMetric(CheckedSettings, BaseMetric):
                 f'the model finds top_k={top.shape[1]} entities, but k={self.k[-1]} are required; '
                 f'set top_k={self.k[-1]} of the model'
             )
-        self.results += list(
-            _top_k_figures(
-                top,
-                data_batch['true']['rows'].cpu().numpy(),
-                data_batch['true']['cols'].cpu().numpy(),
-                self.k,
-            )
-        )
+        true = data_batch['true']
+        rows = true['rows'].cpu().numpy()
+        self.results += list(_top_k_figures(top, rows, true['cols'].cpu().numpy(), self.k))
 
     def compute_metrics(self, results: list[np.ndarray]) -> dict[str, float]:
         """Means of ``precision@K``, ``recall@K`` and ``ndcg@K`` over left entities, in percent."""

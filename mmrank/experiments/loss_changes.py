@@ -44,10 +44,25 @@ def loss_changes(model: Mapping, text: str) -> dict:
         return {}
     loss = dict(type=f'mmrank.{name}', **settings)
     if 'head' in model:
-        return dict(head=_classifier(model['head'], loss))
+        head = model['head']
+        if str(head['type']).startswith('mmrank.'):
+            return dict(head=dict(loss=dict(loss, _delete_=True)))
+        known = {key: head[key] for key in ('num_classes', 'in_channels') if key in head}
+        return dict(head=dict(_delete_=True, type='mmrank.OneVsRestHead', **known, loss=loss))
     loss['_delete_'] = True
     if 'roi_head' in model:
-        return _two_stages(model, loss)
+        box_head = model['roi_head'].get('bbox_head')
+        if not isinstance(box_head, Mapping):
+            raise UserError('roi_head has no single bbox_head. Fix: a Faster R-CNN')
+        # As configs/ap_loss/faster-rcnn_r18_fpn_graded-ap_bccd.py: nothing is sampled away.
+        return dict(
+            rpn_head=_listwise(model['rpn_head'], 'mmrank.ListwiseHead', loss),
+            roi_head=dict(bbox_head=_listwise(box_head, 'mmrank.ListwiseBBoxHead', loss)),
+            train_cfg=dict(
+                rpn=dict(sampler=dict(_delete_=True, type='PseudoSampler')),
+                rcnn=dict(sampler=dict(num=1000000, pos_fraction=1.0)),
+            ),
+        )
     if 'bbox_head' in model:
         return dict(bbox_head=_listwise(model['bbox_head'], 'mmrank.ListwiseHead', loss))
     raise UserError(
@@ -61,28 +76,6 @@ def _listwise(head: Mapping, listwise: str, loss: dict) -> dict:
         return dict(loss_cls=loss)
     kind = head['type'] if '.' in head['type'] else f'mmdet.{head["type"]}'
     return dict(type=listwise, head_type=kind, loss_cls=loss)
-
-
-def _two_stages(model: Mapping, loss: dict) -> dict:
-    box_head = model['roi_head'].get('bbox_head')
-    if not isinstance(box_head, Mapping):
-        raise UserError('roi_head has no single bbox_head. Fix: a Faster R-CNN')
-    # As configs/ap_loss/faster-rcnn_r18_fpn_graded-ap_bccd.py: nothing is sampled away.
-    return dict(
-        rpn_head=_listwise(model['rpn_head'], 'mmrank.ListwiseHead', loss),
-        roi_head=dict(bbox_head=_listwise(box_head, 'mmrank.ListwiseBBoxHead', loss)),
-        train_cfg=dict(
-            rpn=dict(sampler=dict(_delete_=True, type='PseudoSampler')),
-            rcnn=dict(sampler=dict(num=1000000, pos_fraction=1.0)),
-        ),
-    )
-
-
-def _classifier(head: Mapping, loss: dict) -> dict:
-    if str(head['type']).startswith('mmrank.'):
-        return dict(loss=dict(loss, _delete_=True))
-    known = {key: head[key] for key in ('num_classes', 'in_channels') if key in head}
-    return dict(_delete_=True, type='mmrank.OneVsRestHead', **known, loss=loss)
 
 
 def shorter_schedule(cfg: Config, epochs: int) -> dict:

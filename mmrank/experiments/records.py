@@ -118,12 +118,9 @@ def by_setting(values: Values, metric: str) -> dict[str, dict[float, list[float]
 
 
 def append_rows(path: Path, rows: Sequence[Mapping], fields: Iterable[str]) -> None:
-    """Add rows to a record by the names of its columns: all of them, or none.
+    """Add rows to a record, which is made if need be, by its columns: all of them, or none.
 
-    Args:
-        path: The file; it is made, with its folder, if need be.
-        rows: What to write for each of ``fields``; other keys are left out.
-        fields: The columns; columns of a record that is there count in its order.
+    Keys other than ``fields`` are left out. A record that is there keeps its order of columns.
 
     Raises:
         UserError: As :func:`read_rows`, also of the new rows; or the record has other columns.
@@ -148,7 +145,6 @@ def write_rows(path: Path, rows: Sequence[Mapping], fields: Iterable[str]) -> Pa
 
 
 def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Columns and rows."""
     text = read_text(path, 'record', 'name a runs.csv, or a file of tools/research/records')
     reader = csv.DictReader(io.StringIO(text, newline=''), strict=True)
     rows = []

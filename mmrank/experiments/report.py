@@ -25,12 +25,7 @@ def report(
 ) -> str:
     """Write report.md, runs.csv and boxplot.png to the plan's folder, and show the text.
 
-    Args:
-        console: Where it is shown.
-        plan: What is compared.
-        outcomes: How the runs of the plan ended.
-        trials: Further runs, which go into runs.csv alone.
-        notes: Lines of Markdown below the table.
+    ``trials`` go into runs.csv alone; ``notes`` are lines of Markdown below the table.
     """
     values = collect_values(plan, outcomes)
     every = [*trials, *outcomes]

@@ -103,12 +103,9 @@ def _seconds_of(eta: str) -> float:
 def _time_left(
     took: Sequence[float], active: Sequence[tuple[float, float | None]], more: int
 ) -> str:
-    """Words for the seconds that are left, from trainings that ended, run, and wait.
+    """Words for the seconds that are left, by what the ended trainings took and ``more`` to come.
 
-    Args:
-        took: Seconds of the trainings that ended.
-        active: Seconds since the start, and seconds left where they are known, of those that run.
-        more: How many wait.
+    ``active``: seconds since the start, and seconds left where they are known, of those that run.
     """
     known = [(since, left) for since, left in active if left is not None]
     whole = [*took, *(since + left for since, left in known)]
@@ -136,12 +133,6 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _fault_of(status: int) -> str:
-    if status < 0:
-        return f'killed by signal {-status}'
-    return f'exit status {status}' if status else ''
-
-
 def work_off(
     console: Console,
     runs: Sequence[Run],
@@ -153,14 +144,8 @@ def work_off(
     """Run all that is not finished, ``jobs`` at a time, and say how each ends.
 
     A run that dies is started again, ``retries`` times; the others go on when one fails. A terminal
-    shows a bar with the time left. Returns the outcomes in the order of ``runs``.
-
-    Args:
-        console: Where it is said.
-        runs: What is to be done.
-        metrics: What each result must have.
-        jobs: Runs at a time.
-        retries: How often a run is started again.
+    shows a bar with the time left. Each result must have the ``metrics``. Returns the outcomes in
+    the order of ``runs``.
     """
     if jobs < 1:
         raise UserError(f'`jobs` is {jobs}. Fix: --jobs 1 or more runs at a time')
@@ -169,7 +154,15 @@ def work_off(
     outcomes: dict[Path, Outcome] = {}
 
     def finish(run: Run, fault: str, seconds: float) -> None:
-        outcome = _read_outcome(run, metrics, fault, seconds)
+        found = None
+        if fault:
+            fault = '\n'.join([f'{fault}; {run.log}:', *_read_tail(run.log).splitlines()[-15:]])
+        else:
+            try:
+                found = _read_result(run, metrics)
+            except UserError as problem:
+                fault = str(problem)
+        outcome = Outcome(run, found, seconds, fault)
         outcomes[run.folder] = outcome
         say(console, _describe(outcome, metrics))
         progress.update(bar, completed=len(outcomes))
@@ -210,7 +203,11 @@ def work_off(
                 progress.update(bar, description=escape('; '.join([left, *texts])))
                 for run, process in [x for x in active if x[1].exitcode is not None]:
                     active.remove((run, process))
-                    fault = _fault_of(process.exitcode) or f'no {run.result_file.name} is there'
+                    fault = f'no {run.result_file.name} is there'
+                    if process.exitcode < 0:
+                        fault = f'killed by signal {-process.exitcode}'
+                    elif process.exitcode:
+                        fault = f'exit status {process.exitcode}'
                     # The result is written last, so it counts however its command went on to end.
                     if run.result_file.is_file():
                         fault = ''
@@ -240,16 +237,6 @@ def _start(run: Run, jobs: int) -> BaseProcess:
     modules = [f'{name}.{part}' for name in dict.fromkeys((package, 'mmrank')) for part in parts]
     modules = [SCRIPT[-1], 'mmengine.runner', *modules]
     return start_process(command, run.log, threads, modules)
-
-
-def _read_outcome(run: Run, metrics: Sequence[str], fault: str, seconds: float) -> Outcome:
-    if fault:
-        lines = _read_tail(run.log).splitlines()[-15:]
-        return Outcome(run, None, seconds, '\n'.join([f'{fault}; {run.log}:', *lines]))
-    try:
-        return Outcome(run, _read_result(run, metrics), seconds)
-    except UserError as problem:
-        return Outcome(run, None, seconds, str(problem))
 
 
 def _describe(outcome: Outcome, metrics: Sequence[str]) -> str:

@@ -100,10 +100,7 @@ def verdict(values: Mapping[str, Mapping[int, float]]) -> tuple[str, str]:
     """The method of the highest mean, and a sentence about all: who is level, who is behind.
 
     A method is level where the 95 % interval of its paired difference holds 0, or where there are
-    fewer than two pairs.
-
-    Args:
-        values: Figures of each method by seed; more is better.
+    fewer than two pairs. ``values`` are figures by method and seed; more is better.
     """
     means = {name: sum(own.values()) / len(own) for name, own in values.items()}
     best = max(means, key=means.__getitem__)

@@ -319,7 +319,6 @@ class RankingLoss(HeadLoss):
         return self._loss([ranked_lists(self, *one) for one in grouped])
 
     def _loss(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
-        """Loss of all lists, at least float32."""
         if parts[0].weight is not None and not self.takes_weights:
             name = type(self).__name__
             raise UserError(

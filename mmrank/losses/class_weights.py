@@ -69,7 +69,6 @@ class ClassWeights(SavedState):
         return weight
 
     def _given(self, classes: int) -> Tensor:
-        """(C,) weights of a list or a dict."""
         if self.power is not None:
             raise RuntimeError(f"class_weight='auto': {MISSING_COUNTS}")
         if not isinstance(self.given, Mapping):

@@ -34,12 +34,6 @@ def _running_sum(weight: Tensor) -> Tensor:
     return pad(weight.cumsum(0), (1, 0))
 
 
-def _share_at_or_above(queries: Tensor, scores: Tensor, weight: Tensor | None) -> Tensor:
-    """:func:`count_at_or_above` as a share of all, float64; NaN without a score."""
-    count = count_at_or_above(queries, scores, weight).double()
-    return count / (scores.numel() or torch.nan if weight is None else weight.sum())
-
-
 def _counted(
     scores: Tensor, labels: Tensor, weight: Tensor | None, name: str = 'is_positive'
 ) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -169,12 +163,13 @@ def partial_auroc(
     check_within('(0, 1]', max_fpr=max_fpr)
     check_within('[0, 1)', min_tpr=min_tpr)
     steps = scores.unique().flip(0)
-    tpr, fpr = (
-        _share_at_or_above(steps, scores[side], None if weight is None else weight[side])
-        for side in (is_positive, ~is_positive)
-    )
-    fpr = pad(fpr, (1, 0))
-    tpr = pad(tpr, (1, 0))
+    rates = []
+    for side in (is_positive, ~is_positive):
+        own = None if weight is None else weight[side]
+        total = (int(side.sum()) or torch.nan) if own is None else own.sum()
+        count = count_at_or_above(steps, scores[side], own).double()
+        rates.append(pad(count / total, (1, 0)))
+    tpr, fpr = rates
     # Each segment of the curve from where it is above min_tpr to where it is at max_fpr.
     rise = tpr.diff()
     run = fpr.diff()

@@ -20,8 +20,6 @@ _PER_CLASS, _PERPLEXITY = 100, 30
 
 
 class _EmbeddingMap(NamedTuple):
-    """Samples on a plane."""
-
     name: str  # Of the model
     places: np.ndarray  # (n, 2) floats
     labels: np.ndarray  # (n,) class indices

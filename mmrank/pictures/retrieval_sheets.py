@@ -48,8 +48,6 @@ def _select_queries(
 
 
 class _Neighbour(NamedTuple):
-    """One image that was found."""
-
     path: Path
     score: float
     label: str
@@ -74,7 +72,6 @@ def _find_neighbours(
     count: int = 10,
     root: str | os.PathLike = '.',
 ) -> list[_Neighbours]:
-    """Search the gallery for a few queries."""
     if features.paths is None:
         raise UserError(
             f'the features of {result.name!r} have no image paths, which a retrieval sheet needs. '
@@ -134,7 +131,6 @@ _DPI = 140
 
 
 def _sheet_figure(rows: Sequence[_Neighbours], title: str) -> Figure:
-    """The figure of a sheet, with an axis for each image."""
     columns = 1 + max(4, *(len(row.found) for row in rows))
     width = _LEFT + columns * (_CELL + _GAP)
     height = _TOP + len(rows) * (_CELL + _TEXT)

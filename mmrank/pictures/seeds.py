@@ -34,16 +34,14 @@ def draw_box_plot(
 ) -> Path:
     """Draw a lying box per method with each seed as a dot, a panel per metric, best on top.
 
-    Args:
-        values: Figures by method, metric and seed.
-        metrics: Metrics to draw.
-        path: File to write.
-        data: What the figures are of.
-        unit: What they are paired by.
-        labels: What each method is called; by default its name.
-        colours: Colour of each method; by default by its place in ``values``.
+    The title says that the figures are of ``data``, paired by ``unit``.
     """
-    names = _sorted(values, metrics[0])
+
+    def place(name: str) -> tuple[bool, float]:
+        numbers = list(values[name][metrics[0]].values())
+        return not numbers, -float(np.median(numbers or [0.0]))
+
+    names = sorted(values, key=place)
     labels = labels or {name: name for name in names}
     colours = colours or {name: colour(index) for index, name in enumerate(values)}
     columns = 2 if len(metrics) == 4 else min(_COLUMNS, len(metrics))
@@ -66,18 +64,6 @@ def draw_box_plot(
         fontsize=_FONT,
     )
     return save(figure, path, dpi=_DPI)
-
-
-def _sorted(values: Values, metric: str) -> list[str]:
-    """Methods by the median of a metric, those without a value last."""
-
-    def place(name: str) -> tuple[bool, float]:
-        numbers = list(values[name][metric].values())
-        if not numbers:
-            return True, 0.0
-        return False, -float(np.median(numbers))
-
-    return sorted(values, key=place)
 
 
 def _draw_panel(axis: Axes, data: list[list[float]], colours: Sequence[str]) -> None:

@@ -70,7 +70,6 @@ class SavedState(TrainingState):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _misfit(self, saved: Tensor, buffer: Tensor) -> str:
-        """What is wrong with a saved shape, and the fix."""
         return (
             f'shape {tuple(saved.shape)}, but the model has {tuple(buffer.shape)}: set '
             f'{self.shape_settings} as in the training of the checkpoint, or remove the key from '

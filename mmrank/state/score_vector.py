@@ -203,7 +203,6 @@ class ScoreVector(SavedState):
         return torch.arange(lists, device=points.device)
 
     def _step(self, points: Tensor, usable: Tensor, index: Tensor) -> None:
-        """One step of every row that a usable list names."""
         if len(index) == 0:
             return
         rows = index[:1] if len(self.vector) == 1 else index

@@ -64,8 +64,14 @@ def brute_force(scores, query_labels, gallery_labels, recall_at, same_set, ids=N
     return result
 
 
-def by_dot(function, *args, similarity='dot', **options):
+def by_dot(function, *args, similarity='dot', memory_limit=2**30, **options):
     """Call a metric with inner products, which tie exactly for integers, in place of cosines."""
     place = 'mmrank.metrics.retrieval.input.unit_rows'
-    with patch(place, at_least_float32) if similarity == 'dot' else nullcontext():
+    exact = patch(place, at_least_float32) if similarity == 'dot' else nullcontext()
+    with exact, in_blocks(memory_limit):
         return function(*args, **options)
+
+
+def in_blocks(memory_limit):
+    """Context in which a block of queries takes at most so many bytes."""
+    return patch('mmrank.metrics.retrieval.input.MEMORY_LIMIT', memory_limit)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gloo_processes import run_on_ranks
+from retrieval_brute_force import in_blocks
 
 from mmrank.errors import UserError
 from mmrank.registry import METRICS
@@ -91,8 +92,6 @@ def build(name, **options):
     if name not in ('AveragePrecisionMetric', 'TopKMetric'):
         options.setdefault('device', 'cpu')
     metric = METRICS.build(dict(type=f'mmrank.{name}', **options))
-    # Several panels, so that each rank has some.
-    metric.memory_limit = 150_000
     metric.dataset_meta = dict(classes=CLASSES)
     return metric
 
@@ -108,7 +107,9 @@ def feed(metric, samples, batch=8):
 def evaluate(name, samples, batch=8, **options):
     metric = build(name, **options)
     feed(metric, samples, batch)
-    return metric.evaluate(SIZE)
+    # Several blocks, so that each rank has some.
+    with in_blocks(150_000):
+        return metric.evaluate(SIZE)
 
 
 def test_every_registered_metric_is_here():

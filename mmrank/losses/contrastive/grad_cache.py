@@ -49,7 +49,15 @@ def grad_cache(
         torch.Size([10, 2])
     """
     check_at_least(1, chunk=chunk)
-    size = _number_of_rows(rows)
+    columns = _columns(rows)
+    sizes = {len(x) for x in columns} or {len(rows)}
+    if len(sizes) > 1 or (isinstance(rows, Mapping) and not columns):
+        raise UserError(
+            'rows must be columns with as many rows each, got shapes '
+            f'{[tuple(x.shape) for x in columns]}. '
+            "Fix: tensors of (B, ...) each, such as tokenizer(texts, return_tensors='pt')"
+        )
+    size = sizes.pop()
     if size <= chunk:
         return _embedded(encode, rows)
     if not modules and isinstance(encode, nn.Module):
@@ -79,20 +87,7 @@ def _columns(rows) -> list[Tensor]:
     return [x for x in values if isinstance(x, Tensor) and x.dim()] if is_columns else []
 
 
-def _number_of_rows(rows) -> int:
-    columns = _columns(rows)
-    sizes = {len(x) for x in columns} or {len(rows)}
-    if len(sizes) > 1 or (isinstance(rows, Mapping) and not columns):
-        raise UserError(
-            'rows must be columns with as many rows each, got shapes '
-            f'{[tuple(x.shape) for x in columns]}. '
-            "Fix: tensors of (B, ...) each, such as tokenizer(texts, return_tensors='pt')"
-        )
-    return sizes.pop()
-
-
 def _part(rows, part: slice):
-    """Some of the rows, in the form that they have."""
     if not _columns(rows):
         return rows[part]
     if not isinstance(rows, Mapping):

@@ -57,7 +57,6 @@ class TemperatureNetwork(nn.Module):
 
 
 def _linear(layer: nn.Linear, rows: Tensor) -> Tensor:
-    """The layer in the dtype of the rows."""
     return linear(rows, *(x.to(rows.dtype) for x in layer.parameters()))
 
 
@@ -81,7 +80,7 @@ class TempNetLoss(MovingAverageLoss):
             for batches of 1,024. Smaller ones give larger temperatures.
         tau_min: Temperatures stay above.
         tau_max: And below.
-        prototypes: Number of prototypes of each network.
+        prototypes: Prototypes of each network.
         dropout: Share of the hidden values that training drops, in [0, 1).
         beta0: Weight of the batch in the moving average, in (0, 1]; the authors take 0.8.
         load_state: False resets the state when a checkpoint is loaded.

@@ -103,7 +103,6 @@ class PMLLoss(ScopedLoss):
         return self.loss_weight * value
 
     def _proxy_loss(self, batch: EmbeddingBatch) -> Tensor:
-        """Loss of queries and classes; every rank has the queries of all, as with pairs."""
         labels = batch.query_labels
         # Without either each image of this rank's batch is one of the queries.
         if not (batch.is_itself.sum(0) == 1).all():
@@ -161,8 +160,10 @@ class PMLLoss(ScopedLoss):
     ) -> tuple[Tensor, ...]:
         """What the miner chooses, without a query's own image."""
         itself = batch.is_itself
-        if _is_diagonal(itself):
-            # The miner leaves the own image out by itself, and before it compares anything.
+        diagonal = torch.eye(len(itself), dtype=itself.dtype, device=itself.device)
+        if torch.equal(itself, diagonal):
+            # The gallery is the queries. The miner leaves the own image out by itself, and before
+            # it compares anything.
             mined = miner(queries, batch.query_labels)
         else:
             # Empty slots of a memory are not passed to the miner.
@@ -185,14 +186,6 @@ class PMLLoss(ScopedLoss):
             keep = ~itself[anchors, others]
             pairs += [anchors[keep], others[keep]]
         return tuple(pairs)
-
-
-def _is_diagonal(itself: Tensor) -> bool:
-    """Whether the gallery is the queries, in their order."""
-    if itself.size(0) != itself.size(1):
-        return False
-    diagonal = torch.eye(len(itself), dtype=itself.dtype, device=itself.device)
-    return torch.equal(itself, diagonal)
 
 
 def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
@@ -282,12 +275,10 @@ def _proxy_classes(loss: Any) -> int | None:
 
 
 def _triplet_losses() -> tuple[type, ...]:
-    """Losses of triplets, not of pairs."""
     losses = _package('losses')
     return losses.TripletMarginLoss, losses.MarginLoss
 
 
 def _package(place: str):
-    """The subpackage ``losses``, ``miners``, ``distances`` ... of pytorch-metric-learning."""
     with required_package('pytorch_metric_learning', 'mmrank.PMLLoss', _INSTALL):
         return import_module(f'pytorch_metric_learning.{place}')

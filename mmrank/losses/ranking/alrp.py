@@ -58,7 +58,6 @@ def alrp_loss(
 
 
 def _alrp(lists: RankedLists, delta: float) -> tuple[Tensor, Tensor]:
-    """Parts of aLRP; the values of the lists are the box errors."""
     mask = lists.pos_mask
     counts = RankCounts(lists, delta)
     rank = 1 + counts.positives + counts.false_positives

@@ -66,17 +66,14 @@ def _ap(
     counted = share > 0
     error = counts.false_positives / rank / torch.where(counted, share, 1)
     if interpolate and error.size(1):
-        error = _interpolated(error, lists.pos.detach(), counted)
+        # The least error of all positives that score no higher; equal scores share it.
+        pos = lists.pos.detach().double()
+        scores, order = torch.where(counted, pos, torch.inf).sort(1)
+        # Padding is not a positive, so it must not lower the error of an infinite score.
+        least = torch.where(counted, error, torch.inf).gather(1, order).cummin(1).values
+        last_tie = torch.searchsorted(scores, scores, right=True) - 1
+        error = torch.empty_like(error).scatter_(1, order, least.gather(1, last_tie))
     return counts.loss(torch.where(counted, error * share, 0))
-
-
-def _interpolated(error: Tensor, pos: Tensor, counted: Tensor) -> Tensor:
-    """(L, P) least error of all positives that score no higher; equal scores share it."""
-    scores, order = torch.where(counted, pos.double(), torch.inf).sort(1)
-    # Padding is not a positive, so it must not lower the error of an infinite score.
-    least = torch.where(counted, error, torch.inf).gather(1, order).cummin(1).values
-    last_tie = torch.searchsorted(scores, scores, right=True) - 1
-    return torch.empty_like(error).scatter_(1, order, least.gather(1, last_tie))
 
 
 class APLoss(ErrorDrivenLoss):

@@ -47,7 +47,6 @@ def dr_loss(logits: Tensor, targets: Tensor, *, mask: Tensor | None = None) -> T
 
 
 def _dr(lists: RankedLists) -> Tensor:
-    """DR loss of lists of probabilities."""
     low = _softmax_mean(lists.pos, -POS_LAMBDA, lists.positives)
     high = _softmax_mean(lists.scores, NEG_LAMBDA, lists.negatives, lists.group)
     low = torch.where(lists.has_positive, low, 1)

@@ -52,7 +52,6 @@ def rank_sort_loss(
 
 
 def _rank_sort(lists: RankedLists, delta: float) -> tuple[Tensor, Tensor]:
-    """Parts of Rank & Sort; the values of the lists are the qualities."""
     counts = RankCounts(lists, delta)
     rank = 0.5 + counts.positives + counts.false_positives
     ranking = counts.loss(torch.where(lists.pos_mask, counts.false_positives / rank, 0))

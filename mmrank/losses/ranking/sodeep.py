@@ -165,7 +165,7 @@ class SoDeepLoss(RankingLoss):
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """Mean predicted rank of the positives of each list."""
-        scores, is_positive, is_real = self._sorted(*_whole_lists(lists))
+        scores, is_positive, is_real = self._sorted(lists)
         with torch.autocast(scores.device.type, enabled=False):
             ranks = self.sorter.ranks_of_sorted(scores)
         num_positive = is_positive.sum(1)
@@ -180,8 +180,16 @@ class SoDeepLoss(RankingLoss):
         # become NaN.
         return loss + 0 * lists.pos.clamp(-1, 1).sum() + 0 * scores.sum()
 
-    def _sorted(self, scores: Tensor, is_positive: Tensor, is_real: Tensor) -> tuple[Tensor, ...]:
-        """(L, n) of the same in descending order, filled up below."""
+    def _sorted(self, lists: RankedLists) -> tuple[Tensor, ...]:
+        """(L, n) scores of all ranks, descending and filled up below; bool: positives, entries."""
+        scores = lists.scores
+        is_positive = lists.is_positive
+        is_real = is_positive | lists.is_negative
+        if lists.group is not None:
+            rows = torch.cat([scores, is_positive.to(scores.dtype)])
+            joined, is_real, _ = all_gather_lists(rows, is_real, lists.group)
+            scores, is_positive = joined.chunk(2)
+            is_positive = (is_positive > 0.5) & is_real
         length = self.sorter.length
         width = scores.size(1)
         if width > length and int(is_real.sum(1).max()) > length:
@@ -203,14 +211,3 @@ class SoDeepLoss(RankingLoss):
         index = scores.detach().gather(1, first).argsort(dim=1, descending=True, stable=True)
         index = first.gather(1, index)[:, :length]
         return scores.gather(1, index), is_positive.gather(1, index), is_real.gather(1, index)
-
-
-def _whole_lists(lists: RankedLists) -> tuple[Tensor, Tensor, Tensor]:
-    """(L, M) scores of all ranks, bool of the positives and of the entries."""
-    is_real = lists.is_positive | lists.is_negative
-    if lists.group is None:
-        return lists.scores, lists.is_positive, is_real
-    rows = torch.cat([lists.scores, lists.is_positive.to(lists.scores.dtype)])
-    joined, is_real, _ = all_gather_lists(rows, is_real, lists.group)
-    scores, is_positive = joined.chunk(2)
-    return scores, (is_positive > 0.5) & is_real, is_real

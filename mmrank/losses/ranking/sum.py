@@ -68,7 +68,15 @@ class SumLoss(HeadLoss):
             loss_weight=loss_weight,
             use_sigmoid=use_sigmoid,
         )
-        self.weights = _checked_weights(weights, len(parts))
+        if weights is None:
+            weights = [1.0] * len(parts)
+        if not isinstance(weights, Sequence) or len(weights) != len(parts):
+            raise ValueError(
+                f'weights must be a list of {len(parts)} numbers, one for each part, '
+                f'got {weights!r}'
+            )
+        self.weights = [float(weight) for weight in weights]
+        check_not_negative(**{f'weights[{i}]': weight for i, weight in enumerate(self.weights)})
         self.losses = nn.ModuleList(parts)
         self.box_input = _common('box_input', parts)
         self.requires_boxes = any(x.box_input and x.requires_boxes for x in self._head_parts())
@@ -183,15 +191,3 @@ def _common(
         listed = ', '.join(f'{name} is {x!r}' for name, x in found.items())
         raise ValueError(f'SumLoss needs one {field} for all parts, but {listed}; make them equal')
     return next(iter(found.values()), None)
-
-
-def _checked_weights(weights: Sequence[float] | None, number: int) -> list[float]:
-    if weights is None:
-        weights = [1.0] * number
-    if not isinstance(weights, Sequence) or len(weights) != number:
-        raise ValueError(
-            f'weights must be a list of {number} numbers, one for each part, got {weights!r}'
-        )
-    weights = [float(weight) for weight in weights]
-    check_not_negative(**{f'weights[{i}]': weight for i, weight in enumerate(weights)})
-    return weights

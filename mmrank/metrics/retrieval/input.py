@@ -15,6 +15,8 @@ from mmrank.tensors import check_floats, check_tensors, refuse_swapped
 # the queries, 12, 16, 24, 32, 48 or 64 of the gallery.
 _QUERY_TILE = 48
 _GALLERY_TILE = 192
+#: Bytes of temporary tensors of a block of queries.
+MEMORY_LIMIT = 2**30
 # A product gains nothing from more queries at once.
 _MOST_QUERIES = 480
 
@@ -76,9 +78,9 @@ class RetrievalSets:
         return torch.full_like(self.query_labels[:, 0], len(self.gallery_labels)).long()
 
 
-def query_blocks(order: Tensor, row_bytes: int, memory_limit: int) -> tuple[Tensor, ...]:
-    """Split (Q,) rows of queries into blocks that need at most ``memory_limit`` bytes each."""
-    rows = min(max(memory_limit // max(row_bytes, 1), 1), _MOST_QUERIES)
+def query_blocks(order: Tensor, row_bytes: int) -> tuple[Tensor, ...]:
+    """Split (Q,) rows of queries into blocks of at least one, of ``MEMORY_LIMIT`` where it can."""
+    rows = min(max(MEMORY_LIMIT // max(row_bytes, 1), 1), _MOST_QUERIES)
     if rows > _QUERY_TILE:
         rows -= rows % _QUERY_TILE
     return order.split(rows)
@@ -138,7 +140,6 @@ def prepare_sets(
 def _check_ids(
     leave_out: Tensor | tuple[Tensor, Tensor], queries: Tensor, gallery: Tensor, same_set: bool
 ) -> tuple[Tensor, Tensor]:
-    """(Q,) and (N,) ids as int64."""
     parts = (leave_out,) if isinstance(leave_out, Tensor) else tuple(leave_out)
     if len(parts) != (1 if same_set else 2):
         what = '(Q,) ids of the queries' if same_set else 'a pair, ids of the queries and gallery'

@@ -31,7 +31,6 @@ def level_metrics(
     *,
     ndcg_at: Sequence[int] = (1, 10, 100, 1000),
     alpha: float = 1.0,
-    memory_limit: int = 2**30,
 ) -> _LevelFigures:
     """H-AP and NDCG@k of each query.
 
@@ -50,7 +49,6 @@ def level_metrics(
         gallery_labels: (N, L) integers.
         ndcg_at: The k, integers of at least 1.
         alpha: Power of the level in the relevance.
-        memory_limit: Bytes of temporary tensors; at least one query is ranked at a time.
 
     Raises:
         ValueError, TypeError: As ``retrieval_metrics``; if labels are not (rows, L).
@@ -76,7 +74,7 @@ def level_metrics(
     place = torch.arange(2, count + 2, device=levels.device).double().log2()
     every = torch.arange(len(queries), device=levels.device)
     found = []
-    for part in query_blocks(every, _BYTES_PER_SCORE * count, memory_limit):
+    for part in query_blocks(every, _BYTES_PER_SCORE * count):
         scores = sets.scores(part)
         level = (query_labels[part, None] == levels).sum(2)
         if sets.ids is not None:  # itself

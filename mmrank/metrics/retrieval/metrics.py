@@ -15,9 +15,8 @@ from mmrank.tensors import check_index, check_tensors, checked_weight
 
 # Tensors of one value per query and recall that are alive at a time.
 _BYTES_PER_POINT = 32
-# Bytes that a search of the nearest takes for a score, and in all.
+# Bytes that a search of the nearest takes for a score.
 _BYTES_PER_SCORE = 32
-_BYTES_OF_SEARCH = 2**30
 
 
 class _RetrievalFigures(NamedTuple):
@@ -89,7 +88,6 @@ def retrieval_metrics(
     gallery: Tensor | None = None,
     gallery_labels: Tensor | None = None,
     *,
-    memory_limit: int = 2**30,
     group: 'dist.ProcessGroup | None' = None,
     leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
 ) -> _RetrievalFigures:
@@ -117,9 +115,6 @@ def retrieval_metrics(
         gallery: (N, D) float embeddings on the queries' device; None, or the very tensor
             ``queries``, for the queries themselves, each left out of its own gallery.
         gallery_labels: (N,) integers, or (N, C) zeros and ones.
-        memory_limit: Bytes of temporary tensors of a block of queries, which has at least one and
-            whose product has at least 48. It is in addition to normalised copies of queries and
-            gallery, and 24 bytes for each of ``max(N, 2**18)`` scores that are counted at once.
         group: Processes that share the work. All pass the same input and get the same figures,
             equal to a single process's bit for bit where the machines are equal. None: this
             process alone.
@@ -146,7 +141,7 @@ def retrieval_metrics(
     """
     sets = prepare_sets(queries, query_labels, gallery, gallery_labels, leave_out)
     result = _empty_figures(sets.query_labels)
-    rank_positives(sets, _figures_of_ranks, result, memory_limit=memory_limit, group=group)
+    rank_positives(sets, _figures_of_ranks, result, group=group)
     return result
 
 
@@ -158,7 +153,6 @@ def retrieval_curves(
     gallery_labels: Tensor | None = None,
     *,
     points: int = 101,
-    memory_limit: int = 2**30,
     group: 'dist.ProcessGroup | None' = None,
     leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
 ) -> _RetrievalCurves:
@@ -192,12 +186,7 @@ def retrieval_curves(
         return *_figures_of_ranks(*ranks), _interpolated_precision(points, *ranks)
 
     rank_positives(
-        sets,
-        reduce,
-        [*figures, precision],
-        memory_limit=memory_limit,
-        bytes_per_query=_BYTES_PER_POINT * points,
-        group=group,
+        sets, reduce, [*figures, precision], bytes_per_query=_BYTES_PER_POINT * points, group=group
     )
     recall = torch.linspace(0, 1, points, dtype=torch.float64, device=precision.device)
     return _RetrievalCurves(figures, recall, precision)
@@ -258,7 +247,7 @@ def nearest_in_gallery(
     scores = sets.queries.new_empty(len(queries), count)
     rows = torch.empty_like(scores, dtype=torch.int64)
     every = torch.arange(len(queries), device=queries.device)
-    for part in query_blocks(every, _BYTES_PER_SCORE * len(gallery), _BYTES_OF_SEARCH):
+    for part in query_blocks(every, _BYTES_PER_SCORE * len(gallery)):
         block = sets.scores(part)
         if own is not None:
             block.scatter_(1, own[part, None], float('-inf'))
@@ -269,7 +258,6 @@ def nearest_in_gallery(
 
 
 def _empty_figures(query_labels: Tensor) -> _RetrievalFigures:
-    """Zeros, to be filled in."""
     figures = query_labels.new_zeros(3, len(query_labels), dtype=torch.float64)
     counts = query_labels.new_zeros(2, len(query_labels), dtype=torch.int64)
     return _RetrievalFigures(*figures, *counts)
@@ -282,7 +270,8 @@ def _figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> 
     """
     place = torch.arange(1, positives.size(1) + 1, device=positives.device)
     valid = place <= sizes[:, None]
-    pos_at_or_above = _rank_among(positives)
+    ascending = positives.neg()
+    pos_at_or_above = torch.searchsorted(ascending, ascending, right=True)
     # Among ties the negatives come first: a cut-off then keeps the least that any order of the ties
     # keeps.
     position = at_or_above - pos_at_or_above + place
@@ -301,18 +290,13 @@ def _figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> 
     )
 
 
-def _rank_among(positives: Tensor) -> Tensor:
-    """(B, P) numbers of positives at or above each of the descending ones of its row."""
-    ascending = positives.neg()
-    return torch.searchsorted(ascending, ascending, right=True)
-
-
 def _interpolated_precision(
     points: int, positives: Tensor, sizes: Tensor, at_or_above: Tensor
 ) -> Tensor:
     """Best precision at or beyond each recall k / (points - 1), (B, points) float64."""
     place = torch.arange(1, positives.size(1) + 1, device=positives.device)
-    precision = _rank_among(positives).double() / at_or_above
+    ascending = positives.neg()
+    precision = torch.searchsorted(ascending, ascending, right=True).double() / at_or_above
     precision = precision.masked_fill(place > sizes[:, None], 0.0)
     best = precision.flip(1).cummax(1).values.flip(1)
     # Positives needed for a recall of k / last, rounded up without floats.

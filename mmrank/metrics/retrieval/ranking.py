@@ -33,7 +33,6 @@ def rank_positives(
     reduce: Reduce,
     results: Sequence[Tensor],
     *,
-    memory_limit: int,
     bytes_per_query: int = 0,
     group: 'dist.ProcessGroup | None' = None,
 ) -> None:
@@ -48,14 +47,20 @@ def rank_positives(
         row_bytes += _BYTES_PER_POSITIVE * int(sizes.max())
     # Queries of equally large classes share a block, so that little of its table of positives is
     # padding.
-    blocks = query_blocks(sizes.argsort(descending=True, stable=True), row_bytes, memory_limit)
+    blocks = query_blocks(sizes.argsort(descending=True, stable=True), row_bytes)
     if group is not None:
         blocks = blocks[dist.get_rank(group) :: dist.get_world_size(group)]
     for part in blocks:
         for whole, values in zip(results, reduce(*_ranks(sets, part))):
             whole[part] = values
     if group is not None:
-        _add_up(results, group)
+        # NCCL knows no CPU tensors, and gloo not all operations on a GPU.
+        place = {'nccl': 'cuda', 'gloo': 'cpu'}.get(dist.get_backend(group))
+        # The sum is exact, since every row is zero on all ranks but one.
+        for result in results:
+            shared = result if place is None else result.to(place)
+            dist.all_reduce(shared, group=group)
+            result.copy_(shared)
 
 
 def _ranks(sets: RetrievalSets, part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -84,7 +89,11 @@ def count_at_or_above(scores: Tensor, thresholds: Tensor) -> Tensor:
 
 def _count(scores: Tensor, thresholds: Tensor) -> Tensor:
     if thresholds.size(1) > _MOST_COMPARISONS:
-        ordered = _sorted_rows(scores)
+        if scores.device.type == 'cpu':
+            # NumPy, which keeps no indices, sorts several times as fast.
+            ordered = torch.from_numpy(np.sort(scores.numpy(), axis=1))
+        else:
+            ordered = scores.sort(1).values
         return scores.size(1) - torch.searchsorted(ordered, thresholds.contiguous())
     # A CPU writes ones and zeros of the scores' own type four times as fast as bools, a GPU reads
     # bools four times as fast.
@@ -94,25 +103,8 @@ def _count(scores: Tensor, thresholds: Tensor) -> Tensor:
     return torch.stack(counts, dim=1)
 
 
-def _sorted_rows(scores: Tensor) -> Tensor:
-    """Ascending rows; NumPy, which keeps no indices, sorts them several times as fast."""
-    if scores.device.type != 'cpu':
-        return scores.sort(1).values
-    return torch.from_numpy(np.sort(scores.numpy(), axis=1))
-
-
 def row_counts(reached: Tensor) -> Tensor:
     """Exact number of ones in each row of (B, W) bools, or of ones and zeros as floats."""
     if reached.is_floating_point() and reached.size(1) > 2**24:
         return reached.sum(1, dtype=torch.float64).long()
     return reached.sum(1).long()
-
-
-def _add_up(results: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    """Sum over the ranks; exact, since every row is zero on all ranks but one."""
-    # NCCL knows no CPU tensors, and gloo not all operations on a GPU.
-    place = {'nccl': 'cuda', 'gloo': 'cpu'}.get(dist.get_backend(group))
-    for result in results:
-        shared = result if place is None else result.to(place)
-        dist.all_reduce(shared, group=group)
-        result.copy_(shared)

@@ -132,10 +132,10 @@ def test_nearest_of_ties_few_samples_and_bad_input():
 
 
 def test_nearest_in_blocks(monkeypatch):
-    from mmrank.metrics.retrieval import metrics as module
+    from mmrank.metrics.retrieval import input as module
 
     x, _ = make_set(50)
     whole = nearest_in_gallery(x, x, 5, own=torch.arange(50))
-    monkeypatch.setattr(module, '_BYTES_OF_SEARCH', 32 * 170)
+    monkeypatch.setattr(module, 'MEMORY_LIMIT', 32 * 170)
     parts = nearest_in_gallery(x, x, 5, own=torch.arange(50))
     assert torch.equal(whole[1], parts[1])

@@ -7,7 +7,13 @@ import torch.distributed as dist
 from gloo_processes import run_on_ranks
 from hypothesis import given
 from hypothesis import strategies as st
-from retrieval_brute_force import brute_force, brute_force_query, by_dot, similarity_matrix
+from retrieval_brute_force import (
+    brute_force,
+    brute_force_query,
+    by_dot,
+    in_blocks,
+    similarity_matrix,
+)
 from torch.nn.functional import one_hot
 
 from mmrank.errors import UserError
@@ -309,16 +315,19 @@ CASES = ('curves', 'gallery', 'several labels', 'one block', 'nothing')
 
 def compute(name, **options):
     torch.set_num_threads(1)
+    with in_blocks(2**30 if name == 'one block' else LIMIT):
+        return figures_of(name, **options)
+
+
+def figures_of(name, **options):
     x, labels = make_set()
     if name == 'curves':
-        options['memory_limit'] = LIMIT
         curves = retrieval_curves(x, labels, **options)
         return [*curves.figures, curves.precision]
     if name == 'several labels':
         several = torch.nn.functional.one_hot(labels % 11, 12).bool()
-        return retrieval_metrics(x, several | several.roll(1, 0), memory_limit=LIMIT, **options)
+        return retrieval_metrics(x, several | several.roll(1, 0), **options)
     if name == 'gallery':
-        options['memory_limit'] = LIMIT
         return retrieval_metrics(x[1:91], labels[1:91], x, labels, **options)
     if name == 'one block':
         return retrieval_metrics(x, labels, **options)
