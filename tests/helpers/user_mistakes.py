@@ -129,7 +129,7 @@ COMMANDS = [
         ('other_classes', 'disk'),
     ]),
     of_labels('pixels', 'line 1 reaches to', 'fractions of the sides'),
-    of_labels('confidence', 'has 6 numbers', 'without confidence'),
+    of_labels('confidence', 'has 6 numbers', 'width and height alone'),
     of_labels('from_1', 'class 3 is none of 0 to 2'),
     of_labels('words', "'disk' is not a number"),
     of_labels('flat', 'a.txt, line 1: a box from', 'is not in a.png'),

@@ -227,7 +227,7 @@ def test_the_missing_centre_of_a_stock_head_is_reported():
     ours.bbox_head.loss_cls.loss.mean_positive.mean.fill_(-3.25)
     state = ours.state_dict()
     text = missing_centre(compare_states(stock, state), state)
-    assert 'mean_positive.mean = -3.25 as 0.5. bbox_head of this' in text
+    assert 'mean_positive.mean = -3.25 as 0.5, and bbox_head of this' in text
     assert "bbox_head = dict(type='mmrank.ListwiseHead'" in text
     assert 'to_stock.py CONFIG CHECKPOINT OUT' in text
     assert missing_centre(compare_states(ours, state), state) == ''
