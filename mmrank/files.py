@@ -28,7 +28,7 @@ _SYSTEM_FOLDERS = ('__MACOSX', '@eaDir', '$RECYCLE.BIN')
 def write_atomically(data: bytes, path: str | os.PathLike) -> None:
     """Write a file, and missing folders, so that it never has partial content.
 
-    An OSError, as of a full disk, leaves an older ``path`` untouched and no temporary file.
+    An OSError, such as on a full disk, leaves an older ``path`` untouched and no temporary file.
     """
     with replace_atomically(path) as temp:
         temp.write_bytes(data)
@@ -128,7 +128,7 @@ def remove_temporary_files(folder: str | os.PathLike, name: str = '') -> None:
 
 
 def refuse_link(path: str | os.PathLike, is_replaced: bool = False) -> None:
-    """Refuse, by a UserError, to write to what is no file, or to a link.
+    """Raise a UserError for an output that is a link, a folder or a device.
 
     The file behind it would be emptied under another name, or the device be gone. Hard links are
     allowed where the file ``is_replaced`` whole. An OSError if the name is too long.

@@ -100,7 +100,7 @@ def _read_curve(work_dir: Path, metrics: Container[str], iterations: int) -> lis
 @show_user_errors()
 def main() -> None:
     args = parse_args()
-    # A training may outlive the tool that started it.
+    # The training of a tool that was killed ends a moment after it.
     with lock_folder(args.work_dir):
         train(args)
         measured = evaluate(args)

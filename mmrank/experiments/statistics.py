@@ -1,4 +1,4 @@
-"""Means, spreads and paired tests of a comparison over seeds; the choice of tuned values."""
+"""Means, spreads and paired tests of a comparison over seeds, and what they say."""
 
 import itertools
 import math

@@ -11,6 +11,7 @@ from pathlib import Path
 from mmengine.config import Config
 
 from mmrank.annotations.image_header import IMAGE_SUFFIXES
+from mmrank.files import find_files
 from mmrank.runners.config import parsed_options, read_config
 
 #: Folders in which trainings write pictures of their own.
@@ -30,7 +31,11 @@ def identity(config: str, options: Mapping[str, str], *more: str) -> str:
     """
     cfg = copy.deepcopy(_read(config, _time(config)))
     cfg.merge_from_dict(parsed_options(options))
-    settings = cfg.to_dict()
+    return digest_of(cfg.to_dict(), *more)
+
+
+def digest_of(settings: Mapping, *more: str) -> str:
+    """The digits of :func:`identity` for the settings of a config that is read."""
     content = [settings, more, [*_contents(settings, '')]]
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -93,11 +98,10 @@ def _listed(ann_file: str, _size: int, _time: int) -> list[str] | None:
 
 def _walk(folder: str) -> Iterator[str]:
     """Names of the images of a folder and the folders in it, links followed."""
-    for place, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(x for x in folders if x != _OUTPUTS and not x.startswith('.'))
-        for name in sorted(names):
-            if name.lower().endswith(IMAGE_SUFFIXES):
-                yield os.path.relpath(os.path.join(place, name), folder)
+    names = find_files(folder, IMAGE_SUFFIXES)[0] if os.path.isdir(folder) else []
+    for name in names:
+        if _OUTPUTS not in name.split('/'):
+            yield name
 
 
 def _stamp(path: str) -> tuple[int, int]:

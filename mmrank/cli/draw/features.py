@@ -1,8 +1,6 @@
 """Features of a model on its test set: read, or made by its config."""
 
 import argparse
-import hashlib
-import json
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +13,7 @@ from mmrank.files import safe_name
 from mmrank.pictures.retrieval_report import check_same_test_set
 from mmrank.runners.build import build_runner
 from mmrank.runners.config import load
+from mmrank.runners.identity import digest_of
 
 _METRIC = 'mmrank.RetrievalMetric'
 #: Hooks that measure more after a test.
@@ -100,16 +99,10 @@ def _features_of(entry: _Entry, args: argparse.Namespace, out_dir: str | os.Path
     if args.split == 'val':
         cfg.test_dataloader = cfg.get('val_dataloader')
         cfg.test_evaluator = cfg.get('val_evaluator')
-    content = cfg.to_dict()
-    if args.allow_partial:
-        content['allow_partial'] = list(args.allow_partial)
-    # A changed config, override, checkpoint or kind of device has a file of its own.
-    run = json.dumps([content, get_device()], sort_keys=True, default=str)
-    digest = hashlib.sha256(run.encode())
-    with open(entry.checkpoint, 'rb') as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    path = Path(out_dir) / 'features' / f'{entry.file_name}-{digest.hexdigest()[:8]}.npz'
+    cfg.load_from = str(entry.checkpoint)
+    # Another config, override, checkpoint, file of the data or kind of device has its own file.
+    digest = digest_of(cfg.to_dict(), get_device(), *args.allow_partial)
+    path = Path(out_dir) / 'features' / f'{entry.file_name}-{digest}.npz'
     if path.is_file():
         print(f'{entry.name}: tested before, features in {path}')
         return path
@@ -125,7 +118,6 @@ def _features_of(entry: _Entry, args: argparse.Namespace, out_dir: str | os.Path
     own = [m for m in metrics if m.get('type') in (_METRIC, 'RetrievalMetric')]
     cfg.test_evaluator = {**(own[0] if own else dict(type=_METRIC)), 'out_file': str(path)}
     cfg.custom_hooks = [x for x in cfg.get('custom_hooks') or [] if x['type'] not in _AFTER_TEST]
-    cfg.load_from = str(entry.checkpoint)
     # Two configs of one name within a second are one to mmengine.
     cfg.experiment_name = path.stem
     build_runner(cfg, allow_partial=args.allow_partial).test()
