@@ -99,6 +99,12 @@ def _features_of(entry: _Entry, args: argparse.Namespace, out_dir: str | os.Path
     if args.split == 'val':
         cfg.test_dataloader = cfg.get('val_dataloader')
         cfg.test_evaluator = cfg.get('val_evaluator')
+        cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None  # it is tested alone
+    if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
+        raise UserError(
+            f'{entry.name}: the config has no {args.split}_dataloader or no test_cfg. Fix: add '
+            'both, or pass features.'
+        )
     cfg.load_from = str(entry.checkpoint)
     # Another config, override, checkpoint, file of the data or kind of device has its own file.
     digest = digest_of(cfg.to_dict(), get_device(), *args.allow_partial)
@@ -107,11 +113,6 @@ def _features_of(entry: _Entry, args: argparse.Namespace, out_dir: str | os.Path
         print(f'{entry.name}: tested before, features in {path}')
         return path
     print(f'{entry.name}: testing, log in {cfg.work_dir}')
-    if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
-        raise UserError(
-            f'{entry.name}: the config has no test_dataloader or no test_cfg. Fix: add both, or '
-            'pass features.'
-        )
     # The test writes features, and does nothing else.
     metrics = cfg.get('test_evaluator') or []
     metrics = [metrics] if isinstance(metrics, dict) else metrics
