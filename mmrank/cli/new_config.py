@@ -24,8 +24,8 @@ from rich.table import Table
 from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import UserError
 from mmrank.files import check_output, write_atomically
-from mmrank.own_data.choices import Choices, choose
-from mmrank.own_data.config_text import BASES, config_text
+from mmrank.own_data.choices import BASES, Choices, choose
+from mmrank.own_data.config_text import config_text
 from mmrank.own_data.folder import Split, find_file, find_splits, split_file
 
 MODELS = [f'{name}-{backbone}' for name in BASES for backbone in ('lite0', 'r18', 'r50')]

@@ -4,14 +4,9 @@ import importlib.util
 import pprint
 from pathlib import Path
 
-from mmrank.own_data.choices import MORE_RATIOS, Choices
+from mmrank.own_data.choices import BASES, Choices
 from mmrank.own_data.folder import Split
 
-BASES = {
-    'atss': 'atss/atss_r50_fpn_1x_coco.py',
-    'retinanet': 'retinanet/retinanet_r50_fpn_1x_coco.py',
-    'faster-rcnn': 'faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py',
-}
 HEADS = {'atss': 'ATSSHead', 'retinanet': 'RetinaHead'}
 #: mmdet's configs leave out images with a shorter side.
 _LEAST_SIDE = 32
@@ -47,12 +42,12 @@ _LOSS_OF_STAGES = "loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss', loss
 _ONE_STAGE = """\
     bbox_head=dict(type='mmrank.ListwiseHead', head_type='mmdet.{head}',
         num_classes={num_classes}, {narrow_head}
-        anchor_generator=dict(octave_base_scale={anchor_scale}{shown_ratios}),
+        anchor_generator=dict(octave_base_scale={anchor_scale}),
         loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss')),
     test_cfg=dict(score_thr=0.0))  # AP ranks all detections"""
 _TWO_STAGES = """\
     rpn_head=dict(type='mmrank.ListwiseHead', head_type='mmdet.RPNHead', {narrow_rpn}
-        anchor_generator=dict(scales=[{anchor_scale}]{shown_ratios}),
+        anchor_generator=dict(scales=[{anchor_scale}]),
         {loss_of_stages}),
     roi_head=dict({narrow_roi}bbox_head=dict(type='mmrank.ListwiseBBoxHead',
         head_type='mmdet.Shared2FCBBoxHead', num_classes={num_classes}, {narrow_box}
@@ -118,7 +113,6 @@ def config_text(chosen: Choices, splits: dict[str, Split], folder: str, work_dir
         root=str(Path(folder)),
         layers=_layers(chosen),
         head=HEADS.get(chosen.detector),
-        shown_ratios=f', ratios={[*chosen.ratios]}' if chosen.ratios == MORE_RATIOS else '',
         loss_of_stages=_LOSS_OF_STAGES,
         loaders='\n'.join(_loaders(chosen, splits, folder, work_dir)),
         optimizer=optimizer,

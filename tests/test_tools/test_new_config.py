@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from retrieval_trees import write_images
 from tiny_tool_run import ROOT, TRAIN
 
 from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.own_data.choices import _choose_anchors, _choose_scale
+from mmrank.own_data.anchors import Matches, compare_anchors, some_images
+from mmrank.own_data.choices import BASES, _choose_scale
 
 TOOL = 'new_config'
 MODELS = [
@@ -91,37 +93,98 @@ def test_three_commands_lead_from_a_folder_to_drawn_boxes(
     assert (tmp_path / 'work_dirs/mine/detections.png').stat().st_size > 1000
 
 
-def test_anchors_go_down_to_the_boxes_that_are_there():
-    """Platelets of 15 pixels among cells of 90: no anchor of mmdet begins below 32."""
-    boxes = np.array([[90.0, 90.0]] * 90 + [[15.0, 15.0]] * 10)
-    classes = np.array(['cell'] * 90 + ['platelet'] * 10)
-    for detector in ('atss', 'retinanet', 'faster-rcnn'):
-        scale, _, missed = _choose_anchors(boxes, classes, detector)
-        assert not missed.any()
-    scale, ratios, missed = _choose_anchors(boxes[:90], classes[:90], 'retinanet')
-    assert (scale, ratios) == (4, (0.5, 1.0, 2.0))  # mmdet's own
+def boxes_of(side, number=60):
+    """Columns and sizes of images of 320 x 320 with four square boxes each."""
+    corners = np.random.default_rng(side).uniform(0, 320 - side, (number, 2))
+    columns = SimpleNamespace(
+        box=np.hstack([corners, np.full((number, 2), float(side))]),
+        image=np.arange(number) // 4,
+        label=np.zeros(number, int),
+        crowd=np.zeros(number, int),
+    )
+    return columns, np.full((number // 4, 2), 320.0)
+
+
+@pytest.mark.parametrize(
+    ('detector', 'side', 'scale'),
+    [
+        ('atss', 12, 2),  # of a fifth of mmdet's smallest anchor
+        ('atss', 24, 4),
+        ('atss', 120, 8),  # mmdet's own
+        ('retinanet', 18, 2),
+        ('retinanet', 120, 4),
+        ('faster-rcnn', 9, 3),
+        ('faster-rcnn', 120, 8),
+    ],
+)
+def test_anchors_are_those_by_which_an_assigner_gives_the_boxes_most(detector, side, scale):
+    pytest.importorskip('mmdet')
+    matches = compare_anchors(BASES[detector], some_images(*boxes_of(side), (320, 320)))
+    assert matches[0].scale == (4 if detector == 'retinanet' else 8)
+    assert max(matches, key=Matches.worth).scale == scale
+
+
+def test_worth_of_anchors_is_what_atss_gives_to_each_box():
+    """By a loop over boxes and anchors of one image, with 9 candidates a level as in the paper."""
+    pytest.importorskip('mmdet')
+    columns, sizes = boxes_of(40, 4)
+    images = some_images(columns, sizes, (320, 320))
+    (boxes,) = images.boxes
+    levels = []
+    for stride in (8, 16, 32, 64, 128):
+        grid = np.arange(0, 320, stride) if stride != 128 else np.arange(0, 384, 128)
+        centres = np.stack(np.meshgrid(grid, grid), -1).reshape(-1, 2)
+        levels.append(np.hstack([centres - 4 * stride / 2, centres + 4 * stride / 2]))
+    anchors = np.concatenate(levels)
+    ious = np.array([[_iou(box, anchor) for anchor in anchors] for box in boxes])
+    middle = (anchors[:, :2] + anchors[:, 2:]) / 2
+    is_taken = np.zeros_like(ious, bool)
+    for row, box in enumerate(boxes):
+        distance = np.hypot(*(middle - (box[:2] + box[2:]) / 2).T)
+        start = 0
+        candidates = []
+        for level in levels:
+            nearest = np.argsort(distance[start : start + len(level)], kind='stable')[:9]
+            candidates += [*(start + nearest)]
+            start += len(level)
+        limit = ious[row, candidates].mean() + ious[row, candidates].std(ddof=1)
+        for anchor in candidates:
+            inside = min(*(middle[anchor] - box[:2]), *(box[2:] - middle[anchor])) > 0.01
+            is_taken[row, anchor] = inside and ious[row, anchor] >= limit
+    is_taken &= ious == ious.max(0)  # an anchor is of one box
+    (found,) = [x for x in compare_anchors(BASES['atss'], images) if x.scale == 4]
+    assert found.count.tolist() == is_taken.sum(1).tolist()
+    assert found.overlap == pytest.approx((ious * is_taken).sum(1), abs=1e-5)
+    assert found.sides == (32, 512)
+
+
+def _iou(first, second):
+    low = np.maximum(first[:2], second[:2])
+    high = np.minimum(first[2:], second[2:])
+    shared = np.maximum(high - low, 0).prod()
+    return shared / ((first[2:] - first[:2]).prod() + (second[2:] - second[:2]).prod() - shared)
 
 
 def test_small_boxes_keep_their_pixels():
     image = np.array([2000.0, 1000.0])
-    assert _choose_scale(image, np.full(10, 400.0), True) == ((320, 160), 0.16)
-    scale, shrink = _choose_scale(image, np.full(10, 24.0), True)
-    assert scale == (1000, 500)
-    assert shrink * 24 == 12
-    assert _choose_scale(image, np.full(10, 6.0), True)[1] == 1  # nothing is enlarged
+    assert _choose_scale(image, np.full(10, 400.0), True) == (320, 160)
+    assert _choose_scale(image, np.full(10, 24.0), True) == (1000, 500)
+    assert _choose_scale(image, np.full(10, 6.0), True) == (2000, 1000)  # nothing is enlarged
 
 
-def test_boxes_that_no_anchor_matches_are_named(shapes, run, tmp_path):
+def test_boxes_that_get_few_anchors_are_named(shapes, run, tmp_path):
+    pytest.importorskip('mmdet')
     document = json.loads((shapes / 'annotations/train.json').read_text())
     for entry in document['annotations']:
         if entry['category_id'] == document['categories'][0]['id']:
-            entry['bbox'] = [1, 1, 60, 2]
-            entry['area'] = 120
-    thin = replaced(shapes, 'thin.json', annotations=document['annotations'])
-    options = ('--train', thin, '--out', tmp_path / 'a.py', '--model', 'retinanet-r50')
-    printed = run(TOOL, '--coco', shapes, *options)
-    assert "of the boxes of 'disk'" in printed
-    assert 'overlap no anchor by half' in ' '.join(printed.split())
+            entry['bbox'] = [1, 1, 4, 4]
+            entry['area'] = 16
+    small = replaced(shapes, 'small.json', annotations=document['annotations'])
+    printed = run(TOOL, '--coco', shapes, '--train', small, '--out', tmp_path / 'a.py', '--small')
+    words = ' '.join(printed.split())
+    assert "of the boxes of 'disk' (median 4 px" in words
+    assert 'get fewer than 3 anchors' in words
+    assert "of the boxes of 'square'" not in words
 
 
 @pytest.mark.parametrize(
