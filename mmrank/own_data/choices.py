@@ -100,7 +100,7 @@ def choose(
         epochs=epochs,
         val_interval=max(1, epochs // 12),
         warm_up=min(500, max(1, steps * epochs // 10)),
-        log_interval=max(1, min(50, steps // 2)),
+        log_interval=max(1, min(10, steps // 2)),
     )
     _explain(chosen, train, sides * shrink, steps)
     _warn(chosen, splits, missed, boxes)
@@ -222,8 +222,8 @@ def _warn(chosen: Choices, splits: dict[str, Split], missed: np.ndarray, boxes: 
             )
         if int(own.sum()) < 20:
             chosen.warnings.append(
-                f'{name!r} has {own.sum()} boxes to train on. Fix: more images of it; its AP will '
-                'be near 0'
+                f'{name!r} has few boxes: its AP will vary ({own.sum()} to train on). Fix: more '
+                'images of it'
             )
     empty = [name for name, count in train.report.counts.items() if not count.total]
     if empty:
