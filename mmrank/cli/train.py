@@ -155,8 +155,8 @@ def _closing_lines(config: str, work_dir: str, info: Mapping, dataset: Any = Non
             lines.append(f'Best checkpoint: {path} (score {info[f"best_score{key}"]:.4g})')
     if not best:
         lines.append(
-            'Best checkpoint: not kept; for a detector default_hooks.checkpoint.save_best='
-            "'coco/bbox_mAP'"
+            'Best checkpoint: not kept; that takes validation and, for a detector, '
+            "default_hooks.checkpoint.save_best='coco/bbox_mAP'"
         )
     if chosen is None:
         return lines
