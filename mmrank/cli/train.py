@@ -160,15 +160,14 @@ def _closing_lines(config: str, work_dir: str, info: Mapping, dataset: Any = Non
         )
     if chosen is None:
         return lines
-    table = []
     commands = [['test', config, chosen], ['draw', 'training', work_dir]]
     boxes = Path(chosen).with_suffix(BOXES)
     while hasattr(dataset, 'dataset'):
         dataset = dataset.dataset
-    if boxes.exists() and dataset is not None and (table := _table_of_classes(dataset, boxes)):
-        files = [dataset.ann_file, dataset.data_prefix['img'], boxes]
-        out = Path(work_dir, 'detections.png')
-        commands.insert(0, ['draw', 'detections', *map(str, files), '--out', str(out)])
+    has_boxes = boxes.exists() and hasattr(dataset, 'ann_file')
+    if table := _table_of_classes(dataset, boxes) if has_boxes else []:
+        files = [dataset.ann_file, dataset.data_prefix['img'], str(boxes)]
+        commands.insert(0, ['draw', 'detections', *files, '--out', f'{work_dir}/detections.png'])
     return [*lines, *table, 'Next:', *(f'  {shlex.join(["mmrank", *words])}' for words in commands)]
 
 
@@ -187,8 +186,8 @@ def _table_of_classes(dataset: Any, boxes: Path) -> list[str]:
         for (name, ap), score in zip(precisions.items(), best_f1_thresholds(evaluation).values())
         if name in dataset.metainfo['classes']
     ]
-    head = ('class', 'mAP', 'score with the best F1')
-    return tabulate(rows, head, disable_numparse=True).splitlines()
+    heads = ('class', 'mAP', 'score with the best F1')
+    return tabulate(rows, heads, disable_numparse=True).splitlines()
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -8,7 +8,6 @@ import os
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -215,7 +214,7 @@ def _fault(name: str, value: str) -> str:
     return '' if math.isfinite(number) else 'is not finite'
 
 
-def round_figure(value: Any) -> Any:
+def round_figure(value: object) -> object:
     """A figure as JSON and records hold it, to four digits; what is no fraction as it is."""
     return float(f'{value:.4g}') if isinstance(value, float | np.floating) else value
 

@@ -71,6 +71,7 @@ def test_config_builds_and_is_short(model, small, shapes, run, tmp_path):
         assert data.metainfo.classes == cfg.classes
     assert cfg.test_evaluator.ann_file.endswith('test.json')
     assert cfg.default_hooks.checkpoint.save_best == 'coco/bbox_mAP'
+    assert not cfg.train_dataloader.persistent_workers  # so that a resume is exact
 
 
 def test_three_commands_lead_from_a_folder_to_drawn_boxes(
@@ -85,7 +86,8 @@ def test_three_commands_lead_from_a_folder_to_drawn_boxes(
     assert "'triangle' has few boxes: its AP will vary (" in printed
     assert 'logger=dict(interval=1)' in (tmp_path / 'mine.py').read_text()
     recwarn.clear()
-    status, out, err = run_script(TRAIN, 'mine.py', '--cfg-options', *WORKERS)
+    options = (*WORKERS, 'custom_hooks.0.interval=1')
+    status, out, err = run_script(TRAIN, 'mine.py', '--cfg-options', *options)
     assert status == 0, err
     assert not [str(x.message) for x in recwarn if x.category is UserWarning]
     (log,) = tmp_path.rglob('*.log')
