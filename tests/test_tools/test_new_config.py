@@ -114,15 +114,13 @@ def test_three_commands_lead_from_a_folder_to_drawn_boxes(
     (draw,) = re.findall(r'^  mmrank draw training (.*)$', out, re.MULTILINE)
     run('analysis_tools/training_curves', draw)
     assert (tmp_path / draw / 'training_curves.png').stat().st_size > 1000
-    # A resume of what is done ends alike; its figures have four digits, its curve no second run.
+    # A resume of what is done ends alike; its test is no point of its curve.
     words = ('mine.py', '--work-dir', 'work_dirs/mine', '--split', 'val', '--cfg-options', *WORKERS)
     status, again, err = run_script(ROOT / 'mmrank/cli/train_and_test.py', *words)
     assert status == 0, err
     assert table + 'Next:' in again
     result = json.loads((tmp_path / 'work_dirs/mine/result.json').read_text())
     assert [step for step, _ in result['curve']] == [2]
-    figures = [*result['metrics'].values(), *result['curve'][0][1].values()]
-    assert figures == [float(f'{x:.4g}') for x in figures]
 
 
 def test_anchors_go_down_to_the_boxes_that_are_there():
