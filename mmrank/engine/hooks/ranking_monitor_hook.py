@@ -74,7 +74,7 @@ class RankingMonitorHook(Hook):
         if not self.every_n_train_iters(runner, self.interval):
             return
         if outputs and 'loss' in outputs:
-            self._check_finite(runner, 'the loss', float(torch.as_tensor(outputs['loss'])))
+            self._check_finite(runner, 'the loss', float(torch.as_tensor(outputs['loss']).detach()))
         found = modules_with(runner, 'diagnostics')
         losses = {name: x for name, x in found.items() if isinstance(x, HasDiagnostics)}
         for name, loss in losses.items():
