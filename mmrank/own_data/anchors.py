@@ -8,11 +8,13 @@ from mmrank.annotations.objects import Columns
 
 #: Most boxes, and most images, that an assigner looks at.
 MOST_BOXES = 500
-MOST_IMAGES = 100
+MOST_IMAGES = 200
 #: Side of an anchor over its stride, compared with mmdet's own value where they are smaller.
 SCALES = (1, 2, 3, 4, 6)
 #: Fewer positive anchors than these teach little.
 FEW = 3
+#: Places of a stride in the short side of an object from which more of them gain nothing.
+PLACES = 2.5
 
 
 class Matches(NamedTuple):
@@ -21,23 +23,26 @@ class Matches(NamedTuple):
     scale: int
     sides: tuple[int, int]  # of the smallest and the largest anchor, in pixels
     count: np.ndarray  # (n,) number of positive anchors of each object
-    overlap: np.ndarray  # (n,) sum of their overlaps with it
+    overlap: np.ndarray  # (n,) their mean overlap with it; 0 without a positive
+    fit: np.ndarray  # (n,) the same, each overlap times the share of PLACES in the short side
 
-    def worth(self, labels: np.ndarray) -> float:
-        """Mean overlap of the positives of an object, over the objects of a class, over classes.
+    def fit_of_classes(self, labels: np.ndarray) -> float:
+        """Geometric mean over the classes of the mean :attr:`fit`; ``labels`` are (n,).
 
-        Anchors that are too small give an object positives of a coarse stride, which lie off its
-        centre; anchors that are too large hardly cover it. An object without positives counts 0.
+        Anchors that are too large hardly cover an object. Those that are too small give it
+        positives of a coarse stride, of which few places lie in it. A class that gets next to
+        nothing weighs more than one that could get more.
         """
-        overlap = self.overlap / np.maximum(self.count, 1)
-        return float(np.mean([overlap[labels == label].mean() for label in np.unique(labels)]))
+        means = [self.fit[labels == label].mean() for label in np.unique(labels)]
+        return float(np.exp(np.log(np.maximum(means, 1e-3)).mean()))
 
     def shown(self) -> str:
         """What a box gets, in words."""
-        count = np.median(self.count)
-        overlap = self.overlap.sum() / max(1, self.count.sum())
         few = (self.count < FEW).mean()
-        return f'{count:.0f} anchors that overlap it by {overlap:.0%} (fewer than {FEW}: {few:.0%})'
+        return (
+            f'{np.median(self.count):.0f} anchors that overlap it by {self.overlap.mean():.0%} '
+            f'(fewer than {FEW}: {few:.0%})'
+        )
 
 
 class SomeImages(NamedTuple):
@@ -98,14 +103,13 @@ def compare_anchors(base: str, images: SomeImages) -> list[Matches]:
             _assign(assigner, generator, size, boxes)
             for size, boxes in zip(images.sizes, images.boxes, strict=True)
         ]
-        count, overlap = np.concatenate(parts, axis=1)
         sides = scale * generator.strides[0][0], scale * generator.strides[-1][0]
-        matches.append(Matches(scale, sides, count, overlap))
+        matches.append(Matches(scale, sides, *np.concatenate(parts, axis=1)))
     return matches
 
 
 def _assign(assigner, generator, size: tuple[float, float], boxes: np.ndarray) -> np.ndarray:
-    """(2, k) number of the positives of each box, and the sum of their overlaps with it."""
+    """(3, k) number, overlap and fit of the positives of each box."""
     import torch
     from mmengine.structures import InstanceData
 
@@ -123,6 +127,12 @@ def _assign(assigner, generator, size: tuple[float, float], boxes: np.ndarray) -
     positive = found.gt_inds > 0
     place = found.gt_inds[positive] - 1
     overlaps = found.max_overlaps[positive].double()
-    count = torch.bincount(place, minlength=len(boxes))
-    total = torch.bincount(place, overlaps, minlength=len(boxes))
-    return torch.stack([count, total]).numpy()
+    strides = torch.cat([torch.full((len(x),), y[0]) for x, y in zip(levels, generator.strides)])
+    short = (objects.bboxes[:, 2:] - objects.bboxes[:, :2]).amin(1)
+    share = (short[place] / (PLACES * strides[positive])).clamp(max=1)
+    count, overlap, fit = (
+        torch.bincount(place, values, minlength=len(boxes))
+        for values in (torch.ones_like(overlaps), overlaps, overlaps * share)
+    )
+    number = count.clamp(min=1)
+    return torch.stack([count, overlap / number, fit / number]).numpy()

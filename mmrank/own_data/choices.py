@@ -67,8 +67,7 @@ def choose(
     scale = _choose_scale(np.median(train.sizes, axis=0), sides, small)
     images = some_images(train.report.columns, train.sizes, scale)
     matches = compare_anchors(BASES[detector], images)
-    # mmdet's own, the first, where they are level.
-    anchors = max(matches, key=lambda x: round(x.worth(images.labels), 2))
+    anchors = max(matches, key=lambda x: x.fit_of_classes(images.labels))
     num_images = train.report.num_images - train.report.num_empty_images
     if batch_size is None:
         batch_size = 4 if small else max(2, min(8, num_images // 20))

@@ -11,7 +11,7 @@ from retrieval_trees import write_images
 from tiny_tool_run import ROOT, TRAIN
 
 from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.own_data.anchors import Matches, compare_anchors, some_images
+from mmrank.own_data.anchors import compare_anchors, some_images
 from mmrank.own_data.choices import BASES, _choose_scale
 
 TOOL = 'new_config'
@@ -140,23 +140,24 @@ def boxes_of(side, number=60):
 @pytest.mark.parametrize(
     ('detector', 'side', 'scale'),
     [
-        ('atss', 12, 2),  # of a fifth of mmdet's smallest anchor
-        ('atss', 24, 4),
+        ('atss', 12, 2),
+        ('atss', 32, 4),
         ('atss', 120, 8),  # mmdet's own
         ('retinanet', 18, 2),
-        ('retinanet', 120, 4),
-        ('faster-rcnn', 9, 3),
+        ('retinanet', 200, 4),
+        ('faster-rcnn', 9, 2),
         ('faster-rcnn', 120, 8),
     ],
 )
-def test_anchors_are_those_by_which_an_assigner_gives_the_boxes_most(detector, side, scale):
+def test_anchors_are_those_whose_positives_fit_the_boxes_best(detector, side, scale):
     pytest.importorskip('mmdet')
-    matches = compare_anchors(BASES[detector], some_images(*boxes_of(side), (320, 320)))
+    images = some_images(*boxes_of(side), (320, 320))
+    matches = compare_anchors(BASES[detector], images)
     assert matches[0].scale == (4 if detector == 'retinanet' else 8)
-    assert max(matches, key=Matches.worth).scale == scale
+    assert max(matches, key=lambda x: x.fit_of_classes(images.labels)).scale == scale
 
 
-def test_worth_of_anchors_is_what_atss_gives_to_each_box():
+def test_fit_of_anchors_is_what_atss_gives_to_each_box():
     """By a loop over boxes and anchors of one image, with 9 candidates a level as in the paper."""
     pytest.importorskip('mmdet')
     columns, sizes = boxes_of(40, 4)
@@ -186,7 +187,15 @@ def test_worth_of_anchors_is_what_atss_gives_to_each_box():
     is_taken &= ious == ious.max(0)  # an anchor is of one box
     (found,) = [x for x in compare_anchors(BASES['atss'], images) if x.scale == 4]
     assert found.count.tolist() == is_taken.sum(1).tolist()
-    assert found.overlap == pytest.approx((ious * is_taken).sum(1), abs=1e-5)
+    overlap = (ious * is_taken).sum(1) / is_taken.sum(1)
+    assert found.overlap == pytest.approx(overlap, abs=1e-5)
+    # 40 pixels are 5, 2.5 and 1.25 places of the strides 8, 16 and 32, and 2.5 are enough.
+    share = np.repeat([1, 1, 0.5, 0.25, 0.125], [len(x) for x in levels])
+    fit = (ious * is_taken * share).sum(1) / is_taken.sum(1)
+    assert found.fit == pytest.approx(fit, abs=1e-5)
+    # Two classes: the geometric mean of the means.
+    labels = np.array([0, 0, 0, 7])
+    assert found.fit_of_classes(labels) == pytest.approx(np.sqrt(fit[:3].mean() * fit[3]))
     assert found.sides == (32, 512)
 
 
@@ -204,19 +213,13 @@ def test_small_boxes_keep_their_pixels():
     assert _choose_scale(image, np.full(10, 6.0), True) == (2000, 1000)  # nothing is enlarged
 
 
-def test_boxes_that_get_few_anchors_are_named(shapes, run, tmp_path):
+@pytest.mark.parametrize(('side', 'is_named'), [(4, True), (48, False)])
+def test_boxes_that_get_few_anchors_are_named(side, is_named, layout, run, tmp_path):
     pytest.importorskip('mmdet')
-    document = json.loads((shapes / 'annotations/train.json').read_text())
-    for entry in document['annotations']:
-        if entry['category_id'] == document['categories'][0]['id']:
-            entry['bbox'] = [1, 1, 4, 4]
-            entry['area'] = 16
-    small = replaced(shapes, 'small.json', annotations=document['annotations'])
-    printed = run(TOOL, '--coco', shapes, '--train', small, '--out', tmp_path / 'a.py', '--small')
-    words = ' '.join(printed.split())
-    assert "of the boxes of 'disk' (median 4 px" in words
-    assert 'get fewer than 3 anchors' in words
-    assert "of the boxes of 'square'" not in words
+    folder = layout(SPLITS, sides=(side, side))
+    printed = run(TOOL, '--coco', folder, '--out', tmp_path / 'a.py', '--small')
+    words = f"100% of the boxes of 'cat' (median {side} px, at this scale) get fewer than 3 anchors"
+    assert (words in ' '.join(printed.split())) is is_named
 
 
 @pytest.mark.parametrize(
@@ -267,10 +270,10 @@ def test_each_mistake_has_one_message(mistake, words, shapes, run, tmp_path):
 def layout(tmp_path):
     """``make(places, names)`` writes files with their images in a folder, which it returns."""
 
-    def make(places, root='set', names=('cat',), size=(100, 100)):
+    def make(places, root='set', names=('cat',), size=(100, 100), sides=(20, 20)):
         folder = tmp_path / root
         for file, images in places.items():
-            document = coco_document([(i, 1, [2, 3, 20, 20]) for i in range(1, 7)], 6, size, names)
+            document = coco_document([(i, 1, [2, 3, *sides]) for i in range(1, 7)], 6, size, names)
             path = folder / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(document))
