@@ -81,7 +81,10 @@ class CheckpointMatchHook(Hook):
                     f'checkpoint:{changed}'
                 )
             found += compare_training(checkpoint, runner.optim_wrapper, schedulers, has_ema)
-        reasons = (missing_centre(found, state), other_classes(runner.model, found, checkpoint))
+        reasons = ()
+        if self.strict:
+            # Otherwise other classes are what is wanted.
+            reasons = (missing_centre(found, state), other_classes(runner.model, found, checkpoint))
         why = ''.join(f'\n{reason}' for reason in reasons if reason)
         refused = [d for d in found if not any(fnmatchcase(d.key, x) for x in self.allow)]
         if self.strict and refused:
@@ -89,6 +92,13 @@ class CheckpointMatchHook(Hook):
                 f'checkpoint {name} does not fit this config:\n{differences_table(refused)}\n  '
                 'Fix: the config of this checkpoint (its work folder has a copy), or to leave out '
                 f"what differs, --allow-partial '{refused[0].key}'{why}"
+            )
+        number = sum(hasattr(value, 'shape') for value in state.values())
+        if not self.strict and number == sum(item.kind != 'missing' for item in found):
+            raise CheckpointError(
+                f'checkpoint {name} has no weight of this model:\n{differences_table(found)}',
+                'a checkpoint of the same detector; one of a backbone alone belongs into its '
+                "init_cfg=dict(type='Pretrained', checkpoint=...)",
             )
         if found:
             runner.logger.warning(
@@ -100,6 +110,8 @@ class CheckpointMatchHook(Hook):
             for part in (checkpoint, state, averages):
                 part.pop(key, None)
                 part.pop(f'module.{key}', None)
+        # Where there is nothing but weights; the EMAHook takes the key for granted.
+        checkpoint.setdefault('state_dict', dict(state))
 
 
 def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
