@@ -10,6 +10,7 @@ from mmengine.runner import BaseLoop
 from mmrank.checkpoint_loading import CheckpointError
 from mmrank.engine.hooks.atomic_checkpoint_hook import confine_best_checkpoints
 from mmrank.engine.resume.matching import (
+    bare_model,
     changed_settings,
     classes_in_other_order,
     compare_states,
@@ -93,8 +94,9 @@ class CheckpointMatchHook(Hook):
                 'Fix: the config of this checkpoint (its work folder has a copy), or to leave out '
                 f"what differs, --allow-partial '{refused[0].key}'{why}"
             )
-        number = sum(hasattr(value, 'shape') for value in state.values())
-        if not self.strict and number == sum(item.kind != 'missing' for item in found):
+        fresh = {item.key for item in found}
+        weights = bare_model(runner.model).named_parameters()
+        if not self.strict and all(key in fresh for key, _ in weights):
             raise CheckpointError(
                 f'checkpoint {name} has no weight of this model:\n{differences_table(found)}',
                 'a checkpoint of the same detector; one of a backbone alone belongs into its '
