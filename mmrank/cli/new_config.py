@@ -24,11 +24,12 @@ from rich.table import Table
 from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import UserError
 from mmrank.files import check_output, write_atomically
-from mmrank.own_data.choices import BASES, Choices, choose
+from mmrank.own_data.choices import BASES, Choices, choose, find_weights
 from mmrank.own_data.config_text import config_text
 from mmrank.own_data.folder import Split, find_file, find_splits, split_file
 
-MODELS = [f'{name}-{backbone}' for name in BASES for backbone in ('lite0', 'r18', 'r50')]
+_BACKBONES = {'rtmdet': ('tiny', 's')}
+MODELS = [f'{x}-{y}' for x in BASES for y in _BACKBONES.get(x, ('lite0', 'r18', 'r50'))]
 
 
 def show(chosen: Choices, splits: dict[str, Split], args: argparse.Namespace) -> None:
@@ -66,11 +67,16 @@ def main() -> None:
     add('--val-fraction', type=float, metavar='SHARE', help=fraction)
     small = 'small images and a narrow network, for a CPU; r18 and r50 start from scratch'
     add('--small', action='store_true', help=small)
+    add('--weights', metavar='FILE', help="start from mmdet's COCO weights (coco), or a checkpoint")
     add('--batch-size', type=int, help='images a step (default: by the number of images)')
     add('--epochs', type=int, help='(default: by the number of images)')
     args = parse_at_least(parser, batch_size=1, epochs=1)
     args.model = args.model or ('atss-lite0' if args.small else 'atss-r50')
-    if args.model.endswith('-lite0'):
+    detector, _, backbone = args.model.rpartition('-')
+    if args.small and detector == 'rtmdet':
+        raise UserError('--small has no rtmdet', 'leave out --small, or --model atss-lite0')
+    load_from = find_weights(args.weights, detector, backbone, args.small)
+    if backbone == 'lite0':
         from mmrank.models.backbones.imagenet_weights import check_package  # which takes seconds
 
         check_package()
@@ -86,9 +92,8 @@ def main() -> None:
         stem = Path(args.out).with_suffix('')
         args.train, args.val = split_file(train, args.val_fraction, stem)
     splits = find_splits(args.coco, train=args.train, val=args.val, test=args.test)
-    detector, _, backbone = args.model.rpartition('-')
     small = args.small or backbone == 'lite0'
-    chosen = choose(splits, detector, backbone, small, args.batch_size, args.epochs)
+    chosen = choose(splits, detector, backbone, small, args.batch_size, args.epochs, load_from)
     text = config_text(chosen, splits, args.coco, f'work_dirs/{Path(args.out).stem}')
     write_atomically(text.encode(), args.out)
     show(chosen, splits, args)

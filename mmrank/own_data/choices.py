@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
+from mmrank.errors import UserError
 from mmrank.own_data.anchors import FEW, Matches, SomeImages, compare_anchors, some_images
 from mmrank.own_data.folder import Split
 
@@ -21,12 +23,13 @@ BASES = {
     'atss': 'atss/atss_r50_fpn_1x_coco.py',
     'retinanet': 'retinanet/retinanet_r50_fpn_1x_coco.py',
     'faster-rcnn': 'faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py',
+    'rtmdet': 'rtmdet/rtmdet_{}_8xb32-300e_coco.py',
 }
 #: Rates of AdamW for 4 images a step, with ImageNet weights and from scratch. Of 2.5e-4, 5e-4 and
 #: 1e-3 the first is 2 mAP ahead of 1e-3 on blood cells and 2 behind it on playing cards.
 ADAMW_RATE = {True: 5e-4, False: 2e-3}
-#: Rates of mmdet's configs, for SGD and 16 images a step.
-SGD_RATE = {'atss': 0.01, 'retinanet': 0.01, 'faster-rcnn': 0.02}
+#: Rates of mmdet's configs for 16 images a step, RTMDet's of AdamW, the others of SGD.
+STOCK_RATE = {'atss': 0.01, 'retinanet': 0.01, 'faster-rcnn': 0.02, 'rtmdet': 0.004 * 16 / 256}
 
 
 @dataclass
@@ -38,13 +41,14 @@ class Choices:
     small: bool
     classes: tuple[str, ...]
     scale: tuple[int, int]
-    anchor_scale: int
+    anchor_scale: int | None
     batch_size: int
     learning_rate: float
     epochs: int
     val_interval: int
     warm_up: int
     log_interval: int
+    load_from: str | None
     rows: list[tuple[str, str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -56,18 +60,24 @@ def choose(
     small: bool,
     batch_size: int | None = None,
     epochs: int | None = None,
+    load_from: str | None = None,
 ) -> Choices:
     """Choose all settings of a config of a detector, a key of :data:`BASES`.
 
-    ``backbone`` is ``'lite0'``, ``'r18'`` or ``'r50'``. ``small`` is for a CPU: small images and a
-    narrow network, ResNets from scratch. ``batch_size`` and ``epochs`` None are chosen, too.
+    ``backbone`` is ``'lite0'``, ``'r18'`` or ``'r50'``, of RTMDet ``'tiny'`` or ``'s'``. ``small``
+    is for a CPU: small images and a narrow network, ResNets from scratch. ``batch_size`` and
+    ``epochs`` None are chosen, too. ``load_from`` has weights to start from.
     """
     train = splits['train']
     sides = np.sqrt(train.boxes.prod(1))
     scale = _choose_scale(np.median(train.sizes, axis=0), sides, small)
+    if detector == 'rtmdet':
+        # It fills its images up to squares, of steps of its largest stride.
+        scale = (32 * math.ceil(scale[0] / 32),) * 2
     images = some_images(train.report.columns, train.sizes, scale)
-    matches = compare_anchors(BASES[detector], images)
-    anchors = max(matches, key=lambda x: x.fit_of_classes(images.labels))
+    # RTMDet has points, which have no size.
+    matches = compare_anchors(BASES[detector], images) if detector != 'rtmdet' else []
+    anchors = max(matches, key=lambda x: x.fit_of_classes(images.labels), default=None)
     num_images = train.report.num_images - train.report.num_empty_images
     if batch_size is None:
         batch_size = 4 if small else max(2, min(8, num_images // 20))
@@ -75,7 +85,7 @@ def choose(
     if epochs is None:
         epochs = math.ceil(STEPS[small] / steps)
         epochs = max(FEWEST_EPOCHS[small], min(MOST_EPOCHS, epochs))
-    rate = SGD_RATE[detector] * batch_size / 16
+    rate = STOCK_RATE[detector] * batch_size / 16
     if small:
         rate = ADAMW_RATE[backbone == 'lite0'] * math.sqrt(batch_size / 4)
     chosen = Choices(
@@ -84,17 +94,36 @@ def choose(
         small,
         classes=tuple(name for name, count in train.report.counts.items() if count.total),
         scale=scale,
-        anchor_scale=anchors.scale,
+        anchor_scale=anchors.scale if anchors else None,
         batch_size=batch_size,
         learning_rate=float(f'{rate:.2g}'),
         epochs=epochs,
         val_interval=max(1, epochs // 12),
         warm_up=min(500, max(1, steps * epochs // 10)),
         log_interval=max(1, min(10, steps // 2)),
+        load_from=load_from,
     )
-    _explain(chosen, train, matches[0], anchors, steps)
+    _explain(chosen, train, matches, anchors, steps)
     _warn(chosen, splits, images, anchors)
     return chosen
+
+
+def find_weights(given: str | None, detector: str, backbone: str, small: bool) -> str | None:
+    """``load_from`` of a config, for ``--weights``: mmdet's URL for ``'coco'``, else as given."""
+    if given == 'coco':
+        if small or backbone in ('lite0', 'r18'):
+            what = f'--weights coco: mmdet has none of {detector}-{backbone}{" --small" * small}'
+            raise UserError(what, f'--model {detector}-r50 or rtmdet-tiny, without --small')
+        import mmdet  # which takes seconds
+        from mmengine.fileio import load
+
+        base = BASES[detector].format(backbone)
+        file = Path(mmdet.__file__).with_name('.mim').joinpath('configs', base)
+        models = load(file.with_name('metafile.yml'))['Models']
+        return next(x['Weights'] for x in models if x['Config'] == f'configs/{base}')
+    if given is not None and '://' not in given and not Path(given).is_file():
+        raise UserError(f'--weights {given} is not a file', 'a .pth file, or --weights coco')
+    return given
 
 
 def _choose_scale(image: np.ndarray, sides: np.ndarray, small: bool) -> tuple[int, int]:
@@ -111,15 +140,22 @@ def _choose_scale(image: np.ndarray, sides: np.ndarray, small: bool) -> tuple[in
     return round(image.max() * shrink), round(image.min() * shrink)
 
 
-def _explain(chosen: Choices, train: Split, stock: Matches, anchors: Matches, steps: int) -> None:
+def _explain(
+    chosen: Choices, train: Split, matches: list[Matches], anchors: Matches | None, steps: int
+) -> None:
     counts = [f'{name} {train.report.counts[name].total}' for name in chosen.classes]
     more = f' and {len(counts) - 6} more' if len(counts) > 6 else ''
     width, height = np.median(train.sizes, axis=0).astype(int)
-    assigned = f"mmdet's assigner gives a box {anchors.shown()}"
-    if anchors is not stock:
-        assigned += f'; from {stock.sides[0]} px, as mmdet has them, {stock.shown()}'
+    compared = []
+    if anchors is not None:
+        stock = matches[0]
+        assigned = f"mmdet's assigner gives a box {anchors.shown()}"
+        if anchors is not stock:
+            assigned += f'; from {stock.sides[0]} px, as mmdet has them, {stock.shown()}'
+        compared = [('anchors', '{} to {} px'.format(*anchors.sides), assigned)]
     weights = ('ImageNet', 'downloaded once; offline, and for a CPU: --small')
-    optimiser = "SGD, mmdet's rate for 16 images by the batch"
+    optimiser = 'AdamW' if chosen.detector == 'rtmdet' else 'SGD'
+    optimiser += ", mmdet's rate by the batch"
     if chosen.small:
         weights = ('from scratch', 'half the width; --small without --model has ImageNet weights')
         optimiser = 'AdamW, by the root of the batch'
@@ -128,13 +164,15 @@ def _explain(chosen: Choices, train: Split, stock: Matches, anchors: Matches, st
         weights = ('ImageNet', 'of EfficientNet-Lite0, from a Python package')
         why_frozen = 'first layers fit any photograph; batches are too small for new statistics'
         frozen = [('frozen', 'stem, first block, batch norm', why_frozen)]
+    if chosen.load_from is not None:
+        weights = (Path(chosen.load_from).name, 'without heads of another number of classes')
     evaluated = f'{steps * chosen.epochs} steps; evaluated every {chosen.val_interval}'
     chosen.rows += [
         ('classes', str(len(counts)), ', '.join(counts[:6]) + more),
         ('weights', *weights),
         *frozen,
         ('scale', '{}x{}'.format(*chosen.scale), f'images are {width}x{height}'),
-        ('anchors', '{} to {} px'.format(*anchors.sides), assigned),
+        *compared,
         ('batch size', str(chosen.batch_size), f'{steps} steps an epoch'),
         ('learning rate', f'{chosen.learning_rate:g}', optimiser),
         ('warm-up', f'{chosen.warm_up} steps', 'a tenth of the training, at most 500'),
@@ -144,7 +182,9 @@ def _explain(chosen: Choices, train: Split, stock: Matches, anchors: Matches, st
     ]
 
 
-def _warn(chosen: Choices, splits: dict[str, Split], images: SomeImages, anchors: Matches) -> None:
+def _warn(
+    chosen: Choices, splits: dict[str, Split], images: SomeImages, anchors: Matches | None
+) -> None:
     train = splits['train']
     if splits['val'].ann_file.resolve() == train.ann_file.resolve():
         chosen.warnings.append(
@@ -154,7 +194,8 @@ def _warn(chosen: Choices, splits: dict[str, Split], images: SomeImages, anchors
     names = np.array([*train.report.names.values()])[images.labels]
     for name in chosen.classes:
         is_named = names == name
-        share = float((anchors.count[is_named] < FEW).mean()) if is_named.any() else 0.0
+        has_anchors = anchors is not None and is_named.any()
+        share = float((anchors.count[is_named] < FEW).mean()) if has_anchors else 0.0
         if share >= 0.5:
             side = float(np.median(images.sides()[is_named]))
             chosen.warnings.append(

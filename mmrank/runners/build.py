@@ -20,7 +20,10 @@ from mmrank.runners.config_errors import NamedParts, config_error
 from mmrank.runners.launch import is_main_process, prepare_cpu_processes
 
 #: What mmengine and mmdet warn of in their own code, whatever the config says.
-_OF_LIBRARIES = r'DeprecationWarning: `num_anchors` is|"(FileClient|HardDiskBackend)" (will be|is) '
+_OF_LIBRARIES = (
+    r'DeprecationWarning: `num_anchors` is|"(FileClient|HardDiskBackend)" (will be|is) '
+    r'|torch.meshgrid: in an upcoming|.* is duplicate. It is skipped since bypass_duplicate=True'
+)
 
 if TYPE_CHECKING:
     # It imports what all models need, transformers among them: seconds that the help of a tool, or

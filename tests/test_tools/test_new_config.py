@@ -2,10 +2,14 @@
 
 import json
 import re
+from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
+from urllib.error import URLError
 
 import numpy as np
 import pytest
+import torch
 from coco_document import coco_document
 from retrieval_trees import write_images
 from tiny_tool_run import ROOT, TRAIN
@@ -45,8 +49,7 @@ def replaced(folder, name, **changes):
     return path
 
 
-@pytest.mark.parametrize('small', ['', '--small'], ids=['pretrained', 'small'])
-@pytest.mark.parametrize('model', MODELS)
+@pytest.mark.parametrize(('model', 'small'), [*product(MODELS, ('', '--small')), ('rtmdet-s', '')])
 def test_config_builds_and_is_short(model, small, shapes, run, tmp_path):
     pytest.importorskip('mmdet')
     from mmengine.config import Config
@@ -123,6 +126,64 @@ def test_three_commands_lead_from_a_folder_to_drawn_boxes(
     assert table + 'Next:' in again
     result = json.loads((tmp_path / 'work_dirs/mine/result.json').read_text())
     assert [step for step, _ in result['curve']] == [2]
+
+
+SLOW = ('retinanet-r50', 'faster-rcnn-r50', 'rtmdet-s')
+
+
+@pytest.mark.parametrize(
+    'model', ['atss-r50', 'rtmdet-tiny', *(pytest.param(x, marks=pytest.mark.slow) for x in SLOW)]
+)
+def test_training_starts_from_coco_weights(model, shapes, run, run_script, tmp_path, monkeypatch):
+    """As mmdet names them, of 80 classes; offline a message says where the file is looked for."""
+    pytest.importorskip('mmdet')
+    from mmengine.config import Config
+    from mmengine.hub import get_config
+    from mmengine.registry import init_default_scope
+
+    from mmrank.registry import MODELS as REGISTRY
+
+    def offline(request):
+        raise URLError('offline')
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
+    monkeypatch.setattr(torch.hub, 'urlopen', offline)
+    options = ('--model', model, '--weights', 'coco', '--batch-size', 8, '--epochs', 2)
+    printed = run(TOOL, '--coco', shapes, '--out', 'mine.py', *options)
+    cfg = Config.fromfile('mine.py')
+    detector, _, backbone = model.rpartition('-')
+    stock = get_config(f'mmdet::{BASES[detector].format(backbone)}', pretrained=True)
+    assert cfg.load_from == stock.model_path
+    assert Path(cfg.load_from).name in printed
+    # A training that hardly moves, of a narrow ResNet.
+    words = [*WORKERS, 'optim_wrapper.optimizer.lr=1e-9', 'train_cfg.val_interval=2']
+    stock.model.backbone.init_cfg = None
+    if backbone == 'r50':
+        stock.model.backbone.base_channels = 8
+        stock.model.neck.in_channels = [32, 64, 128, 256]
+        words += ['model.backbone.base_channels=8', 'model.neck.in_channels=[32,64,128,256]']
+    status, _, errors = run_script(TRAIN, 'mine.py', '--cfg-options', *words)
+    assert status == 2
+    place = Path(re.search(r'put it at (\S+),', errors)[1])
+    place.parent.mkdir(parents=True, exist_ok=True)
+    init_default_scope('mmdet')
+    state = REGISTRY.build(stock.model).state_dict()
+    meta = dict(dataset_meta=dict(classes=[*map(str, range(80))]))
+    torch.save(dict(meta=meta, state_dict=state), place)
+    status, _, errors = run_script(TRAIN, 'mine.py', '--cfg-options', *words)
+    assert status == 0, errors
+    trained = torch.load('work_dirs/mine/epoch_2.pth', weights_only=False)['state_dict']
+    log = max(tmp_path.rglob('*.log')).read_text()
+    has_hooks = ['EMAHook' in str(cfg.custom_hooks), 'Switch pipeline now!' in log]
+    assert 'It was trained on 80 classes' not in log
+    assert has_hooks == 2 * [detector == 'rtmdet']
+    for key, value in state.items():
+        if re.search(r'(atss_cls|retina_cls|fc_cls|fc_reg|rtm_cls\.\d)\.(weight|bias)$', key):
+            assert value.shape != trained[key].shape
+            assert re.search(rf'mismatched +{key}', log)
+        elif not re.search('running_|num_batches', key):
+            torch.testing.assert_close(trained[key], value, atol=1e-4, rtol=0)
 
 
 def boxes_of(side, number=60):
@@ -232,6 +293,11 @@ def test_boxes_that_get_few_anchors_are_named(side, is_named, layout, run, tmp_p
         ('exists', 'is there already'),
         ('text', 'is not a config'),
         ('two', 'has 2 annotation files for val'),
+        ('--weights nowhere.pth', '--weights nowhere.pth is not a file'),
+        ('--weights coco --small', 'mmdet has none of atss-lite0 --small'),
+        ('--weights coco --small --model atss-r50', 'mmdet has none of atss-r50 --small'),
+        ('--weights coco --model retinanet-r18', '--model retinanet-r50 or rtmdet-tiny'),
+        ('--small --model rtmdet-s', '--small has no rtmdet'),
     ],
 )
 def test_each_mistake_has_one_message(mistake, words, shapes, run, tmp_path):
@@ -250,6 +316,8 @@ def test_each_mistake_has_one_message(mistake, words, shapes, run, tmp_path):
         out.write_text('mine')
     elif mistake == 'text':
         out = tmp_path / 'mine.yaml'
+    elif mistake.startswith('--'):
+        rest = (mistake,)
     else:
         folder = tmp_path / 'two'
         folder.mkdir()
