@@ -12,9 +12,9 @@ from mmrank.autograd import is_compiling, violated
 from mmrank.distributed import all_gather_rows, joined_group, sizes_and_dtype
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.lists import counted_and_weight
-from mmrank.losses.options import NamedSettings
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.metrics.unit_rows import unit_rows
+from mmrank.settings import NamedSettings
 from mmrank.tensors import (
     at_least_float32,
     check_floats,

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_within
+from mmrank.settings import check_within
 
 from .sample_state import SampleState, check_sample_ids
 

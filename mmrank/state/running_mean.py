@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import can_sync
-from mmrank.checks import check_count, check_within
 from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
+from mmrank.settings import check_count, check_within
 from mmrank.tensors import as_divisor
 
 from .base import SavedState, check_rows

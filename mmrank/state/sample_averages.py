@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_ascending, check_positive, check_within
 from mmrank.distributed import all_gather_rows
+from mmrank.settings import check_ascending, check_positive, check_within
 
 from .sample_state import SampleState
 

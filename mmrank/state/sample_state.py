@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import inside_backward, is_compiling
-from mmrank.checks import check_count
 from mmrank.errors import UserError, UserTypeError
+from mmrank.settings import check_count
 from mmrank.tensors import as_divisor, check_index
 
 from .base import SavedState

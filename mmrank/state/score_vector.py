@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_count, check_score_range, check_within, one_of
 from mmrank.distributed import all_gather_lists
+from mmrank.settings import check_count, check_score_range, check_within, one_of
 from mmrank.tensors import as_divisor, check_floats
 
 from .base import SavedState, check_rows

@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive
 from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import SquaredHinge
+from mmrank.settings import check_positive
 from mmrank.state.positive_history import SampleRanks
 from mmrank.tensors import as_divisor, check_tensors
 

@@ -19,8 +19,8 @@ from mmrank.distributed import (
 )
 from mmrank.errors import UserError
 from mmrank.losses.embeddings import checked_labels
-from mmrank.losses.options import ScopedLoss
 from mmrank.metrics.unit_rows import unit_rows
+from mmrank.settings import ScopedLoss
 from mmrank.state.sample_state import check_sample_ids
 from mmrank.tensors import (
     at_least_float32,

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mmrank.checks import check_ascending, check_count, check_positive
+from mmrank.settings import check_ascending, check_count, check_positive
 from mmrank.state.sample_state import check_sample_ids
 
 from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mmrank.checks import check_at_least
 from mmrank.errors import UserError, UserTypeError
+from mmrank.settings import check_at_least
 
 
 def grad_cache(

@@ -7,9 +7,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.checks import check_not_negative, check_positive
 from mmrank.distributed import all_reduce_sum, joined_group, scale_gradient
 from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.settings import check_not_negative, check_positive
 from mmrank.tensors import as_divisor
 
 from .base import ContrastedBatch, ContrastiveLoss

@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive
 from mmrank.distributed import all_gather_rows
+from mmrank.settings import check_positive
 from mmrank.state.sample_averages import SampleMargin, moving_log_mean
 
 from .base import ContrastedBatch

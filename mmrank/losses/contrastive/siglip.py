@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.checks import check_positive
+from mmrank.settings import check_positive
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter

@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_ascending, check_not_negative, check_positive
+from mmrank.settings import check_ascending, check_not_negative, check_positive
 from mmrank.state.sample_averages import (
     SampleLogMean,
     SampleTemperature,

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive
 from mmrank.errors import UserError
+from mmrank.settings import check_positive
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import linear
 
-from mmrank.checks import check_ascending, check_count, check_not_negative, check_within
 from mmrank.distributed import joined_group, mean_gradient
 from mmrank.errors import UserError
 from mmrank.metrics.unit_rows import unit_rows
+from mmrank.settings import check_ascending, check_count, check_not_negative, check_within
 from mmrank.state.sample_averages import SampleLogMean
 from mmrank.tensors import at_least_float32
 

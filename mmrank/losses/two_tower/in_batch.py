@@ -18,10 +18,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import can_sync, violated
-from mmrank.checks import check_positive, one_of
 from mmrank.distributed import all_gather_rows, joined_group, scale_gradient, sizes_and_dtype
 from mmrank.errors import UserError
-from mmrank.losses.options import ScopedLoss
+from mmrank.settings import ScopedLoss, check_positive, one_of
 from mmrank.state.pair_counts import PairCounts, check_columns, check_entities, check_pairs
 from mmrank.tensors import check_tensors, checked_weight, none_absent, zero_absent
 

@@ -9,13 +9,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import can_sync
-from mmrank.checks import check_positive, one_of
 from mmrank.distributed import all_gather_rows, mean_over_ranks, sizes_and_dtype, training_group
 from mmrank.errors import UserError
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.terms import label_mates, negative_terms
 from mmrank.losses.embeddings import checked_labels
-from mmrank.losses.options import ScopedLoss
+from mmrank.settings import ScopedLoss, check_positive, one_of
 from mmrank.state.pair_counts import PairCounts, check_entities
 from mmrank.tensors import check_index, check_tensors, checked_weight, zero_absent
 
