@@ -5,8 +5,13 @@ from .cross_batch_memory import CrossBatchMemory, MemoryEntries
 from .pair_counts import PairCounts
 from .positive_history import SampleRanks
 from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean, ScoreSpread
-from .sample_averages import SampleLogMean, SampleMargin, SampleTemperature, TemperatureStep
-from .sample_state import SampleState
+from .sample_state import (
+    SampleLogMean,
+    SampleMargin,
+    SampleState,
+    SampleTemperature,
+    TemperatureStep,
+)
 from .score_vector import ScoreVector
 from .self_balance import SelfBalance
 

@@ -3,19 +3,21 @@
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mmrank.autograd import TrainingState
+from mmrank.autograd import inside_backward, inside_transform, is_compiling
+from mmrank.errors import UserError
 from mmrank.tensors import check_index
 
 
-class SavedState(TrainingState):
+class SavedState(nn.Module):
     """Module whose states are buffers, declared in one line each by :meth:`add_state`.
 
     A state is saved and moved with the model, but keeps its dtype: ``model.half()`` would round the
     small steps of a moving average away, and counts above 2048. mmengine logs a saved buffer of
     another shape and trains on with a fresh one, so ``load_state_dict`` raises ValueError there.
-    All ranks hold equal states: a class joins what the batch says before its step.
+    All ranks hold equal states: a class joins what the batch says before its step. A forward of the
+    training moves a state, see :attr:`moves`.
     """
 
     #: What in a config sets the shapes, for the message.
@@ -28,6 +30,30 @@ class SavedState(TrainingState):
         self._constants: dict[str, Tensor] = {}
         #: It moves with the module, so that a constant that is set later finds the device.
         self._place = torch.empty(0, device='cpu')
+
+    @property
+    def moves(self) -> bool:
+        """Whether the forward that runs now moves the state; UserError within ``torch.func``.
+
+        One rule holds for every state: it moves in training mode with gradients enabled. Under
+        ``torch.no_grad()`` or ``torch.inference_mode()`` a loss is only asked for its value, the
+        same as in ``eval()``: validation leaves the state alone, even if ``eval()`` of the model
+        does not reach the loss. A forward that activation checkpointing runs again does not move it
+        either; its first pass does.
+        """
+        # The first pass of ``torch.utils.checkpoint`` with ``use_reentrant=True`` has no gradients,
+        # but as in each autograd function there are no forward-mode gradients either.
+        has_gradients = torch.is_grad_enabled() or not (
+            is_compiling() or torch._C._is_fwd_grad_enabled() or torch.is_inference_mode_enabled()
+        )
+        if not (self.training and has_gradients) or inside_backward():
+            return False
+        if inside_transform():
+            raise UserError(
+                f'{type(self).__name__} would move within torch.func, which keeps nothing. Fix: '
+                'loss.eval() there, for the value and gradient with the state as it is'
+            )
+        return True
 
     def add_state(
         self,

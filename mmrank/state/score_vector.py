@@ -137,7 +137,7 @@ class ScoreVector(SavedState):
     def update(self, pos: Tensor, mask: Tensor, rows: Tensor | None = None, group=None) -> Tensor:
         """Take in the (L, P) positives of a batch and return (L, length) float32 v for its lists.
 
-        Where nothing is updated, see :class:`TrainingState`, a row that was never seen returns the
+        Where nothing is updated, see :class:`SavedState`, a row that was never seen returns the
         phi of the list itself, of its finite scores. ``rows`` are (L,) int64 rows of the lists,
         repeated or not: the class of a query. None: list i is row i. With ``size`` 1 all lists
         share the row. The ranks of ``group`` hold different lists, or without ``rows`` parts of the

@@ -19,7 +19,7 @@ from mmrank.losses.contrastive.base import ContrastedBatch
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.sogclr import _temperature_gradient
 from mmrank.losses.contrastive.terms import NegativeTerms, negative_terms
-from mmrank.state.sample_averages import TemperatureStep
+from mmrank.state import TemperatureStep
 from timing import peak_extra_memory
 
 

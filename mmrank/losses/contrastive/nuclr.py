@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmrank.distributed import all_gather_rows
 from mmrank.settings import check_positive
-from mmrank.state.sample_averages import SampleMargin, moving_log_mean
+from mmrank.state.sample_state import SampleMargin, moving_log_mean
 
 from .base import ContrastedBatch
 from .sogclr import MovingAverageLoss, global_contrastive_loss
@@ -86,7 +86,7 @@ class NUCLRLoss(MovingAverageLoss):
             slope = 1 - mean * self.num_samples / max(self.num_samples - 1, 1)
         for k, state in enumerate(states):
             rest = batch.counts, batch.group, batch.weight
-            state.update(batch.ids, log_g[k], slope[k], *rest)
+            state.update(batch.ids, torch.stack([log_g[k], slope[k]]), *rest)
             if zeta.numel():
                 self.diagnostics[f'{self.prefixes[k]}zeta_mean'] = zeta[k].mean()
                 self.diagnostics[f'{self.prefixes[k]}zeta_max'] = zeta[k].max()

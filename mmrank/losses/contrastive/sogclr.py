@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from mmrank.settings import check_ascending, check_not_negative, check_positive
-from mmrank.state.sample_averages import (
+from mmrank.state.sample_state import (
     SampleLogMean,
     SampleTemperature,
     TemperatureStep,
+    check_sample_ids,
     moving_log_mean,
 )
-from mmrank.state.sample_state import check_sample_ids
 
 from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
 from .clip import learnt_temperature
@@ -111,10 +111,12 @@ class MovingAverageLoss(ContrastiveLoss):
         # Each view of its state: the mean over those of one state.
         shape = len(states), len(batch.views) // len(states), len(ids)
         log_g = terms.log_mean.detach().view(shape).logsumexp(1) - math.log(shape[1])
-        gradients = slope.view(shape).mean(1) if self.learn_temperature else [None] * 2
+        numbers = log_g[:, None]
+        if self.learn_temperature:
+            numbers = torch.stack([log_g, slope.view(shape).mean(1)], 1)
         for k, state in enumerate(states):
             rest = batch.counts, batch.group, batch.weight
-            state.update(ids, log_g[k], gradients[k], *rest)
+            state.update(ids, numbers[k], *rest)
             if len(ids):
                 self._note_state(self.prefixes[k], state, log_s.view(shape)[k], tau[k])
         return losses.view(shape).mean(1).sum(0)

@@ -11,7 +11,7 @@ from mmrank.distributed import joined_group, mean_gradient
 from mmrank.errors import UserError
 from mmrank.metrics.unit_rows import unit_rows
 from mmrank.settings import check_ascending, check_count, check_not_negative, check_within
-from mmrank.state.sample_averages import SampleLogMean
+from mmrank.state.sample_state import SampleLogMean
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, scalar_parameter
