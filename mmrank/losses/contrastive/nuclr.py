@@ -1,7 +1,6 @@
 """NUCLR: the negatives of a data set weigh by a margin that is learned of each."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -13,6 +12,7 @@ from mmrank.state.sample_state import SampleMargin, moving_log_mean
 
 from .base import ContrastedBatch
 from .sogclr import MovingAverageLoss, global_contrastive_loss
+from .terms import Samples
 
 
 class NUCLRLoss(MovingAverageLoss):
@@ -78,15 +78,15 @@ class NUCLRLoss(MovingAverageLoss):
             # What a softmax of an anchor gives its own positive and the others, with its positive
             # in the denominator.
             log_total = torch.logaddexp(log_s, -other_zeta / tau - log_others)
-            positive = (batch.views[0] * batch.views[1]).sum(1)
+            positive = (batch.local.views[0] * batch.local.views[1]).sum(1)
             shares = _with_logits(batch, -positive - tau * log_total).terms(tau, bimodal=True)
             others = torch.where(shares.count > 0, shares.log_mean + shares.log_count, -math.inf)
             own = -zeta / tau - log_total.flip(0)
             mean = torch.logaddexp(own, own + others).exp() / (shares.count + 1)
             slope = 1 - mean * self.num_samples / max(self.num_samples - 1, 1)
         for k, state in enumerate(states):
-            rest = batch.counts, batch.group, batch.weight
-            state.update(batch.ids, torch.stack([log_g[k], slope[k]]), *rest)
+            rest = batch.counts, batch.group, batch.local.weight
+            state.update(batch.local.ids, torch.stack([log_g[k], slope[k]]), *rest)
             if zeta.numel():
                 self.diagnostics[f'{self.prefixes[k]}zeta_mean'] = zeta[k].mean()
                 self.diagnostics[f'{self.prefixes[k]}zeta_max'] = zeta[k].max()
@@ -99,13 +99,15 @@ def _with_logits(batch: ContrastedBatch, logits: Tensor) -> ContrastedBatch:
     The logit of an anchor is in h of none of its negatives, the logit of the own positive in all.
     """
     ones = torch.ones_like(logits[0])
-    columns = torch.stack([logits[0], ones, ones, logits[1]], 1).to(batch.views[0].dtype)
-    views = _widened(batch.views, columns)
-    if batch.all_views is batch.views:
-        return replace(batch, views=views, all_views=views)
+    columns = torch.stack([logits[0], ones, ones, logits[1]], 1).to(batch.local.views[0].dtype)
+    local = _widened(batch.local, columns)
+    if batch.is_whole:
+        return replace(batch, local=local, gathered=local)
     columns = all_gather_rows(columns, batch.counts, batch.group)
-    return replace(batch, views=views, all_views=_widened(batch.all_views, columns))
+    return replace(batch, local=local, gathered=_widened(batch.gathered, columns))
 
 
-def _widened(views: Sequence[Tensor], columns: Tensor) -> tuple[Tensor, ...]:
-    return tuple(torch.cat(pair, 1) for pair in zip(views, columns.chunk(2, 1)))
+def _widened(samples: Samples, columns: Tensor) -> Samples:
+    """The samples with two of the (n, 4) columns behind each of their views."""
+    pairs = zip(samples.views, columns.chunk(2, 1))
+    return replace(samples, views=[torch.cat(pair, 1) for pair in pairs])

@@ -31,12 +31,13 @@ class SpectralContrastiveLoss(ContrastiveLoss):
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Loss of each sample, its first view the anchor; 0 without negatives."""
-        view1, view2 = batch.views
+        view1, view2 = batch.local.views
         with torch.autocast(view1.device.type, enabled=False):
-            is_negative = batch.ids[:, None] != batch.all_ids
-            squares = (view1 @ batch.all_views[1].t()).square()
-            count = weighted_sum(is_negative, 1, batch.all_weight)
-            total = weighted_sum(torch.where(is_negative, squares, 0), 1, batch.all_weight)
+            others = batch.gathered
+            is_negative = batch.local.ids[:, None] != others.ids
+            squares = (view1 @ others.views[1].t()).square()
+            count = weighted_sum(is_negative, 1, others.weight)
+            total = weighted_sum(torch.where(is_negative, squares, 0), 1, others.weight)
             negative = total / as_divisor(count)
             losses = (negative - 2 * (view1 * view2).sum(1)) / self.mu
         return torch.where(count > 0, losses, losses * 0)

@@ -49,7 +49,7 @@ class TaUSimCLRLoss(ContrastiveLoss):
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Mean over the two anchors of each sample."""
-        tau = torch.stack([self.temperatures(x) for x in batch.views])
+        tau = torch.stack([self.temperatures(x) for x in batch.local.views])
         terms = self.terms(_embeddings_of(batch), tau, bimodal=False)
         if tau.numel():
             self.diagnostics['tau_mean'] = tau.detach().mean()

@@ -119,7 +119,7 @@ class TempNetLoss(MovingAverageLoss):
         networks = [self.get_submodule(f'{x}network') for x in self.prefixes]
         # A temperature needs the full mantissa, as h/tau does.
         with torch.autocast(entries.device.type, enabled=False):
-            taus = [self._predict(network, x) for network, x in zip(networks, batch.views)]
+            taus = [self._predict(network, x) for network, x in zip(networks, batch.local.views)]
         return torch.stack(taus)
 
     def _predict(self, network: nn.Module, rows: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import can_sync
-from mmrank.distributed import all_gather_rows, mean_over_ranks, sizes_and_dtype, training_group
+from mmrank.distributed import mean_over_ranks, sizes_and_dtype, training_group
 from mmrank.errors import UserError
 from mmrank.losses.contrastive.info_nce import info_nce_losses
-from mmrank.losses.contrastive.terms import label_mates, negative_terms
+from mmrank.losses.contrastive.terms import Samples, label_mates, negative_terms
 from mmrank.losses.embeddings import checked_labels
 from mmrank.settings import ScopedLoss, check_positive, one_of
 from mmrank.state.pair_counts import PairCounts, check_entities
@@ -65,32 +65,23 @@ def _in_batch_softmax_losses(
     ``group``, which has one batch. ``weight`` (B + C,) says how often a candidate counts.
     Candidates with the label of a pair, of the (B + C,) ``labels``, are positives of it.
     """
-    anchors, keys = _corrected_rows(left, right, log_share, tau)
-    all_keys = keys
-    all_cols = cols
-    all_labels = labels
+    pairs = len(left)
+    rows, right_rows = _corrected_rows(left, right, log_share, tau)
+    anchors = Samples([rows], cols[:pairs], None, None if labels is None else labels[:pairs])
+    keys = Samples([right_rows], cols, weight, labels)
     if group is not None:
-        all_keys = all_gather_rows(keys, counts, group)
-        all_cols = all_gather_rows(cols[:, None], counts, group)[:, 0]
-        if weight is not None:
-            weight = all_gather_rows(weight[:, None], counts, group)[:, 0]
-        if labels is not None:
-            all_labels = all_gather_rows(labels[:, None], counts, group)[:, 0]
-    # The same tensor, if it can be: its entities are compared faster.
-    ids = cols if len(cols) == len(left) else cols[: len(left)]
-    positives = keys[: len(left)]
+        keys = keys.of_all_ranks(counts, group)
+    positives = right_rows[:pairs]
     if refined:
         width = left.size(1)
         positives = pad(positives[:, :width], (0, positives.size(1) - width))
-    terms = negative_terms(anchors, positives, all_keys, 1.0, ids, all_cols, weight)
+    terms = negative_terms(anchors, positives, keys, 1.0)
     if labels is not None:
-        sums, mates = label_mates(
-            all_keys, (labels[: len(left)], ids), (all_labels, all_cols), weight
-        )
-        own = (anchors * positives).sum(1, keepdim=True).t()
-        terms = terms.towards_positives(own, (anchors * sums).sum(1), mates, 1.0)
+        sums, mates = label_mates(keys.views[0], anchors, keys)
+        similarities = (rows * positives).sum(1, keepdim=True).t()
+        terms = terms.towards_positives(similarities, (rows * sums).sum(1), mates, 1.0)
     if refined:
-        rest = torch.log1p(-log_share[: len(left)].to(keys.dtype).exp())
+        rest = torch.log1p(-log_share[:pairs].to(rows.dtype).exp())
         # A mean over the negatives, where InfoNCE takes the sum.
         terms.log_mean = terms.log_mean + rest - terms.log_count
     return info_nce_losses(terms)
