@@ -1,6 +1,6 @@
 """Numbers that are kept for every sample of a data set, and how a batch moves them.
 
-A moving average in the log domain; and a temperature or a margin that is learned from it.
+A moving average in the log domain, and a temperature that is learned from it.
 """
 
 import math
@@ -283,41 +283,6 @@ class SampleTemperature(SampleLogMean):
         tau, u = self.step(tau, momentum[0] if momentum else None, gradient)
         log_s = moving_log_mean(log_s, log_g, self.beta0)
         return torch.stack([log_s, tau, u][: len(entries)])
-
-
-class SampleMargin(SampleLogMean):
-    """Learned margin ``zeta``, the moving average ``u`` of its slope, and log s of each sample.
-
-    ``u <- (1 - theta) u + theta G``, ``zeta <- zeta - eta u``; the first u is G. With ``eta = 0``
-    both stay. Source: NUCLR (ICLR 2025), algorithm 1; theta and the first zeta are of the authors'
-    code.
-    """
-
-    theta = 0.9
-    start = -0.05
-    zeta: Tensor  # (size,) float32 buffers
-    u: Tensor
-
-    def __init__(
-        self, size: int, beta0: float = 0.8, eta: float = 5e-6, load_state: bool = True
-    ) -> None:
-        super().__init__(size, beta0, load_state)
-        self.eta = eta
-        self.add_state('zeta', (size,), self.start)
-        self.add_state('u', (size,))
-
-    def read(self, ids: Tensor) -> Tensor:
-        """The entries, and in a last row the largest zeta of all samples."""
-        entries = super().read(ids)
-        return torch.cat([entries, self.zeta.max().expand(1, entries.size(1))])
-
-    def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
-        log_s, zeta, u, largest = entries
-        log_g, slope = batch
-        if self.eta:
-            u = torch.where(u == 0, slope, torch.lerp(u, slope, self.theta))
-            zeta = zeta - self.eta * u
-        return torch.stack([moving_log_mean(log_s, log_g, self.beta0), zeta, u, largest])
 
 
 def check_sample_ids(ids: Tensor, count: int, size: int = 2**62) -> None:

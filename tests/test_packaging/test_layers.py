@@ -21,14 +21,14 @@ GROUND = (
 ROOMS = {
     'metrics': '',
     'state': '',
-    'losses': 'metrics state',
+    'losses': 'state',
     'calibration': '',
     'functional': '',  # a list of names
     'testing': '',
     'made_class': 'losses',
     'annotations': '',
     'datasets': 'annotations',
-    'adapters': 'losses made_class metrics',
+    'adapters': 'losses made_class',
     'models': 'calibration losses made_class metrics state',
     'engine': 'annotations datasets losses state',
     'evaluation': 'annotations datasets functional metrics models',

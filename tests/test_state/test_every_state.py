@@ -15,13 +15,13 @@ from torch.utils.checkpoint import checkpoint
 
 from mmrank import state
 from mmrank.errors import UserError
+from mmrank.losses.auc.soap import SampleRanks
 from mmrank.state import (
     CappedImbalance,
     CrossBatchMemory,
     MeanPositiveScore,
     RunningMean,
     SampleLogMean,
-    SampleRanks,
     ScoreSpread,
     ScoreVector,
     SelfBalance,

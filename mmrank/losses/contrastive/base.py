@@ -17,7 +17,6 @@ from mmrank.distributed import (
 )
 from mmrank.errors import UserError
 from mmrank.losses.embeddings import checked_labels
-from mmrank.metrics.unit_rows import unit_rows
 from mmrank.settings import ScopedLoss
 from mmrank.state.sample_state import check_sample_ids
 from mmrank.tensors import (
@@ -26,6 +25,7 @@ from mmrank.tensors import (
     check_tensors,
     checked_weight,
     is_first_batch,
+    unit_rows,
     warn_of_few_samples,
     zero_absent,
 )
@@ -93,10 +93,10 @@ class ContrastedBatch:
         """Whether the samples are compared with themselves alone."""
         return self.gathered is self.local
 
-    def mapped(self, function: Callable[[Tensor], Tensor]) -> 'ContrastedBatch':
-        """The batch with a function of all rows."""
-        local = self.local.mapped(function)
-        gathered = local if self.is_whole else self.gathered.mapped(function)
+    def mapped(self, function: Callable[[Samples], Samples]) -> 'ContrastedBatch':
+        """The batch with a function of its samples."""
+        local = function(self.local)
+        gathered = local if self.is_whole else function(self.gathered)
         return replace(self, local=local, gathered=gathered)
 
     def mean(self, values: Tensor) -> Tensor:
@@ -113,8 +113,8 @@ class ContrastedBatch:
 
         If ``bimodal`` the two views are modalities, each compared with the other one (iSogCLR, ICML
         2023, eq. 15 and 16); if not, each view is compared with all (eq. 11). ``tau`` is one, (n,)
-        or (V, n). With labels h is relative to the mean of all positives. Positives of
-        other samples are compared with as negatives are, but for ``true_negatives``.
+        or (V, n). With labels h is relative to the mean of all positives. Positives of other
+        samples are compared with as negatives are, but for ``true_negatives``.
         """
         local = self.local
         views = local.views
@@ -123,12 +123,7 @@ class ContrastedBatch:
         tau = tau.expand(len(views), len(local.ids))
         batch = self
         if true_negatives and local.labels is not None:
-            # Of one label as of one sample.
-            samples = replace(local, ids=local.labels)
-            others = samples
-            if not self.is_whole:
-                others = replace(self.gathered, ids=self.gathered.labels)
-            batch = replace(self, local=samples, gathered=others)
+            batch = self.mapped(lambda samples: replace(samples, ids=samples.labels))
         terms = batch._terms(tau, bimodal)
         if local.labels is None and len(views) == 2:
             return terms
@@ -147,10 +142,9 @@ class ContrastedBatch:
         local = self.local
         views = local.views
         if not bimodal:
-            anchors = local.views_as_samples()
-            keys = anchors if self.is_whole else self.gathered.views_as_samples()
+            batch = self.mapped(Samples.views_as_samples)
             positives = torch.cat([*views[1:], views[0]])
-            terms = negative_terms(anchors, positives, keys, tau.reshape(-1))
+            terms = negative_terms(batch.local, positives, batch.gathered, tau.reshape(-1))
             shaped = (x.view_as(tau) for x in (terms.log_mean, terms.mean_h, terms.count))
             return NegativeTerms(*shaped)
         images = local.of_view(0)
@@ -258,15 +252,9 @@ class ContrastiveLoss(ScopedLoss):
         """(n,) losses of the samples of this rank."""
         raise NotImplementedError
 
-    def terms(
-        self,
-        batch: ContrastedBatch,
-        tau: Tensor | float,
-        bimodal: bool,
-        true_negatives: bool = False,
-    ) -> NegativeTerms:
+    def terms(self, batch: ContrastedBatch, *args, **kwargs) -> NegativeTerms:
         """See :meth:`ContrastedBatch.terms`; notes the mean number of negatives of an anchor."""
-        terms = batch.terms(tau, bimodal, true_negatives)
+        terms = batch.terms(*args, **kwargs)
         if terms.count.numel():
             self.diagnostics['negatives'] = terms.count.double().mean()
         return terms

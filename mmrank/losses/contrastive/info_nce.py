@@ -80,8 +80,12 @@ class InfoNCELoss(ContrastiveLoss):
         else:
             # <a, z> (1 + strength tau), with the gradient of <a, z>; not for the positive.
             factor = (strength * self.tau) ** 0.5
-            harder = batch.mapped(lambda x: torch.cat([x, factor * x.detach()], 1))
-            terms = self.terms(harder, self.tau, self.bimodal)
+
+            def harder(rows: Tensor) -> Tensor:
+                return torch.cat([rows, factor * rows.detach()], 1)
+
+            weighed = batch.mapped(lambda samples: samples.with_rows(harder))
+            terms = self.terms(weighed, self.tau, self.bimodal)
             positive = (batch.local.views[0] * batch.local.views[1]).sum(1).detach()
             terms.log_mean = terms.log_mean + strength * positive
         return info_nce_losses(terms, self.positive_in_denominator).mean(0)

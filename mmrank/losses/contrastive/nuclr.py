@@ -8,11 +8,46 @@ from torch import Tensor
 
 from mmrank.distributed import all_gather_rows
 from mmrank.settings import check_positive
-from mmrank.state.sample_state import SampleMargin, moving_log_mean
+from mmrank.state.sample_state import SampleLogMean, moving_log_mean
 
 from .base import ContrastedBatch
 from .sogclr import MovingAverageLoss, global_contrastive_loss
 from .terms import Samples
+
+
+class SampleMargin(SampleLogMean):
+    """Learned margin ``zeta``, the moving average ``u`` of its slope, and log s of each sample.
+
+    ``u <- (1 - theta) u + theta G``, ``zeta <- zeta - eta u``; the first u is G. With ``eta = 0``
+    both stay. Source: NUCLR (ICLR 2025), algorithm 1; theta and the first zeta are of the authors'
+    code.
+    """
+
+    theta = 0.9
+    start = -0.05
+    zeta: Tensor  # (size,) float32 buffers
+    u: Tensor
+
+    def __init__(
+        self, size: int, beta0: float = 0.8, eta: float = 5e-6, load_state: bool = True
+    ) -> None:
+        super().__init__(size, beta0, load_state)
+        self.eta = eta
+        self.add_state('zeta', (size,), self.start)
+        self.add_state('u', (size,))
+
+    def read(self, ids: Tensor) -> Tensor:
+        """The entries, and in a last row the largest zeta of all samples."""
+        entries = super().read(ids)
+        return torch.cat([entries, self.zeta.max().expand(1, entries.size(1))])
+
+    def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
+        log_s, zeta, u, largest = entries
+        log_g, slope = batch
+        if self.eta:
+            u = torch.where(u == 0, slope, torch.lerp(u, slope, self.theta))
+            zeta = zeta - self.eta * u
+        return torch.stack([moving_log_mean(log_s, log_g, self.beta0), zeta, u, largest])
 
 
 class NUCLRLoss(MovingAverageLoss):

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.metrics.unit_rows import unit_rows
-from mmrank.tensors import as_divisor, at_least_float32
+from mmrank.tensors import as_divisor, at_least_float32, unit_rows
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .terms import weighted_sum

@@ -63,4 +63,4 @@ class TaUSimCLRLoss(ContrastiveLoss):
 
 def _embeddings_of(batch: ContrastedBatch) -> ContrastedBatch:
     """The batch without the last column, e."""
-    return batch.mapped(lambda rows: rows[:, :-1])
+    return batch.mapped(lambda samples: samples.with_rows(lambda rows: rows[:, :-1]))

@@ -9,10 +9,9 @@ from torch.nn.functional import linear
 
 from mmrank.distributed import joined_group, mean_gradient
 from mmrank.errors import UserError
-from mmrank.metrics.unit_rows import unit_rows
 from mmrank.settings import check_ascending, check_count, check_not_negative, check_within
 from mmrank.state.sample_state import SampleLogMean
-from mmrank.tensors import at_least_float32
+from mmrank.tensors import at_least_float32, unit_rows
 
 from .base import ContrastedBatch, scalar_parameter
 from .sogclr import MovingAverageLoss

@@ -43,7 +43,7 @@ class Samples:
         views = all_gather_rows(join(self.views, 1), counts, group).chunk(len(self.views), 1)
         return Samples(views, joined(self.ids), joined(self.weight), joined(self.labels))
 
-    def mapped(self, function: Callable[[Tensor], Tensor]) -> 'Samples':
+    def with_rows(self, function: Callable[[Tensor], Tensor]) -> 'Samples':
         """The samples with a function of their rows."""
         return replace(self, views=[function(rows) for rows in self.views])
 
