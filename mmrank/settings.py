@@ -244,12 +244,12 @@ def _parameters(classes: Sequence[type]) -> list[inspect.Parameter]:
     if at is None:
         return []
     _, *parameters = inspect.signature(classes[at].__dict__['__init__']).parameters.values()
-    own = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    written_out = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if all(p.kind is not p.VAR_KEYWORD for p in parameters):
-        return own
-    taken = {p.name for p in own} | {*classes[at].__dict__.get('fixed_settings', ())}
+        return written_out
+    taken = {p.name for p in written_out} | {*classes[at].__dict__.get('fixed_settings', ())}
     of_bases = [p for p in _parameters(classes[at + 1 :]) if p.name not in taken]
-    return [*own, *(p.replace(kind=p.KEYWORD_ONLY) for p in of_bases)]
+    return [*written_out, *(p.replace(kind=p.KEYWORD_ONLY) for p in of_bases)]
 
 
 class _NotesWhenBuilt(type):

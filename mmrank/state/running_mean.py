@@ -115,10 +115,9 @@ class RunningMean(SavedState):
             # the order of an atomic addition would.
             totals = totals.new_zeros(2, size)
             totals[:, rows.long()] = pooled
-        if group is not None:
-            totals = all_reduce_sum(totals, group)
-        batch_mean = totals[0] / torch.where(totals[1] > 0, totals[1], 1)
-        return batch_mean, (totals[1] > 0) & batch_mean.float().isfinite()
+        total, number = all_reduce_sum(totals, group)
+        batch_mean = total / as_divisor(number)
+        return batch_mean, (number > 0) & batch_mean.float().isfinite()
 
     def of_lists(self, values: Tensor, rows: Tensor | None) -> Tensor:
         """Values of the means, (size,), for the lists with these rows."""

@@ -181,10 +181,10 @@ class ScoreVector(SavedState):
                 columns = torch.where(mask, columns, 0)
                 step = columns[:-2].t().contiguous(), columns[-2], columns[-1].long()
             self._step(*step)
-        own = points.float()
+        points = points.float()
         if self.mode == 'off':
-            return own
-        return torch.where(self.seen[index].unsqueeze(1), self.vector[index], own)
+            return points
+        return torch.where(self.seen[index].unsqueeze(1), self.vector[index], points)
 
     def _index(self, rows: Tensor | None, points: Tensor) -> Tensor:
         """(L,) int64 row of each list."""

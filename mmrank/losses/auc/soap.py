@@ -158,10 +158,10 @@ class SOAPLoss(RankingLoss):
         super().row_values(cls_score, target, quality, box_loss, None)
         check_tensors(sample_idx=sample_idx)
         if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
-            found = None if sample_idx is None else tuple(sample_idx.shape)
+            shape = None if sample_idx is None else tuple(sample_idx.shape)
             raise UserError(
                 f'{type(self).__name__} needs sample_idx of shape ({len(cls_score)},), got '
-                f'{found}. Fix: loss(scores, labels, sample_idx=the place of each row in the '
+                f'{shape}. Fix: loss(scores, labels, sample_idx=the place of each row in the '
                 'training set); '
                 "mmrank.OneVsRestHead passes it with 'sample_idx' in meta_keys of PackInputs"
             )

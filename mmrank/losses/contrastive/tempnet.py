@@ -126,8 +126,8 @@ class TempNetLoss(MovingAverageLoss):
         group = joined_group(self)
         if group is None:
             return network(rows.detach())
-        own = dict(network.named_parameters())
-        joined = mean_gradient(torch.cat([x.flatten() for x in own.values()]), group)
-        parts = joined.split([x.numel() for x in own.values()])
-        shared = {name: part.view_as(own[name]) for name, part in zip(own, parts)}
+        parameters = dict(network.named_parameters())
+        joined = mean_gradient(torch.cat([x.flatten() for x in parameters.values()]), group)
+        parts = joined.split([x.numel() for x in parameters.values()])
+        shared = {name: part.view_as(parameters[name]) for name, part in zip(parameters, parts)}
         return functional_call(network, shared, (rows.detach(),))

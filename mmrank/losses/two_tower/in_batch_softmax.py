@@ -163,8 +163,8 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
         sizes = [[len(left), len(right), int(weight is not None), int(labels is not None)]]
         if world is not None:
             dtype = torch.promote_types(left.dtype, right.dtype)
-            own = left if self.scope == 'global' else None
-            sizes, dtype = sizes_and_dtype(sizes[0], dtype, world, left.device, own)
+            rows = left if self.scope == 'global' else None
+            sizes, dtype = sizes_and_dtype(sizes[0], dtype, world, left.device, rows)
             left = left.to(dtype)
             right = right.to(dtype)
         pairs, counts, weighted, labelled = zip(*sizes)
