@@ -1,13 +1,16 @@
 """Base of all that losses keep: a state is one line, and no constant is a buffer."""
 
+import warnings
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from mmrank.autograd import inside_backward, inside_transform, is_compiling
+from mmrank.autograd import can_sync, inside_backward, inside_transform, is_compiling
 from mmrank.errors import UserError
 from mmrank.tensors import check_index
+
+ScoreRange = tuple[float | Tensor, float | Tensor]
 
 
 class SavedState(nn.Module):
@@ -72,6 +75,40 @@ class SavedState(nn.Module):
         """
         self._constants[name] = values
         setattr(self, name, values.to(self._place.device))
+
+    def within_reach(
+        self,
+        batch: Tensor,
+        usable: Tensor,
+        mean: Tensor,
+        seen: Tensor,
+        score_range: ScoreRange,
+        widths: float = 1.0,
+    ) -> Tensor:
+        """Clip what a batch measured to what a declared score range explains; within, bit for bit.
+
+        An average of weight 0.01 would need a thousand batches to forget a score of 1e6, of a
+        broken image. ``widths`` of the range and the size of the ``mean`` are allowed, so that
+        averages of scores far outside of the range move and return; where nothing was ``seen`` they
+        are allowed around the range itself. The first clipped value is warned of; on a GPU, which
+        must not wait, none is.
+        """
+        low, high = score_range
+        reach = widths * (high - low)
+        free = torch.where(seen, reach + mean.abs(), reach)
+        least = torch.where(seen, mean, low) - free
+        most = torch.where(seen, mean, high) + free
+        bounded = torch.maximum(torch.minimum(batch, most), least)
+        clipped = usable & (bounded != batch)
+        if can_sync(clipped) and not self.warned_of_outlier and clipped.any():
+            self.warned_of_outlier = True
+            warnings.warn(
+                'a positive score of a batch lies far outside of what score_range explains; it was '
+                'clipped before it was averaged. Look for a broken sample or a diverging model, or '
+                'declare the range that the scores have. This is said once',
+                stacklevel=2,
+            )
+        return bounded
 
     def _apply(self, fn, recurse=True):
         before = dict(self.named_buffers(recurse=False))

@@ -1,58 +1,20 @@
 """Moving averages of what each batch measures, one in all or one per class."""
 
 import math
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from mmrank.autograd import can_sync
 from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
 from mmrank.settings import check_count, check_within
 from mmrank.tensors import as_divisor
 
-from .base import SavedState, check_rows
+from .base import SavedState, ScoreRange, check_rows
 
 MEAN_MODES = ('plain', 'exact', 'off')
-ScoreRange = tuple[float | Tensor, float | Tensor]
-
-
-def within_reach(
-    state: SavedState,
-    batch: Tensor,
-    usable: Tensor,
-    mean: Tensor,
-    seen: Tensor,
-    score_range: ScoreRange,
-    widths: float = 1.0,
-) -> Tensor:
-    """Clip what a batch measured to what a declared score range explains; within, bit for bit.
-
-    An average of weight 0.01 would need a thousand batches to forget a score of 1e6, of a broken
-    image. ``widths`` of the range and the size of the ``mean`` are allowed, so that averages of
-    scores far outside of the range move and return; where nothing was ``seen`` they are allowed
-    around the range itself. The first clipped value is warned of; on a GPU, which must not wait,
-    none is.
-    """
-    low, high = score_range
-    reach = widths * (high - low)
-    free = torch.where(seen, reach + mean.abs(), reach)
-    least = torch.where(seen, mean, low) - free
-    most = torch.where(seen, mean, high) + free
-    bounded = torch.maximum(torch.minimum(batch, most), least)
-    clipped = usable & (bounded != batch)
-    if can_sync(clipped) and not state.warned_of_outlier and clipped.any():
-        state.warned_of_outlier = True
-        warnings.warn(
-            'a positive score of a batch lies far outside of what score_range explains; it was '
-            'clipped before it was averaged. Look for a broken sample or a diverging model, or '
-            'declare the range that the scores have. This is said once',
-            stacklevel=2,
-        )
-    return bounded
 
 
 class RunningMean(SavedState):
@@ -115,7 +77,9 @@ class RunningMean(SavedState):
             # the order of an atomic addition would.
             totals = totals.new_zeros(2, size)
             totals[:, rows.long()] = pooled
-        total, number = all_reduce_sum(totals, group)
+        if group is not None:
+            totals = all_reduce_sum(totals, group)
+        total, number = totals
         batch_mean = total / as_divisor(number)
         return batch_mean, (number > 0) & batch_mean.float().isfinite()
 
@@ -204,7 +168,7 @@ class MeanPositiveScore(RunningMean):
         if self.mode == 'off':
             return batch_mean
         if self.score_range is not None:
-            batch_mean = within_reach(self, batch_mean, usable, mean, seen, self.score_range)
+            batch_mean = self.within_reach(batch_mean, usable, mean, seen, self.score_range)
         average = super().averaged(mean, seen, batch_mean, usable)
         if self.mode != 'exact':
             return average

@@ -10,7 +10,6 @@ from mmrank.settings import check_count, check_score_range, check_within, one_of
 from mmrank.tensors import as_divisor, check_floats
 
 from .base import SavedState, check_rows
-from .running_mean import within_reach
 
 
 @torch.no_grad()
@@ -212,7 +211,7 @@ class ScoreVector(SavedState):
         batch = total / as_divisor(number)
         old = self.vector[rows].double()
         seen = self.seen[rows].unsqueeze(1)
-        batch = within_reach(self, batch, number > 0, old, seen, self.score_range, self.REACH)
+        batch = self.within_reach(batch, number > 0, old, seen, self.score_range, self.REACH)
         beta = torch.where(seen, self.momentum, 1.0)
         new = torch.where(number > 0, old + beta * (batch - old), old)
         # Lists of one row all write what the first of them computed, so the order of the writes
