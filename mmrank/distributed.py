@@ -118,7 +118,7 @@ def _dtype_flags(dtype: torch.dtype) -> list[int]:
 
 
 def _agreed_dtype(flags: list[int], default: torch.dtype) -> torch.dtype:
-    """Dtype that the ranks' dtypes convert to exactly, by the sum of their flags; or ``default``."""
+    """Dtype that all ranks can convert to exactly, by the sum of flags; or ``default``."""
     dtypes = [x for x, flag in zip(_FLOATS, flags) if flag]
     return reduce(torch.promote_types, dtypes, dtypes[0] if dtypes else default)
 
