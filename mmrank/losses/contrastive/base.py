@@ -235,7 +235,7 @@ class ContrastiveLoss(ScopedLoss):
         self._check_batch_size(total)
         losses = self.row_losses(batch)
         self._note(batch)
-        if batch.gathered.weight is not None:
+        if batch.local.weight is not None and batch.gathered.weight is not None:
             losses = losses * batch.local.weight
             total = batch.gathered.weight.sum()
         return self.loss_weight * mean_over_ranks(losses, total, group if together else None)

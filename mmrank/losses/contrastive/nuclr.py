@@ -116,8 +116,8 @@ class NUCLRLoss(MovingAverageLoss):
             positive = (batch.local.views[0] * batch.local.views[1]).sum(1)
             shares = _with_logits(batch, -positive - tau * log_total).terms(tau, bimodal=True)
             others = torch.where(shares.count > 0, shares.log_mean + shares.log_count, -math.inf)
-            positive = -zeta / tau - log_total.flip(0)
-            mean = torch.logaddexp(positive, positive + others).exp() / (shares.count + 1)
+            log_share = -zeta / tau - log_total.flip(0)
+            mean = torch.logaddexp(log_share, log_share + others).exp() / (shares.count + 1)
             slope = 1 - mean * self.num_samples / max(self.num_samples - 1, 1)
         for k, state in enumerate(states):
             rest = batch.counts, batch.group, batch.local.weight

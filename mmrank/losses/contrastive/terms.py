@@ -6,6 +6,7 @@ anchor. The strips are kept for backward while they are few, and computed once m
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -311,7 +312,8 @@ def label_mates(rows: Tensor, anchors: Samples, keys: Samples) -> tuple[Tensor, 
     rows = pad(rows, (0, 1), value=1.0)
     if keys.weight is not None:
         rows = rows * keys.weight[:, None]
-    label, all_label = _places(anchors.labels, keys.labels)
+    labels = cast(tuple[Tensor, Tensor], (anchors.labels, keys.labels))
+    label, all_label = _places(*labels)
     sample, all_sample = _places(anchors.ids, keys.ids)
     itself, all_itself = _places(label * len(rows) + sample, all_label * len(rows) + all_sample)
     empty = torch.zeros_like(rows)
