@@ -1,6 +1,7 @@
 """Softmax over the right entities of a batch, corrected by their shares of the batches."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -40,16 +41,12 @@ def _corrected_rows(
 
 def _in_batch_softmax_losses(
     left: Tensor,
-    right: Tensor,
-    cols: Tensor,
+    right: Samples,
     log_share: Tensor | None = None,
     tau: float = 1.0,
-    *,
     refined: bool = False,
     counts: Sequence[int] = (),
     group=None,
-    weight: Tensor | None = None,
-    labels: Tensor | None = None,
 ) -> Tensor:
     """Loss of each pair, see :class:`InBatchSoftmaxLoss`; 0 for one without negatives.
 
@@ -57,16 +54,16 @@ def _in_batch_softmax_losses(
     ``sg[1 - P_p] (log sum_q exp(f_q) / q' - f_p)``, P_p the softmax probability of the positive.
     Differentiable once.
 
-    ``left`` are (B, D) embeddings of the pairs, ``right`` (B + C, D): theirs, then the embeddings
-    of C further candidates, Yang et al., Mixed Negative Sampling, WWW 2020. ``cols`` (B + C,) are
-    right entities with (B + C,) ``log_share`` log q. ``counts`` are those of each rank of
-    ``group``, which has one batch. ``weight`` (B + C,) says how often a candidate counts.
-    Candidates with the label of a pair, of the (B + C,) ``labels``, are positives of it.
+    ``left`` are (B, D) embeddings of the pairs, ``right`` B + C samples of one view, whose ids are
+    right entities: of the pairs, then of C further candidates, Yang et al., Mixed Negative
+    Sampling, WWW 2020. Those with the label of a pair are positives of it. ``log_share`` are (B +
+    C,) log q, ``counts`` the right entities of each rank of ``group``, which has one batch.
     """
     pairs = len(left)
-    rows, right_rows = _corrected_rows(left, right, log_share, tau)
-    anchors = Samples([rows], cols[:pairs], None, None if labels is None else labels[:pairs])
-    keys = Samples([right_rows], cols, weight, labels)
+    rows, right_rows = _corrected_rows(left, right.views[0], log_share, tau)
+    labels = None if right.labels is None else right.labels[:pairs]
+    anchors = Samples([rows], right.ids[:pairs], labels=labels)
+    keys = replace(right, views=[right_rows])
     if group is not None:
         keys = keys.of_all_ranks(counts, group)
     positives = right_rows[:pairs]
@@ -185,13 +182,9 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
             total = (sums if group is None else totals)[0]
             totals = totals.tolist() if can_sync(totals) else totals
         log_share = self._log_share(cols, *totals)
+        samples = Samples([right], cols, weight, labels)
         losses = _in_batch_softmax_losses(
-            *(left, right, cols, log_share, self.tau),
-            refined=self.refined,
-            counts=counts,
-            group=group,
-            weight=weight,
-            labels=labels,
+            left, samples, log_share, self.tau, self.refined, counts, group
         )
         if weight is not None:
             losses = losses * weight[: len(left)]
