@@ -23,8 +23,7 @@ class Matches(NamedTuple):
     scale: int
     sides: tuple[int, int]  # of the smallest and the largest anchor, in pixels
     count: np.ndarray  # (n,) number of positive anchors of each object
-    overlap: np.ndarray  # (n,) their mean overlap with it; 0 without a positive
-    fit: np.ndarray  # (n,) the same, each overlap times the share of PLACES in the short side
+    fit: np.ndarray  # (n,) mean of their overlaps, each times the share of PLACES in the short side
 
     def fit_of_classes(self, labels: np.ndarray) -> float:
         """Geometric mean over the classes of the mean :attr:`fit`; ``labels`` are (n,).
@@ -36,12 +35,12 @@ class Matches(NamedTuple):
         means = [self.fit[labels == label].mean() for label in np.unique(labels)]
         return float(np.exp(np.log(np.maximum(means, 1e-3)).mean()))
 
-    def shown(self) -> str:
+    def shown(self, labels: np.ndarray) -> str:
         """What a box gets, in words."""
         few = (self.count < FEW).mean()
         return (
-            f'{np.median(self.count):.0f} anchors that overlap it by {self.overlap.mean():.0%} '
-            f'(fewer than {FEW}: {few:.0%})'
+            f'{self.fit_of_classes(labels):.0%} ({np.median(self.count):.0f} of them; {few:.0%} of '
+            f'the boxes get fewer than {FEW})'
         )
 
 
@@ -109,7 +108,7 @@ def compare_anchors(base: str, images: SomeImages) -> list[Matches]:
 
 
 def _assign(assigner, generator, size: tuple[float, float], boxes: np.ndarray) -> np.ndarray:
-    """(3, k) number, overlap and fit of the positives of each box."""
+    """(2, k) number and fit of the positives of each box."""
     import torch
     from mmengine.structures import InstanceData
 
@@ -130,9 +129,6 @@ def _assign(assigner, generator, size: tuple[float, float], boxes: np.ndarray) -
     strides = torch.cat([torch.full((len(x),), y[0]) for x, y in zip(levels, generator.strides)])
     short = (objects.bboxes[:, 2:] - objects.bboxes[:, :2]).amin(1)
     share = (short[place] / (PLACES * strides[positive])).clamp(max=1)
-    count, overlap, fit = (
-        torch.bincount(place, values, minlength=len(boxes))
-        for values in (torch.ones_like(overlaps), overlaps, overlaps * share)
-    )
-    number = count.clamp(min=1)
-    return torch.stack([count, overlap / number, fit / number]).numpy()
+    count = torch.bincount(place, minlength=len(boxes))
+    fit = torch.bincount(place, overlaps * share, minlength=len(boxes))
+    return torch.stack([count, fit / count.clamp(min=1)]).numpy()

@@ -103,7 +103,7 @@ def choose(
         log_interval=max(1, min(10, steps // 2)),
         load_from=load_from,
     )
-    _explain(chosen, train, matches, anchors, steps)
+    _explain(chosen, train, matches, anchors, images.labels, steps)
     _warn(chosen, splits, images, anchors)
     return chosen
 
@@ -141,7 +141,12 @@ def _choose_scale(image: np.ndarray, sides: np.ndarray, small: bool) -> tuple[in
 
 
 def _explain(
-    chosen: Choices, train: Split, matches: list[Matches], anchors: Matches | None, steps: int
+    chosen: Choices,
+    train: Split,
+    matches: list[Matches],
+    anchors: Matches | None,
+    labels: np.ndarray,
+    steps: int,
 ) -> None:
     counts = [f'{name} {train.report.counts[name].total}' for name in chosen.classes]
     more = f' and {len(counts) - 6} more' if len(counts) > 6 else ''
@@ -149,9 +154,9 @@ def _explain(
     compared = []
     if anchors is not None:
         stock = matches[0]
-        assigned = f"mmdet's assigner gives a box {anchors.shown()}"
+        assigned = f"those that mmdet's assigner gives a box fit it by {anchors.shown(labels)}"
         if anchors is not stock:
-            assigned += f'; from {stock.sides[0]} px, as mmdet has them, {stock.shown()}'
+            assigned += f"; mmdet's own, from {stock.sides[0]} px, by {stock.shown(labels)}"
         compared = [('anchors', '{} to {} px'.format(*anchors.sides), assigned)]
     weights = ('ImageNet', 'downloaded once; offline, and for a CPU: --small')
     optimiser = 'AdamW' if chosen.detector == 'rtmdet' else 'SGD'
