@@ -1,6 +1,6 @@
 """mmdet's CocoMetric by faster-coco-eval; needs mmdet to import."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from unittest.mock import patch
@@ -19,6 +19,16 @@ from mmrank.evaluation.coco_index import (
     warn_of_equal_scores,
     warn_of_limit,
 )
+from mmrank.evaluation.operating_points import (
+    FIGURES,
+    Matches,
+    check_iou,
+    figures_at,
+    figures_of,
+    matches_by_class,
+    parse_figure,
+    pool,
+)
 
 #: Detections of a class and an image that mAP counts.
 _LIMIT = 100
@@ -33,13 +43,36 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
     ``proposal_nums`` without 100 gives mAP of its largest number. Otherwise mAP counts 100
     detections of a class and an image. Images that were not predicted do not count.
 
+    There is more, for ``save_best`` and early stopping, too: ``coco/recall``, ``coco/recall@fp0.1``
+    and ``coco/recall@fp1`` within a budget of false alarms an image, ``coco/recall@p0.9`` at a
+    precision, ``coco/f1`` and its ``coco/f1_threshold``; see
+    :mod:`mmrank.evaluation.operating_points`. They take the boxes of all classes together, one
+    score for all; with ``classwise`` those of each class, too, as ``coco/cat_recall@fp1``. The keys
+    of masks begin with ``segm_``. -1 stands for no objects.
+
     Args:
         *args: Of ``mmdet.CocoMetric``.
+        figures: Which of them.
+        figure_iou: Overlap from which a box finds an object there.
+        thresholds: Scores to report ``recall@threshold``, ``precision@threshold``, ``f1@threshold``
+            and ``false_alarms@threshold`` at: one, or one for each class by its name.
         **kwargs: Of ``mmdet.CocoMetric``, such as ``ann_file``, ``classwise``, ``outfile_prefix``.
     """
 
-    def __init__(self, *args, **kwargs) -> None:
+    def __init__(
+        self,
+        *args,
+        figures: Sequence[str] = FIGURES,
+        figure_iou: float = 0.5,
+        thresholds: float | Mapping[str, float] | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(*args, **kwargs)
+        for figure in figures:
+            parse_figure(figure)
+        self.figures = [*figures]
+        self.figure_iou = check_iou(figure_iou)
+        self.thresholds = thresholds
         self.iou_thrs = np.unique(np.asarray(self.iou_thrs, dtype=float))
         if not ((self.iou_thrs > 0) & (self.iou_thrs <= 1)).all():
             wrong = self.iou_thrs.tolist()
@@ -70,10 +103,14 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
             patch.object(self, 'classwise', False),
         ):
             figures = super().compute_metrics(results)
-        for one in done if self.classwise else ():
+        for one in done:
             if one.params.useCats:
-                figures.update(self._class_figures(one))
+                figures.update(self._more_figures(one))
         return figures
+
+    def figure_names(self) -> list[str]:
+        """Names of the figures beside mmdet's, without those at ``thresholds``."""
+        return [*self.figures, *['f1_threshold'] * ('f1' in self.figures)]
 
     def _keep_predicted(self, predicted: set) -> None:
         """Leave out images of the file that the data set does not have."""
@@ -95,21 +132,62 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
         if dropped:
             _warn(f'{dropped} boxes of classes beyond the {number} of the data set are left out.')
 
-    def _class_figures(self, evaluation) -> dict[str, float]:
-        """AP of each class by its name, and a table of more of them in the log."""
+    def _more_figures(self, evaluation) -> dict[str, float]:
+        """Figures of operating points; those of each class by its name, with AP and a table."""
+        matches = matches_by_class(evaluation, self.figure_iou)
+        names = [self._coco_api.cats[x]['name'] for x in matches]
+        parts = [*zip(matches.values(), map(self._threshold, names))]
+        found = self._operating_points(parts)
+        found = {name: -1 if np.isnan(x) else x for name, x in found.items()}
+        if self.classwise:
+            found.update(self._class_figures(evaluation, names, parts))
+        prefix = '' if evaluation.params.iouType == 'bbox' else f'{evaluation.params.iouType}_'
+        # mmdet names the AP of a class alike for boxes and masks.
+        return {
+            name if name.endswith('_precision') else f'{prefix}{name}': x
+            for name, x in found.items()
+        }
+
+    def _threshold(self, name: str) -> float | None:
+        if not isinstance(self.thresholds, Mapping):
+            return self.thresholds
+        if name not in self.thresholds:
+            what = f'thresholds has no class {name!r}, but {", ".join(self.thresholds)}'
+            raise UserError(what, 'a score for each class of the data set')
+        return self.thresholds[name]
+
+    def _operating_points(self, parts: list[tuple[Matches, float | None]]) -> dict[str, float]:
+        """Figures of some classes together."""
+        points = figures_of(pool([x for x, _ in parts]), self.figures)
+        found = {figure: value for figure, (value, _) in points.items()}
+        if 'f1' in points:
+            found['f1_threshold'] = points['f1'][1]
+        if self.thresholds is not None:
+            found.update({f'{key}@threshold': x for key, x in figures_at(parts).items()})
+        return found
+
+    def _class_figures(self, evaluation, names: list[str], parts: list) -> dict[str, float]:
+        """Figures of each class by its name, and a table of more of them in the log."""
         thresholds = evaluation.params.iouThrs
+        figures = {}
         rows = []
-        for index, cat_id in enumerate(evaluation.params.catIds):
+        for index, (name, part) in enumerate(zip(names, parts)):
             # By thresholds, recalls and areas.
             precision = evaluation.eval['precision'][:, :, index, :, -1]
-            parts = [precision[..., 0]]
-            parts += [precision[thresholds == x, :, 0] for x in (0.5, 0.75)]
-            parts += [precision[..., area] for area in (1, 2, 3)]
-            means = [round(_mean(part, np.nan), 3) for part in parts]
-            rows.append([self._coco_api.cats[cat_id]['name'], *means])
-        heads = ('category', 'mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
-        print_log('\n' + tabulate(rows, heads), logger='current')
-        return {f'{name}_precision': mean for name, mean, *_ in rows}
+            kinds = [precision[..., 0]]
+            kinds += [precision[thresholds == x, :, 0] for x in (0.5, 0.75)]
+            kinds += [precision[..., area] for area in (1, 2, 3)]
+            means = [round(_mean(kind, np.nan), 3) for kind in kinds]
+            points = self._operating_points([part])
+            rows.append(
+                [name, part[0].num_objects, *means, *(round(x, 3) for x in points.values())]
+            )
+            figures[f'{name}_precision'] = means[0]
+            figures[f'{name}_mAP_50'] = means[1]
+            figures.update({f'{name}_{key}': x for key, x in points.items()})
+        heads = ('category', 'objects', 'mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
+        print_log('\n' + tabulate(rows, (*heads, *points)), logger='current')
+        return figures
 
 
 class _LimitedMeanAP:
