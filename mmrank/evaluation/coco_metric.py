@@ -22,7 +22,6 @@ from mmrank.evaluation.coco_index import (
 from mmrank.evaluation.operating_points import (
     FIGURES,
     Matches,
-    check_iou,
     figures_at,
     figures_of,
     matches_by_class,
@@ -43,19 +42,17 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
     ``proposal_nums`` without 100 gives mAP of its largest number. Otherwise mAP counts 100
     detections of a class and an image. Images that were not predicted do not count.
 
-    There is more, for ``save_best`` and early stopping, too: ``coco/recall``, ``coco/recall@fp0.1``
-    and ``coco/recall@fp1`` within a budget of false alarms an image, ``coco/recall@p0.9`` at a
-    precision, ``coco/f1`` and its ``coco/f1_threshold``; see
-    :mod:`mmrank.evaluation.operating_points`. They take the boxes of all classes together, one
-    score for all; with ``classwise`` those of each class, too, as ``coco/cat_recall@fp1``. The keys
-    of masks begin with ``segm_``. -1 stands for no objects.
+    There is more, for ``save_best`` and early stopping, too: :mod:`operating points
+    <mmrank.evaluation.operating_points>` as ``coco/recall@fp1`` and ``coco/f1`` with its
+    ``coco/f1_threshold``, of all classes at one score; -1 without objects. With ``classwise`` each
+    class has its own, as ``coco/cat_recall@fp1``. The names of masks begin with ``segm_``.
 
     Args:
         *args: Of ``mmdet.CocoMetric``.
         figures: Which of them.
         figure_iou: Overlap from which a box finds an object there.
-        thresholds: Scores to report ``recall@threshold``, ``precision@threshold``, ``f1@threshold``
-            and ``false_alarms@threshold`` at: one, or one for each class by its name.
+        thresholds: One score, or one for each class by its name, to report
+            ``recall@threshold``, ``precision@``, ``f1@`` and ``false_alarms@threshold`` at.
         **kwargs: Of ``mmdet.CocoMetric``, such as ``ann_file``, ``classwise``, ``outfile_prefix``.
     """
 
@@ -68,15 +65,17 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
         **kwargs,
     ) -> None:
         super().__init__(*args, **kwargs)
-        for figure in figures:
-            parse_figure(figure)
         self.figures = [*figures]
-        self.figure_iou = check_iou(figure_iou)
+        self.figure_iou = figure_iou
         self.thresholds = thresholds
+        kinds = [parse_figure(figure)[0] for figure in figures]
+        #: What is reported beside mmdet's figures and those at ``thresholds``.
+        self.figure_names = [*figures, *['f1_threshold'] * kinds.count('f1')]
         self.iou_thrs = np.unique(np.asarray(self.iou_thrs, dtype=float))
-        if not ((self.iou_thrs > 0) & (self.iou_thrs <= 1)).all():
-            wrong = self.iou_thrs.tolist()
-            raise UserError(f'iou_thrs={wrong} are not all in (0, 1]', '0.5 for 50 %')
+        ious = np.append(self.iou_thrs, figure_iou)
+        if not ((ious > 0) & (ious <= 1)).all():
+            wrong = f'iou_thrs={self.iou_thrs.tolist()}, figure_iou={figure_iou}'
+            raise UserError(f'{wrong} are not all in (0, 1]', '0.5 for 50 %')
         if self._coco_api is not None:
             number_objects(self._coco_api.dataset)
             self._coco_api.createIndex()
@@ -108,10 +107,6 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
                 figures.update(self._more_figures(one))
         return figures
 
-    def figure_names(self) -> list[str]:
-        """Names of the figures beside mmdet's, without those at ``thresholds``."""
-        return [*self.figures, *['f1_threshold'] * ('f1' in self.figures)]
-
     def _keep_predicted(self, predicted: set) -> None:
         """Leave out images of the file that the data set does not have."""
         every = self._coco_api.get_img_ids()
@@ -133,20 +128,34 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
             _warn(f'{dropped} boxes of classes beyond the {number} of the data set are left out.')
 
     def _more_figures(self, evaluation) -> dict[str, float]:
-        """Figures of operating points; those of each class by its name, with AP and a table."""
-        matches = matches_by_class(evaluation, self.figure_iou)
-        names = [self._coco_api.cats[x]['name'] for x in matches]
-        parts = [*zip(matches.values(), map(self._threshold, names))]
-        found = self._operating_points(parts)
-        found = {name: -1 if np.isnan(x) else x for name, x in found.items()}
-        if self.classwise:
-            found.update(self._class_figures(evaluation, names, parts))
+        """Operating points; with ``classwise`` AP and these by class, and a table in the log."""
         prefix = '' if evaluation.params.iouType == 'bbox' else f'{evaluation.params.iouType}_'
-        # mmdet names the AP of a class alike for boxes and masks.
-        return {
-            name if name.endswith('_precision') else f'{prefix}{name}': x
-            for name, x in found.items()
-        }
+        parts = []
+        for cat_id, matches in matches_by_class(evaluation, self.figure_iou).items():
+            name = self._coco_api.cats[cat_id]['name']
+            parts.append((name, matches, self._threshold(name)))
+        points = self._operating_points(parts)
+        figures = {f'{prefix}{key}': -1 if np.isnan(x) else x for key, x in points.items()}
+        if not self.classwise:
+            return figures
+        thresholds = evaluation.params.iouThrs
+        rows = []
+        for index, part in enumerate(parts):
+            name, matches, _ = part
+            # By thresholds, recalls and areas.
+            precision = evaluation.eval['precision'][:, :, index, :, -1]
+            kinds = [precision[..., 0]]
+            kinds += [precision[thresholds == x, :, 0] for x in (0.5, 0.75)]
+            kinds += [precision[..., area] for area in (1, 2, 3)]
+            means = [round(_mean(kind, np.nan), 3) for kind in kinds]
+            points = self._operating_points([part])
+            rows.append([name, matches.num_objects, *means, *points.values()])
+            figures[f'{name}_precision'] = means[0]
+            points['mAP_50'] = means[1]
+            figures.update({f'{prefix}{name}_{key}': x for key, x in points.items()})
+        heads = ('category', 'objects', 'mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
+        print_log('\n' + tabulate(rows, (*heads, *points), floatfmt='.3g'), logger='current')
+        return figures
 
     def _threshold(self, name: str) -> float | None:
         if not isinstance(self.thresholds, Mapping):
@@ -156,38 +165,17 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
             raise UserError(what, 'a score for each class of the data set')
         return self.thresholds[name]
 
-    def _operating_points(self, parts: list[tuple[Matches, float | None]]) -> dict[str, float]:
+    def _operating_points(self, parts: list[tuple[str, Matches, float | None]]) -> dict[str, float]:
         """Figures of some classes together."""
-        points = figures_of(pool([x for x, _ in parts]), self.figures)
+        matches = pool([x for _, x, _ in parts])
+        points = figures_of(matches, self.figures)
         found = {figure: value for figure, (value, _) in points.items()}
         if 'f1' in points:
             found['f1_threshold'] = points['f1'][1]
         if self.thresholds is not None:
-            found.update({f'{key}@threshold': x for key, x in figures_at(parts).items()})
+            at = figures_at([part[1:] for part in parts])
+            found.update({f'{key}@threshold': x for key, x in at.items()})
         return found
-
-    def _class_figures(self, evaluation, names: list[str], parts: list) -> dict[str, float]:
-        """Figures of each class by its name, and a table of more of them in the log."""
-        thresholds = evaluation.params.iouThrs
-        figures = {}
-        rows = []
-        for index, (name, part) in enumerate(zip(names, parts)):
-            # By thresholds, recalls and areas.
-            precision = evaluation.eval['precision'][:, :, index, :, -1]
-            kinds = [precision[..., 0]]
-            kinds += [precision[thresholds == x, :, 0] for x in (0.5, 0.75)]
-            kinds += [precision[..., area] for area in (1, 2, 3)]
-            means = [round(_mean(kind, np.nan), 3) for kind in kinds]
-            points = self._operating_points([part])
-            rows.append(
-                [name, part[0].num_objects, *means, *(round(x, 3) for x in points.values())]
-            )
-            figures[f'{name}_precision'] = means[0]
-            figures[f'{name}_mAP_50'] = means[1]
-            figures.update({f'{name}_{key}': x for key, x in points.items()})
-        heads = ('category', 'objects', 'mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
-        print_log('\n' + tabulate(rows, (*heads, *points)), logger='current')
-        return figures
 
 
 class _LimitedMeanAP:

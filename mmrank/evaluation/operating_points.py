@@ -1,14 +1,11 @@
-"""What a detector finds within a budget of false alarms, and the score from which it does.
+"""Figures of detectors within a budget of false alarms, and the scores that reach them.
 
-A box takes, best score first, the object of its class that it overlaps most, as in COCO. A false
-alarm is a box that takes none, a second box on an object, too; crowds do not count. Equal scores
-are taken together, so a figure does not depend on the order of a file:
+Boxes take objects as in COCO; one that takes none is a false alarm, a second box on an object, too.
+Equal scores are taken together, and nothing is interpolated between two:
 
 * ``recall@fp1``: the most recall with at most 1 false alarm an image, a point of FROC.
 * ``recall@p0.9``: the most recall with a precision of at least 0.9.
 * ``f1``: the best F1. ``recall``: the recall of all boxes.
-
-Each is reached at a score, so it is never interpolated between two.
 """
 
 import re
@@ -19,7 +16,7 @@ import numpy as np
 
 from mmrank.errors import UserError
 
-#: Figures of a metric that names none.
+#: Figures where none are named.
 FIGURES = ('recall', 'recall@fp0.1', 'recall@fp1', 'recall@p0.9', 'f1')
 
 
@@ -34,17 +31,17 @@ class Matches(NamedTuple):
 
 
 class FROC(NamedTuple):
-    """What is reached where all boxes from a score on are shown, by score, the best one first."""
+    """What the boxes from a score on reach, by score, the best one first."""
 
     scores: np.ndarray
-    recall: np.ndarray
+    recall: np.ndarray  # NaN without objects
     precision: np.ndarray
     f1: np.ndarray
     false_alarms: np.ndarray  # In an image, on average
 
 
 def froc(matches: Matches) -> FROC:
-    """The curve, at each score of a box; its recall is NaN without objects."""
+    """The curve of some boxes; see the class."""
     order = np.argsort(-matches.scores, kind='stable')
     ranked = matches.scores[order]
     last = np.flatnonzero(np.diff(ranked, append=np.nan) != 0)
@@ -61,25 +58,15 @@ def froc(matches: Matches) -> FROC:
 
 def parse_figure(figure: str) -> tuple[str, float]:
     """Kind and limit of a figure; a UserError if there is none of that name."""
-    found = re.fullmatch(r'(recall@fp|recall@p)(\d+\.?\d*|\.\d+)|(recall|f1)', figure)
-    if not found or (found[1] == 'recall@p' and float(found[2]) > 1):
+    found = re.fullmatch(r'(recall@fp|recall@p(?=0|1$))(\d*\.?\d+)|(recall|f1)', figure)
+    if not found:
         what = f'figure {figure!r} is unknown'
-        raise UserError(what, 'recall, f1, recall@fp1 (false alarms an image), recall@p0.9')
+        raise UserError(what, 'recall, f1, recall@fp1 (false alarms an image) or recall@p0.9')
     return found[1] or found[3], float(found[2] or 0)
 
 
-def check_iou(iou: float) -> float:
-    """The IoU; a UserError if it is none."""
-    if not 0 < iou <= 1:
-        raise UserError(f'figure_iou={iou} is not in (0, 1]', '0.5 for 50 %')
-    return iou
-
-
 def figures_of(matches: Matches, figures: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """Value of each figure, and the score of the last box shown there; infinity to show none.
-
-    The values are NaN without objects.
-    """
+    """Value of each figure, NaN without objects, and the least score shown; infinity for none."""
     curve = froc(matches)
     found = {}
     for figure in figures:
@@ -89,35 +76,31 @@ def figures_of(matches: Matches, figures: Iterable[str]) -> dict[str, tuple[floa
             value = np.where(curve.false_alarms <= limit, value, 0)
         elif kind == 'recall@p':
             value = np.where(curve.precision >= limit, value, 0)
-        if not matches.num_objects:
-            found[figure] = float('nan'), float('inf')
-        elif not value.any():
-            found[figure] = 0.0, float('inf')
-        else:
+        if matches.num_objects and value.any():
             found[figure] = float(value.max()), float(curve.scores[value.argmax()])
+        else:
+            found[figure] = 0.0 if matches.num_objects else float('nan'), float('inf')
     return found
 
 
 def figures_at(parts: Iterable[tuple[Matches, float]]) -> dict[str, float]:
     """Figures of all boxes from a score on; each part, such as a class, has its own score."""
-    shown = hits = objects = images = 0
+    counts = []
     for matches, score in parts:
-        is_shown = matches.scores >= score
-        shown += is_shown.sum()
-        hits += matches.is_right[is_shown].sum()
-        objects += matches.num_objects
-        images = matches.num_images
+        is_right = matches.is_right[matches.scores >= score]
+        counts.append((len(is_right), is_right.sum(), matches.num_objects))
+    shown, hits, objects = map(int, np.sum(counts, axis=0))
     nan = float('nan')
     return dict(
-        precision=float(hits / (shown or nan)),
-        recall=float(hits / (objects or nan)),
-        f1=float(2 * hits / ((shown + objects) or nan)),
-        false_alarms=float((shown - hits) / (images or nan)),
+        recall=hits / (objects or nan),
+        precision=hits / (shown or nan),
+        f1=2 * hits / (shown + objects or nan),
+        false_alarms=(shown - hits) / (matches.num_images or nan),
     )
 
 
 def pool(parts: Iterable[Matches]) -> Matches:
-    """Matches of all classes together."""
+    """Matches of several classes together."""
     scores, is_right, found_ids, objects, images = zip(*parts)
     columns = map(np.concatenate, (scores, is_right, found_ids))
     return Matches(*columns, sum(objects), images[0])
@@ -126,81 +109,78 @@ def pool(parts: Iterable[Matches]) -> Matches:
 def matches_by_class(evaluation: Any, iou: float = 0.5) -> dict[Any, Matches]:
     """Matches of each category at one IoU, over all sizes of objects.
 
-    ``evaluation`` is pycocotools' or faster-coco-eval's, whose overlaps are taken as they are.
+    They are found by the overlaps of ``evaluation``, pycocotools' or faster-coco-eval's.
     """
+    if not 0 < iou <= 1:
+        raise UserError(f'an IoU of {iou} is not in (0, 1]', '0.5 for 50 %')
     params = evaluation.params
     images = {image_id: i for i, image_id in enumerate(params.imgIds)}
-    classes = {cat_id: i * len(images) for i, cat_id in enumerate(params.catIds)}
     # An image and a class of it are one number; those of a class follow each other.
-    found, found_in = _columns(evaluation.cocoDt.dataset, images, classes)
-    objects, objects_in = _columns(evaluation.cocoGt.dataset, images, classes)
-    scores = np.array([x['score'] for x in found], dtype=float)
-    order = np.lexsort((-scores, found_in))
-    place = np.arange(len(order)) - np.searchsorted(found_in[order], found_in[order])
+    first_pairs = {cat_id: i * len(images) for i, cat_id in enumerate(params.catIds)}
+    columns = []
+    for index in (evaluation.cocoDt, evaluation.cocoGt):
+        kept = [
+            x
+            for x in index.dataset.get('annotations', ())
+            if x['image_id'] in images and x['category_id'] in first_pairs
+        ]
+        pairs = [first_pairs[x['category_id']] + images[x['image_id']] for x in kept]
+        columns += [kept, np.array(pairs, dtype=int)]
+    boxes, box_pairs, objects, object_pairs = columns
+    scores = np.array([x['score'] for x in boxes], dtype=float)
+    order = np.lexsort((-scores, box_pairs))
+    place = np.arange(len(order)) - np.searchsorted(box_pairs[order], box_pairs[order])
     order = order[place < params.maxDets[-1]]
-    found_in = found_in[order]
-    # The overlaps are those of the objects in the order of the file.
-    object_order = np.argsort(objects_in, kind='stable')
-    objects_in = objects_in[object_order]
-    is_crowd = np.array([bool(x.get('iscrowd')) for x in objects], dtype=bool)[object_order]
-    kind = _match(evaluation.ious, iou, images, classes, found_in, objects_in, is_crowd)
-    is_counted = kind < 2
-    order = order[is_counted]
-    found_in = found_in[is_counted]
-    ids = np.array([x['id'] for x in found], dtype=int)[order]
-    columns = scores[order], kind[is_counted] == 1, ids
-    objects_in = objects_in[~is_crowd]
+    crowd_order = np.argsort(object_pairs, kind='stable')
+    crowds = np.array([bool(x.get('iscrowd')) for x in objects], dtype=bool)[crowd_order]
+    object_pairs = object_pairs[crowd_order]
+    overlaps = {
+        first_pairs[cat_id] + images[image_id]: np.asarray(x)
+        for (image_id, cat_id), x in evaluation.ious.items()
+        if len(x)
+    }
+    kind = _match(overlaps, iou, box_pairs[order], object_pairs, crowds)
+    order = order[kind < 2]
+    box_pairs = box_pairs[order]
+    object_pairs = object_pairs[~crowds]
+    ids = np.array([x['id'] for x in boxes], dtype=int)[order]
+    rows = scores[order], kind[kind < 2] == 1, ids
     parts = {}
-    for cat_id, first in classes.items():
-        start, end = np.searchsorted(found_in, [first, first + len(images)])
-        own = np.searchsorted(objects_in, [first, first + len(images)])
-        number = int(own[1] - own[0])
-        parts[cat_id] = Matches(*(x[start:end] for x in columns), number, len(images))
+    for cat_id, first in first_pairs.items():
+        ends = [first, first + len(images)]
+        number = int(np.diff(np.searchsorted(object_pairs, ends))[0])
+        own = slice(*np.searchsorted(box_pairs, ends))
+        parts[cat_id] = Matches(*(x[own] for x in rows), number, len(images))
     return parts
 
 
-def _columns(
-    document: dict, images: Mapping[Any, int], classes: Mapping[Any, int]
-) -> tuple[list[dict], np.ndarray]:
-    """The boxes or objects of these images and classes, and the number of each of the pair."""
-    kept = [
-        x
-        for x in document.get('annotations', ())
-        if x['image_id'] in images and x['category_id'] in classes
-    ]
-    pairs = [classes[x['category_id']] + images[x['image_id']] for x in kept]
-    return kept, np.array(pairs, dtype=int)
-
-
 def _match(
-    overlaps: Mapping[tuple, np.ndarray],
+    overlaps: Mapping[int, np.ndarray],
     iou: float,
-    images: Mapping[Any, int],
-    classes: Mapping[Any, int],
-    found_in: np.ndarray,
-    objects_in: np.ndarray,
-    is_crowd: np.ndarray,
+    box_pairs: np.ndarray,
+    object_pairs: np.ndarray,
+    crowds: np.ndarray,
 ) -> np.ndarray:
-    """0 for boxes that match nothing, 1 for those that take an object, 2 for those on a crowd."""
-    used = {key: np.asarray(x) for key, x in overlaps.items() if len(x)}
-    pairs = np.array([classes[c] + images[i] for i, c in used], dtype=int)
-    rows = [np.zeros(0, int)]
-    columns = [np.zeros(0, int)]
-    values = [np.zeros(0)]
-    starts = np.searchsorted(found_in, pairs).tolist(), np.searchsorted(objects_in, pairs).tolist()
-    for own, first_row, first_column in zip(used.values(), *starts):
-        row, column = np.nonzero(own >= min(iou, 1 - 1e-10))
-        rows.append(row + first_row)
-        columns.append(column + first_column)
-        values.append(own[row, column])
-    row, column, value = map(np.concatenate, (rows, columns, values))
-    # Of objects with one overlap pycocotools takes the last, and a crowd where nothing is left.
-    order = np.lexsort((-column, -value, is_crowd[column], row))
-    kind = [0] * len(found_in)
-    is_free = [True] * len(objects_in)
-    crowds = is_crowd.tolist()
-    for box, one in zip(row[order].tolist(), column[order].tolist()):
-        if kind[box] == 0 and is_free[one]:
-            kind[box] = 2 if crowds[one] else 1
-            is_free[one] = crowds[one]
+    """1 for boxes that take an object, 2 for those on a crowd, else 0.
+
+    ``overlaps`` are of the boxes and objects of a pair in the order in which they are given.
+    """
+    pairs = np.array([*overlaps], dtype=int)
+    widths = np.array([x.shape[1] for x in overlaps.values()], dtype=int)
+    ends = np.cumsum([0, *(x.size for x in overlaps.values())])
+    values = np.concatenate([np.zeros(0), *(x.ravel() for x in overlaps.values())])
+    near = np.flatnonzero(values >= min(iou, 1 - 1e-10))
+    part = np.searchsorted(ends, near, side='right') - 1
+    row, column = np.divmod(near - ends[part], widths[part])
+    row += np.searchsorted(box_pairs, pairs)[part]
+    column += np.searchsorted(object_pairs, pairs)[part]
+    # Of equal overlaps pycocotools takes the last, and a crowd where nothing is left.
+    order = np.lexsort((-column, -values[near], crowds[column], row))
+    kind = [0] * len(box_pairs)
+    taken = set()
+    for box, one, is_crowd in zip(*(x[order].tolist() for x in (row, column, crowds[column]))):
+        if kind[box] == 0 and one not in taken:
+            kind[box] = 2 if is_crowd else 1
+            if not is_crowd:
+                taken.add(one)
     return np.array(kind, dtype=int)

@@ -44,13 +44,13 @@ class _DrawnBox(NamedTuple):
 
 
 def _found_boxes(
-    evaluation: COCOeval, image_ids: Sequence[int], figure: str = 'f1'
+    evaluation: COCOeval, image_ids: Sequence[int], at: str = 'f1'
 ) -> dict[int, list[_DrawnBox]]:
     """By image the boxes above the score at which their class reaches a figure, best first.
 
     Right ones match an object of their class at IoU 0.5.
     """
-    thresholds = thresholds_by_class(evaluation, figure)
+    thresholds = thresholds_by_class(evaluation, at)
     matches = matches_by_class(evaluation).values()
     right = {i for x in matches for i in x.found_ids[x.is_right].tolist()}
     drawn = {}
@@ -69,13 +69,9 @@ def draw_detections(
     image_dir: str | os.PathLike,
     path: str | os.PathLike,
     num_images: int = 6,
-    figure_of_score: str = 'f1',
+    at: str = 'f1',
 ) -> Path:
-    """Draw a sheet: one row an image, ground truth first, then the models.
-
-    ``figure_of_score`` is the figure of :mod:`mmrank.evaluation.operating_points` at which each
-    class is cut.
-    """
+    """Draw a sheet: one row an image, ground truth first, then the models, cut ``at`` a figure."""
     truth = next(iter(models.values())).cocoGt
     # Spread over the images with objects.
     candidates = [i for i in sorted(truth.imgs) if truth.imgToAnns.get(i)] or sorted(truth.imgs)
@@ -96,7 +92,7 @@ def draw_detections(
     )
     for axis, name in zip(grid[0], ('ground truth', *models)):
         axis.set_title(name, fontsize=14)
-    found = [_found_boxes(x, image_ids, figure_of_score) for x in models.values()]
+    found = [_found_boxes(x, image_ids, at) for x in models.values()]
     sheet = []
     for i in image_ids:
         anns = [x for x in truth.imgToAnns.get(i, []) if not x.get('iscrowd')]
@@ -122,7 +118,7 @@ def draw_detections(
         for i, own in colours.items():
             name = truth.cats[i]['name']
             handles.append(Line2D([], [], color=own, linewidth=3, label=name))
-    cut = 'best-F1 score' if figure_of_score == 'f1' else f'score of {figure_of_score}'
+    cut = 'best-F1 score' if at == 'f1' else f'score of {at}'
     title = f'dashed: no object of that class there; shown: boxes above the {cut} of each class'
     # Eleven letters take an inch.
     title = textwrap.fill(title, int(11 * width))

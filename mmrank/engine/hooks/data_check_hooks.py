@@ -226,13 +226,12 @@ def _metric_names(metric) -> list[str]:
         return []
     items = metric.metric_items or ['mAP', *(f'mAP_{x}' for x in ('50', '75', 's', 'm', 'l'))]
     names = [f'{kind}_{item}' for kind in metric.metrics for item in items]
-    own = metric.figure_names() if hasattr(metric, 'figure_names') else []
-    prefixes = ['' if kind == 'bbox' else f'{kind}_' for kind in metric.metrics]
-    names += [f'{prefix}{figure}' for prefix in prefixes for figure in own]
-    for name in (metric.dataset_meta or {}).get('classes', ()) if metric.classwise else ():
-        names.append(f'{name}_precision')
-        by_class = ('mAP_50', *own) if own else ()
-        names += [f'{prefix}{name}_{figure}' for prefix in prefixes for figure in by_class]
+    classes = (metric.dataset_meta or {}).get('classes', ()) if metric.classwise else ()
+    names += [f'{name}_precision' for name in classes]
+    more = getattr(metric, 'figure_names', [])  # of mmrank's
+    for prefix in ['' if kind == 'bbox' else f'{kind}_' for kind in metric.metrics if more]:
+        names += [f'{prefix}{figure}' for figure in more]
+        names += [f'{prefix}{name}_{figure}' for name in classes for figure in ('mAP_50', *more)]
     return [f'{metric.prefix}/{name}' for name in names]
 
 
