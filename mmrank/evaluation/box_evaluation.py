@@ -206,7 +206,7 @@ def best_f1_thresholds(evaluation: COCOeval) -> dict[int, float]:
     return thresholds_by_class(evaluation, 'f1')
 
 
-def thresholds_by_class(evaluation: COCOeval, figure: str, iou: float = 0.5) -> dict[int, float]:
-    """Score at which each class reaches a figure of :mod:`operating_points`, by category id."""
-    classes = matches_by_class(evaluation, iou).items()
+def thresholds_by_class(evaluation: COCOeval, figure: str) -> dict[int, float]:
+    """Score at which each class reaches a figure, at IoU 0.5, by category id."""
+    classes = matches_by_class(evaluation).items()
     return {cat_id: figures_of(x, [figure])[figure][1] for cat_id, x in classes}
