@@ -27,6 +27,7 @@ COMMANDS = {
     'convert': ('convert', 'make a COCO file of YOLO, VOC or CSV labels'),
     'draw detections': ('draw.detections', 'boxes of detectors beside the annotations'),
     'draw pr-curves': ('draw.pr_curves', 'precision-recall curves of detectors'),
+    'draw froc': ('draw.froc', 'recall by false alarms an image'),
     'draw retrieval': ('draw.retrieval', 'nearest images of queries, and metrics per class'),
     'draw embeddings': ('draw.embeddings', 'test embeddings on a plane, by t-SNE'),
     'draw seeds': ('draw.seeds', 'box plots of a comparison over seeds'),

@@ -11,6 +11,9 @@ Examples:
   mmrank test CONFIG CHECKPOINT --cfg-options test_dataloader.dataset.ann_file=val.json \
       test_evaluator.ann_file=data/mine/val.json
 
+  # at the scores that publish_model.py --thresholds has written into the checkpoint
+  mmrank test CONFIG CHECKPOINT --threshold auto
+
   # four GPUs
   tools/dist_test.sh CONFIG CHECKPOINT 4
 
@@ -37,6 +40,7 @@ from mmrank.files import check_output, temporary_folder
 from mmrank.models.calibrated_model import CalibratedMixin
 from mmrank.runners.build import build_runner, check_data
 from mmrank.runners.launch import is_main_process
+from mmrank.runners.models import read_weights
 
 
 def _set_tta(cfg: Config) -> None:
@@ -72,6 +76,26 @@ def _set_tta(cfg: Config) -> None:
         ]
     cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
     data.pipeline = cfg.tta_pipeline
+
+
+def _set_threshold(cfg: Config, threshold: str, trust: bool) -> None:
+    """Let the metric of boxes report at a score, or ``auto``, those of the checkpoint by class."""
+    kinds = [str(x.get('type')) for x in (cfg.test_evaluator,) if isinstance(x, dict)]
+    if kinds != ['mmrank.CocoMetric']:
+        what = f'--threshold: test_evaluator is {", ".join(kinds) or "a list"}'
+        raise UserError(what, "test_evaluator=dict(type='mmrank.CocoMetric', ann_file=...)")
+    if threshold == 'auto':
+        meta = read_weights(cfg.load_from, trust).get('meta') or {}
+        if 'thresholds' not in meta:
+            fix = 'write them by publish_model.py --thresholds VAL.json VAL.bbox.json'
+            raise UserError(f'{cfg.load_from} has no thresholds', fix)
+        cfg.test_evaluator.thresholds = meta['thresholds']['classes']
+        cfg.test_evaluator.figure_iou = meta['thresholds']['iou']
+        return
+    try:
+        cfg.test_evaluator.thresholds = float(threshold)
+    except ValueError:
+        raise UserError(f'--threshold {threshold!r} is no score', 'auto, or 0.5') from None
 
 
 def _test_and_keep(runner, args: argparse.Namespace) -> None:
@@ -122,6 +146,8 @@ def start(args: argparse.Namespace) -> None:
         is_detection = 'Det' in str(hook.type)
         hook['draw' if is_detection else 'enable'] = True
         hook['test_out_dir' if is_detection else 'out_dir'] = args.show_dir
+    if args.threshold is not None:
+        _set_threshold(cfg, args.threshold, args.trust_checkpoint)
     if args.tta:
         _set_tta(cfg)
     warnings = [] if args.no_check else check_data(cfg, splits=('test',))
@@ -142,6 +168,7 @@ def main() -> int:
         __doc__,
         out=(None, 'file for the predictions (.pkl) or the metrics (.json)'),
         show_dir=(None, 'folder for drawn predictions'),
+        threshold=(None, 'score to report recall and false alarms at; auto: of the checkpoint'),
         tta=(False, "average over the config's tta_pipeline, or flipped images"),
     )
     parser.add_argument('checkpoint', help='checkpoint file or URL')

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from pycocotools.coco import COCO
@@ -27,6 +27,7 @@ from mmrank.evaluation.coco_index import (
     warn_of_limit,
 )
 from mmrank.evaluation.lvis_numpy import require_lvis
+from mmrank.evaluation.operating_points import figures_of, matches_by_class
 
 _KEYS = ('image_id', 'category_id', 'bbox', 'score')
 # Names of COCOeval.stats in its order, as papers print them.
@@ -196,58 +197,16 @@ def summary(evaluation: Any) -> dict[str, float]:
     return {name: float(x) if x >= 0 else float('nan') for name, x in figures.items()}
 
 
-class _ClassMatches(NamedTuple):
-    """Matches of the n boxes of one class; crowds, and boxes that match them, are left out.
-
-    ``found_ids`` are the ids of the boxes, from 1 in the order of the file.
-    """
-
-    scores: np.ndarray
-    is_right: np.ndarray
-    found_ids: np.ndarray
-    num_objects: int
-
-
-def class_matches(evaluation: COCOeval, cat_id: int) -> _ClassMatches:
-    """Matches of one category at the first IoU threshold, over all sizes of objects."""
-    parts = [(np.zeros(0), np.zeros(0), np.zeros(0, int))]
-    num_objects = 0
-    everything = list(evaluation.params.areaRng[0])
-    for image in evaluation.evalImgs:
-        if image is None or (image['category_id'], list(image['aRng'])) != (cat_id, everything):
-            continue
-        kept = ~np.asarray(image['dtIgnore'][0], bool)
-        parts.append(
-            (
-                np.asarray(image['dtScores'], float)[kept],
-                np.asarray(image['dtMatches'][0])[kept] > 0,
-                np.asarray(image['dtIds'], int)[kept],
-            )
-        )
-        num_objects += int((np.asarray(image['gtIgnore']) == 0).sum())
-    scores, is_right, found = map(np.concatenate, zip(*parts))
-    return _ClassMatches(scores, is_right.astype(bool), found, num_objects)
-
-
 def best_f1_thresholds(evaluation: COCOeval) -> dict[int, float]:
     """Score at which each class reaches its best F1 at IoU 0.5, as a threshold for drawing.
 
     A ranking loss fixes the order of scores, not their level, so that a fixed threshold is unfair.
     Returns the threshold by category id, infinity for a class of which no box is ever right.
     """
-    return {
-        cat_id: _best_threshold(class_matches(evaluation, cat_id))
-        for cat_id in evaluation.params.catIds
-    }
+    return thresholds_by_class(evaluation, 'f1')
 
 
-def _best_threshold(matches: _ClassMatches) -> float:
-    if not matches.is_right.any():
-        return float('inf')
-    order = np.argsort(-matches.scores, kind='stable')
-    hits = np.cumsum(matches.is_right[order])
-    f1 = 2 * hits / (np.arange(1, len(hits) + 1) + matches.num_objects)
-    # Equal scores are shown or hidden together: only the last counts.
-    ranked = matches.scores[order]
-    f1[:-1][ranked[:-1] == ranked[1:]] = -1
-    return float(ranked[f1.argmax()])
+def thresholds_by_class(evaluation: COCOeval, figure: str) -> dict[int, float]:
+    """Score at which each class reaches a figure, at IoU 0.5, by category id."""
+    classes = matches_by_class(evaluation).items()
+    return {cat_id: figures_of(x, [figure])[figure][1] for cat_id, x in classes}

@@ -1,6 +1,6 @@
 """mmdet's CocoMetric by faster-coco-eval; needs mmdet to import."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from unittest.mock import patch
@@ -19,6 +19,15 @@ from mmrank.evaluation.coco_index import (
     warn_of_equal_scores,
     warn_of_limit,
 )
+from mmrank.evaluation.operating_points import (
+    FIGURES,
+    Matches,
+    figures_at,
+    figures_of,
+    matches_by_class,
+    parse_figure,
+    pool,
+)
 
 #: Detections of a class and an image that mAP counts.
 _LIMIT = 100
@@ -33,17 +42,40 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
     ``proposal_nums`` without 100 gives mAP of its largest number. Otherwise mAP counts 100
     detections of a class and an image. Images that were not predicted do not count.
 
+    There is more, for ``save_best`` and early stopping, too: :mod:`operating points
+    <mmrank.evaluation.operating_points>` as ``coco/recall@fp1`` and ``coco/f1`` with its
+    ``coco/f1_threshold``, of all classes at one score; -1 without objects. With ``classwise`` each
+    class has its own, as ``coco/cat_recall@fp1``. The names of masks begin with ``segm_``.
+
     Args:
         *args: Of ``mmdet.CocoMetric``.
+        figures: Which of them.
+        figure_iou: Overlap from which a box finds an object there.
+        thresholds: One score, or one for each class by its name, to report
+            ``recall@threshold``, ``precision@``, ``f1@`` and ``false_alarms@threshold`` at.
         **kwargs: Of ``mmdet.CocoMetric``, such as ``ann_file``, ``classwise``, ``outfile_prefix``.
     """
 
-    def __init__(self, *args, **kwargs) -> None:
+    def __init__(
+        self,
+        *args,
+        figures: Sequence[str] = FIGURES,
+        figure_iou: float = 0.5,
+        thresholds: float | Mapping[str, float] | None = None,
+        **kwargs,
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self.figures = [*figures]
+        self.figure_iou = figure_iou
+        self.thresholds = thresholds
+        kinds = [parse_figure(figure)[0] for figure in figures]
+        #: What is reported beside mmdet's figures and those at ``thresholds``.
+        self.figure_names = [*figures, *['f1_threshold'] * kinds.count('f1')]
         self.iou_thrs = np.unique(np.asarray(self.iou_thrs, dtype=float))
-        if not ((self.iou_thrs > 0) & (self.iou_thrs <= 1)).all():
-            wrong = self.iou_thrs.tolist()
-            raise UserError(f'iou_thrs={wrong} are not all in (0, 1]', '0.5 for 50 %')
+        ious = np.append(self.iou_thrs, figure_iou)
+        if not ((ious > 0) & (ious <= 1)).all():
+            wrong = f'iou_thrs={self.iou_thrs.tolist()}, figure_iou={figure_iou}'
+            raise UserError(f'{wrong} are not all in (0, 1]', '0.5 for 50 %')
         if self._coco_api is not None:
             number_objects(self._coco_api.dataset)
             self._coco_api.createIndex()
@@ -70,9 +102,9 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
             patch.object(self, 'classwise', False),
         ):
             figures = super().compute_metrics(results)
-        for one in done if self.classwise else ():
+        for one in done:
             if one.params.useCats:
-                figures.update(self._class_figures(one))
+                figures.update(self._more_figures(one))
         return figures
 
     def _keep_predicted(self, predicted: set) -> None:
@@ -95,21 +127,55 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
         if dropped:
             _warn(f'{dropped} boxes of classes beyond the {number} of the data set are left out.')
 
-    def _class_figures(self, evaluation) -> dict[str, float]:
-        """AP of each class by its name, and a table of more of them in the log."""
+    def _more_figures(self, evaluation) -> dict[str, float]:
+        """Operating points; with ``classwise`` AP and these by class, and a table in the log."""
+        prefix = '' if evaluation.params.iouType == 'bbox' else f'{evaluation.params.iouType}_'
+        parts = []
+        for cat_id, matches in matches_by_class(evaluation, self.figure_iou).items():
+            name = self._coco_api.cats[cat_id]['name']
+            parts.append((name, matches, self._threshold(name)))
+        points = self._operating_points(parts)
+        figures = {f'{prefix}{key}': -1 if np.isnan(x) else x for key, x in points.items()}
+        if not self.classwise:
+            return figures
         thresholds = evaluation.params.iouThrs
         rows = []
-        for index, cat_id in enumerate(evaluation.params.catIds):
+        for index, part in enumerate(parts):
+            name, matches, _ = part
             # By thresholds, recalls and areas.
             precision = evaluation.eval['precision'][:, :, index, :, -1]
-            parts = [precision[..., 0]]
-            parts += [precision[thresholds == x, :, 0] for x in (0.5, 0.75)]
-            parts += [precision[..., area] for area in (1, 2, 3)]
-            means = [round(_mean(part, np.nan), 3) for part in parts]
-            rows.append([self._coco_api.cats[cat_id]['name'], *means])
-        heads = ('category', 'mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
-        print_log('\n' + tabulate(rows, heads), logger='current')
-        return {f'{name}_precision': mean for name, mean, *_ in rows}
+            kinds = [precision[..., 0]]
+            kinds += [precision[thresholds == x, :, 0] for x in (0.5, 0.75)]
+            kinds += [precision[..., area] for area in (1, 2, 3)]
+            means = [round(_mean(kind, np.nan), 3) for kind in kinds]
+            points = self._operating_points([part])
+            rows.append([name, matches.num_objects, *means, *points.values()])
+            figures[f'{name}_precision'] = means[0]
+            points['mAP_50'] = means[1]
+            figures.update({f'{prefix}{name}_{key}': x for key, x in points.items()})
+        heads = ('category', 'objects', 'mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
+        print_log('\n' + tabulate(rows, (*heads, *points), floatfmt='.3g'), logger='current')
+        return figures
+
+    def _threshold(self, name: str) -> float | None:
+        if not isinstance(self.thresholds, Mapping):
+            return self.thresholds
+        if name not in self.thresholds:
+            what = f'thresholds has no class {name!r}, but {", ".join(self.thresholds)}'
+            raise UserError(what, 'a score for each class of the data set')
+        return self.thresholds[name]
+
+    def _operating_points(self, parts: list[tuple[str, Matches, float | None]]) -> dict[str, float]:
+        """Figures of some classes together."""
+        matches = pool([x for _, x, _ in parts])
+        points = figures_of(matches, self.figures)
+        found = {figure: value for figure, (value, _) in points.items()}
+        if 'f1' in points:
+            found['f1_threshold'] = points['f1'][1]
+        if self.thresholds is not None:
+            at = figures_at([part[1:] for part in parts])
+            found.update({f'{key}@threshold': x for key, x in at.items()})
+        return found
 
 
 class _LimitedMeanAP:

@@ -17,7 +17,8 @@ from pycocotools.cocoeval import COCOeval
 
 from mmrank.annotations.image_header import read_image
 from mmrank.errors import MissingFileError
-from mmrank.evaluation.box_evaluation import best_f1_thresholds, class_matches
+from mmrank.evaluation.box_evaluation import thresholds_by_class
+from mmrank.evaluation.operating_points import matches_by_class
 from mmrank.pictures.figures import save
 from mmrank.pictures.palette import colour
 
@@ -42,13 +43,15 @@ class _DrawnBox(NamedTuple):
     is_right: bool = True
 
 
-def _found_boxes(evaluation: COCOeval, image_ids: Sequence[int]) -> dict[int, list[_DrawnBox]]:
-    """By image the boxes above the best-F1 score of their class, best first.
+def _found_boxes(
+    evaluation: COCOeval, image_ids: Sequence[int], at: str = 'f1'
+) -> dict[int, list[_DrawnBox]]:
+    """By image the boxes above the score at which their class reaches a figure, best first.
 
     Right ones match an object of their class at IoU 0.5.
     """
-    thresholds = best_f1_thresholds(evaluation)
-    matches = [class_matches(evaluation, cat_id) for cat_id in thresholds]
+    thresholds = thresholds_by_class(evaluation, at)
+    matches = matches_by_class(evaluation).values()
     right = {i for x in matches for i in x.found_ids[x.is_right].tolist()}
     drawn = {}
     for image_id in image_ids:
@@ -66,8 +69,9 @@ def draw_detections(
     image_dir: str | os.PathLike,
     path: str | os.PathLike,
     num_images: int = 6,
+    at: str = 'f1',
 ) -> Path:
-    """Draw a sheet: one row an image, ground truth first, then the models."""
+    """Draw a sheet: one row an image, ground truth first, then the models, cut ``at`` a figure."""
     truth = next(iter(models.values())).cocoGt
     # Spread over the images with objects.
     candidates = [i for i in sorted(truth.imgs) if truth.imgToAnns.get(i)] or sorted(truth.imgs)
@@ -88,7 +92,7 @@ def draw_detections(
     )
     for axis, name in zip(grid[0], ('ground truth', *models)):
         axis.set_title(name, fontsize=14)
-    found = [_found_boxes(evaluation, image_ids) for evaluation in models.values()]
+    found = [_found_boxes(x, image_ids, at) for x in models.values()]
     sheet = []
     for i in image_ids:
         anns = [x for x in truth.imgToAnns.get(i, []) if not x.get('iscrowd')]
@@ -114,9 +118,8 @@ def draw_detections(
         for i, own in colours.items():
             name = truth.cats[i]['name']
             handles.append(Line2D([], [], color=own, linewidth=3, label=name))
-    title = (
-        'dashed: no object of that class there; shown: boxes above the best-F1 score of each class'
-    )
+    cut = 'best-F1 score' if at == 'f1' else f'score of {at}'
+    title = f'dashed: no object of that class there; shown: boxes above the {cut} of each class'
     # Eleven letters take an inch.
     title = textwrap.fill(title, int(11 * width))
     style = dict(loc='outside lower center', title_fontsize=11, fontsize=11, frameon=False)

@@ -16,6 +16,7 @@ FAST = [('pytorch', r'stable AP: +AP ([\d.]+)', 0.75)]
 SLOW = [
     ('recommendation', r'top_k/precision@5: ([\d.]+)', 18),
     ('detector', r'coco/bbox_mAP_50: ([\d.]+)', 0.05),
+    ('false_alarms', r'coco/recall@threshold: ([\d.]+)', 0.01),
     ('retrieval', r'retrieval/mAP: ([\d.]+)', 80),
     ('rare_classes', r'ClassCountsHook: (\d+) classes', 3),
     ('long_tail', r'ranking/mAP: ([\d.]+)', 30),

@@ -13,7 +13,6 @@ from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import (
     best_f1_thresholds,
     check_predictions,
-    class_matches,
     evaluate_boxes,
     evaluate_lvis,
     load_ground_truth,
@@ -23,6 +22,7 @@ from mmrank.evaluation.box_evaluation import (
 )
 from mmrank.evaluation.coco_index import PYCOCOTOOLS, coco_index, fast_evaluator
 from mmrank.evaluation.lvis_numpy import require_lvis
+from mmrank.evaluation.operating_points import matches_by_class
 from mmrank.pictures.detections import _fitting_labels, _found_boxes, draw_detections
 from mmrank.pictures.pr_curves import PRCurves, comparison_rows, show_comparison
 
@@ -171,7 +171,7 @@ def test_ids_of_objects_past_a_double(tmp_path):
         ann['id'] = 2**60 + 1 + number
     truth = load_ground_truth(write_json(tmp_path / 'ann.json', document))
     evaluation = evaluate_boxes(truth, make_predictions(document, 0, 0.0, 0))
-    classes = [class_matches(evaluation, cat_id) for cat_id in truth.getCatIds()]
+    classes = matches_by_class(evaluation).values()
     assert sum(matches.is_right.sum() for matches in classes) > 10
 
 

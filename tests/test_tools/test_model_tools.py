@@ -9,21 +9,26 @@ import pytest
 import torch
 from forked_processes import run_script as forked
 from mmengine.config import Config
+from noisy_boxes import make_document, make_predictions, write_json
 from PIL import Image
 from small_models import two_tower
 from small_retriever import write_image_config
 
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
+from mmrank.cli.test import _set_threshold
 from mmrank.datasets.interactions.interaction_dataset import InteractionDataset
 from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.engine.resume.matching import compare_states, missing_centre
 from mmrank.errors import UserError
+from mmrank.evaluation.box_evaluation import evaluate_boxes
+from mmrank.evaluation.operating_points import figures_at, figures_of, matches_by_class
 from mmrank.evaluation.recommendation import recommend
 from mmrank.pictures import training_curves
 from mmrank.pictures.training_curves import plot_training_curves, read_training_logs
 from mmrank.registry import MODELS
 from mmrank.runners.models import build_model, trained_model
 from publish_model import publish_model
+from thresholds import choose_thresholds
 
 ROOT = Path(__file__).resolve().parents[2]
 DETECTOR = ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
@@ -123,6 +128,44 @@ train = [dict(data_root='', ann_file="train.json")]
 url = 'https://host/r50.pth'
 """
     assert published['meta']['cfg'] == expected
+
+
+def test_thresholds_leave_with_the_weights(run, tmp_path):
+    document = make_document(0, classes=2)
+    boxes = [x for x in make_predictions(document, 0, 0.1) if x['category_id'] == 3]
+    files = [write_json(tmp_path / 'val.json', document), write_json(tmp_path / 'b.json', boxes)]
+    torch.save(dict(state_dict={'weight': torch.ones(1)}), tmp_path / 'a.pth')
+    out = tmp_path / 'b.pth'
+    run(PUBLISH, tmp_path / 'a.pth', out, '--thresholds', *files, '--at', 'recall@fp0.5')
+    (path,) = tmp_path.glob('b-*.pth')
+    chosen = torch.load(path, weights_only=True)['meta']['thresholds']
+    classes = matches_by_class(evaluate_boxes(*map(str, files)))
+    score = figures_of(classes[3], ['recall@fp0.5'])['recall@fp0.5'][1]
+    assert chosen['classes'] == {'class 1': score, 'class 2': float('inf')}
+    card = path.with_suffix('.md').read_text()
+    at = figures_at([(classes[3], score)])
+    figures = ' | '.join(f'{at[key]:.4g}' for key in ('recall', 'precision', 'false_alarms'))
+    assert f'| class 1 | {score:.4g} | {classes[3].num_objects} | {figures} |' in card
+    # Published once more they stay.
+    again, _ = publish_model(str(path), out)
+    assert torch.load(again, weights_only=True)['meta']['thresholds'] == chosen
+    cfg = Config(dict(test_evaluator=dict(type='mmrank.CocoMetric'), load_from=str(path)))
+    _set_threshold(cfg, 'auto', trust=False)
+    assert cfg.test_evaluator.thresholds == chosen['classes']
+    _set_threshold(cfg, '0.25', trust=False)
+    assert cfg.test_evaluator.thresholds == 0.25
+    for value, file, match in (
+        ('auto', 'a.pth', 'has no thresholds.* Fix: .*publish_model.py --thresholds'),
+        ('high', 'a.pth', "--threshold 'high' is no score.* Fix: auto"),
+    ):
+        cfg.load_from = str(tmp_path / file)
+        with pytest.raises(UserError, match=match):
+            _set_threshold(cfg, value, trust=False)
+    cfg.test_evaluator = [cfg.test_evaluator]
+    with pytest.raises(UserError, match='test_evaluator is a list.* Fix: .*mmrank.CocoMetric'):
+        _set_threshold(cfg, '0.25', trust=False)
+    with pytest.raises(UserError, match='no score of .* reaches recall@p1.* Fix: '):
+        choose_thresholds(str(files[0]), [], 'recall@p1')
 
 
 def test_published_name_needs_its_ending(shop):

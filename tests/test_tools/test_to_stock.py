@@ -99,6 +99,22 @@ def test_dense_heads(name, loss, tmp_path):
     assert_same_boxes(predict_covered(name, stock), expected, pixels=0.0)
 
 
+def test_a_threshold_is_the_score_thr_of_the_stock_config(tmp_path):
+    head = build_spread('RetinaHead', STABLE_AP)
+    set_centre(head.loss_cls.loss)
+    expected = predict_covered('RetinaHead', head)
+    score = float(expected[0].scores.sort().values[-5])
+    row = ['all classes', score, 9, 0.5, 0.5, 1.0]
+    chosen = dict(figure='f1', iou=0.5, images=2, all=score, classes={}, table=[row])
+    config = covered_config('RetinaHead', STABLE_AP)
+    stock = convert(tmp_path, config, head, meta=dict(thresholds=chosen))
+    kept = [one[one.scores >= score] for one in expected]
+    assert len(kept[0]) == 5  # the box at the threshold, too
+    assert_same_boxes(predict_covered('RetinaHead', stock), kept, pixels=0.0)
+    assert torch.load(tmp_path / 'stock.pth')['meta']['thresholds'] == chosen
+    assert '| all classes | ' in (tmp_path / 'stock.md').read_text()
+
+
 @pytest.mark.parametrize('name', NOT_FOLDED)
 def test_scores_that_no_bias_moves(name, tmp_path):
     # Less than elsewhere: far above the objectness of YOLOX, all classes of a point have its score.

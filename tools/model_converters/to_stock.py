@@ -8,7 +8,9 @@ writes stock/detector.py and stock/detector.pth, which need mmdet alone to test 
 
 The centre of the scores moves into the bias, so boxes and scores stay the same. Averaged weights
 (EMAHook) are taken where there are any. Settings of the training go. What becomes a stock
-counterpart is printed; an entry without a counterpart is refused by name.
+counterpart is printed; an entry without a counterpart is refused by name. With --thresholds
+VAL.json VAL.bbox.json, or those of a published checkpoint, the config sets score_thr, and a table
+has the score to cut each class at.
 """
 
 import copy
@@ -32,16 +34,21 @@ from mmrank.files import check_output, write_atomically
 from mmrank.registry import MODELS
 from mmrank.runners.config import apply_options, read_config
 from mmrank.runners.models import load_all, read_weights
-from publish_model import saved_weights
+from publish_model import saved_weights, with_thresholds
 from stock_config import NAME, stock_config
+from thresholds import add_threshold_options, below, choose_thresholds, write_card
 
 
 def write_stock_model(
-    cfg: Config, checkpoint: str, out: str | Path, trust: bool = False
+    cfg: Config,
+    checkpoint: str,
+    out: str | Path,
+    trust: bool = False,
+    thresholds: dict | None = None,
 ) -> list[str]:
     """Write ``<out>.py`` and ``<out>.pth``, which need mmdet alone; say what changed.
 
-    ``trust`` lets code in the checkpoint run.
+    ``trust`` lets code in the checkpoint run; ``thresholds`` are of ``choose_thresholds``.
     """
     paths = stock_paths(out)
     for path in paths:
@@ -76,8 +83,11 @@ def write_stock_model(
     kept = OrderedDict((key, state[key].detach().cpu().clone()) for key in stock.state_dict())
     # Versions of the layers, by which PyTorch reads old files.
     kept._metadata = stock.state_dict()._metadata
+    meta = with_thresholds(loaded.get('meta'), thresholds)
+    if 'thresholds' in meta:
+        changes.append(_set_score_thr(stock_cfg.model, meta['thresholds']))
     text = stock_cfg.pretty_text
-    weights = saved_weights(kept, loaded.get('meta'), text)
+    weights = saved_weights(kept, meta, text)
     if NAME.encode() in weights:
         raise UserError(
             f'{checkpoint} names {NAME} in meta.dataset_meta, and a stock file must not.\n  Fix: '
@@ -85,11 +95,29 @@ def write_stock_model(
         )
     write_atomically(weights, paths[1])
     write_atomically(text.encode(), paths[0])
+    if 'thresholds' in meta:
+        write_card(meta['thresholds'], paths[1])
     for one in centres:
         numbers = ', '.join(f'{x:.2f}' for x in one.centre[:4]) + ', ...' * (len(one.centre) > 4)
         moved = f'the centre of the scores, {numbers}, is in the bias'
         changes.append(f'{one.head}: {one.reason or moved}')
     return changes
+
+
+def _set_score_thr(model: dict, thresholds: Mapping) -> str:
+    """Cut at the score of all classes together, the one number that mmdet takes; say so."""
+    settings = model.get('test_cfg') or {}
+    place = 'model.test_cfg'
+    if 'rcnn' in settings:
+        settings = settings['rcnn']
+        place += '.rcnn'
+    if 'score_thr' not in settings:
+        return f'{place} has no score_thr: cut the boxes by meta.thresholds yourself'
+    settings['score_thr'] = below(thresholds['all'])
+    return (
+        f'{place}.score_thr: {thresholds["all"]:.3g}, by {thresholds["figure"]} of all classes; AP '
+        'takes 0.0, and meta.thresholds has the score of each class'
+    )
 
 
 def stock_paths(out: str | Path) -> tuple[Path, Path]:
@@ -152,11 +180,13 @@ def main() -> None:
     parser.add_argument('out', help='name of the new files, without the ending .py or .pth')
     add_config_option(parser)
     add_trust_option(parser)
+    add_threshold_options(parser)
     args = parser.parse_args()
     guard_checkpoints(args.trust_checkpoint)
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
-    for line in write_stock_model(cfg, args.checkpoint, args.out, args.trust_checkpoint):
+    chosen = choose_thresholds(*args.thresholds, args.at, args.iou) if args.thresholds else None
+    for line in write_stock_model(cfg, args.checkpoint, args.out, args.trust_checkpoint, chosen):
         print(line)
     print('Wrote {} and {}'.format(*stock_paths(args.out)))
 

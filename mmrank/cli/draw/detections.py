@@ -3,8 +3,9 @@ r"""Draw the boxes of detectors beside the annotations.
     mmrank draw detections data/x/val.json data/x/val \
         "stable AP=work_dirs/a/val.bbox.json" "focal=work_dirs/b/val.bbox.json"
 
-Each detector shows the boxes above the score with the best F1 of their class. A solid box matches
-an object of its class at IoU 0.5, a dashed one does not.
+Each detector shows the boxes above the score with the best F1 of their class, or another figure of
+mmrank draw froc (--at recall@fp1). A solid box matches an object of its class at IoU 0.5, a dashed
+one does not.
 """
 
 from mmrank.cli.draw.predictions import add_predictions, read_evaluations
@@ -17,10 +18,11 @@ def main() -> None:
         __doc__,
         out=('detections.png', 'PNG to write'),
         num_images=(6, 'images, spread over the file'),
+        at=('f1', 'figure at whose score each class is cut'),
     )
     add_predictions(parser, image_dir='folder of its images')
     args = parser.parse_args()
     check_outputs(args, 'out')
     _, evaluations = read_evaluations(args)
-    drawn = draw_detections(evaluations, args.image_dir, args.out, num_images=args.num_images)
+    drawn = draw_detections(evaluations, args.image_dir, args.out, args.num_images, args.at)
     print(f'Wrote {drawn}')

@@ -21,6 +21,9 @@ from mmrank.registry import HOOKS
 
 #: Settings of metrics that name files, and what is added.
 _METRIC_FILES = {'outfile_prefix': '.bbox.json', 'out_file': ''}
+# More is better for a metric with such a name. mmengine leaves the list to those who add metrics.
+for _hook in (CheckpointHook, EarlyStoppingHook):
+    _hook._default_greater_keys = [*_hook._default_greater_keys, 'recall', '/f1', '_f1']
 
 
 @HOOKS.register_module()
@@ -218,13 +221,17 @@ def _with_pipelines(dataset, place: str) -> Iterator[tuple[str, Any]]:
 
 
 def _metric_names(metric) -> list[str]:
-    """What mmdet's metric of COCO is going to report; none where it is not known before."""
+    """What a metric of COCO is going to report; none where it is not known before."""
     if type(metric).__name__ != 'CocoMetric' or not {*metric.metrics} <= {'bbox', 'segm'}:
         return []
     items = metric.metric_items or ['mAP', *(f'mAP_{x}' for x in ('50', '75', 's', 'm', 'l'))]
     names = [f'{kind}_{item}' for kind in metric.metrics for item in items]
-    if metric.classwise:
-        names += [f'{name}_precision' for name in (metric.dataset_meta or {}).get('classes', ())]
+    classes = (metric.dataset_meta or {}).get('classes', ()) if metric.classwise else ()
+    names += [f'{name}_precision' for name in classes]
+    more = getattr(metric, 'figure_names', [])  # of mmrank's
+    for prefix in ['' if kind == 'bbox' else f'{kind}_' for kind in metric.metrics if more]:
+        names += [f'{prefix}{figure}' for figure in more]
+        names += [f'{prefix}{name}_{figure}' for name in classes for figure in ('mAP_50', *more)]
     return [f'{metric.prefix}/{name}' for name in names]
 
 

@@ -15,11 +15,11 @@ from mmrank.calibration.calibration_file import Calibration
 from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import (
     check_predictions,
-    class_matches,
     load_ground_truth,
     load_predictions,
     match_boxes,
 )
+from mmrank.evaluation.operating_points import matches_by_class
 from mmrank.pictures.pr_curves import PRCurves
 
 from .splits import JudgedScores, SplitFigures, as_float32
@@ -85,7 +85,8 @@ class BoxSplit:
 
         # At one IoU, without figures.
         evaluation = match_boxes(truth, boxes, run=match)
-        found = [class_matches(evaluation, x) for x in cat_ids]
+        matches = matches_by_class(evaluation, iou)
+        found = [matches[x] for x in cat_ids]
         places = torch.from_numpy(np.concatenate([x.found_ids for x in found]) - 1)
         counts = torch.tensor([len(x.scores) for x in found])
         is_right = torch.from_numpy(np.concatenate([x.is_right for x in found]))
