@@ -2,10 +2,12 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from coco_document import coco_document
+from PIL import Image
 from retrieval_trees import write_images
 from tiny_tool_run import ROOT, TRAIN
 
@@ -67,13 +69,108 @@ def test_config_builds_and_is_short(model, small, shapes, run, tmp_path):
     assert cfg.default_hooks.checkpoint.save_best == 'coco/bbox_mAP'
 
 
-def test_three_commands_lead_from_a_folder_to_drawn_boxes(
-    shapes, run, run_script, tmp_path, monkeypatch
+def copy_as(form, shapes, folder):
+    """Write the shapes as users have them: the option of the folder, and other options."""
+    names = ('train',) if form == 'one split' else ('train', 'val', 'test')
+    lines = []
+    for split in names:
+        document = json.loads((shapes / f'annotations/{split}.json').read_text())
+        short = split.replace('val', 'valid')
+        image_dir, file = {
+            'Roboflow': (short, f'{short}/_annotations.coco.json'),
+            'Roboflow YOLO': (f'{short}/images', ''),
+            'VOC': ('JPEGImages', ''),
+            'Roboflow VOC': (short, ''),
+        }.get(form, (f'images/{split}', f'annotations/{split}.json'))
+        (folder / image_dir).mkdir(parents=True, exist_ok=True)
+        for image in document['images']:
+            name = image['file_name']
+            # Two splits have one name, except where all images are in one folder.
+            image['file_name'] = f'{split}_{name}' if form == 'VOC' else name
+            target = folder / image_dir / image['file_name']
+            target.write_bytes((shapes / split / name).read_bytes())
+            own = [x for x in document['annotations'] if x['image_id'] == image['id']]
+            if 'YOLO' in form:
+                write(str(target).replace('/images', '/labels')[:-4] + '.txt', yolo_lines(own))
+            elif 'VOC' in form:
+                place = str(target).replace('JPEGImages', 'Annotations')
+                write(place[:-4] + '.xml', voc_text(own, image, document['categories']))
+            if form == 'no sizes':
+                del image['width'], image['height']
+        lines.append(f'{split}: ../{image_dir}')
+        if form == 'VOC':
+            stems = [image['file_name'][:-4] for image in document['images']]
+            write(folder / f'ImageSets/Main/{split}.txt', '\n'.join(stems))
+        elif 'YOLO' not in form and 'VOC' not in form:
+            write(folder / file, json.dumps(document))
+    if 'YOLO' in form:
+        classes = [x['name'] for x in document['categories']]
+        write(folder / 'data.yaml', '\n'.join([*lines, f'names: {classes}']))
+    option = '--yolo' if 'YOLO' in form else '--voc' if 'VOC' in form else '--coco'
+    return option, folder, *(('--val-fraction', 0.25) if form == 'one split' else ())
+
+
+def write(path, text):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text)
+
+
+def yolo_lines(annotations):
+    lines = []
+    for ann in annotations:
+        x, y, w, h = (value / 64 for value in ann['bbox'])
+        lines.append(f'{ann["category_id"] - 1} {x + w / 2} {y + h / 2} {w} {h}')
+    return '\n'.join(lines)
+
+
+def voc_text(annotations, image, categories):
+    objects = ''
+    for ann in annotations:
+        x, y, w, h = ann['bbox']
+        box = dict(xmin=x + 1, ymin=y + 1, xmax=x + w, ymax=y + h)
+        corners = ''.join(f'<{key}>{value}</{key}>' for key, value in box.items())
+        name = categories[ann['category_id'] - 1]['name']
+        objects += f'<object><name>{name}</name><bndbox>{corners}</bndbox></object>'
+    return f'<annotation><filename>{image["file_name"]}</filename>{objects}</annotation>'
+
+
+FORMS = ['COCO', 'Roboflow', 'YOLO', 'Roboflow YOLO', 'VOC', 'Roboflow VOC']
+FORMS += ['no sizes', 'one split']
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_each_form_of_a_folder_has_the_same_boxes(form, shapes, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = copy_as(form, shapes, tmp_path / 'set')
+    before = {x: x.stat().st_mtime_ns for x in (tmp_path / 'set').rglob('*')}
+    printed = run(TOOL, *options, '--out', 'mine.py', '--small', '--classes', 'square', 'disk')
+    assert before == {x: x.stat().st_mtime_ns for x in (tmp_path / 'set').rglob('*')}
+    assert 'trained on, too' not in printed
+    sizes = {}
+    counts = {}
+    for split in ('train', 'val'):
+        document = json.loads((tmp_path / f'work_dirs/mine/annotations/{split}.json').read_text())
+        assert {*(x['name'] for x in document['categories'])} == {'disk', 'square'}
+        sizes[split] = {(x['width'], x['height']) for x in document['images']}
+        counts[split] = len(document['images'])
+    assert sizes == dict(train={(64, 64)}, val={(64, 64)})
+    assert counts == dict(train=6 if form == 'one split' else 8, val=2)
+    if form != 'one split':
+        known = json.loads((shapes / 'annotations/val.json').read_text())
+        wanted = [x['bbox'] for x in known['annotations'] if x['category_id'] < 3]
+        assert sorted(x['bbox'] for x in document['annotations']) == sorted(wanted)
+
+
+@pytest.mark.parametrize(
+    'form', [pytest.param(x, marks=[pytest.mark.slow] if x != 'YOLO' else []) for x in FORMS]
+)
+def test_two_commands_lead_from_a_folder_to_drawn_boxes(
+    form, shapes, run, run_script, tmp_path, monkeypatch
 ):
     pytest.importorskip('mmdet')
     monkeypatch.chdir(tmp_path)
     options = ('--small', '--model', 'atss-r18', '--batch-size', 4, '--epochs', 1)
-    printed = run(TOOL, '--coco', shapes, '--out', 'mine.py', *options)
+    printed = run(TOOL, *copy_as(form, shapes, tmp_path / 'set'), '--out', 'mine.py', *options)
     workers = [
         f'{split}_dataloader.{key}'
         for split in ('train', 'val')
@@ -89,6 +186,60 @@ def test_three_commands_lead_from_a_folder_to_drawn_boxes(
     (draw,) = [line for line in printed.splitlines() if 'mmrank draw detections' in line]
     run('analysis_tools/draw_detections', draw.partition('detections ')[2])
     assert (tmp_path / 'work_dirs/mine/detections.png').stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ('change', 'is_named'),
+    [
+        ('none', False),
+        ('bytes', True),
+        ('bytes and boxes', True),
+        ('encoded', True),
+        ('encoded and larger', True),
+        ('encoded and boxes', False),
+        ('encoded and class', False),
+    ],
+)
+def test_a_picture_in_two_splits_is_named(change, is_named, shapes, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copy_as('Roboflow', shapes, tmp_path / 'set')
+    train, val = (tmp_path / f'set/{x}/_annotations.coco.json' for x in ('train', 'valid'))
+    document = json.loads(train.read_text())
+    others = json.loads(val.read_text())
+    source = tmp_path / 'set/train' / document['images'][3]['file_name']
+    image = dict(document['images'][3], id=99, file_name='a.rf.0123.jpg')
+    target = tmp_path / 'set/valid' / image['file_name']
+    own = [dict(x, image_id=99) for x in document['annotations'] if x['image_id'] == 4]
+    scale = 2 if 'larger' in change else 1
+    image |= dict(width=64 * scale, height=64 * scale)
+    with Image.open(source) as picture:
+        picture.resize((64 * scale, 64 * scale)).save(target, quality=80)
+    if 'bytes' in change:
+        target.write_bytes(source.read_bytes())
+    for number, ann in enumerate(own, 1000):
+        ann.update(id=number, bbox=[x * scale for x in ann['bbox']])
+        if 'boxes' in change:
+            ann['bbox'] = [1, 1, 20, 20]
+        if 'class' in change:
+            ann['category_id'] = ann['category_id'] % 3 + 1
+    if change != 'none':
+        others['images'].append(image)
+        others['annotations'] += own
+    val.write_text(json.dumps(others))
+    printed = run(TOOL, '--coco', 'set', '--out', 'mine.py', '--small')
+    pair = f'set/valid/a.rf.0123.jpg = set/train/{source.name}'
+    assert (f'1 of 3 pictures of val are trained on, too: {pair}' in printed) == is_named
+    files = (x.relative_to(tmp_path) for x in (train, val))
+    checked = run('dataset_converters/check_coco', *files)
+    assert ('images in two splits' in checked) == is_named
+    if is_named:
+        fix, _, again = printed.partition('Fix: mmrank check coco ')[2].partition(' && ')
+        run('dataset_converters/check_coco', fix)
+        alone = tmp_path / 'work_dirs/mine/annotations/train_alone.json'
+        assert f'train mine.py --cfg-options train_dataloader.dataset.ann_file={alone}' in again
+        left = json.loads(alone.read_text())
+        assert [x['id'] for x in left['images']] == [1, 2, 3, 5, 6, 7, 8]
+        assert 4 not in {x['image_id'] for x in left['annotations']}
 
 
 def test_anchors_go_down_to_the_boxes_that_are_there():
@@ -134,6 +285,7 @@ def test_boxes_that_no_anchor_matches_are_named(shapes, run, tmp_path):
         ('exists', 'is there already'),
         ('text', 'is not a config'),
         ('two', 'has 2 annotation files for val'),
+        ('class', 'Fix: square'),
     ],
 )
 def test_each_mistake_has_one_message(mistake, words, shapes, run, tmp_path):
@@ -152,6 +304,8 @@ def test_each_mistake_has_one_message(mistake, words, shapes, run, tmp_path):
         out.write_text('mine')
     elif mistake == 'text':
         out = tmp_path / 'mine.yaml'
+    elif mistake == 'class':
+        rest = ('--classes', 'disk', 'squares')
     else:
         folder = tmp_path / 'two'
         folder.mkdir()
@@ -214,14 +368,16 @@ def test_images_in_two_folders_of_no_name_are_refused(layout, run, tmp_path):
     assert 'is in 2 folders' in printed
 
 
-def test_a_file_alone_is_split(layout, run, tmp_path):
+def test_a_file_alone_is_split(layout, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     folder = layout({'train.json': 'images'})
     out = tmp_path / 'a.py'
     assert '--val-fraction 0.2' in run(TOOL, '--coco', folder, '--out', out, status=2)
     printed = run(TOOL, '--coco', folder, '--out', out, '--val-fraction', 0.34, '--small')
     assert 'remembers' not in printed
     assert 'with one class the lead of GradedAPLoss' in ' '.join(printed.split())
-    parts = [json.loads((tmp_path / f'a_{x}.json').read_text()) for x in ('train', 'val')]
+    place = tmp_path / 'work_dirs/a/annotations'
+    parts = [json.loads((place / f'{x}.json').read_text()) for x in ('train', 'val')]
     assert [len(x['images']) for x in parts] == [len(x['annotations']) for x in parts] == [4, 2]
     both = ('--train', folder / 'train.json', '--val', folder / 'train.json')
     printed = run(TOOL, '--coco', folder, '--out', tmp_path / 'b.py', *both, '--small')
