@@ -279,7 +279,7 @@ def _yolo_label(
     kind, *shares = (_number(x, where) for x in words)
     if not kind.is_integer() or not 0 <= kind < len(classes):
         what = f'{where}: class {words[0]} is none of 0 to {len(classes) - 1}'
-        raise UserError(what, 'all names in --classes, in the order of their numbers')
+        raise UserError(what, 'all names of classes, in the order of their numbers')
     is_polygon = polygons and len(shares) >= 6 and len(shares) % 2 == 0
     if len(shares) != 4 and not is_polygon:
         fix = 'class, x, y, width and height alone; for class and a polygon --from yolo-seg'

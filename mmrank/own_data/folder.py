@@ -19,7 +19,7 @@ from mmrank.errors import UserError
 from mmrank.files import find_files, write_atomically
 from mmrank.own_data.labels import WORDS, read_labels, split_of
 
-_VAL_FIX = '--val-fraction 0.2 takes a fifth of the images of the training file'
+_VAL_FIX = '--val-fraction 0.2 takes a fifth of the training images'
 
 
 class Split(NamedTuple):
@@ -53,18 +53,19 @@ def find_splits(
             f'--{form} {folder} is not a folder.\n  Fix: the folder of the data set, which holds '
             'annotations or labels and the images'
         )
-    documents = {} if form == 'coco' else read_labels(folder, form)
-    if fraction is not None:
-        documents.pop('val', None)
     copies = {name: Path(work_dir, 'annotations', f'{name}.json') for name in WORDS}
     files = {name: (path, None) for name, path in copies.items()}
+    labels = {} if form == 'coco' else read_labels(folder, form)
+    documents = {}
     for name in WORDS if fraction is None else ('train', 'test'):
         path = given.get(name) or (find_file(folder, name) if form == 'coco' else None)
         if path is not None:
             files[name] = Path(path), read_coco_json(path)
             documents[name] = _with_sizes(files[name][1], Path(path), folder, name)
-        elif name not in documents and name != 'test':
-            fix = _VAL_FIX if name == 'val' else 'a folder train of images, or a list of them'
+        elif name in labels:
+            documents[name] = labels[name]
+        elif name != 'test':
+            fix = _VAL_FIX if name == 'val' else 'a folder or a list, named train, that is there'
             raise UserError(f'--{form} {folder} has no image with labels for {name}', fix)
     if classes or fraction is not None:
         for name, document in documents.items():
@@ -73,12 +74,12 @@ def find_splits(
     if fraction is not None:
         documents = _split_images(documents.pop('train'), fraction) | documents
     splits = {}
-    for name in filter(documents.get, WORDS):
+    for name, document in documents.items():
         path, content = files[name]
-        if documents[name] is not content:
+        if document is not content:
             path = copies[name]
-            write_atomically(json.dumps(documents[name]).encode(), path)
-        splits[name] = _read_split(documents[name], path, folder, name)
+            write_atomically(json.dumps(document).encode(), path)
+        splits[name] = _read_split(document, path, folder, name)
     if 'test' in splits and not len(splits['test'].boxes):
         del splits['test']  # made for a server, which has the boxes
     return splits

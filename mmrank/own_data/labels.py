@@ -19,7 +19,7 @@ WORDS = {
 
 
 def read_labels(folder: Path, form: str) -> dict[str, dict]:
-    """COCO documents of a folder by split, as its lists or else the names of its folders say.
+    """COCO documents of a folder by split, as its lists or else the names of folders in it say.
 
     ``form`` is ``'yolo'``, with data.yaml, or ``'voc'``. Without any split all is for training.
     """
@@ -31,11 +31,10 @@ def read_labels(folder: Path, form: str) -> dict[str, dict]:
     lists = {name: [*folder.rglob(f'ImageSets/Main/{name}.txt')] for name in WORDS}
     if form == 'yolo':
         classes, lists = _read_yaml(folder)
-    splits = {name: _names_in(lists[name], pictures, faults) for name in WORDS}
-    if not any(splits.values()):
-        splits = {
-            name: {x for x in pictures.names if split_of(Path(x).parent) == name} for name in WORDS
-        }
+    splits = {}
+    for name in WORDS:
+        named = {x for x in pictures.names if split_of(Path(x).parent) == name}
+        splits[name] = _names_in(lists[name], pictures, faults) or named
     if not any(splits.values()):
         splits['train'] = {*pictures.names}
     pictures.wanted = dict.fromkeys(sorted(set().union(*splits.values())))

@@ -12,7 +12,9 @@ from retrieval_trees import write_images
 from tiny_tool_run import ROOT, TRAIN
 
 from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.errors import UserError
 from mmrank.own_data.choices import _choose_anchors, _choose_scale
+from mmrank.own_data.labels import read_labels
 
 TOOL = 'new_config'
 MODELS = [
@@ -159,6 +161,39 @@ def test_each_form_of_a_folder_has_the_same_boxes(form, shapes, run, tmp_path, m
         known = json.loads((shapes / 'annotations/val.json').read_text())
         wanted = [x['bbox'] for x in known['annotations'] if x['category_id'] < 3]
         assert sorted(x['bbox'] for x in document['annotations']) == sorted(wanted)
+
+
+YOLO = ('images/train/a.jpg', 'images/train/b c.jpg', 'images/val/a.jpg')
+BOTH = dict(train=[*YOLO[:2]], val=[YOLO[2]])
+
+
+@pytest.mark.parametrize(
+    ('lists', 'images', 'found'),
+    [
+        ('train: /content/x/images/train\nval: ../images/val\ntest: images/test', YOLO, BOTH),
+        ('path: /data\ntrain: train.txt\nvalidation: images/val', YOLO, BOTH),
+        ('train: [images/train, images/val]\nval: images/val', YOLO, dict(BOTH, train=[*YOLO])),
+        ('', YOLO, BOTH),
+        ('', ('a.jpg', 'b.jpg'), dict(train=['a.jpg', 'b.jpg'])),
+        (None, YOLO, 'has 0 .yaml files. Fix: data.yaml'),
+        ('', (), 'has no image'),
+    ],
+)
+def test_a_data_yaml_names_folders_and_lists(lists, images, found, tmp_path):
+    write_images(tmp_path, images)
+    for name in images:
+        write((tmp_path / name.replace('images', 'labels')).with_suffix('.txt'), '1 .5 .5 .2 .2')
+    write(tmp_path / 'train.txt', '\n'.join(f'/content/x/{x}' for x in YOLO[:2]))
+    if lists is not None:
+        write(tmp_path / 'data.yaml', f'names: [cat, dog]\n{lists}')
+    if isinstance(found, str):
+        with pytest.raises(UserError, match=found):
+            read_labels(tmp_path, 'yolo')
+        return
+    documents = read_labels(tmp_path, 'yolo')
+    names = {x: [image['file_name'] for image in y['images']] for x, y in documents.items()}
+    assert names == found
+    assert all(len(x['annotations']) == len(x['images']) for x in documents.values())
 
 
 @pytest.mark.parametrize(
