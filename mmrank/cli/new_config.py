@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mmrank.annotations import splits as comparison
+from mmrank.annotations.splits import Split as Compared
+from mmrank.annotations.splits import look_at, name_pairs, shared_images
 from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import UserError
 from mmrank.files import check_output, write_atomically
@@ -38,26 +39,28 @@ FORMS = {
 MODELS = [f'{name}-{backbone}' for name in BASES for backbone in ('lite0', 'r18', 'r50')]
 
 
-def compare(splits: dict[str, Split], args: argparse.Namespace, work_dir: str) -> list[str]:
-    """Warn of pictures of training that another split has, too; how to leave them out."""
+def shared_warnings(splits: dict[str, Split], args: argparse.Namespace, work_dir: str) -> list[str]:
+    """Name the pictures of training that another split has, too, and how to leave them out."""
     parts = [
-        comparison.Split(name, str(x.image_dir), None, x.report, name == 'train')
+        look_at(Compared(name, str(x.image_dir), None, x.report, name == 'train'))
         for name, x in splits.items()
     ]
-    command = ['mmrank', 'check', 'coco', *(x.report.ann_file for x in parts)]
-    command += ['--images', args.folder]
     out = f'{work_dir}/annotations/train_alone.json'
+    check = ['mmrank', 'check', 'coco', *(x.report.ann_file for x in parts)]
+    check += ['--images', args.folder, '--fix', out]
     option = f'train_dataloader.dataset.ann_file={Path(out).absolute()}'
     train = ['mmrank', 'train', args.out, '--cfg-options', option]
-    fix = f'Fix: {shlex.join([*command, "--fix", out])} && {shlex.join(train)}'
-    trained, *others = map(comparison.look_at, parts)
+    fix = f'{shlex.join(check)} && {shlex.join(train)}'
     warnings = []
-    for other in others:
-        if other.report.ann_file != trained.report.ann_file:
-            shared = comparison.shared_images(trained, other)
-            text = f'{len(shared)} of {other.report.num_images} pictures of {other.where} are '
-            text += f'trained on, too: {comparison.name_pairs(shared)}. {fix}'
-            warnings += [text] if shared else []
+    for other in parts[1:]:
+        shared = shared_images(parts[0], other)
+        if shared and other.report.ann_file != parts[0].report.ann_file:
+            if len({*shared.values()}) == parts[0].report.num_images:
+                fix = '--val-fraction 0.2'
+            warnings.append(
+                f'{len(shared)} of {other.report.num_images} pictures of {other.where} are '
+                f'trained on, too: {name_pairs(shared)}. Fix: {fix}'
+            )
     return warnings
 
 
@@ -94,7 +97,7 @@ def main() -> None:
     add('--out', required=True, metavar='FILE.py', help='config to write')
     for split in ('train', 'val', 'test'):
         add(f'--{split}', metavar='FILE', help=f'annotation file (default: {split} of DIR)')
-    add('--classes', nargs='+', metavar='NAME', default=(), help='(default: all of the files)')
+    add('--classes', nargs='+', metavar='NAME', default=(), help='train on these alone')
     fraction = 'validate on this share of the training images'
     add('--val-fraction', type=float, metavar='SHARE', help=fraction)
     small = 'small images and a narrow network, for a CPU; r18 and r50 start from scratch'
@@ -123,7 +126,7 @@ def main() -> None:
     detector, _, backbone = args.model.rpartition('-')
     small = args.small or backbone == 'lite0'
     chosen = choose(splits, detector, backbone, small, args.batch_size, args.epochs)
-    chosen.warnings += compare(splits, args, work_dir)
+    chosen.warnings += shared_warnings(splits, args, work_dir)
     text = config_text(chosen, splits, args.folder, work_dir)
     write_atomically(text.encode(), args.out)
     show(chosen, splits, args)

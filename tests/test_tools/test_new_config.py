@@ -17,6 +17,7 @@ from mmrank.own_data.choices import _choose_anchors, _choose_scale
 from mmrank.own_data.labels import read_labels
 
 TOOL = 'new_config'
+CHECK = 'dataset_converters/check_coco'
 MODELS = [
     f'{name}-{backbone}'
     for name in ('atss', 'retinanet', 'faster-rcnn')
@@ -163,6 +164,19 @@ def test_each_form_of_a_folder_has_the_same_boxes(form, shapes, run, tmp_path, m
         assert sorted(x['bbox'] for x in document['annotations']) == sorted(wanted)
 
 
+def test_no_command_leaves_all_images_out(shapes, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copy_as('YOLO', shapes, tmp_path / 'set')
+    write('set/data.yaml', 'train: images/train\nval: images/train\nnames: [a, b, c]')
+    printed = run(TOOL, '--yolo', 'set', '--out', 'mine.py', '--small')
+    assert '8 of 8 pictures of val are trained on, too' in printed
+    assert 'Fix: --val-fraction 0.2\n' in printed
+    files = [f'work_dirs/mine/annotations/{x}.json' for x in ('train', 'val')]
+    words = (*files, '--images', 'set', '--fix', 'alone.json')
+    assert 'is in another of the files' in run(CHECK, *words, status=2)
+    assert not Path('alone.json').exists()
+
+
 YOLO = ('images/train/a.jpg', 'images/train/b c.jpg', 'images/val/a.jpg')
 BOTH = dict(train=[*YOLO[:2]], val=[YOLO[2]])
 
@@ -265,11 +279,11 @@ def test_a_picture_in_two_splits_is_named(change, is_named, shapes, run, tmp_pat
     pair = f'set/valid/a.rf.0123.jpg = set/train/{source.name}'
     assert (f'1 of 3 pictures of val are trained on, too: {pair}' in printed) == is_named
     files = (x.relative_to(tmp_path) for x in (train, val))
-    checked = run('dataset_converters/check_coco', *files)
+    checked = run(CHECK, *files)
     assert ('images in two splits' in checked) == is_named
     if is_named:
         fix, _, again = printed.partition('Fix: mmrank check coco ')[2].partition(' && ')
-        run('dataset_converters/check_coco', fix)
+        run(CHECK, fix)
         alone = tmp_path / 'work_dirs/mine/annotations/train_alone.json'
         assert f'train mine.py --cfg-options train_dataloader.dataset.ann_file={alone}' in again
         left = json.loads(alone.read_text())

@@ -103,11 +103,11 @@ def main() -> int:
     add = parser.add_argument
     add('ann_files', nargs='*', help='COCO JSON file; several are compared with each other')
     add('--config', help='check the data sets of this config instead')
-    images = 'folder of the images; without it no image file is looked for'
+    images = 'folder of the images (default: none, of several files where each of them is)'
     add('--images', metavar='DIR', help=images)
     verify = 'also decode every image, which finds those that are cut off, and compare their size'
     add('--verify-images', action='store_true', help=verify)
-    add('--fix', metavar='OUT.json', help='write a cleaned copy')
+    add('--fix', metavar='OUT.json', help='write a cleaned copy of the first file')
     merge = 'write all files as one, renumbered, with classes of one name as one class'
     add('--merge', metavar='OUT.json', help=merge)
     args = parser.parse_args()
@@ -140,6 +140,9 @@ def main() -> int:
     if are_good and reports[1:] and not args.merge:
         shared = compare(reports, console)
         document = with_images(document, reports[0].images.keys() - shared)
+        if args.fix and not document['images']:
+            what = f'every image of {args.ann_files[0]} is in another of the files'
+            raise UserError(what, 'a file with other images first')
     if args.fix and (are_good or not reports[1:]):
         cleaned, changes = clean_coco(document, reports[0].image_dir)
         _write_json(cleaned, args.fix, console)
