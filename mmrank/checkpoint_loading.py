@@ -12,6 +12,7 @@ import re
 import zipfile
 from contextlib import nullcontext
 from functools import wraps
+from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -138,7 +139,7 @@ def guard_checkpoints(trust: bool = False) -> None:
                 f'checkpoint {filename} does not exist.\n  Fix: the path of a .pth file, from '
                 f'{os.getcwd()} on, in load_from or init_cfg.checkpoint'
             ) from error
-        except (URLError, ConnectionError, TimeoutError, KeyError, ImportError) as error:
+        except (KeyError, ImportError) as error:
             raise CheckpointError(_explain_fetch(filename, error)) from error
 
     checkpoint.load_url = _load_url
@@ -164,8 +165,9 @@ def _load_url(url: str, **options: Any) -> Any:
     is_hash = found is not None and re.fullmatch(r'(?!20\d{6}$)[0-9a-f]{8,64}', found[1])
     try:
         return torch.hub.load_state_dict_from_url(url, check_hash=bool(is_hash), **options)
-    except RuntimeError as error:  # another hash
-        raise CheckpointError(_explain_fetch(url, error)) from error
+    except (URLError, ConnectionError, TimeoutError, RuntimeError) as error:  # or another hash
+        cached = Path(torch.hub.get_dir(), 'checkpoints', os.path.basename(urlsplit(url).path))
+        raise CheckpointError(_explain_fetch(url, error, f'put it at {cached}')) from error
 
 
 def _explain(name: str, error: Exception) -> str:
@@ -192,7 +194,7 @@ def _explain(name: str, error: Exception) -> str:
     )
 
 
-def _explain_fetch(name: str, error: Exception) -> str:
+def _explain_fetch(name: str, error: Exception, remedy: str = 'name the file') -> str:
     reason = str(error).rstrip('.')
     fix = 'correct the address'
     if isinstance(error, HTTPError):
@@ -203,7 +205,7 @@ def _explain_fetch(name: str, error: Exception) -> str:
     elif isinstance(error, URLError | ConnectionError | TimeoutError):
         reason = f'no network, or no such server: {getattr(error, "reason", error)}'
         fix = 'check the address and the network'
-    by_hand = 'download it elsewhere and name the file, or leave load_from or init_cfg out'
+    by_hand = f'download it elsewhere and {remedy}, or leave load_from or init_cfg out'
     return f'checkpoint {name} cannot be fetched: {reason}.\n  Fix: {fix}; or {by_hand}'
 
 

@@ -27,16 +27,17 @@ from mmrank.annotations.splits import look_at, name_pairs, shared_images
 from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import UserError
 from mmrank.files import check_output, write_atomically
-from mmrank.own_data.choices import Choices, choose
-from mmrank.own_data.config_text import BASES, config_text
+from mmrank.own_data.choices import BASES, Choices, choose, find_weights
+from mmrank.own_data.config_text import config_text
 from mmrank.own_data.folder import Split, find_splits
 
+_BACKBONES = {'rtmdet': ('tiny', 's')}
+MODELS = [f'{x}-{y}' for x in BASES for y in _BACKBONES.get(x, ('lite0', 'r18', 'r50'))]
 FORMS = {
     'coco': 'folder with annotations and images',
     'yolo': 'folder with data.yaml, images and labels of YOLO',
     'voc': 'folder with images and .xml files of VOC',
 }
-MODELS = [f'{name}-{backbone}' for name in BASES for backbone in ('lite0', 'r18', 'r50')]
 
 
 def shared_warnings(splits: dict[str, Split], args: argparse.Namespace, work_dir: str) -> list[str]:
@@ -102,11 +103,16 @@ def main() -> None:
     add('--val-fraction', type=float, metavar='SHARE', help=fraction)
     small = 'small images and a narrow network, for a CPU; r18 and r50 start from scratch'
     add('--small', action='store_true', help=small)
+    add('--weights', metavar='FILE', help="start from mmdet's COCO weights (coco), or a checkpoint")
     add('--batch-size', type=int, help='images a step (default: by the number of images)')
     add('--epochs', type=int, help='(default: by the number of images)')
     args = parse_at_least(parser, batch_size=1, epochs=1)
     args.model = args.model or ('atss-lite0' if args.small else 'atss-r50')
-    if args.model.endswith('-lite0'):
+    detector, _, backbone = args.model.rpartition('-')
+    if args.small and detector == 'rtmdet':
+        raise UserError('--small has no rtmdet', 'leave out --small, or --model atss-lite0')
+    load_from = find_weights(args.weights, detector, backbone, args.small)
+    if backbone == 'lite0':
         from mmrank.models.backbones.imagenet_weights import check_package  # which takes seconds
 
         check_package()
@@ -123,9 +129,8 @@ def main() -> None:
     files = dict(train=args.train, val=args.val, test=args.test)
     options = args.folder, work_dir, args.classes, args.val_fraction
     splits = find_splits(form, *options, **files)
-    detector, _, backbone = args.model.rpartition('-')
     small = args.small or backbone == 'lite0'
-    chosen = choose(splits, detector, backbone, small, args.batch_size, args.epochs)
+    chosen = choose(splits, detector, backbone, small, args.batch_size, args.epochs, load_from)
     chosen.warnings += shared_warnings(splits, args, work_dir)
     text = config_text(chosen, splits, args.folder, work_dir)
     write_atomically(text.encode(), args.out)

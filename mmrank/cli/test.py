@@ -32,6 +32,7 @@ from mmrank.cli.config_options import load_config, train_or_test_parser
 from mmrank.cli.errors import run
 from mmrank.engine.resume.matching import bare_model
 from mmrank.errors import UserError
+from mmrank.experiments.records import round_figure
 from mmrank.files import check_output, temporary_folder
 from mmrank.models.calibrated_model import CalibratedMixin
 from mmrank.runners.build import build_runner, check_data
@@ -85,7 +86,7 @@ def _test_and_keep(runner, args: argparse.Namespace) -> None:
         metrics = runner.test()
         if is_main_process():
             if path.suffix == '.json':
-                mmengine.dump(metrics, path)
+                mmengine.dump({key: round_figure(x) for key, x in metrics.items()}, path)
             os.replace(path, args.out)
 
 

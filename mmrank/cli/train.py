@@ -17,13 +17,16 @@ Ctrl-C, 143 by SIGTERM.
 """
 
 import argparse
+import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from mmengine.config import Config
 from mmengine.device import get_device
+from tabulate import tabulate
 
 from mmrank.cli.config_options import load_config, train_or_test_parser
 from mmrank.cli.errors import run
@@ -131,11 +134,14 @@ def train(cfg: Config, args: argparse.Namespace) -> None:
     runner.train()
     sys.stderr.writelines(f'{text}\n' for text in warnings)
     if is_main_process():
-        print('\n'.join(_closing_lines(args.config, cfg.work_dir, runner.message_hub.runtime_info)))
+        dataset = runner.val_dataloader.dataset if cfg.get('val_dataloader') else None
+        info = runner.message_hub.runtime_info
+        print('\n'.join(_closing_lines(args.config, cfg.work_dir, info, dataset)))
 
 
-def _closing_lines(config: str, work_dir: str, info: Mapping) -> list[str]:
+def _closing_lines(config: str, work_dir: str, info: Mapping, dataset: Any = None) -> list[str]:
     """What a training has left, and what to do with it; ``info`` is what mmengine notes of it."""
+    from mmrank.engine.hooks.atomic_checkpoint_hook import BOXES
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     chosen = find_last_whole_checkpoint(work_dir)
@@ -149,13 +155,39 @@ def _closing_lines(config: str, work_dir: str, info: Mapping) -> list[str]:
             lines.append(f'Best checkpoint: {path} (score {info[f"best_score{key}"]:.4g})')
     if not best:
         lines.append(
-            'Best checkpoint: not kept; for a detector default_hooks.checkpoint.save_best='
-            "'coco/bbox_mAP'"
+            'Best checkpoint: not kept; that takes validation and, for a detector, '
+            "default_hooks.checkpoint.save_best='coco/bbox_mAP'"
         )
-    if chosen is not None:
-        lines += ['Next:', f'  mmrank test {config} {chosen}']
-        lines.append(f'  mmrank draw training {work_dir}')
-    return lines
+    if chosen is None:
+        return lines
+    commands = [['test', config, chosen], ['draw', 'training', work_dir]]
+    boxes = Path(chosen).with_suffix(BOXES)
+    while hasattr(dataset, 'dataset'):
+        dataset = dataset.dataset
+    has_boxes = boxes.exists() and hasattr(dataset, 'ann_file')
+    if table := _table_of_classes(dataset, boxes) if has_boxes else []:
+        files = [dataset.ann_file, dataset.data_prefix['img'], str(boxes)]
+        commands.insert(0, ['draw', 'detections', *files, '--out', f'{work_dir}/detections.png'])
+    return [*lines, *table, 'Next:', *(f'  {shlex.join(["mmrank", *words])}' for words in commands)]
+
+
+def _table_of_classes(dataset: Any, boxes: Path) -> list[str]:
+    """AP of each class by the boxes of a checkpoint, and the score from which they are drawn."""
+    from mmrank.evaluation.box_evaluation import best_f1_thresholds, evaluate_boxes
+    from mmrank.pictures.pr_curves import PRCurves
+
+    try:
+        evaluation = evaluate_boxes(dataset.ann_file, str(boxes))
+    except UserError:  # which --no-check let pass; the training is done
+        return []
+    precisions = PRCurves.of(evaluation).by_class()
+    rows = [
+        (name, f'{ap:.3f}'.replace('nan', 'n/a'), f'{score:.3g}'.replace('inf', 'n/a'))
+        for (name, ap), score in zip(precisions.items(), best_f1_thresholds(evaluation).values())
+        if name in dataset.metainfo['classes']
+    ]
+    heads = ('class', 'mAP', 'score with the best F1')
+    return tabulate(rows, heads, disable_numparse=True).splitlines()
 
 
 def make_parser() -> argparse.ArgumentParser:

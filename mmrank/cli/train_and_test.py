@@ -19,7 +19,7 @@ from mmrank.cli.errors import run
 from mmrank.cli.options import tool_parser
 from mmrank.cli.train import make_parser, start
 from mmrank.errors import show_user_errors
-from mmrank.experiments.records import current_commit
+from mmrank.experiments.records import current_commit, round_figure
 from mmrank.files import write_atomically
 from mmrank.pictures.training_curves import read_scalars
 from mmrank.runners.build import build_runner
@@ -66,6 +66,8 @@ def evaluate(args: argparse.Namespace) -> dict:
         sys.exit(f'The training left no checkpoint in {args.work_dir}.')
     config.load_from = checkpoint
     config.resume = False
+    if config.get('visualizer'):
+        config.visualizer.name = args.split  # of its own, or it writes into the training's log
     runner = build_runner(config)
     runner.register_hook(end := EndHook())
     metrics = {}
@@ -73,7 +75,7 @@ def evaluate(args: argparse.Namespace) -> dict:
         if hasattr(value, 'item') and getattr(value, 'size', 1) in (1, ()):
             value = value.item()
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            metrics[key] = value
+            metrics[key] = round_figure(value)
     step = end.meta.get('iter')
     epochs = end.meta.get('epoch')
     scale = 1
@@ -92,7 +94,7 @@ def _read_curve(work_dir: Path, metrics: Container[str], iterations: int) -> lis
     points = {}
     for path in sorted(work_dir.glob('*/vis_data/scalars.json')):
         for values in read_scalars(path):
-            if found := {key: values[key] for key in values if key in metrics}:
+            if found := {x: round_figure(y) for x, y in values.items() if x in metrics}:
                 points[values['step'] * iterations] = found
     return [*map(list, sorted(points.items()))]
 

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from filelock import FileLock, Timeout
 
 from mmrank.errors import UserError
@@ -211,6 +212,11 @@ def _fault(name: str, value: str) -> str:
     except ValueError:
         return 'is not JSON' if name in _JSON else 'is not a number'
     return '' if math.isfinite(number) else 'is not finite'
+
+
+def round_figure(value: object) -> object:
+    """A figure as JSON and records hold it, to four digits; what is no fraction as it is."""
+    return float(f'{value:.4g}') if isinstance(value, float | np.floating) else value
 
 
 def current_commit() -> str:

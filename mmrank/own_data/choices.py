@@ -2,9 +2,12 @@
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
+from mmrank.errors import UserError
+from mmrank.own_data.anchors import FEW, Matches, SomeImages, compare_anchors, some_images
 from mmrank.own_data.folder import Split
 
 #: Longest side of an image in training, by ``small``.
@@ -15,27 +18,18 @@ SMALLEST_BOX = 12.0
 STEPS = {False: 2000, True: 320}
 FEWEST_EPOCHS = {False: 6, True: 2}
 MOST_EPOCHS = 72
-#: Overlap from which an assigner takes an anchor for an object.
-MATCH_IOU = 0.5
-STRIDES = {
-    'atss': (8, 16, 32, 64, 128),
-    'retinanet': (8, 16, 32, 64, 128),
-    'faster-rcnn': (4, 8, 16, 32, 64),
+#: mmdet's config of each detector.
+BASES = {
+    'atss': 'atss/atss_r50_fpn_1x_coco.py',
+    'retinanet': 'retinanet/retinanet_r50_fpn_1x_coco.py',
+    'faster-rcnn': 'faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py',
+    'rtmdet': 'rtmdet/rtmdet_{}_8xb32-300e_coco.py',
 }
-#: Side of an anchor over its stride: mmdet's own value first, then smaller ones.
-ANCHOR_SCALES = {
-    'atss': (8, 6, 4, 3, 2, 1),
-    'retinanet': (4, 3, 2, 1),
-    'faster-rcnn': (8, 6, 4, 3, 2),
-}
-#: Height over width of the anchors: mmdet's own, and more of them for long boxes.
-STOCK_RATIOS = (0.5, 1.0, 2.0)
-MORE_RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)
 #: Rates of AdamW for 4 images a step, with ImageNet weights and from scratch. Of 2.5e-4, 5e-4 and
 #: 1e-3 the first is 2 mAP ahead of 1e-3 on blood cells and 2 behind it on playing cards.
 ADAMW_RATE = {True: 5e-4, False: 2e-3}
-#: Rates of mmdet's configs, for SGD and 16 images a step.
-SGD_RATE = {'atss': 0.01, 'retinanet': 0.01, 'faster-rcnn': 0.02}
+#: Rates of mmdet's configs for 16 images a step, RTMDet's of AdamW, the others of SGD.
+STOCK_RATE = {'atss': 0.01, 'retinanet': 0.01, 'faster-rcnn': 0.02, 'rtmdet': 0.004 * 16 / 256}
 
 
 @dataclass
@@ -47,14 +41,14 @@ class Choices:
     small: bool
     classes: tuple[str, ...]
     scale: tuple[int, int]
-    anchor_scale: int
-    ratios: tuple[float, ...]
+    anchor_scale: int | None
     batch_size: int
     learning_rate: float
     epochs: int
     val_interval: int
     warm_up: int
     log_interval: int
+    load_from: str | None
     rows: list[tuple[str, str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -66,17 +60,24 @@ def choose(
     small: bool,
     batch_size: int | None = None,
     epochs: int | None = None,
+    load_from: str | None = None,
 ) -> Choices:
-    """Choose all settings of a config of a detector, a key of :data:`STRIDES`.
+    """Choose all settings of a config of a detector, a key of :data:`BASES`.
 
-    ``backbone`` is ``'lite0'``, ``'r18'`` or ``'r50'``. ``small`` is for a CPU: small images and a
-    narrow network, ResNets from scratch. ``batch_size`` and ``epochs`` None are chosen, too.
+    ``backbone`` is ``'lite0'``, ``'r18'`` or ``'r50'``, of RTMDet ``'tiny'`` or ``'s'``. ``small``
+    is for a CPU: small images and a narrow network, ResNets from scratch. ``batch_size`` and
+    ``epochs`` None are chosen, too. ``load_from`` has weights to start from.
     """
     train = splits['train']
     sides = np.sqrt(train.boxes.prod(1))
-    scale, shrink = _choose_scale(np.median(train.sizes, axis=0), sides, small)
-    boxes = train.boxes * shrink
-    anchor_scale, ratios, missed = _choose_anchors(boxes, train.classes, detector)
+    scale = _choose_scale(np.median(train.sizes, axis=0), sides, small)
+    if detector == 'rtmdet':
+        # It fills its images up to squares, of steps of its largest stride.
+        scale = (32 * math.ceil(scale[0] / 32),) * 2
+    images = some_images(train.report.columns, train.sizes, scale)
+    # RTMDet has points, which have no size.
+    matches = compare_anchors(BASES[detector], images) if detector != 'rtmdet' else []
+    anchors = max(matches, key=lambda x: x.fit_of_classes(images.labels), default=None)
     num_images = train.report.num_images - train.report.num_empty_images
     if batch_size is None:
         batch_size = 4 if small else max(2, min(8, num_images // 20))
@@ -84,7 +85,7 @@ def choose(
     if epochs is None:
         epochs = math.ceil(STEPS[small] / steps)
         epochs = max(FEWEST_EPOCHS[small], min(MOST_EPOCHS, epochs))
-    rate = SGD_RATE[detector] * batch_size / 16
+    rate = STOCK_RATE[detector] * batch_size / 16
     if small:
         rate = ADAMW_RATE[backbone == 'lite0'] * math.sqrt(batch_size / 4)
     chosen = Choices(
@@ -93,92 +94,68 @@ def choose(
         small,
         classes=tuple(name for name, count in train.report.counts.items() if count.total),
         scale=scale,
-        anchor_scale=anchor_scale,
-        ratios=ratios,
+        anchor_scale=anchors.scale if anchors else None,
         batch_size=batch_size,
         learning_rate=float(f'{rate:.2g}'),
         epochs=epochs,
         val_interval=max(1, epochs // 12),
         warm_up=min(500, max(1, steps * epochs // 10)),
-        log_interval=max(1, min(50, steps // 2)),
+        log_interval=max(1, min(10, steps // 2)),
+        load_from=load_from,
     )
-    _explain(chosen, train, sides * shrink, steps)
-    _warn(chosen, splits, missed, boxes)
+    _explain(chosen, train, matches, anchors, steps)
+    _warn(chosen, splits, images, anchors)
     return chosen
 
 
-def _choose_scale(
-    image: np.ndarray, sides: np.ndarray, small: bool
-) -> tuple[tuple[int, int], float]:
-    """Scale for mmdet's ``Resize``, and by how much it shrinks an image of the median size.
+def find_weights(given: str | None, detector: str, backbone: str, small: bool) -> str | None:
+    """``load_from`` of a config, for ``--weights``: mmdet's URL for ``'coco'``, else as given."""
+    if given == 'coco':
+        if small or backbone in ('lite0', 'r18'):
+            what = f'--weights coco: mmdet has none of {detector}-{backbone}{" --small" * small}'
+            raise UserError(what, f'--model {detector}-r50 or rtmdet-tiny, without --small')
+        import mmdet  # which takes seconds
+        from mmengine.fileio import load
 
-    Of that (2,) width and height, and the (n,) square roots of the areas of the boxes.
+        base = BASES[detector].format(backbone)
+        file = Path(mmdet.__file__).with_name('.mim').joinpath('configs', base)
+        models = load(file.with_name('metafile.yml'))['Models']
+        return next(x['Weights'] for x in models if x['Config'] == f'configs/{base}')
+    if given is not None and '://' not in given and not Path(given).is_file():
+        raise UserError(f'--weights {given} is not a file', 'a .pth file, or --weights coco')
+    return given
+
+
+def _choose_scale(image: np.ndarray, sides: np.ndarray, small: bool) -> tuple[int, int]:
+    """Scale for mmdet's ``Resize``.
+
+    Of the (2,) width and height of the median image, and the (n,) square roots of the areas of the
+    boxes.
     """
     shrink = min(1.0, LONGEST_SIDE[small] / image.max())
     tenth = float(np.percentile(sides, 10))
     # Small boxes keep their pixels, as far as the image has them.
     shrink = min(1.0, max(shrink, SMALLEST_BOX / tenth))
     # The longer side first, as mmdet writes it; which side it is does not matter there.
-    return (round(image.max() * shrink), round(image.min() * shrink)), shrink
+    return round(image.max() * shrink), round(image.min() * shrink)
 
 
-def _choose_anchors(
-    boxes: np.ndarray, classes: np.ndarray, detector: str
-) -> tuple[int, tuple[float, ...], np.ndarray]:
-    """The anchors by which the worst class misses the fewest boxes; mmdet's own where they do.
-
-    Of (n, 2) widths and heights in pixels of the network, and their (n,) classes. Returns scale,
-    ratios, and (n,) bool: the boxes that no anchor overlaps by half.
-    """
-    best = None
-    for ratios in (STOCK_RATIOS, MORE_RATIOS) if detector != 'atss' else ((1.0,),):
-        for scale in ANCHOR_SCALES[detector]:
-            missed = _missed_boxes(boxes, detector, scale, ratios)
-            worst = max(missed[classes == name].mean() for name in np.unique(classes))
-            # Two digits: a single box is not a reason to leave mmdet's anchors.
-            cost = round(float(worst), 2)
-            if best is None or cost < best[0]:
-                best = cost, scale, ratios, missed
-    return best[1:]
-
-
-def _missed_boxes(
-    boxes: np.ndarray, detector: str, scale: int, ratios: tuple[float, ...]
-) -> np.ndarray:
-    """(n,) bool: boxes whose overlap with each anchor is below one half, on the same centre.
-
-    ATSS compares the anchors with each other and takes any shape: there a box counts as a square
-    of its area.
-    """
-    if detector == 'atss':
-        boxes = np.sqrt(boxes.prod(1, keepdims=True)).repeat(2, 1)
-    octaves = (1.0, 2 ** (1 / 3), 2 ** (2 / 3)) if detector == 'retinanet' else (1.0,)
-    best = np.zeros(len(boxes))
-    for stride in STRIDES[detector]:
-        for octave in octaves:
-            for ratio in ratios:
-                side = scale * stride * octave
-                anchor = np.array([side / math.sqrt(ratio), side * math.sqrt(ratio)])
-                shared = np.minimum(boxes, anchor).prod(1)
-                iou = shared / (boxes.prod(1) + anchor.prod() - shared)
-                best = np.maximum(best, iou)
-    return best < MATCH_IOU
-
-
-def _explain(chosen: Choices, train: Split, sides: np.ndarray, steps: int) -> None:
+def _explain(
+    chosen: Choices, train: Split, matches: list[Matches], anchors: Matches | None, steps: int
+) -> None:
     counts = [f'{name} {train.report.counts[name].total}' for name in chosen.classes]
     more = f' and {len(counts) - 6} more' if len(counts) > 6 else ''
     width, height = np.median(train.sizes, axis=0).astype(int)
-    low, middle, high = np.percentile(sides, [10, 50, 90]).round().astype(int)
-    strides = STRIDES[chosen.detector]
-    stock = ANCHOR_SCALES[chosen.detector][0]
-    kind = "mmdet's own"
-    if chosen.anchor_scale != stock:
-        kind += f' begin at {stock * strides[0]}'
-    anchors = f'{chosen.anchor_scale * strides[0]} to {chosen.anchor_scale * strides[-1]} px'
-    why = f'80 % of the boxes have {low} to {high} px, the median {middle}; {kind}'
+    compared = []
+    if anchors is not None:
+        stock = matches[0]
+        assigned = f"mmdet's assigner gives a box {anchors.shown()}"
+        if anchors is not stock:
+            assigned += f'; from {stock.sides[0]} px, as mmdet has them, {stock.shown()}'
+        compared = [('anchors', '{} to {} px'.format(*anchors.sides), assigned)]
     weights = ('ImageNet', 'downloaded once; offline, and for a CPU: --small')
-    optimiser = "SGD, mmdet's rate for 16 images by the batch"
+    optimiser = 'AdamW' if chosen.detector == 'rtmdet' else 'SGD'
+    optimiser += ", mmdet's rate by the batch"
     if chosen.small:
         weights = ('from scratch', 'half the width; --small without --model has ImageNet weights')
         optimiser = 'AdamW, by the root of the batch'
@@ -187,13 +164,15 @@ def _explain(chosen: Choices, train: Split, sides: np.ndarray, steps: int) -> No
         weights = ('ImageNet', 'of EfficientNet-Lite0, from a Python package')
         why_frozen = 'first layers fit any photograph; batches are too small for new statistics'
         frozen = [('frozen', 'stem, first block, batch norm', why_frozen)]
+    if chosen.load_from is not None:
+        weights = (Path(chosen.load_from).name, 'without heads of another number of classes')
     evaluated = f'{steps * chosen.epochs} steps; evaluated every {chosen.val_interval}'
     chosen.rows += [
         ('classes', str(len(counts)), ', '.join(counts[:6]) + more),
         ('weights', *weights),
         *frozen,
         ('scale', '{}x{}'.format(*chosen.scale), f'images are {width}x{height}'),
-        ('anchors', anchors, why),
+        *compared,
         ('batch size', str(chosen.batch_size), f'{steps} steps an epoch'),
         ('learning rate', f'{chosen.learning_rate:g}', optimiser),
         ('warm-up', f'{chosen.warm_up} steps', 'a tenth of the training, at most 500'),
@@ -203,27 +182,32 @@ def _explain(chosen: Choices, train: Split, sides: np.ndarray, steps: int) -> No
     ]
 
 
-def _warn(chosen: Choices, splits: dict[str, Split], missed: np.ndarray, boxes: np.ndarray) -> None:
+def _warn(
+    chosen: Choices, splits: dict[str, Split], images: SomeImages, anchors: Matches | None
+) -> None:
     train = splits['train']
     if splits['val'].ann_file.resolve() == train.ann_file.resolve():
         chosen.warnings.append(
             'validation has the images of training, so its AP tells how well the model remembers. '
             'Fix: --val-fraction 0.2, or --val FILE with other images'
         )
+    names = np.array([*train.report.names.values()])[images.labels]
     for name in chosen.classes:
-        own = train.classes == name
-        share = float(missed[own].mean())
-        if share >= 0.05:
-            side = float(np.median(np.sqrt(boxes[own & missed].prod(1))))
+        is_named = names == name
+        has_anchors = anchors is not None and is_named.any()
+        share = float((anchors.count[is_named] < FEW).mean()) if has_anchors else 0.0
+        if share >= 0.5:
+            side = float(np.median(images.sides()[is_named]))
             chosen.warnings.append(
-                f'{share:.0%} of the boxes of {name!r} (median {side:.0f} px, at this scale) '
-                'overlap no anchor by half, so few anchors learn them. Fix: a larger scale, or '
-                'other ratios'
+                f'{share:.0%} of the boxes of {name!r} (median {side:.0f} px, at this scale) get '
+                f'fewer than {FEW} anchors, so little is learned from each. Fix: a larger scale in '
+                'both pipelines'
             )
-        if int(own.sum()) < 20:
+        number = train.report.counts[name].total
+        if number < 20:
             chosen.warnings.append(
-                f'{name!r} has {own.sum()} boxes to train on. Fix: more images of it; its AP will '
-                'be near 0'
+                f'{name!r} has few boxes: its AP will vary ({number} to train on). Fix: more '
+                'images of it'
             )
     empty = [name for name, count in train.report.counts.items() if not count.total]
     if empty:

@@ -4,14 +4,9 @@ import importlib.util
 import pprint
 from pathlib import Path
 
-from mmrank.own_data.choices import MORE_RATIOS, Choices
+from mmrank.own_data.choices import BASES, Choices
 from mmrank.own_data.folder import Split
 
-BASES = {
-    'atss': 'atss/atss_r50_fpn_1x_coco.py',
-    'retinanet': 'retinanet/retinanet_r50_fpn_1x_coco.py',
-    'faster-rcnn': 'faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py',
-}
 HEADS = {'atss': 'ATSSHead', 'retinanet': 'RetinaHead'}
 #: mmdet's configs leave out images with a shorter side.
 _LEAST_SIDE = 32
@@ -22,10 +17,10 @@ _base_ = 'mmdet::{base}'
 classes = {shown_classes}
 data = dict(data_root={root!r}, metainfo=dict(classes=classes))
 train_pipeline, test_pipeline = _base_.train_pipeline, _base_.test_pipeline
-train_pipeline[2].scale = test_pipeline[1].scale = {scale}
+{scales}
 model = dict(
 {layers}
-{heads}
+{heads}{start}
 
 {loaders}
 
@@ -39,20 +34,36 @@ auto_scale_lr = dict(base_batch_size={batch_size})
 default_hooks = dict(logger=dict(interval={log_interval}), checkpoint=dict(
     type='mmrank.AtomicCheckpointHook', interval={val_interval}, max_keep_ckpts=1, \
 save_best='coco/bbox_mAP'))
-custom_hooks = [dict(type='mmrank.RankingMonitorHook'), dict(type='mmrank.RNGStateHook')]
+custom_hooks = [{own_hooks}dict(type='mmrank.RankingMonitorHook'), dict(type='mmrank.RNGStateHook')]
 visualizer = dict(vis_backends=[{loggers}])
 """
+#: Weights of the whole detector, in place of the backbone's.
+_START = """
+load_from = {load_from!r}
+model['backbone'] = dict(model.get('backbone', {{}}), init_cfg=None)  # load_from has its weights"""
+_SCALES = 'train_pipeline[2].scale = test_pipeline[1].scale = {scale}'
+#: Of mosaic, crop, padding and mix-up; the last epochs have no mosaic and mix-up.
+_RTMDET_SCALES = """\
+last_pipeline, size = _base_.train_pipeline_stage2, {scale}
+train_pipeline[2].img_scale = train_pipeline[8].img_scale = size
+train_pipeline[3].scale = (2 * size[0], 2 * size[1])  # of a mosaic
+train_pipeline[4].crop_size = train_pipeline[7].size = size
+last_pipeline[2].scale = last_pipeline[3].crop_size = last_pipeline[6].size = size
+test_pipeline[1].scale = test_pipeline[2].size = size"""
+_RTMDET_HOOKS = """_base_.custom_hooks[0],  # average of the weights
+    dict(type='PipelineSwitchHook', switch_epoch={switch_epoch}, switch_pipeline=last_pipeline),
+    """
 #: The default weight was chosen for one-stage heads.
 _LOSS_OF_STAGES = "loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss', loss_weight=1.0)"
 _ONE_STAGE = """\
     bbox_head=dict(type='mmrank.ListwiseHead', head_type='mmdet.{head}',
         num_classes={num_classes}, {narrow_head}
-        anchor_generator=dict(octave_base_scale={anchor_scale}{shown_ratios}),
+        anchor_generator=dict(octave_base_scale={anchor_scale}),
         loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss')),
     test_cfg=dict(score_thr=0.0))  # AP ranks all detections"""
 _TWO_STAGES = """\
     rpn_head=dict(type='mmrank.ListwiseHead', head_type='mmdet.RPNHead', {narrow_rpn}
-        anchor_generator=dict(scales=[{anchor_scale}]{shown_ratios}),
+        anchor_generator=dict(scales=[{anchor_scale}]),
         {loss_of_stages}),
     roi_head=dict({narrow_roi}bbox_head=dict(type='mmrank.ListwiseBBoxHead',
         head_type='mmdet.Shared2FCBBoxHead', num_classes={num_classes}, {narrow_box}
@@ -60,6 +71,11 @@ _TWO_STAGES = """\
     train_cfg=dict(rpn=dict(sampler=dict(_delete_=True, type='PseudoSampler')),
         rcnn=dict(sampler=dict(num=1000000, pos_fraction=1.0)){few_proposals}),
     test_cfg=dict(rcnn=dict(score_thr=0.0)))  # AP ranks all detections"""
+_RTMDET = """\
+    bbox_head=dict(type='mmrank.ListwiseHead', head_type='mmdet.RTMDetSepBNHead',
+        num_classes={num_classes}, loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss')),
+    test_cfg=dict(score_thr=0.0, nms_pre=1000))  # AP ranks all detections"""
+_HEADS = {'faster-rcnn': _TWO_STAGES, 'rtmdet': _RTMDET}
 #: What ``--small`` adds to the heads.
 _NARROW = dict(
     narrow_head='in_channels=64, feat_channels=64, stacked_convs=1,',
@@ -68,12 +84,11 @@ _NARROW = dict(
     narrow_box='in_channels=64, fc_out_channels=128,',
     few_proposals=', rpn_proposal=dict(nms_pre=300, max_per_img=128)',
 )
-#: Backbone and neck by ``(backbone, small)``.
+#: Backbone and neck by ``(backbone, small)``, where they are not mmdet's own.
 _BACKBONES = {
     ('r18', False): """\
     backbone=dict(depth=18, init_cfg=dict(checkpoint='torchvision://resnet18')),
     neck=dict(in_channels=[64, 128, 256, 512]),""",
-    ('r50', False): '',
     ('r18', True): """\
     backbone=dict(depth=18, base_channels=32, frozen_stages=-1, norm_eval=False, init_cfg=None),
     neck=dict(in_channels=[32, 64, 128, 256], out_channels=64),""",
@@ -112,21 +127,27 @@ def config_text(chosen: Choices, splits: dict[str, Split], folder: str, work_dir
         vars(chosen),
         images=splits['train'].report.num_images,
         boxes=len(splits['train'].boxes),
-        base=BASES[chosen.detector],
+        base=BASES[chosen.detector].format(chosen.backbone),
         shown_classes=pprint.pformat(chosen.classes, width=88, compact=True),
         num_classes=len(chosen.classes),
+        switch_epoch=chosen.epochs - max(1, round(chosen.epochs / 15)),  # mmdet: 280 of 300
         root=str(Path(folder)),
         layers=_layers(chosen),
         head=HEADS.get(chosen.detector),
-        shown_ratios=f', ratios={[*chosen.ratios]}' if chosen.ratios == MORE_RATIOS else '',
         loss_of_stages=_LOSS_OF_STAGES,
         loaders='\n'.join(_loaders(chosen, splits, folder, work_dir)),
         optimizer=optimizer,
         loggers=', '.join(f"dict(type='{name}')" for name in backends),
         **(_NARROW if chosen.small else dict.fromkeys(_NARROW, '')),
     )
-    heads = _TWO_STAGES if chosen.detector == 'faster-rcnn' else _ONE_STAGE
-    text = _CONFIG.format(heads=heads.format(**fields), **fields)
+    is_rtmdet = chosen.detector == 'rtmdet'
+    parts = dict(
+        heads=_HEADS.get(chosen.detector, _ONE_STAGE),
+        start=_START if chosen.load_from else '',
+        scales=_RTMDET_SCALES if is_rtmdet else _SCALES,
+        own_hooks=_RTMDET_HOOKS if is_rtmdet else '',
+    )
+    text = _CONFIG.format(**{key: part.format(**fields) for key, part in parts.items()}, **fields)
     lines = [line.rstrip() for line in text.splitlines()]
     # mmengine fills in what stands in double braces, also in a name of a class.
     return '\n'.join(lines).replace('(\n\n', '(\n').replace('{{', '{\\x7b') + '\n'
@@ -136,7 +157,7 @@ def _layers(chosen: Choices) -> str:
     from mmrank.models.backbones import imagenet_weights  # which takes seconds
 
     if chosen.backbone != 'lite0':
-        return _BACKBONES[chosen.backbone, chosen.small]
+        return _BACKBONES.get((chosen.backbone, chosen.small), '')
     stages = [*_LITE0_CHANNELS]
     if chosen.detector != 'faster-rcnn':
         stages = stages[1:]
@@ -153,10 +174,12 @@ def _layers(chosen: Choices) -> str:
 def _loaders(chosen: Choices, splits: dict[str, Split], folder: str, work_dir: str) -> list[str]:
     texts = []
     for name, split in splits.items():
-        batch = ''
+        # RTMDet's ten are more than most machines have cores.
+        batch = 'num_workers=2, ' if chosen.detector == 'rtmdet' else ''
         pipeline = 'test_pipeline'
         if name == 'train':
-            batch = f'batch_size={chosen.batch_size}, '
+            # Workers that outlive an epoch would make a resume inexact.
+            batch += f'batch_size={chosen.batch_size}, persistent_workers=False, '
             pipeline = 'train_pipeline'
             if split.sizes.min() < _LEAST_SIDE:
                 pipeline += ', filter_cfg=dict(filter_empty_gt=True, min_size=1)'

@@ -3,6 +3,8 @@
 A detection config runs with mmpretrain absent and a retrieval config with mmdet absent.
 """
 
+import re
+import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,6 +18,12 @@ from mmrank.errors import UserError
 from mmrank.files import refuse_link
 from mmrank.runners.config_errors import NamedParts, config_error
 from mmrank.runners.launch import is_main_process, prepare_cpu_processes
+
+#: What mmengine and mmdet warn of in their own code, whatever the config says.
+_OF_LIBRARIES = (
+    r'DeprecationWarning: `num_anchors` is|"(FileClient|HardDiskBackend)" (will be|is) '
+    r'|torch.meshgrid: in an upcoming|.* is duplicate. It is skipped since bypass_duplicate=True'
+)
 
 if TYPE_CHECKING:
     # It imports what all models need, transformers among them: seconds that the help of a tool, or
@@ -57,6 +65,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     _check_dump(cfg)
     if isinstance(cfg.get('visualizer'), dict):
         cfg.visualizer.setdefault('type', 'Visualizer')  # a list of loggers alone
+    warnings.filterwarnings('ignore', _OF_LIBRARIES)
     name = cfg.get('runner_type', 'Runner')
     kind = RUNNERS.get(name) if isinstance(name, str) else name
     if kind is None:
@@ -74,6 +83,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
         close = get_close_matches(name, OPTIMIZERS.module_dict, 1) or ['SGD']
         what = f'optim_wrapper.optimizer.type={name!r} is not a registered optimizer'
         raise UserError(what, f"'{close[0]}', or import yours by custom_imports")
+    runner.logger.addFilter(lambda record: not re.match(_OF_LIBRARIES, str(record.msg)))
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))
     runner.register_hook(StartCheckHook())
     return runner

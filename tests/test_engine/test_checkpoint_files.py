@@ -201,6 +201,26 @@ def test_a_validation_without_a_training_keeps_no_best(tmp_path):
     assert not [*tmp_path.glob('best_*')]
 
 
+def test_boxes_of_the_best_checkpoint_stay_with_it(tmp_path):
+    boxes = tmp_path / 'val.bbox.json'
+
+    class CocoMetric(Distance):
+        outfile_prefix = str(tmp_path / 'val')
+        distances = iter((0.3, 0.2, 0.4, 0.5))
+
+        def compute_metrics(self, results) -> dict:
+            found = next(self.distances)
+            boxes.write_text(f'{found}')
+            return {'distance': found}
+
+    runner = runner_of(tmp_path, checkpoint={'save_best': 'distance', 'rule': 'less'})
+    runner.val_evaluator.metrics[0].__class__ = CocoMetric
+    runner.train()
+    (kept,) = tmp_path.glob('best_*.bbox.json')
+    assert (kept.name, kept.read_text()) == ('best_distance_epoch_2.bbox.json', '0.2')
+    assert boxes.read_text() == '0.5'
+
+
 def test_full_disk_leaves_the_best_before(tmp_path, monkeypatch):
     save = Runner.save_checkpoint
 

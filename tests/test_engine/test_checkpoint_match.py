@@ -172,15 +172,23 @@ def test_allowed_optimiser_starts_fresh(content, tmp_path):
     assert runner.epoch == 4
 
 
-def test_fine_tuning_stays_lenient_with_a_table(content, tmp_path):
-    content['state_dict']['net.4.bias'] = torch.ones(7)
-    del content['state_dict']['net.4.weight']
-    weight = content['state_dict']['net.0.weight'].clone()
-    runner, warnings = run_with(content, tmp_path, resume=False, strict=False)
+@pytest.mark.parametrize('bare', [False, True])
+def test_fine_tuning_stays_lenient_with_a_table(bare, content, tmp_path):
+    state = content['state_dict']
+    state['net.4.bias'] = torch.ones(7)
+    del state['net.4.weight']
+    weight = state['net.0.weight'].clone()
+    runner, warnings = run_with(state if bare else content, tmp_path, resume=False, strict=False)
     assert re.search('mismatched +net.4.bias', warnings)
     assert re.search('missing +net.4.weight', warnings)
     moved = runner.model.net[0].weight - weight
     assert 0 < moved.abs().max() < 0.5
+
+
+@pytest.mark.parametrize('other', [{'net.1.running_mean': torch.ones(8)}, {'model': {}}, {}])
+def test_nothing_is_tuned_from_weights_that_are_all_of_another_model(other, tmp_path):
+    with pytest.raises(CheckpointError, match='has no weight of this model'):
+        run_with(other, tmp_path, resume=False, strict=False)
 
 
 def test_unlike_groups_of_parameters(content, tmp_path):

@@ -4,11 +4,12 @@ import csv
 import multiprocessing
 import time
 
+import numpy as np
 import pytest
 
 import timing
 from mmrank.errors import UserError
-from mmrank.experiments.records import append_rows, past_rows, read_rows, write_rows
+from mmrank.experiments.records import append_rows, past_rows, read_rows, round_figure, write_rows
 from mmrank.pictures.names import best_cells
 from mmrank.pictures.tables import markdown_table, write_table
 
@@ -211,3 +212,9 @@ def test_wall_and_cpu_time_of_turns(monkeypatch):
     found = timing.cpu_in_turn(dict(busy=steps['busy'], short=steps['short']), 1)
     assert found['busy'][1] == 1
     assert found['short'][1] < 0.5
+
+
+def test_figures_are_written_to_four_digits():
+    values = (0.123456, np.float32(0.107), 12345.6, 12, 'a', True)
+    assert [*map(round_figure, values)] == [0.1235, 0.107, 12350.0, 12, 'a', True]
+    assert [*map(repr, map(round_figure, values[:2]))] == ['0.1235', '0.107']

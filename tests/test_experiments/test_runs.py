@@ -174,5 +174,5 @@ def test_a_log_that_is_a_link_is_refused(make_work, tmp_path):
 def test_a_torn_line_of_a_killed_training_is_left_out(tmp_path):
     file = tmp_path / '20260101_000000' / 'vis_data' / 'scalars.json'
     file.parent.mkdir(parents=True)
-    file.write_text('{"acc": 0.5, "step": 1}\n{"acc": 0.6, "step": 2}\n{"acc": 0.7, "st')
-    assert _read_curve(tmp_path, ['acc'], 10) == [[10, {'acc': 0.5}], [20, {'acc': 0.6}]]
+    file.write_text('{"acc": 0.51234567, "step": 1}\n{"acc": 0.6, "step": 2}\n{"acc": 0.7, "st')
+    assert _read_curve(tmp_path, ['acc'], 10) == [[10, {'acc': 0.5123}], [20, {'acc': 0.6}]]

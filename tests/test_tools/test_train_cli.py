@@ -1,12 +1,16 @@
 """The entry points: help, messages, their handling of the config, and names that no one reads."""
 
 import importlib
+import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from coco_document import make_document
 from mmengine.config import Config
 from published_configs import LEAVES, load
 from tiny_tool_run import write_config
@@ -206,6 +210,40 @@ def test_closing_lines_name_the_checkpoint_to_go_on_with(tmp_path):
     assert 'Next:' not in train._closing_lines('mine.py', str(tmp_path), info)
     without = train._closing_lines('mine.py', str(tmp_path), {})
     assert any('save_best=' in line for line in without)
+
+
+def test_closing_lines_of_a_detector_say_from_which_score_its_boxes_are_right(tmp_path):
+    best = tmp_path / 'best_iter_2.pth'
+    best.touch()
+    info = dict(best_ckpt=str(best), best_score=0.5)
+    document = make_document()
+    truth = tmp_path / "it's.json"
+    truth.write_text(json.dumps(document))
+    keys = ('image_id', 'category_id', 'bbox')
+    boxes = [{key: x[key] for key in keys} | {'score': 0.875} for x in document['annotations']]
+    boxes[1]['bbox'] = [1, 1, 2, 2]
+    boxes.append(boxes[0] | {'bbox': [30, 20, 5, 5], 'score': 0.25})
+    data = SimpleNamespace(ann_file=str(truth), data_prefix={'img': 'x'})
+    data.metainfo = {'classes': ('cat', 'dog')}
+    wrapped = SimpleNamespace(dataset=data)
+
+    def lines():
+        return train._closing_lines('mine.py', str(tmp_path), info, wrapped)
+
+    assert not any('draw detections' in line for line in lines())  # it has no boxes
+    best.with_suffix('.bbox.json').write_text(json.dumps(boxes))
+    assert [line.split() for line in lines() if line[:3] in ('cat', 'dog')] == [
+        ['cat', '1.000', '0.875'],
+        ['dog', '0.000', 'n/a'],
+    ]
+    (draw,) = (shlex.split(line) for line in lines() if 'draw detections' in line)
+    made = [str(truth), 'x', str(best.with_suffix('.bbox.json')), '--out']
+    assert draw[3:] == [*made, str(tmp_path / 'detections.png')]
+    data.metainfo = {'classes': ('dog',)}
+    assert not any(line.startswith('cat') for line in lines())
+    truth.write_text('torn')
+    assert not any('draw detections' in line for line in lines())
+    assert f'  mmrank test mine.py {best}' in lines()
 
 
 #: Parts that a config may add.

@@ -9,7 +9,7 @@ A training and its resumes are one line.
 
 from pathlib import Path
 
-from mmrank.cli.options import check_outputs, named_paths, tool_parser
+from mmrank.cli.options import check_outputs, named_paths, split_name, tool_parser
 from mmrank.pictures.training_curves import plot_training_curves, read_training_logs
 
 
@@ -17,7 +17,7 @@ def main() -> None:
     parser = tool_parser(
         __doc__,
         keys=(['*loss*'], 'scalars to draw, with * and ?'),
-        out=('training_curves.png', 'image file'),
+        out=(None, 'image file (default: training_curves.png in the first folder)'),
         list=(False, 'only list the scalars'),
     )
     parser.add_argument(
@@ -31,6 +31,9 @@ def main() -> None:
         for log in logs:
             print(f'{log.name}: {", ".join(log.curves)}')
         return
+    if args.out is None:
+        first = Path(split_name(args.trainings[0])[1])
+        args.out = str((first.parent if first.is_file() else first) / 'training_curves.png')
     check_outputs(args, 'out')
     path = plot_training_curves(logs, args.out, args.keys)
     print(f'Wrote {path}')

@@ -15,6 +15,8 @@ from mmrank.registry import HOOKS
 
 #: A runtime info. Not 'val...': mmengine's log shows the runtime infos of such names.
 _VALIDATED_KEY = 'mmrank_validated_at'
+#: Ending of the file that mmdet's CocoMetric writes, and of its copy beside a best checkpoint.
+BOXES = '.bbox.json'
 
 
 @HOOKS.register_module()
@@ -29,6 +31,7 @@ class AtomicCheckpointHook(CheckpointHook):
     * Before ``resume=True`` reads the file ``last_checkpoint``, it is set to the last whole one.
     * A resumed run first does the validation of its last checkpoint if the kill came before its
       end. mmengine leaves it out, and with it the best checkpoint and a ``ReduceOnPlateau`` step.
+    * The boxes that CocoMetric (``outfile_prefix``) wrote of a best checkpoint are kept with it.
     * The best checkpoint that a resumed one names counts, and is removed, in this training's folder
       only.
 
@@ -123,18 +126,28 @@ class AtomicCheckpointHook(CheckpointHook):
     def _save_best_checkpoint(self, runner, metrics) -> None:
         if not hasattr(self, 'file_backend'):
             return  # A validation without a training has no checkpoint to keep.
+        before = self._best_paths()
         super()._save_best_checkpoint(runner, metrics)
+        for path in self._best_paths() - before if self._atomic and is_main_process() else ():
+            for metric in runner.val_loop.evaluator.metrics:
+                boxes = Path(f'{getattr(metric, "outfile_prefix", None)}{BOXES}')
+                if type(metric).__name__ == 'CocoMetric' and boxes.is_file():
+                    write_atomically(boxes.read_bytes(), Path(path).with_suffix(BOXES))
         self._remove_outdated()
+
+    def _best_paths(self) -> set[str]:
+        best = getattr(self, 'best_ckpt_path_dict', {}).values()
+        return {*filter(None, (getattr(self, 'best_ckpt_path', None), *best))}
 
     def _remove_outdated(self) -> None:
         """Remove checkpoints with a successor, but not those that were just written again."""
         if not self._atomic:
             return
-        best = getattr(self, 'best_ckpt_path_dict', {}).values()
-        kept = (getattr(self, 'best_ckpt_path', None), *best)
+        kept = self._best_paths()
         for path in self.file_backend.outdated:
             if path not in kept and is_main_process():
                 Path(path).unlink(missing_ok=True)
+                Path(path).with_suffix(BOXES).unlink(missing_ok=True)
         self.file_backend.outdated.clear()
 
 

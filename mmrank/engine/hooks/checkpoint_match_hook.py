@@ -10,6 +10,7 @@ from mmengine.runner import BaseLoop
 from mmrank.checkpoint_loading import CheckpointError
 from mmrank.engine.hooks.atomic_checkpoint_hook import confine_best_checkpoints
 from mmrank.engine.resume.matching import (
+    bare_model,
     changed_settings,
     classes_in_other_order,
     compare_states,
@@ -81,7 +82,10 @@ class CheckpointMatchHook(Hook):
                     f'checkpoint:{changed}'
                 )
             found += compare_training(checkpoint, runner.optim_wrapper, schedulers, has_ema)
-        reasons = (missing_centre(found, state), other_classes(runner.model, found, checkpoint))
+        reasons = ()
+        if self.strict:
+            # Otherwise other classes are what is wanted.
+            reasons = (missing_centre(found, state), other_classes(runner.model, found, checkpoint))
         why = ''.join(f'\n{reason}' for reason in reasons if reason)
         refused = [d for d in found if not any(fnmatchcase(d.key, x) for x in self.allow)]
         if self.strict and refused:
@@ -89,6 +93,14 @@ class CheckpointMatchHook(Hook):
                 f'checkpoint {name} does not fit this config:\n{differences_table(refused)}\n  '
                 'Fix: the config of this checkpoint (its work folder has a copy), or to leave out '
                 f"what differs, --allow-partial '{refused[0].key}'{why}"
+            )
+        fresh = {item.key for item in found}
+        weights = bare_model(runner.model).named_parameters()
+        if not self.strict and all(key in fresh for key, _ in weights):
+            raise CheckpointError(
+                f'checkpoint {name} has no weight of this model:\n{differences_table(found)}',
+                'a checkpoint of the same detector; one of a backbone alone belongs into its '
+                "init_cfg=dict(type='Pretrained', checkpoint=...)",
             )
         if found:
             runner.logger.warning(
@@ -100,6 +112,8 @@ class CheckpointMatchHook(Hook):
             for part in (checkpoint, state, averages):
                 part.pop(key, None)
                 part.pop(f'module.{key}', None)
+        # Where there is nothing but weights; the EMAHook takes the key for granted.
+        checkpoint.setdefault('state_dict', dict(state))
 
 
 def _check_content(name: str, checkpoint: dict, resume: bool) -> None:

@@ -6,10 +6,10 @@ from collections import Counter
 import torch
 from mmengine.hooks import Hook
 
-from mmrank.checks import check_positive
 from mmrank.engine.runners import modules_with
 from mmrank.losses.protocols import HasDiagnostics
 from mmrank.registry import HOOKS
+from mmrank.settings import check_positive
 
 #: By the end of a diagnostic's name: the value above which a loss hardly learns, and what to say.
 _LIMITS = {
@@ -74,7 +74,7 @@ class RankingMonitorHook(Hook):
         if not self.every_n_train_iters(runner, self.interval):
             return
         if outputs and 'loss' in outputs:
-            self._check_finite(runner, 'the loss', float(torch.as_tensor(outputs['loss'])))
+            self._check_finite(runner, 'the loss', float(torch.as_tensor(outputs['loss']).detach()))
         found = modules_with(runner, 'diagnostics')
         losses = {name: x for name, x in found.items() if isinstance(x, HasDiagnostics)}
         for name, loss in losses.items():

@@ -44,8 +44,6 @@ def load_package_weights(filename: str, map_location: Any = None) -> dict:
             f'the tensors of {PACKAGE} are not the tensors of {MODEL} in timm. Fix: the versions '
             'of requirements/lock.txt'
         )
-    return dict(
-        meta=dict(source=PACKAGE, model=MODEL, mean=MEAN, std=STD),
-        # Both backbones keep the network in an attribute of this name.
-        state_dict={f'timm_model.{k}': v for k, v in zip(names, weights.values())},
-    )
+    # Both backbones keep the network in an attribute of this name, without its classifier.
+    state = {f'timm_model.{k}': v for k, v in zip(names, weights.values()) if 'classifier' not in k}
+    return dict(meta=dict(source=PACKAGE, model=MODEL, mean=MEAN, std=STD), state_dict=state)

@@ -7,10 +7,10 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from mmrank.checks import check_within
 from mmrank.errors import UserError
 from mmrank.imports import required_package
 from mmrank.registry import MODELS
+from mmrank.settings import check_within
 
 
 @MODELS.register_module()
@@ -71,6 +71,7 @@ class TIMMStages(BaseModule):
         model.reset_classifier(0, '')
         # mmdet's NumClassCheckHook takes whatever has it for a head.
         del model.num_classes
+        whole = {*model.state_dict()}
         count = len(model.blocks) + 1
         if out_indices is not None and stop is None:
             stop = max(out_indices) + 1
@@ -93,6 +94,7 @@ class TIMMStages(BaseModule):
             if not start <= index < end:
                 model.blocks[index] = nn.Identity()
         self.model_name = model_name
+        self._elsewhere = whole - {*model.state_dict()}
         # Convolutions of a CPU train 1.4 times as fast on memory laid out so.
         self.timm_model = model.to(memory_format=torch.channels_last)
         self.start = start
@@ -119,6 +121,12 @@ class TIMMStages(BaseModule):
             layers = self.timm_model.modules()
             frozen += [x for x in layers if isinstance(x, _BatchNorm)]
         return frozen
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *args) -> None:
+        """Leave out what the checkpoint of the whole network has of other stages."""
+        for name in self._elsewhere:
+            state_dict.pop(f'{prefix}timm_model.{name}', None)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def train(self, mode: bool = True):
         super().train(mode)
