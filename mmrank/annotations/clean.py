@@ -6,11 +6,11 @@ from contextlib import suppress
 from unicodedata import normalize
 
 from mmrank.annotations.check import inspect_coco, is_size
+from mmrank.annotations.documents import renumber_classes
 from mmrank.annotations.findings import is_number, shown
 from mmrank.annotations.image_header import image_size
 from mmrank.annotations.images import spelling_on_disk
 from mmrank.annotations.masks import LARGEST_PIXEL, is_polygon
-from mmrank.annotations.merge import renumber_classes
 from mmrank.annotations.objects import is_number_id
 from mmrank.errors import UserError
 from mmrank.files import path_fault
@@ -38,7 +38,7 @@ def clean_coco(
         copies[key] = [dict(x) if isinstance(x, dict) else {} for x in entries]
     images, categories, annotations = copies.values()
     for image in filter(None, images):
-        _tidy_image(image, image_dir)
+        tidy_image(image, image_dir)
     for category in categories:
         if isinstance(category.get('name'), str):  # one blank between words, composed characters
             category['name'] = normalize('NFC', ' '.join(category['name'].split()))
@@ -82,7 +82,7 @@ def _kept(copies: dict[str, list[dict]]) -> dict[str, list[dict]]:
     return {key: [x for x in entries if x] for key, entries in copies.items()}
 
 
-def _tidy_image(image: dict, image_dir: str | os.PathLike | None) -> None:
+def tidy_image(image: dict, image_dir: str | os.PathLike | None) -> None:
     """The file name as it is on the disk, and a size where there is none."""
     name = image.get('file_name')
     if path_fault(name):

@@ -1,5 +1,6 @@
 """Labels of other tools: YOLO's text files, VOC's XML files and tables, with their pictures."""
 
+import json
 import math
 import posixpath
 from collections import defaultdict
@@ -10,10 +11,12 @@ from typing import NamedTuple
 from unicodedata import normalize
 from xml.etree import ElementTree  # nosec B405
 
+import yaml
+
 from mmrank.annotations.image_header import IMAGE_SUFFIXES, image_size
 from mmrank.annotations.text_tables import read_lines, read_rows
 from mmrank.errors import UserError
-from mmrank.files import find_files
+from mmrank.files import find_files, read_text
 
 CORNERS = ('x1', 'y1', 'x2', 'y2')
 SIZED = ('x', 'y', 'width', 'height')
@@ -68,7 +71,7 @@ class Pictures:
         self._others: dict[str, set[str]] = defaultdict(set)
         self.names = self.files_of(folder, IMAGE_SUFFIXES)
         if not self.names:
-            raise UserError(f'--images {folder} has no image{self.passed_over()}', 'their folder')
+            raise UserError(f'{folder} has no image{self.passed_over()}', 'their folder')
         #: Names of those to convert.
         self.wanted = dict.fromkeys(self.names)
         self._by_key: dict[str, list[str]] = defaultdict(list)
@@ -124,14 +127,14 @@ class Pictures:
             what = f'is any of {found[:3]}' if found else what
             raise UserError(
                 f'{where}: image {name!r} {what} in {self.folder}{self.passed_over()}',
-                '--images, the folder that has the images of these labels alone',
+                'the folder that has the images of these labels alone, for convert as --images',
             )
         if plain not in (found[0], stem_of(found[0])):
             self.guessed[name] = found[0]
         if owner and self._owners.setdefault(found[0], owner) != owner:
             raise UserError(
                 f'{where}: {owner} and {self._owners[found[0]]} would both be of {found[0]}',
-                'the path of each image within --images, or one label file for it',
+                'the path of each image within the folder, or one label file for it',
             )
         return self.open(found[0])
 
@@ -142,6 +145,38 @@ class Pictures:
         except ValueError as error:
             fix = 'a whole image in its place, or remove it'
             raise UserError(f'{self.folder / name}: {error}', fix) from error
+
+
+def read_classes(path: str | None) -> list[str]:
+    """Names by number: of a data.yaml of YOLO, a COCO file, or a text with a name a line."""
+    if path is None:
+        return []
+    text = read_text(path, 'names of classes', 'save it as UTF-8')
+    names: object = [x.strip() for x in text.split('\n') if x.strip()]
+    try:
+        if path.endswith(('.yaml', '.yml')):
+            names = yaml.safe_load(text)['names']
+        elif path.endswith('.json'):
+            names = [x['name'] for x in json.loads(text)['categories']]
+    except (yaml.YAMLError, ValueError, KeyError, TypeError) as error:
+        what = f'{path} cannot be read: {type(error).__name__}: {error}'
+        fix = "a .yaml with 'names', a COCO file, or a text file with a name a line"
+        raise UserError(what, fix) from error
+    if isinstance(names, dict):
+        numbered = {str(number): name for number, name in names.items()}
+        numbers = [*map(str, range(len(names)))]
+        lacking = [x for x in numbers if x not in numbered]
+        if lacking:
+            raise UserError(
+                f'{path} has no name for {lacking[0]}, only for '
+                f'{", ".join(numbered):.200}. Fix: names of all numbers from 0 on'
+            )
+        names = [numbered[x] for x in numbers]
+    is_list = isinstance(names, list) and all(isinstance(x, str) for x in names)
+    if not is_list or not names or len(set(names)) < len(names):
+        fix = 'names, each once, in quotes where YAML reads another thing, such as "yes" or "1"'
+        raise UserError(f'{path} holds {names!r:.200}', fix)
+    return names
 
 
 def stem_of(name: str) -> str:
@@ -179,14 +214,19 @@ Reader = Callable[[Path, Pictures, list[str], Faults], Iterator[tuple[Picture, l
 def _read_yolo(
     source: Path, pictures: Pictures, classes: list[str], faults: Faults, polygons: bool = False
 ) -> Iterator[tuple[Picture, list[Label]]]:
-    """Labels of .txt files; a picture without a file has no object."""
+    """Labels of .txt files, also in ``labels`` beside ``images``; without a file: no object."""
     if not classes:
         fix = '--classes data.yaml, or a text file with a name a line'
         raise UserError('labels of YOLO have numbers for classes', fix)
     files = _label_files(source, '.txt', pictures)
     stems = {}
+    own_files = {}
     for name in pictures.names:
         stem = normalize('NFC', stem_of(name))
+        if stem not in files:
+            head, folder, tail = f'/{stem}'.rpartition('/images/')
+            stem = f'{head}/labels/{tail}'[1:] if folder else stem
+        own_files[name] = files.get(stem)
         other = stems.setdefault(stem, name)
         if other != name and stem in files:
             fix = 'remove the image that was not labelled'
@@ -197,10 +237,12 @@ def _read_yolo(
             print(f'Left out, since it has no labels: {files[stem]}')
             continue
         what = f'{files[stem]} has no image {stem}.jpg or .png in {pictures.folder}'
-        faults.append(f'{what}{pictures.passed_over()}. Fix: --images, the folder of its image')
+        faults.append(
+            f'{what}{pictures.passed_over()}. Fix: the image, or its folder as --images of convert'
+        )
     ends = set()
     for name in pictures.wanted:
-        file = files.get(normalize('NFC', stem_of(name)))
+        file = own_files[name]
         for picture in faults.of(pictures.open, name):
             labels = []
             for number, line in enumerate(read_lines(file) if file else (), start=1):
@@ -237,7 +279,7 @@ def _yolo_label(
     kind, *shares = (_number(x, where) for x in words)
     if not kind.is_integer() or not 0 <= kind < len(classes):
         what = f'{where}: class {words[0]} is none of 0 to {len(classes) - 1}'
-        raise UserError(what, 'all names in --classes, in the order of their numbers')
+        raise UserError(what, 'all names of classes, in the order of their numbers')
     is_polygon = polygons and len(shares) >= 6 and len(shares) % 2 == 0
     if len(shares) != 4 and not is_polygon:
         fix = 'class, x, y, width and height alone; for class and a polygon --from yolo-seg'

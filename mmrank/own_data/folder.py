@@ -1,25 +1,25 @@
-"""Finds the splits of a folder in COCO's format, and reads what a config needs of them."""
+"""Finds the splits of a folder, and reads what a config needs of them."""
 
 import json
 import os
 import posixpath
-import re
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from mmrank.annotations.check import read_checked
+from mmrank.annotations.check import inspect_coco, is_size
+from mmrank.annotations.clean import tidy_image
+from mmrank.annotations.documents import renumber_classes
+from mmrank.annotations.read import read_coco_json
 from mmrank.annotations.report import CocoReport
 from mmrank.errors import UserError
 from mmrank.files import find_files, write_atomically
+from mmrank.own_data.labels import WORDS, read_labels, split_of
 
-#: Words by which a file, or its folder, names its split.
-_WORDS = {
-    'train': {'train', 'training'},
-    'val': {'val', 'valid', 'validation'},
-    'test': {'test', 'testing'},
-}
+_VAL_FIX = '--val-fraction 0.2 takes a fifth of the training images'
 
 
 class Split(NamedTuple):
@@ -34,49 +34,124 @@ class Split(NamedTuple):
     per_image: int  # largest number of objects in one image
 
 
-def find_splits(folder: str | os.PathLike, **given: str | None) -> dict[str, Split]:
-    """Read train, val and, where it is there, test of a folder; ``given`` has files by split."""
+def find_splits(
+    form: str,
+    folder: str | os.PathLike,
+    work_dir: str | os.PathLike,
+    classes: Sequence[str] = (),
+    fraction: float | None = None,
+    **given: str | None,
+) -> dict[str, Split]:
+    """Read train, val and, where it is there, test of a folder; ``given`` has files by split.
+
+    What is in no file of the folder is written below ``work_dir``: labels of another form than
+    ``'coco'``, ``classes`` alone, missing sizes, a ``fraction`` of the images for validation.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(
-            f'--coco {folder} is not a folder.\n  Fix: the folder of the data set, which holds '
-            'annotations/ and the images'
+            f'--{form} {folder} is not a folder.\n  Fix: the folder of the data set, which holds '
+            'annotations or labels and the images'
         )
-    splits = {}
-    for name in _WORDS:
-        path = Path(given[name]) if given.get(name) else find_file(folder, name)
+    copies = {name: Path(work_dir, 'annotations', f'{name}.json') for name in WORDS}
+    files = {name: (path, None) for name, path in copies.items()}
+    labels = {} if form == 'coco' else read_labels(folder, form)
+    documents = {}
+    for name in WORDS if fraction is None else ('train', 'test'):
+        path = given.get(name) or (find_file(folder, name) if form == 'coco' else None)
         if path is not None:
-            splits[name] = _read_split(path, folder, name)
+            files[name] = Path(path), read_coco_json(path)
+            documents[name] = _with_sizes(files[name][1], Path(path), folder, name)
+        elif name in labels:
+            documents[name] = labels[name]
+        elif name != 'test':
+            fix = _VAL_FIX if name == 'val' else 'a folder or a list, named train, that is there'
+            raise UserError(f'--{form} {folder} has no image with labels for {name}', fix)
+    if classes or fraction is not None:
+        for name, document in documents.items():
+            _inspect(document, files[name][0], name)
+            documents[name] = _with_classes(document, files[name][0], classes)
+    if fraction is not None:
+        documents = _split_images(documents.pop('train'), fraction) | documents
+    splits = {}
+    for name, document in documents.items():
+        path, content = files[name]
+        if document is not content:
+            path = copies[name]
+            write_atomically(json.dumps(document).encode(), path)
+        splits[name] = _read_split(document, path, folder, name)
     if 'test' in splits and not len(splits['test'].boxes):
         del splits['test']  # made for a server, which has the boxes
     return splits
 
 
-def split_file(path: Path, fraction: float, stem: Path) -> tuple[str, str]:
-    """Write an annotation file as ``STEM_train.json`` and, with a share, ``STEM_val.json``."""
-    document, _ = read_checked(path)
+def _inspect(document: dict, path: Path, name: str) -> CocoReport:
+    report = inspect_coco(document, path, require_annotations=name != 'test')
+    report.raise_if_bad()
+    return report
+
+
+def _with_sizes(document: dict, path: Path, folder: Path, name: str) -> dict:
+    """The document; sizes that it lacks come from the images that are found."""
+    images = _images(document)
+    if all(is_size(x.get('width'), x.get('height')) for x in images):
+        return document
+    image_dir = find_images(document, path, folder, name)
+    for image in images:
+        tidy_image(image, image_dir)
+    return dict(document, images=images)
+
+
+def _images(document: dict) -> list[dict]:
+    """Copies of the images of a document that is not checked."""
+    images = document.get('images')
+    return [dict(x) for x in images if isinstance(x, dict)] if isinstance(images, list) else []
+
+
+def _with_classes(document: dict, path: Path, classes: Sequence[str]) -> dict:
+    """The document with these classes alone, if any are given; every image stays."""
+    names = {x['id']: x['name'] for x in document['categories']}
+    for name in set(classes).difference(names.values()):
+        near = get_close_matches(name, names.values(), 1) or ['one of these']
+        shown = ', '.join(names.values())
+        raise UserError(f'--classes {name} is not in {path}: {shown:.200}', near[0])
+    if not classes:
+        return document
+    kept = {number: number for number, name in names.items() if name in classes}
+    return dict(
+        document,
+        images=[renumber_classes(x, kept) for x in document['images']],
+        annotations=[x for x in document.get('annotations', ()) if x['category_id'] in kept],
+        categories=[x for x in document['categories'] if x['id'] in kept],
+    )
+
+
+def _split_images(document: dict, fraction: float) -> dict[str, dict]:
+    """The documents of training and, with a fraction of the images, of validation."""
     ids = [image['id'] for image in document['images']]
     number = round(fraction * len(ids))
     if not 0 < number < len(ids):
         what = f'--val-fraction {fraction} of {len(ids)} images leaves a part empty'
         raise UserError(what, '--val-fraction 0.2, or more images')
-    chosen = {ids[i] for i in np.random.default_rng(0).permutation(len(ids))[:number]}
-    parts = {'train': {*ids} - chosen, 'val': chosen}
-    for name, own in parts.items():
-        part = dict(
-            document,
-            images=[x for x in document['images'] if x['id'] in own],
-            annotations=[x for x in document['annotations'] if x['image_id'] in own],
-        )
-        write_atomically(json.dumps(part).encode(), f'{stem}_{name}.json')
-    return f'{stem}_train.json', f'{stem}_val.json'
+    order = [ids[i] for i in np.random.default_rng(0).permutation(len(ids))]
+    parts = {'train': {*order[number:]}, 'val': {*order[:number]}}
+    return {name: with_images(document, own) for name, own in parts.items()}
+
+
+def with_images(document: dict, ids: Collection) -> dict:
+    """The document with the images of these ids alone."""
+    return dict(
+        document,
+        images=[x for x in document['images'] if x['id'] in ids],
+        annotations=[x for x in document['annotations'] if x['image_id'] in ids],
+    )
 
 
 def find_file(folder: Path, name: str) -> Path | None:
     """The annotation file of a split; None only for a test split."""
     names = [x for x in find_files(folder, ('.json',))[0] if x.count('/') < 2]
     there = [folder / x for x in names if not posixpath.basename(x).startswith('image_info')]
-    found = [path for path in there if _split_of(path.relative_to(folder)) == name]
+    found = [path for path in there if split_of(path.relative_to(folder)) == name]
     # COCO's own folder also holds captions and key points.
     found = [x for x in found if x.name.startswith('instances')] or found
     if len(found) == 1:
@@ -88,28 +163,16 @@ def find_file(folder: Path, name: str) -> Path | None:
     if name == 'test':
         return None
     shown = ', '.join(str(path.relative_to(folder)) for path in there[:4]) or 'no JSON file'
-    fix = 'labels of YOLO, VOC or CSV become one by mmrank convert'
-    if name == 'val' and there:
-        fix = '--val-fraction 0.2 takes a fifth of the images of the training file'
+    fix = _VAL_FIX if name == 'val' and there else '--yolo and --voc read other labels'
     raise UserError(
         f'{folder} has no annotation file for {name} (there is: {shown}).\n  Fix: put it at '
         f'{folder / "annotations" / name}.json, or pass --{name} FILE; {fix}'
     )
 
 
-def _split_of(path: Path) -> str | None:
-    """The split that a file or folder names, or else the folder that it is in."""
-    for text in (path.stem, path.parent.name):
-        words = {*re.split('[^a-z]+', text.lower())}
-        found = [name for name, own in _WORDS.items() if words & own]
-        if found:
-            return found[0] if len(found) == 1 else None
-    return None
-
-
-def _read_split(path: Path, folder: Path, name: str) -> Split:
-    """Read an annotation file and find its images below the folder."""
-    _, report = read_checked(path, require_annotations=name != 'test')
+def _read_split(document: dict, path: Path, folder: Path, name: str) -> Split:
+    """What a config needs of a document, and its images below the folder."""
+    report = _inspect(document, path, name)
     if not report.images:
         raise UserError(f'{path} has no image.\n  Fix: the annotation file of the {name} split')
     columns = report.columns
@@ -121,7 +184,7 @@ def _read_split(path: Path, folder: Path, name: str) -> Split:
         )
     return Split(
         path,
-        _find_images(path, folder, name, report),
+        find_images(document, path, folder, name),
         report,
         np.array([size for _, *size in report.images.values()]),
         columns.box[is_object, 2:],
@@ -130,10 +193,11 @@ def _read_split(path: Path, folder: Path, name: str) -> Split:
     )
 
 
-def _find_images(path: Path, folder: Path, name: str, report: CocoReport) -> Path:
-    """The folder that holds the first, a middle and the last image of a file."""
-    names = [file_name for file_name, _, _ in report.images.values()]
-    if os.path.isabs(names[0]):
+def find_images(document: dict, path: Path, folder: Path, name: str | None) -> Path:
+    """The folder that holds the first, a middle and the last image of a file of a split."""
+    named = [x.get('file_name') or x.get('coco_url') for x in _images(document)]
+    names = [x for x in named if isinstance(x, str)]
+    if not names or os.path.isabs(names[0]):
         return folder
     probes = [names[0], names[len(names) // 2], names[-1]]
     # Also links to folders, which are not followed further.
@@ -142,9 +206,9 @@ def _find_images(path: Path, folder: Path, name: str, report: CocoReport) -> Pat
     if not found:
         raise UserError(
             f'the images of {path} are not below {folder}: no folder there leads to {names[0]!r}.\n'
-            '  Fix: --coco with the folder that holds annotations and images'
+            '  Fix: the folder that holds annotations and images'
         )
-    named = [x for x in found if _split_of(x.relative_to(folder)) == name] if found[1:] else found
+    named = [x for x in found if split_of(x.relative_to(folder)) == name] if found[1:] else found
     if len(named) != 1:
         raise UserError(
             f'{names[0]!r} of {path} is in {len(found)} folders: '

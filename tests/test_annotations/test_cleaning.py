@@ -11,7 +11,7 @@ from PIL import Image
 
 from mmrank.annotations.check import inspect_coco
 from mmrank.annotations.clean import clean_coco
-from mmrank.annotations.merge import merge_coco
+from mmrank.annotations.documents import merge_coco
 from mmrank.cli.check import coco as check_coco
 from mmrank.errors import UserError
 

@@ -12,7 +12,7 @@ from coco_document import coco_document
 from mmengine.config import Config
 from mmengine.registry import DATASETS as ROOT_DATASETS
 
-from mmrank.annotations.merge import merge_coco
+from mmrank.annotations.documents import merge_coco
 from mmrank.datasets.checks.coco_check import check_config
 from mmrank.errors import UserError
 from mmrank.registry import DATASETS

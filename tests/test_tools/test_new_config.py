@@ -11,14 +11,18 @@ import numpy as np
 import pytest
 import torch
 from coco_document import coco_document
+from PIL import Image
 from retrieval_trees import write_images
 from tiny_tool_run import ROOT, TRAIN
 
 from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.errors import UserError
 from mmrank.own_data.anchors import compare_anchors, some_images
 from mmrank.own_data.choices import BASES, _choose_scale
+from mmrank.own_data.labels import read_labels
 
 TOOL = 'new_config'
+CHECK = 'dataset_converters/check_coco'
 #: Options by which a training starts no other process.
 WORKERS = [
     f'{split}_dataloader.{key}'
@@ -126,6 +130,218 @@ def test_three_commands_lead_from_a_folder_to_drawn_boxes(
     assert table + 'Next:' in again
     result = json.loads((tmp_path / 'work_dirs/mine/result.json').read_text())
     assert [step for step, _ in result['curve']] == [2]
+
+
+def copy_as(form, shapes, folder):
+    """Write the shapes as users have them: the option of the folder, and other options."""
+    names = ('train',) if form == 'one split' else ('train', 'val', 'test')
+    lines = []
+    for split in names:
+        document = json.loads((shapes / f'annotations/{split}.json').read_text())
+        short = split.replace('val', 'valid')
+        image_dir, file = {
+            'Roboflow': (short, f'{short}/_annotations.coco.json'),
+            'Roboflow YOLO': (f'{short}/images', ''),
+            'VOC': ('JPEGImages', ''),
+            'Roboflow VOC': (short, ''),
+        }.get(form, (f'images/{split}', f'annotations/{split}.json'))
+        (folder / image_dir).mkdir(parents=True, exist_ok=True)
+        for image in document['images']:
+            name = image['file_name']
+            # Two splits have one name, except where all images are in one folder.
+            image['file_name'] = f'{split}_{name}' if form == 'VOC' else name
+            target = folder / image_dir / image['file_name']
+            target.write_bytes((shapes / split / name).read_bytes())
+            own = [x for x in document['annotations'] if x['image_id'] == image['id']]
+            if 'YOLO' in form:
+                write(str(target).replace('/images', '/labels')[:-4] + '.txt', yolo_lines(own))
+            elif 'VOC' in form:
+                place = str(target).replace('JPEGImages', 'Annotations')
+                write(place[:-4] + '.xml', voc_text(own, image, document['categories']))
+            if form == 'no sizes':
+                del image['width'], image['height']
+        lines.append(f'{split}: ../{image_dir}')
+        if form == 'VOC':
+            stems = [image['file_name'][:-4] for image in document['images']]
+            write(folder / f'ImageSets/Main/{split}.txt', '\n'.join(stems))
+        elif 'YOLO' not in form and 'VOC' not in form:
+            write(folder / file, json.dumps(document))
+    if 'YOLO' in form:
+        classes = [x['name'] for x in document['categories']]
+        write(folder / 'data.yaml', '\n'.join([*lines, f'names: {classes}']))
+    option = '--yolo' if 'YOLO' in form else '--voc' if 'VOC' in form else '--coco'
+    return option, folder, *(('--val-fraction', 0.25) if form == 'one split' else ())
+
+
+def write(path, text):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text)
+
+
+def yolo_lines(annotations):
+    lines = []
+    for ann in annotations:
+        x, y, w, h = (value / 64 for value in ann['bbox'])
+        lines.append(f'{ann["category_id"] - 1} {x + w / 2} {y + h / 2} {w} {h}')
+    return '\n'.join(lines)
+
+
+def voc_text(annotations, image, categories):
+    objects = ''
+    for ann in annotations:
+        x, y, w, h = ann['bbox']
+        box = dict(xmin=x + 1, ymin=y + 1, xmax=x + w, ymax=y + h)
+        corners = ''.join(f'<{key}>{value}</{key}>' for key, value in box.items())
+        name = categories[ann['category_id'] - 1]['name']
+        objects += f'<object><name>{name}</name><bndbox>{corners}</bndbox></object>'
+    return f'<annotation><filename>{image["file_name"]}</filename>{objects}</annotation>'
+
+
+FORMS = ['COCO', 'Roboflow', 'YOLO', 'Roboflow YOLO', 'VOC', 'Roboflow VOC']
+FORMS += ['no sizes', 'one split']
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_each_form_of_a_folder_has_the_same_boxes(form, shapes, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = copy_as(form, shapes, tmp_path / 'set')
+    before = {x: x.stat().st_mtime_ns for x in (tmp_path / 'set').rglob('*')}
+    printed = run(TOOL, *options, '--out', 'mine.py', '--small', '--classes', 'square', 'disk')
+    assert before == {x: x.stat().st_mtime_ns for x in (tmp_path / 'set').rglob('*')}
+    assert 'trained on, too' not in printed
+    sizes = {}
+    counts = {}
+    for split in ('train', 'val'):
+        document = json.loads((tmp_path / f'work_dirs/mine/annotations/{split}.json').read_text())
+        assert {*(x['name'] for x in document['categories'])} == {'disk', 'square'}
+        sizes[split] = {(x['width'], x['height']) for x in document['images']}
+        counts[split] = len(document['images'])
+    assert sizes == dict(train={(64, 64)}, val={(64, 64)})
+    assert counts == dict(train=6 if form == 'one split' else 8, val=2)
+    if form != 'one split':
+        known = json.loads((shapes / 'annotations/val.json').read_text())
+        wanted = [x['bbox'] for x in known['annotations'] if x['category_id'] < 3]
+        assert sorted(x['bbox'] for x in document['annotations']) == sorted(wanted)
+
+
+def test_no_command_leaves_all_images_out(shapes, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copy_as('YOLO', shapes, tmp_path / 'set')
+    write('set/data.yaml', 'train: images/train\nval: images/train\nnames: [a, b, c]')
+    printed = run(TOOL, '--yolo', 'set', '--out', 'mine.py', '--small')
+    assert '8 of 8 pictures of val are trained on, too' in printed
+    assert 'Fix: --val-fraction 0.2\n' in printed
+    files = [f'work_dirs/mine/annotations/{x}.json' for x in ('train', 'val')]
+    words = (*files, '--images', 'set', '--fix', 'alone.json')
+    assert 'is in another of the files' in run(CHECK, *words, status=2)
+    assert not Path('alone.json').exists()
+
+
+YOLO = ('images/train/a.jpg', 'images/train/b c.jpg', 'images/val/a.jpg')
+BOTH = dict(train=[*YOLO[:2]], val=[YOLO[2]])
+
+
+@pytest.mark.parametrize(
+    ('lists', 'images', 'found'),
+    [
+        ('train: /content/x/images/train\nval: ../images/val\ntest: images/test', YOLO, BOTH),
+        ('path: /data\ntrain: train.txt\nvalidation: images/val', YOLO, BOTH),
+        ('train: [images/train, images/val]\nval: images/val', YOLO, dict(BOTH, train=[*YOLO])),
+        ('', YOLO, BOTH),
+        ('', ('a.jpg', 'b.jpg'), dict(train=['a.jpg', 'b.jpg'])),
+        (None, YOLO, 'has 0 .yaml files. Fix: data.yaml'),
+        ('', (), 'has no image'),
+    ],
+)
+def test_a_data_yaml_names_folders_and_lists(lists, images, found, tmp_path):
+    write_images(tmp_path, images)
+    for name in images:
+        write((tmp_path / name.replace('images', 'labels')).with_suffix('.txt'), '1 .5 .5 .2 .2')
+    write(tmp_path / 'train.txt', '\n'.join(f'/content/x/{x}' for x in YOLO[:2]))
+    if lists is not None:
+        write(tmp_path / 'data.yaml', f'names: [cat, dog]\n{lists}')
+    if isinstance(found, str):
+        with pytest.raises(UserError, match=found):
+            read_labels(tmp_path, 'yolo')
+        return
+    documents = read_labels(tmp_path, 'yolo')
+    names = {x: [image['file_name'] for image in y['images']] for x, y in documents.items()}
+    assert names == found
+    assert all(len(x['annotations']) == len(x['images']) for x in documents.values())
+
+
+@pytest.mark.parametrize(
+    'form', ['YOLO', *(pytest.param(x, marks=pytest.mark.slow) for x in FORMS if x != 'YOLO')]
+)
+def test_two_commands_lead_from_each_form_to_drawn_boxes(
+    form, shapes, run, run_script, tmp_path, monkeypatch
+):
+    pytest.importorskip('mmdet')
+    monkeypatch.chdir(tmp_path)
+    options = ('--small', '--model', 'atss-r18', '--batch-size', 4, '--epochs', 1)
+    printed = run(TOOL, *copy_as(form, shapes, tmp_path / 'set'), '--out', 'mine.py', *options)
+    status, out, err = run_script(TRAIN, 'mine.py', '--cfg-options', *WORKERS)
+    assert status == 0, err
+    picture = tmp_path / 'work_dirs/mine/detections.png'
+    for shown in (out, printed):
+        (draw,) = re.findall(r'^  mmrank draw detections (.*)$', shown, re.MULTILINE)
+        run('analysis_tools/draw_detections', draw)
+        assert picture.stat().st_size > 1000
+        picture.unlink()
+
+
+@pytest.mark.parametrize(
+    ('change', 'is_named'),
+    [
+        ('none', False),
+        ('bytes', True),
+        ('bytes and boxes', True),
+        ('encoded', True),
+        ('encoded and larger', True),
+        ('encoded and boxes', False),
+        ('encoded and class', False),
+    ],
+)
+def test_a_picture_in_two_splits_is_named(change, is_named, shapes, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copy_as('Roboflow', shapes, tmp_path / 'set')
+    train, val = (tmp_path / f'set/{x}/_annotations.coco.json' for x in ('train', 'valid'))
+    document = json.loads(train.read_text())
+    others = json.loads(val.read_text())
+    source = tmp_path / 'set/train' / document['images'][3]['file_name']
+    image = dict(document['images'][3], id=99, file_name='a.rf.0123.jpg')
+    target = tmp_path / 'set/valid' / image['file_name']
+    own = [dict(x, image_id=99) for x in document['annotations'] if x['image_id'] == 4]
+    scale = 2 if 'larger' in change else 1
+    image |= dict(width=64 * scale, height=64 * scale)
+    with Image.open(source) as picture:
+        picture.resize((64 * scale, 64 * scale)).save(target, quality=80)
+    if 'bytes' in change:
+        target.write_bytes(source.read_bytes())
+    for number, ann in enumerate(own, 1000):
+        ann.update(id=number, bbox=[x * scale for x in ann['bbox']])
+        if 'boxes' in change:
+            ann['bbox'] = [1, 1, 20, 20]
+        if 'class' in change:
+            ann['category_id'] = ann['category_id'] % 3 + 1
+    if change != 'none':
+        others['images'].append(image)
+        others['annotations'] += own
+    val.write_text(json.dumps(others))
+    printed = run(TOOL, '--coco', 'set', '--out', 'mine.py', '--small')
+    pair = f'set/valid/a.rf.0123.jpg = set/train/{source.name}'
+    assert (f'1 of 3 pictures of val are trained on, too: {pair}' in printed) == is_named
+    files = (x.relative_to(tmp_path) for x in (train, val))
+    checked = run(CHECK, *files)
+    assert ('images in two splits' in checked) == is_named
+    if is_named:
+        fix, _, again = printed.partition('Fix: mmrank check coco ')[2].partition(' && ')
+        run(CHECK, fix)
+        alone = tmp_path / 'work_dirs/mine/annotations/train_alone.json'
+        assert f'train mine.py --cfg-options train_dataloader.dataset.ann_file={alone}' in again
+        left = json.loads(alone.read_text())
+        assert [x['id'] for x in left['images']] == [1, 2, 3, 5, 6, 7, 8]
+        assert 4 not in {x['image_id'] for x in left['annotations']}
 
 
 SLOW = ('retinanet-r50', 'faster-rcnn-r50', 'rtmdet-s')
@@ -291,6 +507,7 @@ def test_boxes_that_get_few_anchors_are_named(side, is_named, layout, run, tmp_p
         ('exists', 'is there already'),
         ('text', 'is not a config'),
         ('two', 'has 2 annotation files for val'),
+        ('--classes disk squares', 'Fix: square'),
         ('--weights nowhere.pth', '--weights nowhere.pth is not a file'),
         ('--weights coco --small', 'mmdet has none of atss-lite0 --small'),
         ('--weights coco --small --model atss-r50', 'mmdet has none of atss-r50 --small'),
@@ -378,14 +595,16 @@ def test_images_in_two_folders_of_no_name_are_refused(layout, run, tmp_path):
     assert 'is in 2 folders' in printed
 
 
-def test_a_file_alone_is_split(layout, run, tmp_path):
+def test_a_file_alone_is_split(layout, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     folder = layout({'train.json': 'images'})
     out = tmp_path / 'a.py'
     assert '--val-fraction 0.2' in run(TOOL, '--coco', folder, '--out', out, status=2)
     printed = run(TOOL, '--coco', folder, '--out', out, '--val-fraction', 0.34, '--small')
     assert 'remembers' not in printed
     assert 'with one class the lead of GradedAPLoss' in ' '.join(printed.split())
-    parts = [json.loads((tmp_path / f'a_{x}.json').read_text()) for x in ('train', 'val')]
+    place = tmp_path / 'work_dirs/a/annotations'
+    parts = [json.loads((place / f'{x}.json').read_text()) for x in ('train', 'val')]
     assert [len(x['images']) for x in parts] == [len(x['annotations']) for x in parts] == [4, 2]
     both = ('--train', folder / 'train.json', '--val', folder / 'train.json')
     printed = run(TOOL, '--coco', folder, '--out', tmp_path / 'b.py', *both, '--small')

@@ -5,7 +5,8 @@
     mmrank check coco --config CONFIG
 
 It shows the objects of each class and size, and each kind of problem with its count, first places
-and fix. Several files are also compared: labels must agree, and no image should be in two files.
+and fix. Several files are also compared: labels must agree, and no picture should be in two files,
+also under another name; --fix then writes the first without those that the others have.
 
 exit status: 0 no error, 1 an error in the data, 2 all else.
 """
@@ -13,19 +14,23 @@ exit status: 0 no error, 1 an error in the data, 2 all else.
 import argparse
 import json
 import os
+from contextlib import suppress
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
 from mmrank.annotations.check import inspect_coco
 from mmrank.annotations.clean import clean_coco
-from mmrank.annotations.merge import merge_coco
+from mmrank.annotations.documents import merge_coco
 from mmrank.annotations.read import read_coco_json
 from mmrank.annotations.report import CocoReport
-from mmrank.annotations.splits import Split, compare_labels, find_shared_images
+from mmrank.annotations.splits import Split, compare_labels, find_shared_images, look_at
 from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError
 from mmrank.files import check_output, write_atomically
+from mmrank.own_data.folder import find_images, with_images
+from mmrank.own_data.labels import split_of
 from mmrank.pictures.tables import console_table, problem_table
 
 
@@ -58,13 +63,28 @@ def _check_config(args: argparse.Namespace) -> list[CocoReport]:
     return reports
 
 
-def compare(reports: list[CocoReport], console: Console) -> None:
-    """Say which images are in two files; a UserError where labels differ."""
-    parts = [Split(x.ann_file, '', None, x, is_trained=False) for x in reports]
+def _image_dir(args: argparse.Namespace, file: str, document: dict) -> str | None:
+    """Folder of the images of a file; of several files each has its own, below --images."""
+    folder = Path(file).parent
+    folder = Path(args.images or (folder.parent if folder.name == 'annotations' else folder))
+    if len(args.ann_files) > 1:
+        with suppress(UserError, OSError):
+            return str(find_images(document, Path(file), folder, split_of(Path(file))))
+    return args.images
+
+
+def compare(reports: list[CocoReport], console: Console) -> set:
+    """Say which pictures are in two files; ids of those of the first. Labels must not differ."""
+    parts = [Split(x.ann_file, x.image_dir or '', None, x, is_trained=False) for x in reports]
+    parts = [look_at(x) if x.image_dir else x for x in parts]
+    files: set[str] = set()
     for index, part in enumerate(parts):
-        for other in find_shared_images([part._replace(is_trained=True), *parts[index + 1 :]]):
+        trained = part._replace(is_trained=True)
+        for other, shared in find_shared_images([trained, *parts[index + 1 :]]):
             console.print(f'[yellow]warning[/]: {escape(str(other.report.problems[-1]))}')
+            files.update(shared.values() if index == 0 else ())
     compare_labels(parts)
+    return {x for x, path in zip(reports[0].images, parts[0].paths()) if path in files}
 
 
 def _write_json(document: dict, path: str, console: Console) -> None:
@@ -83,18 +103,18 @@ def main() -> int:
     add = parser.add_argument
     add('ann_files', nargs='*', help='COCO JSON file; several are compared with each other')
     add('--config', help='check the data sets of this config instead')
-    images = 'folder of the images; without it no image file is looked for'
+    images = 'folder of the images (default: none, of several files where each of them is)'
     add('--images', metavar='DIR', help=images)
     verify = 'also decode every image, which finds those that are cut off, and compare their size'
     add('--verify-images', action='store_true', help=verify)
-    add('--fix', metavar='OUT.json', help='write a cleaned copy')
+    add('--fix', metavar='OUT.json', help='write a cleaned copy of the first file')
     merge = 'write all files as one, renumbered, with classes of one name as one class'
     add('--merge', metavar='OUT.json', help=merge)
     args = parser.parse_args()
     if bool(args.ann_files) == bool(args.config):
         parser.error('pass an annotation file or --config CONFIG')
-    if args.fix and len(args.ann_files) != 1:
-        parser.error('--fix takes one annotation file; clean each, then --merge them')
+    if args.fix and args.merge:
+        parser.error('--fix and --merge are two steps: clean each file, then merge')
     if args.merge and len(args.ann_files) < 2:
         parser.error('--merge takes two annotation files or more')
     console = Console()
@@ -109,16 +129,28 @@ def main() -> int:
     if args.merge and twice:
         raise UserError(f'{twice} is named twice, and its images would be. Fix: each file once')
     documents = {path: read_coco_json(path) for path in args.ann_files}
-    options = dict(image_dir=args.images, verify_images=args.verify_images)
-    reports = [inspect_coco(documents[path], path, **options) for path in args.ann_files]
-    for report in reports:
-        show(report, console)
-    if args.fix:
-        cleaned, changes = clean_coco(documents[args.ann_files[0]], args.images)
+    reports = []
+    for path in args.ann_files:
+        image_dir = _image_dir(args, path, documents[path])
+        options = dict(image_dir=image_dir, verify_images=args.verify_images)
+        reports.append(inspect_coco(documents[path], path, **options))
+        show(reports[-1], console)
+    are_good = all(x.ok for x in reports)
+    document = documents[args.ann_files[0]]
+    if are_good and reports[1:] and not args.merge:
+        shared = compare(reports, console)
+        document = with_images(document, reports[0].images.keys() - shared)
+        if args.fix and not document['images']:
+            what = f'every image of {args.ann_files[0]} is in another of the files'
+            raise UserError(what, 'a file with other images first')
+    if args.fix and (are_good or not reports[1:]):
+        cleaned, changes = clean_coco(document, reports[0].image_dir)
         _write_json(cleaned, args.fix, console)
+        if reports[1:]:
+            changes.append(f'left out {len(shared)} images that other files have, too')
         for change in changes or ['nothing had to be changed']:
             console.print(f'  {escape(change)}')
-    if not all(x.ok for x in reports):
+    if not are_good:
         return 1
     if args.merge:
         merged = merge_coco(documents)
@@ -126,6 +158,4 @@ def main() -> int:
         if report.problems:
             console.print(escape(report.describe(report.problems)), soft_wrap=True)
         _write_json(merged, args.merge, console)
-    else:
-        compare(reports, console)
     return 0

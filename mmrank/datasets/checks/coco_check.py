@@ -70,7 +70,7 @@ def check_config(
             _compare_evaluator(cfg.get(f'{split}_evaluator'), f'{split}_evaluator', own)
         parts += own
     compare_labels(parts)
-    for part in find_shared_images(parts):
+    for part, _ in find_shared_images(parts):
         _warn(f'{part.where}: {part.report.describe(part.report.problems[-1:])}')
     return list(reports.values())
 
