@@ -233,11 +233,10 @@ def check_index(
         )
 
 
-def is_first_batch(loss: torch.nn.Module, values: Tensor, on_host: bool = False) -> bool:
+def is_first_batch(loss: torch.nn.Module, values: Tensor) -> bool:
     """Whether a loss sees its first batch; later ones are not looked at: a device would wait."""
-    if not on_host and (is_compiling() or inside_transform() or values.is_meta):
-        return False
-    if loss.__dict__.get('_has_looked'):
+    has_looked = loss.__dict__.get('_has_looked')
+    if has_looked or is_compiling() or inside_transform() or values.is_meta:
         return False
     loss.__dict__['_has_looked'] = True
     return len(values) >= 4

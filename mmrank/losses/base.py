@@ -122,8 +122,7 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, RanksEmbeddings, ScopedLoss):
         is_unsaid = self.takes_levels and self.mode == 'flatten' and self.num_columns is None
         if is_unsaid and group is None and not by_head:
             refuse_rows_of_levels(cls_score, target)
-        on_host = can_sync(cls_score)
-        if not by_head and is_first_batch(self, cls_score, on_host):
+        if not by_head and is_first_batch(self, cls_score):
             warn_of_first_batch(self, cls_score, target)
         is_positive, is_negative, weight, list_weight = self.labelled(
             cls_score, target, weight, by_head
@@ -132,10 +131,10 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, RanksEmbeddings, ScopedLoss):
         entries = self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
         weight = None if weight is None else self.lists_of(weight)
         if group is None:
-            options = dict(weight=weight, list_weight=list_weight, on_host=on_host)
+            options = dict(weight=weight, list_weight=list_weight)
             losses = self.loss_of_lists(*entries, values, **options)
         else:
-            losses = self.loss_of_groups(entries, group, values, weight, on_host)
+            losses = self.loss_of_groups(entries, group, values, weight)
         if isinstance(losses, dict):
             return {name: self.loss_weight * loss for name, loss in losses.items()}
         return self.loss_weight * losses
@@ -192,7 +191,6 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, RanksEmbeddings, ScopedLoss):
         list_classes: Tensor | None = None,
         weight: Tensor | None = None,
         list_weight: Tensor | None = None,
-        on_host: bool | None = None,
     ) -> Tensor | dict[str, Tensor]:
         """Loss of L lists without ``loss_weight``.
 
@@ -204,7 +202,6 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, RanksEmbeddings, ScopedLoss):
             list_classes: (L,) integers where the lists are queries.
             weight: (L, N) floats >= 0, how often each score counts; None: once.
             list_weight: (L,) floats >= 0, how often each list counts in the mean; None: once.
-            on_host: Whether the host may look at values; None: it is asked.
         """
         raise NotImplementedError
 
@@ -214,7 +211,6 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, RanksEmbeddings, ScopedLoss):
         group: Tensor,
         row_values: Tensor | None,
         weight: Tensor | None = None,
-        on_host: bool | None = None,
     ) -> Tensor | dict[str, Tensor]:
         """Loss of (1, n) scores, positives and negatives, a list for each value of (n,) ``group``.
 
@@ -286,11 +282,11 @@ class RankingLoss(HeadLoss):
         self.mode = mode
         self.activation = activation
 
-    def ranked(self, scores: Tensor, *entries, on_host: bool | None = None, **options):
+    def ranked(self, scores: Tensor, *entries, **options) -> RankedLists:
         """:func:`ranked_lists` by the settings of the loss, see :meth:`loss_of_lists`."""
         has_ranks = dist.is_available() and dist.is_initialized()
         settings = ListSettings(
-            can_sync(scores) if on_host is None else on_host,
+            can_sync(scores),
             training_group(self) if has_ranks else None,
             self.scope == 'global',
             self.activation,
@@ -303,9 +299,9 @@ class RankingLoss(HeadLoss):
     def loss_of_lists(self, *entries, **options) -> Tensor | dict[str, Tensor]:
         return self._loss([self.ranked(*entries, **options)])
 
-    def loss_of_groups(self, entries, group, row_values, weight=None, on_host=None):
+    def loss_of_groups(self, entries, group, row_values, weight=None):
         grouped = entries_of_groups(entries, group, row_values, weight, self.takes_parts)
-        return self._loss([self.ranked(*one, on_host=on_host) for one in grouped])
+        return self._loss([self.ranked(*one) for one in grouped])
 
     def _loss(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
         if parts[0].weight is not None and not self.takes_weights:
@@ -354,7 +350,9 @@ class RankingLoss(HeadLoss):
 
     def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
         """Mean of (L,) losses, 0 for lists that do not count, by bool or (L,) float weights."""
-        return mean_of_lists(losses, counted)
+        if counted.dtype == torch.bool:
+            return losses.sum() / counted.sum().clamp(min=1)
+        return (losses * counted).sum() / as_divisor(counted.sum())
 
     def batch_loss(
         self, mean: Tensor | dict[str, Tensor], parts: Sequence[RankedLists]
@@ -367,7 +365,8 @@ class RankingLoss(HeadLoss):
         """Put the means of (L,) numbers into the diagnostics, and the number of positives."""
         for name, values in notes.items():
             values = torch.where(counted > 0, values.detach(), 0)
-            self.diagnostics[name] = mean_of_lists(values, counted)
+            # The mean, also where the losses are added up.
+            self.diagnostics[name] = RankingLoss.reduce_lists(self, values, counted)
         numbers = [lists.pos_mask.sum() for lists in parts]
         self.diagnostics['num_positive'] = torch.stack(numbers).sum()
 
@@ -398,13 +397,6 @@ class StatelessRankingLoss(RankingLoss):
     def extra_diagnostics(self, losses: Tensor, has_positive: Tensor) -> dict[str, Tensor]:
         """Further scalars to log, of (L,) detached losses."""
         return {}
-
-
-def mean_of_lists(values: Tensor, counted: Tensor) -> Tensor:
-    """Mean of (L,) values, 0 for lists that do not count, by bool or (L,) float weights."""
-    if counted.dtype == torch.bool:
-        return values.sum() / counted.sum().clamp(min=1)
-    return (values * counted).sum() / as_divisor(counted.sum())
 
 
 @torch.no_grad()

@@ -86,15 +86,13 @@ class QualityLoss(HeadLoss):
         list_classes=None,
         weight=None,
         list_weight=None,
-        on_host=None,
     ) -> Tensor:
         """See :meth:`HeadLoss.loss_of_lists`; at least float32."""
-        on_host = can_sync(scores) if on_host is None else on_host
         group = joined_group(self)
         if group is not None:
             scores = scale_gradient(scores, group.size())
         scores = _FirstOrder.apply(clamp_infinite(scores))  # the slopes would be 0 * inf
-        index, pos_mask = positive_index(is_positive, on_host, math.inf)
+        index, pos_mask = positive_index(is_positive, can_sync(scores), math.inf)
         # A score that does not count has no gradient, not even if it is NaN.
         neg = at_least_float32(torch.where(is_negative, scores, 0))
         pos = at_least_float32(torch.where(pos_mask, scores.gather(1, index), 0))
@@ -120,12 +118,10 @@ class QualityLoss(HeadLoss):
         self.diagnostics = {'num_positive': number}
         return (total / as_divisor(number)).to(loss.dtype)
 
-    def loss_of_groups(
-        self, entries, group: Tensor, row_values, weight=None, on_host=None
-    ) -> Tensor:
+    def loss_of_groups(self, entries, group: Tensor, row_values, weight=None) -> Tensor:
         """The loss of all scores: they do not meet, in whatever list they are."""
         refuse_nan('group', group, 'give each score the number of its list')
-        return self.loss_of_lists(*entries, row_values, weight=weight, on_host=on_host)
+        return self.loss_of_lists(*entries, row_values, weight=weight)
 
 
 class VarifocalLoss(QualityLoss):
