@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import can_sync
-from mmrank.checks import one_of
 from mmrank.distributed import training_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.class_weights import ClassWeight, ClassWeights, WeighsClasses
@@ -23,7 +22,7 @@ from mmrank.losses.lists import (
     labelled_entries,
     ranked_lists,
 )
-from mmrank.losses.options import ScopedLoss
+from mmrank.settings import ScopedLoss, one_of
 from mmrank.tensors import as_divisor, is_first_batch
 
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, can_sync, is_compiling, once_differentiable
-from mmrank.checks import check_score_range
+from mmrank.settings import check_score_range
 from mmrank.tensors import check_floats, clamp_infinite, column_blocks, size_levels
 
 from .lists import RankedLists

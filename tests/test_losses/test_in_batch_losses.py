@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.functional import Pointwise
 from mmrank.losses import InBatchLoss, InBatchSoftmaxLoss
+from mmrank.losses.contrastive.terms import Samples
 from mmrank.losses.two_tower import sums
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.losses.two_tower.in_batch_softmax import _in_batch_softmax_losses
@@ -151,7 +152,8 @@ def test_equals_loops(tau, corrected):
     views = [x.requires_grad_() for x in two_views()]
     log_share = torch.tensor([0.9, 0.1, 0.9, 0.3, 0.02, 0.1]).double().log()
     zeros = torch.zeros_like(log_share)
-    got = _in_batch_softmax_losses(*views, COLS, log_share if corrected else None, tau)
+    right = Samples(views[1:], COLS)
+    got = _in_batch_softmax_losses(views[0], right, log_share if corrected else None, tau)
     want = loops(*views, COLS, log_share if corrected else zeros, tau)
     assert_same_gradients(got, want, views, rtol=1e-12, atol=1e-12)
 
@@ -175,7 +177,7 @@ def test_refined_has_the_gradient_of_the_paper(more):
     left, right = (x.requires_grad_() for x in (two_views()[0], two_views(6 + more, seed=1)[1]))
     cols = torch.cat([COLS, torch.tensor([4, 0, 4])[:more]])
     share = torch.tensor([0.4, 0.2, 0.3, 0.02, 0.08]).double()[cols]
-    got = _in_batch_softmax_losses(left, right, cols, share.log(), 0.7, refined=True)
+    got = _in_batch_softmax_losses(left, Samples([right], cols), share.log(), 0.7, refined=True)
     value, weighted = refined_loops(left, right, cols, share, 0.7)
     torch.testing.assert_close(got, value, rtol=1e-12, atol=1e-12)
     slopes = torch.linspace(-1, 2, 6).double()
@@ -216,12 +218,15 @@ def test_counts_of_the_training_pairs():
     mixed = (6 * share + 3 / 4) / 9
     for refined in (False, True):
         loss.refined = refined
-        losses = _in_batch_softmax_losses(
-            left, right, cols, mixed[cols].log(), 0.5, refined=refined
-        )
+        samples = Samples([right], cols)
+        losses = _in_batch_softmax_losses(left, samples, mixed[cols].log(), 0.5, refined)
         torch.testing.assert_close(loss(left, right, ROWS, cols), 2 * losses.mean())
     with pytest.raises(ValueError, match='cols holds indices from 9 to 9'):
         loss(*two_views(), ROWS, COLS * 0 + 9)
     with pytest.raises(ValueError, match='entities of the 6 pairs, .* or none, got 5'):
         loss(two_views()[0], two_views(5)[1], ROWS, COLS[:5])
     assert not InBatchSoftmaxLoss(frequency='none').wants_pair_counts
+    loss = InBatchLoss()
+    loss.set_pairs(ROWS, COLS, (6, 4))
+    with pytest.raises(ValueError, match='Fix: leave labels= out, or mmrank.InBatchSoftmaxLoss'):
+        loss(*two_views(), ROWS, COLS, labels=COLS)

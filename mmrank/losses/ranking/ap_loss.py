@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive
 from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.losses.pairs_graded import GRADED, quality_relevance, relevances, require_quality
+from mmrank.settings import check_positive
 
 from .error_driven import ErrorDrivenLoss, RankCounts, target_lists
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import can_sync
-from mmrank.checks import check_count, check_not_negative, check_positive, one_of
 from mmrank.distributed import all_reduce_sum, join
 from mmrank.losses.base import ListLosses, RankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
@@ -18,6 +17,7 @@ from mmrank.losses.pairs_smooth import (
     pairwise_surrogate_sum,
     sum_over_negatives,
 )
+from mmrank.settings import check_count, check_not_negative, check_positive, one_of
 from mmrank.state import ClassPrior, ScoreVector
 from mmrank.tensors import as_divisor, check_floats, clamp_infinite
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_not_negative, check_positive, one_of
 from mmrank.errors import UserError
 from mmrank.losses.base import ListLosses, RankingLoss
 from mmrank.losses.lists import RankedLists, all_positives, like_scores, split_lists
@@ -20,6 +19,7 @@ from mmrank.losses.pairs_graded import (
     require_quality,
 )
 from mmrank.losses.pairs_smooth import sum_over_negatives
+from mmrank.settings import check_not_negative, check_positive, one_of
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
 from mmrank.tensors import as_divisor
 

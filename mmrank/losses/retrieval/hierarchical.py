@@ -6,13 +6,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_not_negative
 from mmrank.distributed import join
 from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.lists import RankedLists, like_scores, negatives_of_all_ranks, split_lists
 from mmrank.losses.pairs_smooth import Surrogate, pairwise_surrogate_sum, sum_over_negatives
+from mmrank.settings import check_not_negative
 from mmrank.tensors import as_divisor, check_tensors, whole_numbers
 
 
