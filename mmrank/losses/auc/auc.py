@@ -1,14 +1,16 @@
 """Area under the ROC curve by pair surrogates, of two classes and of several."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
-from mmrank.losses.base import RankingLoss, StatelessRankingLoss
+from mmrank.losses.base import ListLosses, RankingLoss, StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.pairs import pairwise_surrogate_sum
-from mmrank.losses.pairs_smooth import OneSidedHuber, Sigmoid
+from mmrank.losses.pairs import OneSidedHuber
+from mmrank.losses.pairs_smooth import Sigmoid, sum_over_negatives
 from mmrank.settings import check_positive, one_of
 from mmrank.tensors import as_divisor, clamp_infinite
 
@@ -46,14 +48,7 @@ def auc_loss(
 
 
 def _auc(lists: RankedLists, surrogate: Sigmoid | OneSidedHuber, factor: float) -> Tensor:
-    total = pairwise_surrogate_sum(
-        lists.pos,
-        lists.scores,
-        surrogate,
-        pos_mask=lists.pos_mask,
-        neg_mask=lists.negatives,
-        group=lists.group,
-    )
+    total = sum_over_negatives(lists, surrogate)
     with torch.no_grad():
         pairs = lists.num_positives() * lists.num_negatives()
     return factor * (lists.positives * total).sum(1) / as_divisor(pairs)
@@ -82,7 +77,7 @@ class AUCLoss(StatelessRankingLoss):
         if kind is OneSidedHuber:
             self.cost = 'scores'
 
-    def losses(self, lists: RankedLists) -> Tensor:
+    def list_losses(self, lists: RankedLists) -> Tensor:
         return _auc(lists, self.surrogate, self.factor)
 
 
@@ -149,8 +144,9 @@ class MAUCLoss(RankingLoss):
             'AUCLoss(), the loss of one column'
         )
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
+    def part_losses(self, parts: Sequence[RankedLists]) -> ListLosses:
+        (lists,) = parts
         if lists.list_classes is not None:
-            self._check_retrieval()
+            self.check_retrieval()
         losses, has_pairs = _mauc_of_classes(lists, self.tau)
-        return self.reduce_lists(losses, lists.counts_of(has_pairs))
+        return ListLosses(losses, lists.counts_of(has_pairs), {})

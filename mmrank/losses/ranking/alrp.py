@@ -1,5 +1,6 @@
 """Average localisation-recall-precision (aLRP) loss."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -101,12 +102,12 @@ class ALRPLoss(ErrorDrivenLoss):
         check_count('balance_period', balance_period)
         self.balance = SelfBalance(period=balance_period)
 
-    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
-        """Both parts of aLRP."""
-        return _alrp(lists, self.delta)
+    def list_losses(self, lists: RankedLists) -> dict[str, Tensor]:
+        scores, boxes = _alrp(lists, self.delta)
+        return dict(loss_cls=scores, loss_bbox=boxes)
 
-    def combine(self, scores: Tensor, boxes: Tensor, *, group) -> dict[str, Tensor]:
+    def batch_loss(self, mean: dict[str, Tensor], parts: Sequence[RankedLists]) -> dict:
         """Both parts, the box part balanced."""
-        ratio = self.balance.update(scores, boxes, group)
+        ratio = self.balance.update(mean['loss_cls'], mean['loss_bbox'], parts[0].state_group)
         self.diagnostics['box_balance'] = ratio.detach()
-        return dict(loss_cls=scores, loss_bbox=boxes * ratio)
+        return dict(mean, loss_bbox=mean['loss_bbox'] * ratio)

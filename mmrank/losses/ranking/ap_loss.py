@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmrank.losses.base import GRADED
 from mmrank.losses.lists import RankedLists, like_scores
-from mmrank.losses.pairs_graded import relevances
+from mmrank.losses.pairs_graded import GRADED, quality_relevance, relevances, require_quality
 from mmrank.settings import check_positive
 
 from .error_driven import ErrorDrivenLoss, RankCounts, target_lists
@@ -87,17 +86,22 @@ class APLoss(ErrorDrivenLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
+    box_input = 'quality'
+    requires_boxes = False
     cost = 'scores'
 
     def __init__(
         self, delta: float = 1.0, interpolate: bool = True, quality: float | None = None, **kwargs
     ) -> None:
         super().__init__(delta, **kwargs)
-        self.count_quality(quality)
+        if quality is not None:
+            require_quality(self, quality)
+        self.quality = quality
         self.interpolate = interpolate
 
-    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
-        return (_ap(lists, self.delta, self.interpolate, self.relevance(lists)),)
+    def list_losses(self, lists: RankedLists) -> Tensor:
+        relevance = None if lists.values is None else quality_relevance(lists, self.quality)
+        return _ap(lists, self.delta, self.interpolate, relevance)
 
 
 class GradedAPLoss(APLoss):
