@@ -81,7 +81,7 @@ def show(chosen: Choices, splits: dict[str, Split], args: argparse.Namespace) ->
     work_dir = f'work_dirs/{Path(args.out).stem}'
     val = splits['val']
     draw = ['mmrank', 'draw', 'detections', str(val.ann_file), str(val.image_dir)]
-    draw += [f'{work_dir}/val.bbox.json', '--out', f'{work_dir}/detections.png']
+    draw += [f'last={work_dir}/val.bbox.json', '--out', f'{work_dir}/detections.png']
     print(f'Wrote {args.out}. Next:')
     print(f'  {shlex.join(["mmrank", "train", args.out])}')
     print(f'  {shlex.join(draw)}')

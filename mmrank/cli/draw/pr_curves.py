@@ -1,4 +1,4 @@
-r"""Plot precision-recall curves of detectors, and print the score with the best F1 of each class.
+r"""Plot precision-recall curves of detectors.
 
     mmrank draw pr-curves data/x/val.json \
         "stable AP=work_dirs/a/val.bbox.json" "focal=work_dirs/b/val.bbox.json"
@@ -12,10 +12,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mmrank.annotations.lvis import is_lvis
 from mmrank.cli.draw.predictions import add_predictions, read_evaluations
 from mmrank.cli.options import check_outputs, tool_parser
-from mmrank.evaluation.box_evaluation import best_f1_thresholds
 from mmrank.pictures.pr_curves import PRCurves, plot_pr_curves, show_comparison
 
 
@@ -31,10 +29,6 @@ def main() -> None:
     truth, evaluations = read_evaluations(args, with_lvis=True)
     title = f'{Path(args.ann_file).name}, {len(truth.imgs)} images'
     tables = show_comparison(evaluations, Path(args.out).with_suffix(''), title, Console())
-    for name, evaluation in evaluations.items() if not is_lvis(truth.dataset) else ():
-        print(f'Scores with the best F1 at IoU 0.5, {name}:')
-        for cat_id, score in best_f1_thresholds(evaluation).items():
-            print(f'  {truth.cats[cat_id]["name"]} {score:.3g}')
     curves = {n: PRCurves.of(e) for n, e in evaluations.items()}
     picture = plot_pr_curves(curves, args.out, args.max_classes)
     print(f'Wrote {", ".join(map(str, [picture, *tables]))}')
