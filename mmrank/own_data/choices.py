@@ -14,6 +14,10 @@ from mmrank.own_data.folder import Split
 LONGEST_SIDE = {False: 1024, True: 320}
 #: An image is not shrunk below the size at which a tenth of its boxes are smaller, in pixels.
 SMALLEST_BOX = 12.0
+#: For a CPU an image is enlarged by at most 1.3, up to 640 pixels, until the median box has these.
+MEDIAN_BOX = 28.0
+MOST_ENLARGED = 1.3
+LONGEST_ENLARGED = 640
 #: Steps of a whole training, and its fewest epochs, by ``small``; and the most epochs.
 STEPS = {False: 2000, True: 320}
 FEWEST_EPOCHS = {False: 6, True: 2}
@@ -83,7 +87,9 @@ def choose(
         batch_size = 4 if small else max(2, min(8, num_images // 20))
     steps = math.ceil(num_images / batch_size)
     if epochs is None:
-        epochs = math.ceil(STEPS[small] / steps)
+        # Enlarged images take more time: fewer steps keep it.
+        enlarged = max(1.0, max(scale) / float(np.median(train.sizes, axis=0).max()))
+        epochs = math.ceil(STEPS[small] / enlarged**2 / steps)
         epochs = max(FEWEST_EPOCHS[small], min(MOST_EPOCHS, epochs))
     rate = STOCK_RATE[detector] * batch_size / 16
     if small:
@@ -136,6 +142,10 @@ def _choose_scale(image: np.ndarray, sides: np.ndarray, small: bool) -> tuple[in
     tenth = float(np.percentile(sides, 10))
     # Small boxes keep their pixels, as far as the image has them.
     shrink = min(1.0, max(shrink, SMALLEST_BOX / tenth))
+    if small:
+        room = LONGEST_ENLARGED / (image.max() * shrink)
+        wanted = MEDIAN_BOX / (float(np.median(sides)) * shrink)
+        shrink *= max(1.0, min(MOST_ENLARGED, room, wanted))
     # The longer side first, as mmdet writes it; which side it is does not matter there.
     return round(image.max() * shrink), round(image.min() * shrink)
 
@@ -151,6 +161,7 @@ def _explain(
     counts = [f'{name} {train.report.counts[name].total}' for name in chosen.classes]
     more = f' and {len(counts) - 6} more' if len(counts) > 6 else ''
     width, height = np.median(train.sizes, axis=0).astype(int)
+    enlarged = '; small boxes gain by more pixels' * (chosen.scale[0] > max(width, height))
     compared = []
     if anchors is not None:
         stock = matches[0]
@@ -176,7 +187,7 @@ def _explain(
         ('classes', str(len(counts)), ', '.join(counts[:6]) + more),
         ('weights', *weights),
         *frozen,
-        ('scale', '{}x{}'.format(*chosen.scale), f'images are {width}x{height}'),
+        ('scale', '{}x{}'.format(*chosen.scale), f'images are {width}x{height}{enlarged}'),
         *compared,
         ('batch size', str(chosen.batch_size), f'{steps} steps an epoch'),
         ('learning rate', f'{chosen.learning_rate:g}', optimiser),

@@ -481,19 +481,31 @@ def _iou(first, second):
     return shared / ((first[2:] - first[:2]).prod() + (second[2:] - second[:2]).prod() - shared)
 
 
-def test_small_boxes_keep_their_pixels():
-    image = np.array([2000.0, 1000.0])
-    assert _choose_scale(image, np.full(10, 400.0), True) == (320, 160)
-    assert _choose_scale(image, np.full(10, 24.0), True) == (1000, 500)
-    assert _choose_scale(image, np.full(10, 6.0), True) == (2000, 1000)  # nothing is enlarged
+@pytest.mark.parametrize(
+    ('image', 'box', 'small', 'scale'),
+    [
+        ((2000, 1000), 400, True, (320, 160)),
+        ((2000, 1000), 24, True, (1000, 500)),  # small boxes keep their pixels
+        ((2000, 1000), 6, True, (2000, 1000)),
+        ((320, 240), 50, True, (320, 240)),
+        ((320, 240), 25, True, (358, 269)),  # the median box gets 28 pixels
+        ((320, 240), 10, True, (416, 312)),  # by at most 1.3
+        ((600, 300), 10, True, (640, 320)),
+        ((320, 240), 10, False, (320, 240)),
+    ],
+)
+def test_scale_follows_the_boxes(image, box, small, scale):
+    assert _choose_scale(np.array(image, float), np.full(10, float(box)), small) == scale
 
 
-@pytest.mark.parametrize(('side', 'is_named'), [(4, True), (48, False)])
-def test_boxes_that_get_few_anchors_are_named(side, is_named, layout, run, tmp_path):
+@pytest.mark.parametrize(('side', 'shown', 'is_named'), [(4, 5, True), (48, 48, False)])
+def test_boxes_that_get_few_anchors_are_named(side, shown, is_named, layout, run, tmp_path):
     pytest.importorskip('mmdet')
     folder = layout(SPLITS, sides=(side, side))
     printed = run(TOOL, '--coco', folder, '--out', tmp_path / 'a.py', '--small')
-    words = f"100% of the boxes of 'cat' (median {side} px, at this scale) get fewer than 3 anchors"
+    words = (
+        f"100% of the boxes of 'cat' (median {shown} px, at this scale) get fewer than 3 anchors"
+    )
     assert (words in ' '.join(printed.split())) is is_named
 
 
