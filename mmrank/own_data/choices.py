@@ -120,13 +120,9 @@ def find_weights(given: str | None, detector: str, backbone: str, small: bool) -
         if small or backbone in ('lite0', 'r18'):
             what = f'--weights coco: mmdet has none of {detector}-{backbone}{" --small" * small}'
             raise UserError(what, f'--model {detector}-r50 or rtmdet-tiny, without --small')
-        import mmdet  # which takes seconds
-        from mmengine.fileio import load
+        from mmengine.hub import get_config  # which takes seconds
 
-        base = BASES[detector].format(backbone)
-        file = Path(mmdet.__file__).with_name('.mim').joinpath('configs', base)
-        models = load(file.with_name('metafile.yml'))['Models']
-        return next(x['Weights'] for x in models if x['Config'] == f'configs/{base}')
+        return get_config(f'mmdet::{BASES[detector].format(backbone)}', pretrained=True).model_path
     if given is not None and '://' not in given and not Path(given).is_file():
         raise UserError(f'--weights {given} is not a file', 'a .pth file, or --weights coco')
     return given
