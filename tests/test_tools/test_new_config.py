@@ -115,10 +115,9 @@ def test_three_commands_lead_from_a_folder_to_drawn_boxes(
         assert picture.stat().st_size > 1000
         picture.unlink()
     boxes = best.replace('.pth', '.bbox.json')
-    scores = run('analysis_tools/plot_pr_curves', shapes / 'annotations/val.json', f'a={boxes}')
-    scores = scores.partition('best F1')[2].replace('inf', 'n/a')
+    scores = run('analysis_tools/plot_froc', shapes / 'annotations/val.json', f'a={boxes}')
     for name in ('disk', 'square', 'triangle'):
-        (score,) = re.findall(rf'^  {name} (.*)$', scores, re.MULTILINE)
+        (score,) = re.findall(rf' {name} .* f1 │ .* at (\S+) ', scores) or ['n/a']
         assert re.search(rf'^{name} +0\.\d{{3}} +{score}$', table, re.MULTILINE)
     (draw,) = re.findall(r'^  mmrank draw training (.*)$', out, re.MULTILINE)
     run('analysis_tools/training_curves', draw)

@@ -237,7 +237,7 @@ def test_closing_lines_of_a_detector_say_from_which_score_its_boxes_are_right(tm
         ['dog', '0.000', 'n/a'],
     ]
     (draw,) = (shlex.split(line) for line in lines() if 'draw detections' in line)
-    made = [str(truth), 'x', str(best.with_suffix('.bbox.json')), '--out']
+    made = [str(truth), 'x', f'best={best.with_suffix(".bbox.json")}', '--out']
     assert draw[3:] == [*made, str(tmp_path / 'detections.png')]
     data.metainfo = {'classes': ('dog',)}
     assert not any(line.startswith('cat') for line in lines())
