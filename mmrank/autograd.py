@@ -90,13 +90,9 @@ def is_compiling() -> bool:
     return ask is not None and ask()
 
 
-def _has_interpreter() -> bool:
-    return torch._C._functorch.peek_interpreter_stack() is not None
-
-
 def inside_transform() -> bool:
     """Whether ``torch.func`` is deriving or batching the call; a compiled graph does not look."""
-    return not is_compiling() and _has_interpreter()
+    return not is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def _unwrapped(values: Tensor) -> Tensor:
@@ -108,7 +104,7 @@ def _unwrapped(values: Tensor) -> Tensor:
 
 def can_sync(values: Tensor) -> bool:
     """Whether the host may look at values, as NumPy does, without waiting for them."""
-    return values.device.type == 'cpu' and not (is_compiling() or _has_interpreter())
+    return values.device.type == 'cpu' and not is_compiling() and not inside_transform()
 
 
 def violated(condition: Tensor, message: str) -> bool:
@@ -116,10 +112,9 @@ def violated(condition: Tensor, message: str) -> bool:
 
     On a GPU and in a compiled graph it is an assertion with the message, without waiting.
     """
-    compiled = is_compiling()
-    if not compiled and _has_interpreter():
+    if inside_transform():
         condition = _unwrapped(_unwrapped(condition).all())
-    if condition.device.type == 'cpu' and not compiled:
+    if condition.device.type == 'cpu' and not is_compiling():
         return not condition
     torch._assert_async(condition, message)
     return False

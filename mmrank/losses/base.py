@@ -2,31 +2,27 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from copy import deepcopy
+from typing import cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import can_sync
-from mmrank.distributed import training_group
+from mmrank.distributed import joined_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.class_weights import ClassWeight, ClassWeights, WeighsClasses
-from mmrank.losses.embeddings import RanksEmbeddings
+from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.groups import check_groups, entries_of_groups, refuse_rows_of_levels
 from mmrank.losses.heads import BoxHeadHooks, box_values
-from mmrank.losses.lists import (
-    ListSettings,
-    RankedLists,
-    columns_of,
-    labelled_entries,
-    ranked_lists,
-)
+from mmrank.losses.lists import RankedLists, columns_of, labelled_entries, ranked_lists
 from mmrank.settings import ScopedLoss, one_of
 from mmrank.tensors import as_divisor, is_first_batch
 
+#: How much the IoU of a box counts where ``quality`` is None and a head passes it.
+GRADED = 0.9
 
-class HeadLoss(BoxHeadHooks, WeighsClasses, RanksEmbeddings, ScopedLoss):
+
+class HeadLoss(BoxHeadHooks, WeighsClasses, ScopedLoss):
     """Base of losses of one-vs-all scores, which rank them or score each.
 
     Subclasses implement :meth:`loss_of_lists` and :meth:`loss_of_groups`.
@@ -55,6 +51,10 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, RanksEmbeddings, ScopedLoss):
     #: Whether (n,) or (n, C) labels are levels: whole numbers, of which 0 is a negative.
     takes_levels = False
     saturation_advice = ''
+    #: Why the loss has no use for a retrieval batch; with a ``box_input`` it is for want of boxes.
+    no_retrieval = ''
+    #: The loss that the refusal of a retrieval batch names.
+    for_retrieval = 'StableAPLoss'
 
     def __init__(
         self, num_classes: int | None = None, class_weight: ClassWeight = None, **kwargs
@@ -111,8 +111,18 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, RanksEmbeddings, ScopedLoss):
             Scalar >= 0; 0, still attached to the graph, without a positive. With
             ``box_input='loss'`` a dict of ``loss_cls`` and ``loss_bbox``.
         """
+        if group is not None and self.class_weights is not None:
+            raise UserError(
+                'class_weight with group=: a list of a query has no class. Fix: leave it out, and '
+                'weight=, a number for each score'
+            )
         if group is not None:
-            cls_score, target, weight, group = check_groups(self, cls_score, target, weight, group)
+            cls_score, target, weight, group = check_groups(cls_score, target, weight, group)
+            if joined_group(self) is not None:
+                raise UserError(
+                    "group= with scope='global': the lists of other processes are other lists. "
+                    f"Fix: {type(self).__name__}(scope='local')"
+                )
             avg_factor = None
         by_head = avg_factor is not None
         if by_head or reduction_override is not None:
@@ -145,13 +155,16 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, RanksEmbeddings, ScopedLoss):
         is_positive, is_negative, weight = labelled_entries(
             cls_score, target, weight, self.num_columns, soft, self.takes_levels
         )
-        list_weight = None
-        if self.class_weights is not None:
-            dtype = torch.promote_types(cls_score.dtype, torch.float32)
-            is_positive, weight, list_weight = self.class_weights.weighed(
-                is_positive, weight, self.mode == 'per_class', dtype
-            )
-        return is_positive, is_negative, weight, list_weight
+        if self.class_weights is None:
+            return is_positive, is_negative, weight, None
+        dtype = torch.promote_types(cls_score.dtype, torch.float32)
+        of_class = self.class_weights.of(cls_score.size(1)).to(cls_score.device, dtype)
+        if self.mode == 'per_class':
+            return is_positive, is_negative, weight, of_class
+        own = torch.where(is_positive, of_class, 1)
+        # One of weight 0 is absent.
+        is_positive = is_positive & (own > 0)
+        return is_positive, is_negative, own if weight is None else own * weight, None
 
     @property
     def takes_logits(self) -> bool:
@@ -217,23 +230,36 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, RanksEmbeddings, ScopedLoss):
         """
         raise NotImplementedError
 
+    def _check_retrieval(self) -> None:
+        """Raise UserError where the loss or its options have no use for embeddings."""
+        why = self.no_retrieval
+        if self.class_weights is not None:
+            why = 'has a class_weight, which is of the columns of scores'
+        if self.box_input is not None and self.requires_boxes:
+            why = f'requires the boxes of the positives ({self.box_input!r})'
+        if why:
+            raise UserError(
+                f'{type(self).__name__} {why}, which a retrieval batch does not have. Fix: another '
+                f'loss: use mmrank.{self.for_retrieval}, or quality=0 of one that has the option'
+            )
 
-class ListLosses(NamedTuple):
-    """What a loss says of each of its lists; the base makes one number of it."""
+    def expect_cosines(self) -> None:
+        """Take the settings for cosines where none was given; most defaults are such already."""
+        self._check_retrieval()
 
-    #: (L,) losses, or a dict of such.
-    losses: Tensor | dict[str, Tensor]
-    #: (L,) how often each counts in the mean: bool, or float weights.
-    counted: Tensor
-    #: (L,) numbers, whose means are for the log.
-    notes: dict[str, Tensor]
+    def of_cosines(self):
+        """A copy that expects cosines; it shares the parameters, which an optimiser may have."""
+        copied = deepcopy(self, {id(x): x for x in self.parameters()})
+        copied.expect_cosines()
+        return copied
 
 
 class RankingLoss(HeadLoss):
     """Base of losses that rank all scores of a batch against each other.
 
     Heads that call a loss once per feature level must gather first (see
-    :func:`mmrank.models.ListwiseHead`). Subclasses implement :meth:`list_losses`.
+    :func:`mmrank.models.ListwiseHead`). Subclasses implement :meth:`list_losses`, or
+    :meth:`part_losses`.
 
     The value says little, and a batch without positives counts 0: watch ``risk`` in
     :attr:`diagnostics` and AP; choose checkpoints by the AP of the validation split.
@@ -253,15 +279,17 @@ class RankingLoss(HeadLoss):
             ``num_positive`` is there for every loss.
     """
 
-    # See ListSettings.
-    cost = 'pairs'
+    #: Whether a list without a positive has neither a loss nor a gradient. Its scores are then 0: a
+    #: NaN among them would reach the gradient, but not the loss.
     zero_without_positives = False
+    #: Whether the negatives of a query, or list of ``group=``, count without a positive, too.
     counts_lone_queries = False
-    #: Whether lists of ``group=`` come in parts of like lengths, not in one padded matrix. A loss
-    #: with state has to wait for all parts before a step.
-    takes_parts = False
+    #: How much the IoU of a positive's box counts, in [0, 1], see :meth:`count_quality`.
+    quality: float | None = 0.0
     #: Whether it counts ``lists.positives`` and ``lists.negatives``; else weights are refused.
     takes_weights = False
+    #: What a step takes time for: ``pairs`` of a positive and a score, or ``scores``.
+    cost = 'pairs'
     #: Logged once before training by ``RankingMonitorHook``.
     reading_advice = (
         'The value of a ranking loss says little: watch AP, and risk where it is logged; choose '
@@ -281,26 +309,13 @@ class RankingLoss(HeadLoss):
         self.mode = mode
         self.activation = activation
 
-    def ranked(self, scores: Tensor, *entries, **options) -> RankedLists:
-        """:func:`ranked_lists` by the settings of the loss, see :meth:`loss_of_lists`."""
-        has_ranks = dist.is_available() and dist.is_initialized()
-        settings = ListSettings(
-            can_sync(scores),
-            training_group(self) if has_ranks else None,
-            self.scope == 'global',
-            self.activation,
-            self.cost,
-            self.zero_without_positives,
-            self.counts_lone_queries,
-        )
-        return ranked_lists(settings, scores, *entries, **options)
-
     def loss_of_lists(self, *entries, **options) -> Tensor | dict[str, Tensor]:
-        return self._loss([self.ranked(*entries, **options)])
+        return self._loss([ranked_lists(self, *entries, **options)])
 
     def loss_of_groups(self, entries, group, row_values, weight=None):
-        grouped = entries_of_groups(entries, group, row_values, weight, self.takes_parts)
-        return self._loss([self.ranked(*one) for one in grouped])
+        takes_parts = type(self).part_losses is not RankingLoss.part_losses
+        grouped = entries_of_groups(entries, group, row_values, weight, takes_parts)
+        return self._loss([ranked_lists(self, *one) for one in grouped])
 
     def _loss(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
         if parts[0].weight is not None and not self.takes_weights:
@@ -310,64 +325,25 @@ class RankingLoss(HeadLoss):
                 'mmrank.StableAPLoss; or takes_weights = True in a loss of yours that counts '
                 'lists.positives and lists.negatives'
             )
-        self.diagnostics = {}
-        losses, counted, notes = self.part_losses(parts)
-        if isinstance(losses, dict):
-            mean = {name: self.reduce_lists(x, counted) for name, x in losses.items()}
-        else:
-            mean = self.reduce_lists(losses, counted)
-        loss = self.batch_loss(mean, parts)
-        self._note(parts, counted, notes)
+        losses = self.list_losses(parts[0]) if len(parts) == 1 else self.part_losses(parts)
+        number = torch.stack([lists.pos_mask.sum() for lists in parts]).sum()
+        self.diagnostics['num_positive'] = number
         dtype = torch.promote_types(parts[0].pos.dtype, torch.float32)
-        if isinstance(loss, dict):
-            return {name: x.to(dtype) for name, x in loss.items()}
-        return loss.to(dtype)
+        if isinstance(losses, dict):
+            return {name: loss.to(dtype) for name, loss in losses.items()}
+        return losses.to(dtype)
 
     def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
-        """(L,) losses >= 0 of the lists, 0 for one that does not count, or a dict of such."""
+        """Scalar loss >= 0 of the lists, or a dict of such, without ``loss_weight``."""
+        return self.part_losses([lists])
+
+    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
+        """:meth:`list_losses` of lists of unlike lengths, in parts of like lengths.
+
+        A loss that implements it in place of :meth:`list_losses` needs no padded matrix of all
+        lists of ``group=``. Others get one.
+        """
         raise NotImplementedError
-
-    def counted(self, lists: RankedLists) -> Tensor:
-        """(L,) bool of the lists that the mean divides by, or their float weights."""
-        return lists.counted
-
-    def part_losses(self, parts: Sequence[RankedLists]) -> ListLosses:
-        """:meth:`list_losses` of all parts; of one part unless the loss :attr:`takes_parts`."""
-        counted = torch.cat([self.counted(lists) for lists in parts])
-        several = [self.list_losses(lists) for lists in parts]
-        if isinstance(several[0], dict):
-            names = several[0]
-            return ListLosses({x: torch.cat([y[x] for y in several]) for x in names}, counted, {})
-        losses = torch.cat([torch.atleast_1d(x) for x in several])
-        if losses.shape != counted.shape:
-            raise UserError(
-                f'{type(self).__name__}.list_losses must return a loss of each list, shape '
-                f'{tuple(counted.shape)}, got {tuple(losses.shape)}. Fix: leave out the mean over '
-                'the lists, which the base takes'
-            )
-        return ListLosses(losses, counted, {})
-
-    def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
-        """Mean of (L,) losses, 0 for lists that do not count, by bool or (L,) float weights."""
-        if counted.dtype == torch.bool:
-            return losses.sum() / counted.sum().clamp(min=1)
-        return (losses * counted).sum() / as_divisor(counted.sum())
-
-    def batch_loss(
-        self, mean: Tensor | dict[str, Tensor], parts: Sequence[RankedLists]
-    ) -> Tensor | dict[str, Tensor]:
-        """Scalar loss of the batch, or a dict of such, from what :meth:`reduce_lists` gave."""
-        return mean
-
-    @torch.no_grad()
-    def _note(self, parts: Sequence[RankedLists], counted: Tensor, notes: dict) -> None:
-        """Put the means of (L,) numbers into the diagnostics, and the number of positives."""
-        for name, values in notes.items():
-            values = torch.where(counted > 0, values.detach(), 0)
-            # The mean, also where the losses are added up.
-            self.diagnostics[name] = RankingLoss.reduce_lists(self, values, counted)
-        numbers = [lists.pos_mask.sum() for lists in parts]
-        self.diagnostics['num_positive'] = torch.stack(numbers).sum()
 
     def state_size(self) -> int:
         """How many lists have a state of their own: one in all, or one for each class."""
@@ -380,22 +356,77 @@ class RankingLoss(HeadLoss):
             )
         return self.num_columns
 
+    def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
+        """Mean of (L,) losses, 0 for lists that do not count, by bool or (L,) float weights."""
+        if counted.dtype == torch.bool:
+            return losses.sum() / counted.sum().clamp(min=1)
+        return (losses * counted).sum() / as_divisor(counted.sum())
+
+    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
+        self._check_retrieval()
+        entries = (batch.scores(), batch.is_positive(), batch.is_negative())
+        losses = self.loss_of_lists(*entries, **batch.list_options())
+        return self.loss_weight * cast(Tensor, losses)  # a dict is of boxes
+
+    def count_quality(self, quality: float | None) -> None:
+        """Make heads pass the IoUs unless ``quality`` is 0.
+
+        With None the loss counts the IoUs by :data:`GRADED` where a head passes them, and serves
+        every other batch as 0 does. ValueError outside [0, 1].
+        """
+        if quality is not None and not 0 <= quality <= 1:
+            raise UserError(
+                f'quality must be in [0, 1], got {quality!r}. Fix: 0 for positives that are all '
+                f'alike, {GRADED} to let the IoU of their boxes count'
+            )
+        self.quality = quality
+        if quality != 0:
+            self.box_input = 'quality'
+        self.requires_boxes = quality is not None
+
+    def relevance(self, lists: RankedLists) -> Tensor | None:
+        """(L, P) float64 ``u = 1 - q + q IoU`` of the positives, no gradient; None for q = 0."""
+        quality = self.quality
+        if quality is None:
+            quality = 0.0 if lists.values is None else GRADED
+        if quality == 0:
+            return None
+        return 1 - quality + quality * lists.required_values().detach().double()
+
 
 class StatelessRankingLoss(RankingLoss):
-    """Base of losses that keep no state."""
+    """Base of losses that keep no state: subclasses implement :meth:`losses`."""
 
     zero_without_positives = True
-    takes_parts = True
 
-    def part_losses(self, parts: Sequence[RankedLists]) -> ListLosses:
-        losses, counted, _ = super().part_losses(parts)
+    def losses(self, lists: RankedLists) -> Tensor:
+        """(L,) losses of the lists, 0 for a list without positives."""
+        raise NotImplementedError
+
+    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
+        losses = torch.cat([self.losses(lists) for lists in parts])
         has_positive = torch.cat([lists.has_positive for lists in parts])
-        self.diagnostics.update(self.extra_diagnostics(losses.detach(), has_positive))
-        return ListLosses(losses, counted, {'idle': (losses == 0).float()})
+        self.diagnostics = {
+            'idle': idle_share(losses, has_positive),
+            **self.extra_diagnostics(losses.detach(), has_positive),
+        }
+        return self.reduce_lists(losses, torch.cat([self.counted(lists) for lists in parts]))
 
     def extra_diagnostics(self, losses: Tensor, has_positive: Tensor) -> dict[str, Tensor]:
         """Further scalars to log, of (L,) detached losses."""
         return {}
+
+    def counted(self, lists: RankedLists) -> Tensor:
+        """(L,) bool of the lists that the mean divides by, or their float weights."""
+        return lists.counted
+
+
+@torch.no_grad()
+def idle_share(risks: Tensor, has_positive: Tensor) -> Tensor:
+    """Share of the (L,) lists with positives whose risk is 0: no pair of theirs has a gradient."""
+    has_positive = has_positive > 0
+    return (has_positive & (risks == 0)).sum() / has_positive.sum().clamp(min=1)
 
 
 @torch.no_grad()

@@ -68,18 +68,6 @@ class ClassWeights(SavedState):
             )
         return weight
 
-    def weighed(
-        self, is_positive: Tensor, weight: Tensor | None, by_list: bool, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """(n, C) bool of the positives, and weights of the entries and, ``by_list``, of lists."""
-        of_class = self.of(is_positive.size(1)).to(is_positive.device, dtype)
-        if by_list:
-            return is_positive, weight, of_class
-        of_entry = torch.where(is_positive, of_class, 1)
-        # One of weight 0 is absent.
-        is_positive = is_positive & (of_entry > 0)
-        return is_positive, of_entry if weight is None else of_entry * weight, None
-
     def _given(self, classes: int) -> Tensor:
         if self.power is not None:
             raise RuntimeError(f"class_weight='auto': {MISSING_COUNTS}")

@@ -2,15 +2,13 @@
 
 import warnings
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
-from mmrank.autograd import can_sync, is_compiling, violated
+from mmrank.autograd import is_compiling, violated
 from mmrank.distributed import all_gather_rows, joined_group, sizes_and_dtype
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.lists import counted_and_weight
@@ -198,9 +196,7 @@ class EmbeddingBatch:
     def list_options(self) -> dict[str, Tensor | None]:
         """Classes of the lists, and how often each list, and (Q, G) each score counts."""
         # What is absent is left out already.
-        weight = None
-        if self.weight is not None:
-            _, weight = counted_and_weight(self.weight, can_sync(self.weight))
+        weight = None if self.weight is None else counted_and_weight(self.weight)[1]
         weight = None if weight is None else weight.expand(self.is_itself.shape)
         return dict(list_classes=self.query_labels, weight=weight, list_weight=self.query_weight)
 
@@ -214,49 +210,6 @@ class EmbeddingBatch:
     def is_negative(self) -> Tensor:
         """(Q, G) bool: of another class."""
         return ~self._same_class & ~self.is_itself
-
-
-class RanksEmbeddings(nn.Module):
-    """A loss of scores to which each query of a retrieval batch is a ranking of its gallery."""
-
-    class_weights: nn.Module | None
-    box_input: str | None
-    requires_boxes: bool
-    loss_weight: float
-    #: Why the loss has no use for a retrieval batch; with a ``box_input`` it is for want of boxes.
-    no_retrieval = ''
-    #: The loss that the refusal of a retrieval batch names.
-    for_retrieval = 'StableAPLoss'
-
-    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
-        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
-        self.check_retrieval()
-        entries = (batch.scores(), batch.is_positive(), batch.is_negative())
-        losses = self.loss_of_lists(*entries, **batch.list_options())
-        return self.loss_weight * cast(Tensor, losses)  # a dict is of boxes
-
-    def check_retrieval(self) -> None:
-        """Raise UserError where the loss or its options have no use for embeddings."""
-        why = self.no_retrieval
-        if self.class_weights is not None:
-            why = 'has a class_weight, which is of the columns of scores'
-        if self.box_input is not None and self.requires_boxes:
-            why = f'requires the boxes of the positives ({self.box_input!r})'
-        if why:
-            raise UserError(
-                f'{type(self).__name__} {why}, which a retrieval batch does not have. Fix: another '
-                f'loss: use mmrank.{self.for_retrieval}, or quality=0 of one that has the option'
-            )
-
-    def expect_cosines(self) -> None:
-        """Take the settings for cosines where none was given; most defaults are such already."""
-        self.check_retrieval()
-
-    def of_cosines(self):
-        """A copy that expects cosines; it shares the parameters, which an optimiser may have."""
-        copied = deepcopy(self, {id(x): x for x in self.parameters()})
-        copied.expect_cosines()
-        return copied
 
 
 class EmbeddingLoss(NamedSettings):

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from mmrank.distributed import joined_group
 from mmrank.errors import UserError
 from mmrank.tensors import check_tensors, refuse_nan, size_levels
 
@@ -54,23 +53,13 @@ def refuse_rows_of_levels(cls_score: Tensor, target: Tensor) -> None:
 
 
 def check_groups(
-    loss: torch.nn.Module, scores: Tensor, target: Tensor, weight: Tensor | None, group: Tensor
+    scores: Tensor, target: Tensor, weight: Tensor | None, group: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """(n,) scores, labels, weights and numbers of lists; else TypeError or UserError.
 
     A group of (n,) numbers with (n, C) scores and labels has a number for each row, whose entries
     are in that list.
     """
-    if loss.class_weights is not None:
-        raise UserError(
-            'class_weight with group=: a list of a query has no class. Fix: leave it out, and '
-            'weight=, a number for each score'
-        )
-    if joined_group(loss) is not None:
-        raise UserError(
-            "group= with scope='global': the lists of other processes are other lists. Fix: "
-            f"{type(loss).__name__}(scope='local')"
-        )
     check_tensors(cls_score=scores, target=target, weight=weight, group=group)
     is_of_rows = group.shape == scores.shape[:1] and target.shape == scores.shape
     if scores.dim() == 2 and is_of_rows:

@@ -7,7 +7,8 @@ function of the public API has lists already, see :func:`split_lists`.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import can_sync, violated
-from mmrank.distributed import all_gather_lists, join, scale_gradient
+from mmrank.distributed import all_gather_lists, join, scale_gradient, training_group
 from mmrank.errors import UserError
 from mmrank.tensors import (
     at_least_float32,
@@ -47,8 +48,6 @@ class RankedLists:
     #: (L, N) bool each, True at the positives and at the negatives of this rank.
     is_positive: Tensor
     is_negative: Tensor
-    #: Whether the host may look at values, see :func:`mmrank.autograd.can_sync`.
-    on_host: bool
     #: (L, P) one value for each positive, such as the quality of its box, or None.
     values: Tensor | None = None
     #: Process group over which the negatives are spread, or None.
@@ -108,7 +107,7 @@ class RankedLists:
         mask = self.negatives
         if mask.is_floating_point():
             number = mask.sum(1, dtype=torch.float64)
-        elif self.on_host:
+        elif can_sync(mask):
             # A sum of bool makes a copy in int64 on a CPU.
             number = torch.tensor([np.count_nonzero(row) for row in mask.numpy()]).double()
         else:
@@ -257,8 +256,7 @@ def labelled_entries(
     check_classified(cls_score, target, weight, num_classes)
     counted = None
     if weight is not None:
-        weight = weight.unsqueeze(1) if weight.dim() == 1 else weight
-        counted, weight = counted_and_weight(weight, can_sync(weight))
+        counted, weight = counted_and_weight(weight.unsqueeze(1) if weight.dim() == 1 else weight)
     if counted is not None:
         target = without_left_out(target, counted)
     is_positive = one_vs_all(target, cls_score.size(1), soft, levels)
@@ -269,16 +267,16 @@ def labelled_entries(
     return is_positive, is_negative, None if weight is None else weight.expand(is_positive.shape)
 
 
-def counted_and_weight(weight: Tensor, on_host: bool) -> tuple[Tensor | None, Tensor | None]:
+def counted_and_weight(weight: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """Where checked weights are above 0, and the weights, at least float32.
 
     The first is None where the host sees that all are. The second is None where they are 0 and 1,
     which a mask says faster, unless the host would wait for the answer.
     """
     if weight.dtype == torch.bool:
-        return None if on_host and weight.all() else weight, None
+        return None if can_sync(weight) and weight.all() else weight, None
     weight = at_least_float32(weight)
-    if not on_host:
+    if not can_sync(weight):
         return weight > 0, weight
     least, most = weight.aminmax() if weight.numel() else (1, 1)
     counted = weight > 0 if least == 0 else None
@@ -292,14 +290,13 @@ def values_at(values: Tensor, index: Tensor, columns: int) -> Tensor:
     return values.gather(1, index // max(each, 1))
 
 
-def positive_index(
-    is_positive: Tensor, on_host: bool, most_pairs: float = MOST_PAIRS
-) -> tuple[Tensor, Tensor]:
+def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple[Tensor, Tensor]:
     """(L, P) columns of the positives of (L, N) bool, ascending, and (L, P) mask of the padding.
 
     On a device, and in a compiled graph, P is N and the mask is ``is_positive`` itself, so that the
     host does not wait; beyond ``most_pairs`` of N^2 L and 2^20 scores it does.
     """
+    on_host = can_sync(is_positive)
     num_lists, width = is_positive.shape
     scores = is_positive.numel()
     if not on_host and scores <= MOST_SCORES and scores * width <= most_pairs:
@@ -335,28 +332,14 @@ def probabilities(scores: Tensor) -> Tensor:
     return torch.where(broken, scores, scores.masked_fill(broken, 0).sigmoid())
 
 
-@dataclass(frozen=True)
-class ListSettings:
-    """How scores become lists; the defaults are for lists of one process, as they are."""
-
-    #: Whether the host may look at values, see :func:`mmrank.autograd.can_sync`.
-    on_host: bool
-    #: The group of all ranks in training, and whether their lists are one: ``scope='global'``.
-    world: object = None
-    joins_ranks: bool = False
-    #: Of the scores before they are compared, ``none`` or ``sigmoid``.
-    activation: str = 'none'
-    #: What a step takes time for: ``pairs`` of a positive and a score, or ``scores``.
-    cost: str = 'pairs'
-    #: Whether a list without a positive has neither a loss nor a gradient. Its scores are then 0: a
-    #: NaN among them would reach the gradient, but not the loss.
-    zero_without_positives: bool = False
-    #: Whether the negatives of a query, or list of ``group=``, count without a positive, too.
-    counts_lone_queries: bool = False
+#: Settings of :func:`ranked_lists` for lists of one process.
+_AS_THEY_ARE = SimpleNamespace(
+    scope='local', training=False, activation='none', cost='pairs', zero_without_positives=False
+)
 
 
 def ranked_lists(
-    settings: ListSettings,
+    loss: Any,
     scores: Tensor,
     is_positive: Tensor,
     is_negative: Tensor,
@@ -365,21 +348,22 @@ def ranked_lists(
     weight: Tensor | None = None,
     list_weight: Tensor | None = None,
 ) -> RankedLists:
-    """Activate (L, N) raw scores and gather their positives, with ``joins_ranks`` of all ranks.
+    """Activate (L, N) raw scores and gather their positives, with ``scope='global'`` of all ranks.
 
     ``values`` are (L, M) floats of boxes, see :func:`values_at`; ``weight`` and ``list_weight`` are
-    (L, N) and (L,) floats.
+    (L, N) and (L,) floats. ``loss`` has the settings.
     """
-    group = settings.world if settings.joins_ranks else None
+    world = training_group(loss) if dist.is_available() and dist.is_initialized() else None
+    group = world if loss.scope == 'global' else None
     if group is not None:
         scores = scale_gradient(scores, dist.get_world_size(group))
-    if settings.activation == 'sigmoid':
+    if loss.activation == 'sigmoid':
         scores = probabilities(scores)
     # Values of boxes are compared in pairs of positives.
-    most_pairs = MOST_PAIRS if settings.cost == 'pairs' or values is not None else math.inf
+    most_pairs = MOST_PAIRS if loss.cost == 'pairs' or values is not None else math.inf
     if group is not None:
         most_pairs = 0  # to join them, the host waits for the number of positives in any case
-    index, pos_mask = positive_index(is_positive, settings.on_host, most_pairs)
+    index, pos_mask = positive_index(is_positive, most_pairs)
     pos = scores.gather(1, index)
     if values is not None:
         values = torch.where(pos_mask, values_at(values, index, scores.size(1)), 0)
@@ -392,23 +376,22 @@ def ranked_lists(
         scores = scores.to(torch.promote_types(pos.dtype, scores.dtype))
         if pos_weight is not None and weight is None:
             weight = torch.ones_like(at_least_float32(scores.detach()))
-    of_queries = list_classes is not None and settings.counts_lone_queries
-    if settings.zero_without_positives and not of_queries:
+    if loss.zero_without_positives and (list_classes is None or not loss.counts_lone_queries):
         has_positive = pos_mask.any(1, keepdim=True)
         # On a device the host would wait for the answer.
-        if not (settings.on_host and has_positive.all()):
+        if not (can_sync(is_positive) and has_positive.all()):
             scores = torch.where(has_positive, scores, 0)
         pos = torch.where(pos_mask, pos, 0)
+    state_group = world if group is None else None
     return RankedLists(
         pos,
         pos_mask,
         scores,
         is_positive,
         is_negative,
-        settings.on_host,
         values,
         group,
-        settings.world if group is None else None,
+        state_group,
         list_classes,
         pos_weight=None if pos_weight is None else pos_weight.double(),
         weight=weight,
@@ -482,16 +465,15 @@ def split_lists(
     is_positive = zeros_and_ones('is_positive', is_positive, fix)
     is_negative = ~is_positive
     weight = None
-    on_host = can_sync(scores)
     if mask is not None:
-        counted, weight = counted_and_weight(checked_weight('mask', mask, scores.shape), on_host)
+        counted, weight = counted_and_weight(checked_weight('mask', mask, scores.shape))
         if counted is not None:
             is_positive = is_positive & counted
             is_negative = is_negative & counted
     entries = [scores, is_positive, is_negative, values, None, weight]
     if scores.dim() == 1:
         entries = [None if x is None else x[None] for x in entries]
-    return ranked_lists(ListSettings(on_host), *entries)
+    return ranked_lists(_AS_THEY_ARE, *entries)
 
 
 def like_scores(values: Tensor, scores: Tensor) -> Tensor:

@@ -9,23 +9,23 @@ the negatives, their sum and their sum of squares: O((P + N) log P) time and O(N
 Squares of large scores would cancel. So each interval of a window has an anchor, a whole number of
 tau away from a centre, and the moments are of the distance u to it, in units of tau: ``|u| <= 1``.
 
-Other surrogates, and small problems, go over the matrix of pairs: ``pairs_smooth.py``. On a CPU
-the scores are worked on in blocks that its cache holds, and a grid finds their places.
+Other surrogates, and small problems, go over the matrix of pairs: ``pairs_smooth.py``.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import astuple
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import Function, is_compiling, once_differentiable
-from mmrank.tensors import at_least_float32, clamp_infinite, column_blocks
+from mmrank.autograd import Function, can_sync, is_compiling, once_differentiable
+from mmrank.tensors import at_least_float32, check_floats, clamp_infinite
 
-from .pairs_smooth import MATRIX, Sums, Surrogate, Way
+from .pairs_fast import Places, blocks, look_up
+from .pairs_smooth import OneSidedHuber, Sums, Surrogate, matrix_gradient, matrix_sums
 
 #: Pairs up to which the matrix is faster than the intervals.
 DENSE_PAIRS = 2**18
@@ -35,143 +35,6 @@ _FEW_POSITIVES = 8
 # On a CPU, anchors up to this far from the centre are all moved to it, which saves a look-up for
 # each score and costs at most two decimal digits of float64.
 _NEAR = 8.0
-# Scores of a block: few enough that its temporaries stay in a CPU's cache; and on a device.
-_CACHED_BLOCK = 2**18
-_BLOCK = 2**22
-# Scores of a list from which a grid costs less than it saves.
-_GRID_SCORES = 2**12
-# Cells of a grid for each threshold, of which a quarter of the scores is enough, and their least
-# and largest number: beyond it the table leaves the cache.
-_CELLS_PER_THRESHOLD = 16
-_LEAST_CELLS = 2**10
-_MOST_CELLS = 2**20
-# Thresholds so close that cells per unit of score might be infinite.
-_NO_WIDTH = 1e-30
-
-
-class OneSidedHuber(Surrogate):
-    """``1 - 2x/tau`` for ``x < 0``, ``(1 - x/tau)^2`` for ``0 <= x < tau``, 0 beyond.
-
-    Convex, bounds ``l01``, slope at most ``2/tau``. Source: stable AP (2025), eq. 7.
-
-    Example:
-        >>> OneSidedHuber(1.0)(torch.tensor([-1.0, 0.0, 0.5]))
-        tensor([3.0000, 1.0000, 0.2500])
-    """
-
-    @property
-    def value_factor(self) -> float:
-        return 2.0
-
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
-        z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x)
-        # The slope without its factor; the value is 2 c (z - c/2).
-        c = torch.clamp(z, 0, 1, out=slopes)
-        return z.sub_(c, alpha=0.5).mul_(c) if values else None
-
-    def way(self, pos_mask: Tensor, width: int, on_host: bool) -> Way:
-        # A subclass has other values.
-        if type(self) is not OneSidedHuber:
-            return MATRIX
-        # The size of a compiled graph is not known.
-        if not on_host and is_compiling():
-            return _INTERVALS
-        if pos_mask.numel() * width <= DENSE_PAIRS:
-            return MATRIX
-        if on_host and int(pos_mask.sum()) <= _FEW_POSITIVES * len(pos_mask):
-            return MATRIX
-        return _INTERVALS
-
-
-def _blocks(scores: Tensor, on_host: bool) -> Iterator[tuple[slice, slice]]:
-    """Yield rows and columns of blocks of (L, N) scores, which a CPU's cache holds."""
-    lists, width = scores.shape
-    rows_at_once = max(_CACHED_BLOCK // max(width, 1), 1) if on_host else max(lists, 1)
-    size = _CACHED_BLOCK if on_host else max(_BLOCK // max(lists, 1), 1)
-    for rows in column_blocks(lists, rows_at_once, on_host):
-        for part in column_blocks(width, size, on_host):
-            yield rows, part
-
-
-def _look_up(table: Tensor, places: Tensor) -> Tensor:
-    """(R, n) entries of the (R, K) table."""
-    if len(table) == 1:  # faster
-        return table[0].index_select(0, places[0].int()).unsqueeze(0)
-    return table.gather(1, places.long())
-
-
-class Places:
-    """Counts, for each score, the (L, T) ascending thresholds of its list strictly below it.
-
-    ``width`` is how many scores of each list there are: a grid pays for many. A binary search costs
-    a CPU one mispredicted branch per halving and score: 90 ms for 3.5 million scores and 1,500
-    thresholds. A uniform grid over the thresholds answers a score with one look-up and, as its cell
-    may hold a threshold, one comparison. Only the scores of a cell that holds several are searched.
-    """
-
-    def __init__(self, thresholds: Tensor, width: int, on_host: bool) -> None:
-        self.thresholds = thresholds
-        self.width = width
-        self.has_grid = on_host and width >= _GRID_SCORES and thresholds.size(1) > 0
-        self.rows = None
-
-    def __call__(self, rows: slice, scores: Tensor, exact: Tensor, out: Tensor) -> None:
-        """Write the counts of (R, n) scores, a block, to contiguous int32; NaN is above all.
-
-        ``exact`` are the scores in float64, within the limit.
-        """
-        thresholds = self.thresholds[rows]
-        if not self.has_grid:
-            out.copy_(torch.searchsorted(thresholds, exact, out_int32=True))
-            return
-        if rows != self.rows:
-            self._build_grid(thresholds, scores.dtype)
-            self.rows = rows
-        found = out.view(-1)
-        torch.index_select(self.table, 0, self._cell(scores).view(-1), out=found)
-        # Several times faster than nonzero() where there are few.
-        crowded = np.flatnonzero(found.numpy() < 0)
-        ends = np.arange(1, len(scores)) * scores.size(1)
-        for row, places in enumerate(np.split(crowded, np.searchsorted(crowded, ends))):
-            places = torch.from_numpy(places)
-            searched = exact.view(-1).index_select(0, places)
-            searched = torch.searchsorted(thresholds[row], searched, out_int32=True)
-            found.index_copy_(0, places, searched)
-        # The one threshold of the cell, or the next one, which is above.
-        place = out + self.first_end if len(scores) > 1 else out
-        out += exact > self.ends.index_select(0, place.view(-1)).view(scores.shape)
-
-    def _build_grid(self, thresholds: Tensor, dtype: torch.dtype) -> None:
-        lists, count = thresholds.shape
-        cells = min(_CELLS_PER_THRESHOLD * count, self.width // 4)
-        cells = min(max(cells, _LEAST_CELLS), _MOST_CELLS)
-        # Padding, +inf at the end, is above all scores and needs no cell.
-        low = thresholds[:, :1].nan_to_num(0, 0, 0)
-        width = torch.where(thresholds.isfinite(), thresholds, low).amax(1, keepdim=True) - low
-        # Equal thresholds leave no width: all scores of their cell are searched.
-        scale = torch.where(width > _NO_WIDTH, (cells - 3) / width, 0)
-        # Half the memory of float64, and rounding keeps the order.
-        dtype = torch.promote_types(dtype, torch.float32)
-        self.scale = scale.to(dtype)
-        self.offset = (1 - low * scale).to(dtype)
-        self.top = cells - 1
-        rows = torch.arange(lists, dtype=torch.int32)[:, None]
-        self.first_cell = rows * cells
-        self.first_end = rows * (count + 1)
-        cell = self._cell(thresholds.to(dtype)).view(-1)
-        per_cell = torch.bincount(cell, minlength=lists * cells).view(lists, cells)
-        # -1 marks a cell of several thresholds, and the highest, where NaN goes.
-        table = torch.where(per_cell > 1, -1, per_cell.cumsum(1) - per_cell)
-        table[:, -1] = -1
-        self.table = table.to(torch.int32).view(-1)
-        self.ends = pad(thresholds, (0, 1), value=torch.inf).view(-1)
-
-    def _cell(self, scores: Tensor) -> Tensor:
-        """Cell of each score. Rounding keeps the order, so the look-up is exact, not a guess."""
-        # Not fused: that would round the last few scores of a tensor in another way.
-        cell = (scores * self.scale).add_(self.offset).clamp_(0, self.top)
-        cell = cell.nan_to_num_(self.top).to(torch.int32)
-        return cell + self.first_cell if len(cell) > 1 else cell
 
 
 class _Intervals(NamedTuple):
@@ -192,7 +55,7 @@ class _Intervals(NamedTuple):
     edges: Tensor
 
 
-def _intervals_of(pos: Tensor, pos_mask: Tensor, tau: float, on_host: bool) -> _Intervals:
+def _intervals_of(pos: Tensor, pos_mask: Tensor, tau: float) -> _Intervals:
     """Cut the line at the (L, P) positives."""
     s = torch.where(pos_mask, clamp_infinite(pos.double()), torch.inf)
     margin = s.new_full((), tau)
@@ -206,7 +69,7 @@ def _intervals_of(pos: Tensor, pos_mask: Tensor, tau: float, on_host: bool) -> _
     anchors = ((thresholds - centre) / tau).ceil() - 1
     p = torch.where(pos_mask, (s - centre) / tau, 0)
     top = p.ceil() - 1
-    if on_host and (thresholds.isinf() | (anchors.abs() <= _NEAR)).all():
+    if can_sync(pos) and (thresholds.isinf() | (anchors.abs() <= _NEAR)).all():
         anchors = torch.zeros_like(anchors)
         top = torch.zeros_like(top)
     # The interval just above each threshold.
@@ -222,9 +85,7 @@ def _intervals_of(pos: Tensor, pos_mask: Tensor, tau: float, on_host: bool) -> _
     return _Intervals(margin, thresholds, centre, covered, anchors, p, 1 - p + top, edges)
 
 
-def _moments(
-    intervals: _Intervals, neg: Tensor, neg_mask: Tensor | None, on_host: bool
-) -> tuple[Tensor, Tensor]:
+def moments(intervals: _Intervals, neg: Tensor, neg_mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """(L, N) intervals of the negatives, and (3, L, K) sums of 1, u and u^2 of each interval.
 
     Interval 0, which lies below all windows, takes what is left out.
@@ -237,9 +98,9 @@ def _moments(
         neg.shape, dtype=torch.int16 if is_short else torch.int32, device=neg.device
     )
     found = anchors.new_zeros(3, *anchors.shape)
-    has_anchors = not on_host or bool(anchors.any())
-    find = Places(intervals.thresholds, neg.size(1), on_host)
-    for rows, part in _blocks(neg, on_host):
+    has_anchors = not can_sync(neg) or bool(anchors.any())
+    find = Places(intervals.thresholds, neg.size(1))
+    for rows, part in blocks(neg):
         scores = neg[rows, part].contiguous()
         t = clamp_infinite(scores.double())
         place = torch.empty_like(t, dtype=torch.int32) if is_short else places[rows, part]
@@ -253,7 +114,7 @@ def _moments(
             places[rows, part] = place
         u = t.sub_(intervals.centre[rows])
         if has_anchors:
-            u = u.div_(intervals.tau).sub_(_look_up(anchors[rows], place))
+            u = u.div_(intervals.tau).sub_(look_up(anchors[rows], place))
         place = place.long()
         if weight is None:
             found[0, rows].scatter_add_(1, place, u.new_ones(1, 1).expand_as(u))
@@ -270,7 +131,7 @@ def _moments(
     return places, found
 
 
-def _totals(intervals: _Intervals, moments: Tensor) -> tuple[Tensor, Tensor]:
+def totals(intervals: _Intervals, moments: Tensor) -> tuple[Tensor, Tensor]:
     """(L, P) sums over the negatives and their slopes by the positives; any number at padding."""
     tau, _, _, covered, anchors, p, q, edges = intervals
     # Below the lowest threshold nothing counts, whatever is in there.
@@ -307,21 +168,15 @@ def _coefficients(intervals: _Intervals, grad: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _interval_sums(
-    surrogate: OneSidedHuber,
-    pos: Tensor,
-    pos_mask: Tensor,
-    neg: Tensor,
-    neg_mask: Tensor | None,
-    on_host: bool,
-    **_,
+    surrogate: Surrogate, pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, **_
 ) -> Sums:
     """See :func:`mmrank.losses.pairs_smooth.matrix_sums`; values and slopes come together."""
     # NaN has no place on the line: it stays out, and makes NaN of its own sum and, as in the
     # matrix, of the gradient of every negative of its list.
     nan = torch.where(pos.isnan() & pos_mask, torch.nan, 0.0)
-    intervals = _intervals_of(pos, pos_mask & ~pos.isnan(), surrogate.tau, on_host)
-    places, found = _moments(intervals, neg, neg_mask, on_host)
-    total, slope = _totals(intervals, found)
+    intervals = _intervals_of(pos, pos_mask & ~pos.isnan(), surrogate.tau)
+    places, found = moments(intervals, neg, neg_mask)
+    total, slope = totals(intervals, found)
     return total + nan, slope + nan, (places, nan, *intervals)
 
 
@@ -330,7 +185,6 @@ def _interval_gradient(
     grad: Tensor,
     neg: Tensor,
     neg_mask: Tensor | None,
-    on_host: bool,
     places: Tensor,
     nan: Tensor,
     *saved: Tensor,
@@ -340,30 +194,130 @@ def _interval_gradient(
     constant, by_y = _coefficients(intervals, grad)
     constant += nan.sum(1, keepdim=True)
     out = torch.empty_like(neg, memory_format=torch.contiguous_format)
-    for rows, part in _blocks(neg, on_host):
+    for rows, part in blocks(neg):
         place = places[rows, part]
         # What is left out may be NaN: its slope is 0, and 0 * NaN is not.
         slope = clamp_infinite(neg[rows, part].double()).nan_to_num_(0)
         slope -= intervals.centre[rows]
-        slope *= _look_up(by_y[rows], place)
-        slope += _look_up(constant[rows], place)
+        slope *= look_up(by_y[rows], place)
+        slope += look_up(constant[rows], place)
         if neg_mask is not None and neg_mask.is_floating_point():
             slope *= neg_mask[rows, part]
         out[rows, part] = slope
     return out
 
 
-_INTERVALS = Way(_interval_sums, _interval_gradient)
+class _Way(NamedTuple):
+    """Two functions that sum a surrogate and give the gradient of the negatives."""
+
+    sums: Callable[..., Sums]
+    gradient: Callable[..., Tensor]
+
+
+_MATRIX = _Way(matrix_sums, matrix_gradient)
+_INTERVALS = _Way(_interval_sums, _interval_gradient)
+
+
+def _fastest_way(surrogate: Surrogate, pos_mask: Tensor, width: int) -> _Way:
+    """The way that is fastest for (L, P) positives and ``width`` negatives."""
+    # A subclass has other values.
+    if type(surrogate) is not OneSidedHuber:
+        return _MATRIX
+    # The size of a compiled graph is not known.
+    if is_compiling():
+        return _INTERVALS
+    if pos_mask.numel() * width <= DENSE_PAIRS:
+        return _MATRIX
+    if can_sync(pos_mask) and int(pos_mask.sum()) <= _FEW_POSITIVES * len(pos_mask):
+        return _MATRIX
+    return _INTERVALS
+
+
+class _PairSum(Function):
+    @staticmethod
+    def forward(ctx, pos, neg, pos_mask, neg_mask, surrogate, group):
+        way = _fastest_way(surrogate, pos_mask, neg.size(1))
+        slopes = is_compiling() or any(ctx.needs_input_grad[:2])
+        total, slope, saved = way.sums(surrogate, pos, pos_mask, neg, neg_mask, slopes=slopes)
+        if group is not None:
+            # Sums over negatives add up over the ranks that hold them.
+            both = torch.stack([total, slope])
+            dist.all_reduce(both, group=group)
+            total, slope = both
+        ctx.surrogate = surrogate
+        ctx.way = way
+        ctx.save_for_backward(pos, neg, pos_mask, slope, neg_mask, *saved)
+        return torch.where(pos_mask, total, 0)
+
+    @staticmethod
+    @once_differentiable('pairwise_surrogate_sum')
+    def backward(ctx, grad):
+        pos, neg, pos_mask, slope, neg_mask, *saved = ctx.saved_tensors
+        grad = torch.where(pos_mask, grad, 0)
+        grad_pos = grad_neg = None
+        if ctx.needs_input_grad[0]:
+            grad_pos = torch.where(pos_mask, grad * slope, 0).to(pos.dtype)
+        if ctx.needs_input_grad[1]:
+            grad_neg = ctx.way.gradient(ctx.surrogate, grad, neg, neg_mask, *saved)
+        return grad_pos, grad_neg, None, None, None, None
+
+
+def pairwise_surrogate_sum(
+    pos: Tensor,
+    neg: Tensor,
+    surrogate: Surrogate,
+    *,
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
+    group=None,
+) -> Tensor:
+    """``sum_j l(s_i - t_j)`` for every positive of L lists at once.
+
+    The one-sided Huber takes O((P + N) log P) time and O(N) memory, other surrogates all P * N
+    pairs, in blocks.
+
+    Args:
+        pos: (L, P) float scores of the positives, padded.
+        neg: (L, N) float scores, any strides.
+        surrogate: The pair surrogate l.
+        pos_mask: (L, P) bool, False for padding. None: no padding.
+        neg_mask: (L, N) bool, True at the negatives, or float weights >= 0: a negative of weight w
+            counts as w. None: all scores are, and count once.
+        group: Process group over which the negatives are spread: every rank passes the same ``pos``
+            and its own ``neg``, and receives the sums over all and the gradient of its own.
+
+    Returns:
+        (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and ``neg``. Infinite
+        scores act as +-1e30; NaN gives NaN.
+    """
+    check_floats(pos=pos, neg=neg)
+    for name, scores, mask in (('pos', pos, pos_mask), ('neg', neg, neg_mask)):
+        if mask is not None and mask.shape != scores.shape:
+            shape = tuple(scores.shape)
+            raise ValueError(f'{name}_mask must have shape {shape}, got {tuple(mask.shape)}')
+    if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
+        raise ValueError(
+            'pos and neg must be (lists, scores) with as many lists, '
+            f'got shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
+        )
+    if pos_mask is None:
+        pos_mask = torch.ones_like(pos, dtype=torch.bool)
+    if neg is pos:
+        # torch.compile (2.12) gives a wrong gradient to a tensor that is an argument of a Function
+        # twice.
+        neg = pos.view_as(pos)
+    if neg_mask is pos_mask:
+        neg_mask = pos_mask.view_as(pos_mask)  # nor does it trace that
+    if is_compiling():
+        # By texts, which are constants of the graph: torch.compile (2.12) does not trace two
+        # functions that share a number.
+        texts = [float(x).hex() for x in astuple(surrogate)]
+        surrogate = type(surrogate)(*map(float.fromhex, texts))
+    return _PairSum.apply(pos, neg, pos_mask, neg_mask, surrogate, group)
 
 
 def count_above(
-    pos: Tensor,
-    pos_mask: Tensor,
-    neg: Tensor,
-    neg_mask: Tensor | None,
-    delta: float,
-    on_host: bool,
-    group=None,
+    pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, delta: float, group=None
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """(L, P) float64 ``sum_j c_j H(t_j - s_i)``, 0 at padding, and a function that spreads weights.
 
@@ -373,16 +327,15 @@ def count_above(
     the one-sided Huber of margin ``2 delta``: ``H(t - s) = -delta l'(s + delta - t)``.
     """
     surrogate = OneSidedHuber(2 * delta)
-    way = surrogate.way(pos_mask, neg.size(1), on_host)
+    way = _fastest_way(surrogate, pos_mask, neg.size(1))
     shifted = pos.double() + delta
-    _, slope, saved = way.sums(surrogate, shifted, pos_mask, neg, neg_mask, on_host, values=False)
+    _, slope, saved = way.sums(surrogate, shifted, pos_mask, neg, neg_mask, values=False)
     count = -delta * slope
     if group is not None:
         dist.all_reduce(count, group=group)
 
     def spread(weight: Tensor) -> Tensor:
-        exact = at_least_float32(neg)
-        return way.gradient(surrogate, delta * weight, exact, neg_mask, on_host, *saved)
+        return way.gradient(surrogate, delta * weight, at_least_float32(neg), neg_mask, *saved)
 
     # Rounding may leave -1e-17 where the count is 0.
     return torch.where(pos_mask, count.clamp(min=0), 0), spread

@@ -1,12 +1,12 @@
-"""Positives of different relevance, such as the IoU of their box; sums over pairs of them."""
+"""Sums over pairs of positives of different relevance, by their matrix in blocks."""
 
 from collections.abc import Iterator
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mmrank.autograd import violated
+from mmrank.autograd import can_sync, violated
 from mmrank.errors import UserError
 from mmrank.tensors import clamp_infinite, column_blocks
 
@@ -17,26 +17,6 @@ from .pairs_smooth import Surrogate
 # Pairs of positives of one block, each a float64: on a device, and what a CPU's cache holds.
 _PAIRS_PER_BLOCK = 2**20
 _CACHED_PAIRS = 2**16
-#: How much the IoU of a box counts where ``quality`` is None and a head passes it.
-GRADED = 0.9
-
-
-def require_quality(loss: nn.Module, quality: float) -> None:
-    """Make heads pass the IoUs, or refuse them if ``quality`` is 0; UserError outside [0, 1]."""
-    if not 0 <= quality <= 1:
-        raise UserError(
-            f'quality must be in [0, 1], got {quality!r}. Fix: 0 for positives that are all '
-            f'alike, {GRADED} to let the IoU of their boxes count'
-        )
-    loss.requires_boxes = True
-    if quality == 0:
-        loss.box_input = None
-
-
-def quality_relevance(lists: RankedLists, quality: float | None) -> Tensor:
-    """(L, P) float64 ``u = 1 - q + q IoU`` of the positives, no gradient; of None as GRADED."""
-    quality = GRADED if quality is None else quality
-    return 1 - quality + quality * lists.required_values().detach().double()
 
 
 def relevances(lists: RankedLists) -> Tensor | None:
@@ -69,7 +49,7 @@ def graded_mass(grade: Tensor, counts: Tensor) -> Tensor:
 
 
 def graded_pairs(
-    pos: Tensor, counts: Tensor, grade: Tensor, on_host: bool
+    pos: Tensor, counts: Tensor, grade: Tensor
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield rows i, and (L, rows, P) float64 ``c_k (u_i - u_k)_+`` and ``s_i - s_k``, by blocks.
 
@@ -79,9 +59,8 @@ def graded_pairs(
     scores = clamp_infinite(torch.where(mask, pos, 0).double())
     better = torch.where(mask, grade.double(), 0)
     worse = torch.where(mask, grade.double(), torch.inf)
-    size = _CACHED_PAIRS if on_host else _PAIRS_PER_BLOCK
-    size = max(size // max(pos.numel(), 1), 1)
-    for rows in column_blocks(pos.size(1), size, on_host):
+    size = _CACHED_PAIRS if can_sync(pos) else _PAIRS_PER_BLOCK
+    for rows in column_blocks(pos.size(1), max(size // max(pos.numel(), 1), 1)):
         gaps = (better[:, rows, None] - worse[:, None]).clamp_(min=0)
         if counts.is_floating_point():
             gaps *= counts[:, None]
@@ -89,19 +68,18 @@ def graded_pairs(
 
 
 def graded_pair_sum(
-    lists: RankedLists, grade: Tensor, weight: Tensor, surrogate: Surrogate
+    pos: Tensor, counts: Tensor, grade: Tensor, weight: Tensor, surrogate: Surrogate
 ) -> tuple[Tensor, Tensor]:
     """``sum_i w_i E_i`` and ``E_i = sum_k c_k (u_i - u_k)_+ l(s_i - s_k)`` of lists of positives.
 
-    Both float64: the (L,) sum is differentiable once, in the scores of the positives alone, the (L,
+    Both float64: the (L,) sum is differentiable once, in the (L, P) scores ``pos`` alone, the (L,
     P) E have no gradient. ``grade`` and ``weight`` are (L, P) relevances u and weights w, float64,
-    0 for padding; c are how often each positive counts.
+    ``counts`` are c, how often each counts; both are 0 for padding.
     """
-    pos = lists.pos
     with torch.no_grad():
         sums = torch.zeros_like(weight)
         slope = torch.zeros_like(weight)
-        for rows, gaps, x in graded_pairs(pos, lists.positives, grade, lists.on_host):
+        for rows, gaps, x in graded_pairs(pos, counts, grade):
             change = torch.empty_like(x)
             sums[:, rows] = cast(Tensor, surrogate.terms(x, True, change)).mul_(gaps).sum(2)
             change *= gaps

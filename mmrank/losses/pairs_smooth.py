@@ -1,23 +1,19 @@
-"""Sums of a surrogate over the pairs of a list, by the matrix of pairs; smooth surrogates.
+"""Surrogates of the 0-1 loss of a pair, and their sums by the matrix of pairs.
 
-The matrix has a block of bounded size at a time, and its sums are added up in float64. A surrogate
-may know a faster way, see ``pairs.py``.
+The matrix has a block of bounded size at a time, and its sums are added up in float64.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass
-from typing import NamedTuple, cast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import Function, can_sync, is_compiling, once_differentiable
+from mmrank.autograd import can_sync, is_compiling
 from mmrank.settings import check_score_range
-from mmrank.tensors import check_floats, clamp_infinite, column_blocks, size_levels
-
-from .lists import RankedLists
+from mmrank.tensors import clamp_infinite, column_blocks, size_levels
 
 # Pairs of a block of the matrix on a device, and bytes of one that a CPU's cache holds.
 _PAIRS_PER_BLOCK = 2**20
@@ -26,17 +22,6 @@ _CACHED_BYTES = 2**20
 _KEPT_BYTES = 2**23
 # Pairs from which it pays to leave padding out.
 _PAIRS_TO_REGROUP = 2**15
-
-
-#: (L, P) float64 sums, their slopes by the positives, and tensors that the gradient needs.
-Sums = tuple[Tensor, Tensor, tuple[Tensor, ...]]
-
-
-class Way(NamedTuple):
-    """Two functions that sum a surrogate and give the gradient of the negatives."""
-
-    sums: Callable[..., Sums]
-    gradient: Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -76,14 +61,31 @@ class Surrogate:
         """Value at score differences of any shape and float dtype; no gradient."""
         return self.value_factor * cast(Tensor, self.terms(clamp_infinite(x.detach())))
 
-    def way(self, pos_mask: Tensor, width: int, on_host: bool) -> 'Way':
-        """The way that is fastest for (L, P) positives and ``width`` negatives."""
-        return MATRIX
-
     def bound(self, low: float, high: float) -> float:
         """Largest value over pairs of scores in ``[low, high]``: that at ``low - high``."""
         check_score_range((low, high))
         return float(self(torch.tensor(low - high, dtype=torch.float64, device='cpu')))
+
+
+class OneSidedHuber(Surrogate):
+    """``1 - 2x/tau`` for ``x < 0``, ``(1 - x/tau)^2`` for ``0 <= x < tau``, 0 beyond.
+
+    Convex, bounds ``l01``, slope at most ``2/tau``. Source: stable AP (2025), eq. 7.
+
+    Example:
+        >>> OneSidedHuber(1.0)(torch.tensor([-1.0, 0.0, 0.5]))
+        tensor([3.0000, 1.0000, 0.2500])
+    """
+
+    @property
+    def value_factor(self) -> float:
+        return 2.0
+
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x)
+        # The slope without its factor; the value is 2 c (z - c/2).
+        c = torch.clamp(z, 0, 1, out=slopes)
+        return z.sub_(c, alpha=0.5).mul_(c) if values else None
 
 
 class Sigmoid(Surrogate):
@@ -133,9 +135,11 @@ class OneSidedSigmoid(Surrogate):
         return value if values else None
 
 
-def _groups(
-    pos_mask: Tensor, width: int, on_host: bool
-) -> list[tuple[slice | Tensor, Tensor, Tensor]]:
+#: (L, P) float64 sums, their slopes by the positives, and tensors that the gradient needs.
+Sums = tuple[Tensor, Tensor, tuple[Tensor, ...]]
+
+
+def _groups(pos_mask: Tensor, width: int) -> list[tuple[slice | Tensor, Tensor, Tensor]]:
     """Rows, (G, W) columns of the positives, and their (G, W) mask, False for padding.
 
     Lists with up to 1, 2, 4, ... positives share a group: at most half of each is padding. All
@@ -144,7 +148,7 @@ def _groups(
     every = torch.arange(pos_mask.size(1), device=pos_mask.device).expand(pos_mask.shape)
     everything = [(slice(None), every, pos_mask)]
     # On a device the host would wait for the counts.
-    if not on_host or pos_mask.numel() * width < _PAIRS_TO_REGROUP:
+    if not can_sync(pos_mask) or pos_mask.numel() * width < _PAIRS_TO_REGROUP:
         return everything
     counts = pos_mask.sum(1)
     if 4 * int(counts.sum()) >= 3 * pos_mask.numel():
@@ -165,7 +169,7 @@ def _pair_dtype(surrogate: Surrogate, pos: Tensor, neg: Tensor) -> torch.dtype:
 
 
 def _blocks(
-    pos: Tensor, neg: Tensor, counted: Tensor | None, on_host: bool
+    pos: Tensor, neg: Tensor, counted: Tensor | None
 ) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yield lists, columns and (G, W, n) differences of (G, W) positives and (G, N) negatives."""
     lists, width = pos.shape
@@ -175,10 +179,10 @@ def _blocks(
         # Below every score, and far enough from infinity to be multiplied.
         neg = neg.masked_fill(~counted, -1e36 if pos.dtype == torch.float32 else -1e100)
     block = _PAIRS_PER_BLOCK
-    if on_host:
+    if can_sync(pos):
         block = min(block, _CACHED_BYTES // pos.element_size())
-    columns = column_blocks(length, max(block // max(width, 1), 1), on_host)
-    for rows in column_blocks(lists, max(block // max(width * length, 1), 1), on_host):
+    columns = column_blocks(length, max(block // max(width, 1), 1))
+    for rows in column_blocks(lists, max(block // max(width * length, 1), 1)):
         for part in columns:
             yield rows, part, pos[rows].unsqueeze(2) - neg[rows, part].unsqueeze(1)
 
@@ -201,7 +205,6 @@ def matrix_sums(
     pos_mask: Tensor,
     neg: Tensor,
     neg_mask: Tensor | None,
-    on_host: bool,
     values: bool = True,
     slopes: bool = True,
 ) -> Sums:
@@ -209,9 +212,9 @@ def matrix_sums(
     total = torch.zeros_like(pos, dtype=torch.float64)
     slope = torch.zeros_like(total)
     dtype = _pair_dtype(surrogate, pos, neg)
-    groups = _groups(pos_mask, neg.size(1), on_host)
+    groups = _groups(pos_mask, neg.size(1))
     keeps = False
-    if slopes and (on_host or not is_compiling()):
+    if slopes and not is_compiling():
         pairs = sum(keep.numel() for _, _, keep in groups) * neg.size(1)
         keeps = pairs * torch.finfo(dtype).bits <= 8 * _KEPT_BYTES
     kept = []
@@ -221,7 +224,7 @@ def matrix_sums(
         if keeps:
             kept.append(own.new_empty(*own.shape, neg.size(1)))
         counted, weight = _counted_and_weight(neg_mask, lists, dtype)
-        for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted, on_host):
+        for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted):
             change = None
             if keeps:
                 change = kept[-1][rows, :, part]
@@ -245,16 +248,15 @@ def matrix_gradient(
     grad: Tensor,
     neg: Tensor,
     neg_mask: Tensor | None,
-    on_host: bool,
     pos: Tensor,
     pos_mask: Tensor,
     *kept: Tensor,
 ) -> Tensor:
     """(L, N) gradient by the negatives, in their dtype, from the (L, P) one of the sums."""
     dtype = _pair_dtype(surrogate, pos, neg)
-    compiled = not on_host and is_compiling()
+    compiled = is_compiling()
     out = torch.zeros_like(neg, memory_format=torch.contiguous_format)
-    for i, (lists, columns, keep) in enumerate(_groups(pos_mask, neg.size(1), on_host)):
+    for i, (lists, columns, keep) in enumerate(_groups(pos_mask, neg.size(1))):
         up = torch.where(keep, grad[lists].gather(1, columns), 0)
         up = (-surrogate.slope_factor * up).to(dtype).unsqueeze(1)
         counted, weight = _counted_and_weight(neg_mask, lists, dtype)
@@ -264,7 +266,7 @@ def matrix_gradient(
             continue
         own = torch.where(keep, pos[lists].gather(1, columns), 0).to(dtype)
         slopes = own.new_empty(len(own), neg.size(1))
-        for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted, on_host):
+        for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted):
             change = torch.empty_like(x)
             surrogate.terms(x, False, change)
             if compiled:
@@ -274,124 +276,3 @@ def matrix_gradient(
                 slopes[rows, part] = torch.bmm(up[rows], change)[:, 0]
         out[lists] = (slopes if weight is None else slopes * weight).to(out.dtype)
     return out
-
-
-MATRIX = Way(matrix_sums, matrix_gradient)
-
-
-class _PairSum(Function):
-    @staticmethod
-    def forward(ctx, pos, neg, pos_mask, neg_mask, surrogate, group, on_host):
-        way = surrogate.way(pos_mask, neg.size(1), on_host)
-        slopes = (not on_host and is_compiling()) or any(ctx.needs_input_grad[:2])
-        total, slope, saved = way.sums(
-            surrogate, pos, pos_mask, neg, neg_mask, on_host, slopes=slopes
-        )
-        if group is not None:
-            # Sums over negatives add up over the ranks that hold them.
-            both = torch.stack([total, slope])
-            dist.all_reduce(both, group=group)
-            total, slope = both
-        ctx.surrogate = surrogate
-        ctx.way = way
-        ctx.on_host = on_host
-        ctx.save_for_backward(pos, neg, pos_mask, slope, neg_mask, *saved)
-        return torch.where(pos_mask, total, 0)
-
-    @staticmethod
-    @once_differentiable('pairwise_surrogate_sum')
-    def backward(ctx, grad):
-        pos, neg, pos_mask, slope, neg_mask, *saved = ctx.saved_tensors
-        grad = torch.where(pos_mask, grad, 0)
-        grad_pos = grad_neg = None
-        if ctx.needs_input_grad[0]:
-            grad_pos = torch.where(pos_mask, grad * slope, 0).to(pos.dtype)
-        if ctx.needs_input_grad[1]:
-            grad_neg = ctx.way.gradient(ctx.surrogate, grad, neg, neg_mask, ctx.on_host, *saved)
-        return grad_pos, grad_neg, None, None, None, None, None
-
-
-def pairwise_surrogate_sum(
-    pos: Tensor,
-    neg: Tensor,
-    surrogate: Surrogate,
-    *,
-    pos_mask: Tensor | None = None,
-    neg_mask: Tensor | None = None,
-    group=None,
-    on_host: bool | None = None,
-) -> Tensor:
-    """``sum_j l(s_i - t_j)`` for every positive of L lists at once.
-
-    The one-sided Huber takes O((P + N) log P) time and O(N) memory, other surrogates all P * N
-    pairs, in blocks.
-
-    Args:
-        pos: (L, P) float scores of the positives, padded.
-        neg: (L, N) float scores, any strides.
-        surrogate: The pair surrogate l.
-        pos_mask: (L, P) bool, False for padding. None: no padding.
-        neg_mask: (L, N) bool, True at the negatives, or float weights >= 0: a negative of weight w
-            counts as w. None: all scores are, and count once.
-        group: Process group over which the negatives are spread: every rank passes the same ``pos``
-            and its own ``neg``, and receives the sums over all and the gradient of its own.
-        on_host: Whether the host may look at values; None: it is asked.
-
-    Returns:
-        (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and ``neg``. Infinite
-        scores act as +-1e30; NaN gives NaN.
-    """
-    check_floats(pos=pos, neg=neg)
-    for name, scores, mask in (('pos', pos, pos_mask), ('neg', neg, neg_mask)):
-        if mask is not None and mask.shape != scores.shape:
-            shape = tuple(scores.shape)
-            raise ValueError(f'{name}_mask must have shape {shape}, got {tuple(mask.shape)}')
-    if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
-        raise ValueError(
-            'pos and neg must be (lists, scores) with as many lists, '
-            f'got shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
-        )
-    if on_host is None:
-        on_host = can_sync(neg)
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
-    if neg is pos:
-        # torch.compile (2.12) gives a wrong gradient to a tensor that is an argument of a Function
-        # twice.
-        neg = pos.view_as(pos)
-    if neg_mask is pos_mask:
-        neg_mask = pos_mask.view_as(pos_mask)  # nor does it trace that
-    if not on_host and is_compiling():
-        # By texts, which are constants of the graph: torch.compile (2.12) does not trace two
-        # functions that share a number.
-        texts = [float(x).hex() for x in astuple(surrogate)]
-        surrogate = type(surrogate)(*map(float.fromhex, texts))
-    return _PairSum.apply(pos, neg, pos_mask, neg_mask, surrogate, group, on_host)
-
-
-def sum_over_negatives(lists: RankedLists, surrogate: Surrogate) -> Tensor:
-    """(L, P) float64 ``sum_j c_j l(s_i - t_j)`` of each positive over the negatives of its list.
-
-    c are how often each counts. See :func:`pairwise_surrogate_sum`.
-    """
-    return pairwise_surrogate_sum(
-        lists.pos,
-        lists.scores,
-        surrogate,
-        pos_mask=lists.pos_mask,
-        neg_mask=lists.negatives,
-        group=lists.group,
-        on_host=lists.on_host,
-    )
-
-
-def sum_over_positives(lists: RankedLists, surrogate: Surrogate) -> Tensor:
-    """(L, P) float64 ``sum_k c_k l(s_i - s_k)`` over all positives of the list, itself included."""
-    return pairwise_surrogate_sum(
-        lists.pos,
-        lists.pos,
-        surrogate,
-        pos_mask=lists.pos_mask,
-        neg_mask=lists.positives,
-        on_host=lists.on_host,
-    )

@@ -44,8 +44,8 @@ def test_long_lists_are_worth_a_wait():
         labels = torch.zeros(1, scores, dtype=torch.bool, device='meta')
         wait = pytest.raises(NotImplementedError, match='nonzero')
         with wait if few else contextlib.nullcontext():
-            assert lists.positive_index(labels, False, pairs)[0].shape == labels.shape
-        assert lists.positive_index(labels, False, float('inf'))[1] is labels
+            assert lists.positive_index(labels, pairs)[0].shape == labels.shape
+        assert lists.positive_index(labels, float('inf'))[1] is labels
 
 
 @pytest.mark.processes

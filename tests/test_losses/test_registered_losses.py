@@ -70,10 +70,8 @@ class FreshLoss(RankingLoss):
     """What a user may add: a margin between the means."""
 
     def list_losses(self, lists):
-        pos = torch.where(lists.pos_mask, lists.pos, 0).sum(1)
-        neg = torch.where(lists.is_negative, lists.scores, 0).sum(1)
-        mean = neg / lists.num_negatives().clamp(min=1)
-        return (1 + mean - pos / lists.num_positives().clamp(min=1)).relu()
+        pos = lists.pos[lists.pos_mask].mean() if lists.pos.numel() else 0
+        return (1 + lists.scores[lists.is_negative].mean() - pos).relu()
 
 
 @pytest.fixture

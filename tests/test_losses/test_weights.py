@@ -147,10 +147,10 @@ def test_weights_that_require_a_gradient_are_refused(case):
 def test_zeros_and_ones_are_a_mask(dtype):
     """No loss sees such weights; nor has it a mask where all count."""
     weight = torch.tensor([[1, 1], [0, 1], [1, 1]])
-    counted, found = counted_and_weight(weight.to(dtype), True)
+    counted, found = counted_and_weight(weight.to(dtype))
     assert found is None
     assert torch.equal(counted, weight > 0)
-    assert counted_and_weight(weight[::2].to(dtype), True) == (None, None)
+    assert counted_and_weight(weight[::2].to(dtype)) == (None, None)
 
 
 @pytest.mark.parametrize('loss', [APLoss, StableAPLoss])

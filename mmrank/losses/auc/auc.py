@@ -1,16 +1,14 @@
 """Area under the ROC curve by pair surrogates, of two classes and of several."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
-from mmrank.losses.base import ListLosses, RankingLoss, StatelessRankingLoss
+from mmrank.losses.base import RankingLoss, StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.pairs import OneSidedHuber
-from mmrank.losses.pairs_smooth import Sigmoid, sum_over_negatives
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import OneSidedHuber, Sigmoid
 from mmrank.settings import check_positive, one_of
 from mmrank.tensors import as_divisor, clamp_infinite
 
@@ -48,7 +46,14 @@ def auc_loss(
 
 
 def _auc(lists: RankedLists, surrogate: Sigmoid | OneSidedHuber, factor: float) -> Tensor:
-    total = sum_over_negatives(lists, surrogate)
+    total = pairwise_surrogate_sum(
+        lists.pos,
+        lists.scores,
+        surrogate,
+        pos_mask=lists.pos_mask,
+        neg_mask=lists.negatives,
+        group=lists.group,
+    )
     with torch.no_grad():
         pairs = lists.num_positives() * lists.num_negatives()
     return factor * (lists.positives * total).sum(1) / as_divisor(pairs)
@@ -77,7 +82,7 @@ class AUCLoss(StatelessRankingLoss):
         if kind is OneSidedHuber:
             self.cost = 'scores'
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
+    def losses(self, lists: RankedLists) -> Tensor:
         return _auc(lists, self.surrogate, self.factor)
 
 
@@ -144,9 +149,8 @@ class MAUCLoss(RankingLoss):
             'AUCLoss(), the loss of one column'
         )
 
-    def part_losses(self, parts: Sequence[RankedLists]) -> ListLosses:
-        (lists,) = parts
+    def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:
-            self.check_retrieval()
+            self._check_retrieval()
         losses, has_pairs = _mauc_of_classes(lists, self.tau)
-        return ListLosses(losses, lists.counts_of(has_pairs), {})
+        return self.reduce_lists(losses, lists.counts_of(has_pairs))

@@ -52,7 +52,7 @@ class AUCMLoss(StatelessRankingLoss):
             values = torch.full((self.state_size(),), start, dtype=torch.float32)
             self.register_parameter(name, nn.Parameter(values))
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
+    def losses(self, lists: RankedLists) -> Tensor:
         # A clamped value would have no gradient, and not return; torch.func keeps nothing.
         if self.training and not inside_transform():
             self.alpha.data.clamp_(min=0)

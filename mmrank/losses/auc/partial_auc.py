@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mmrank.autograd import can_sync
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, negatives_of_all_ranks, positive_index
-from mmrank.losses.pairs import OneSidedHuber
-from mmrank.losses.pairs_smooth import pairwise_surrogate_sum
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import OneSidedHuber
 from mmrank.settings import check_within
 from mmrank.tensors import as_divisor, at_least_float32
 
@@ -50,7 +51,7 @@ class PartialAUCLoss(StatelessRankingLoss):
         self.max_fpr = max_fpr
         self.surrogate = OneSidedHuber(tau)
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
+    def losses(self, lists: RankedLists) -> Tensor:
         number, index, mask = _highest_negatives(lists, self.max_fpr)
         total = pairwise_surrogate_sum(
             lists.pos,
@@ -59,7 +60,6 @@ class PartialAUCLoss(StatelessRankingLoss):
             pos_mask=lists.pos_mask,
             neg_mask=mask,
             group=lists.group,
-            on_host=lists.on_host,
         )
         with torch.no_grad():
             pairs = lists.num_positives() * number
@@ -81,7 +81,7 @@ def _highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor
     # 0.1 times 30 is above 3.
     number = (lists.num_negatives() * share - 1e-9).ceil().clamp(min=1)
     every, counts = negatives_of_all_ranks(scores, lists)
-    if lists.on_host:
+    if can_sync(every):
         rows = zip(every.numpy(), counts.numpy(), number.tolist())
         if lists.group is None and len(scores) == 1:
             found, _ = _highest_of_one(*next(rows), share)
@@ -95,7 +95,7 @@ def _highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor
     # Without positives all scores may be 0, ties that would make the others wide.
     highest = lists.is_negative & lists.has_positive[:, None] & ~(scores < lowest)
     highest_lists = replace(lists, is_negative=highest)
-    index, mask = positive_index(highest, lists.on_host)
+    index, mask = positive_index(highest)
     mask = highest_lists.negatives.gather(1, index) * mask
     return highest_lists.num_negatives(), index, mask
 

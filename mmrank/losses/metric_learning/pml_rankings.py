@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.lists import split_lists
-from mmrank.losses.pairs_smooth import Sigmoid, sum_over_negatives
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import Sigmoid
 from mmrank.losses.ranking.listwise_ap import listwise_ap_loss
 
 
@@ -43,8 +44,9 @@ def _pnp(loss: Any, cosines: Tensor, is_positive: Tensor, mask: Tensor) -> Tenso
     Instances before Positive Ones is Enough, AAAI 2022.
     """
     lists = split_lists(cosines, is_positive, mask)
+    sums = dict(pos_mask=lists.pos_mask, neg_mask=lists.negatives)
     # The surrogate is twice the sigmoid.
-    above = sum_over_negatives(lists, Sigmoid(loss.anneal)) / 2
+    above = pairwise_surrogate_sum(lists.pos, lists.scores, Sigmoid(loss.anneal), **sums) / 2
     penalty = torch.where(lists.pos_mask, _PENALTIES[loss.variant](loss, above), 0)
     return penalty.sum(1) / lists.num_positives().clamp(min=1)
 

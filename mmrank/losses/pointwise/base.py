@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from mmrank.autograd import can_sync
 from mmrank.distributed import all_reduce_sum, joined_group, scale_gradient
 from mmrank.errors import UserError
 from mmrank.losses.base import warn_of_first_batch
@@ -106,7 +105,7 @@ class PointwiseLoss(WeighsClasses, ScopedLoss):
                     f'and one weight. Fix: weight of shape {tuple(rows)}, or use_sigmoid=True'
                 )
             weight = weight.unsqueeze(1) if weight.dim() == 1 else weight
-            counted, _ = counted_and_weight(weight, can_sync(weight))
+            counted, _ = counted_and_weight(weight)
             if counted is not None:
                 # A score may be NaN, and 0 * NaN is not 0.
                 cls_score = cls_score.masked_fill(~counted, 0)

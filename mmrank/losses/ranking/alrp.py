@@ -1,6 +1,5 @@
 """Average localisation-recall-precision (aLRP) loss."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -102,12 +101,12 @@ class ALRPLoss(ErrorDrivenLoss):
         check_count('balance_period', balance_period)
         self.balance = SelfBalance(period=balance_period)
 
-    def list_losses(self, lists: RankedLists) -> dict[str, Tensor]:
-        scores, boxes = _alrp(lists, self.delta)
-        return dict(loss_cls=scores, loss_bbox=boxes)
+    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
+        """Both parts of aLRP."""
+        return _alrp(lists, self.delta)
 
-    def batch_loss(self, mean: dict[str, Tensor], parts: Sequence[RankedLists]) -> dict:
+    def combine(self, scores: Tensor, boxes: Tensor, *, group) -> dict[str, Tensor]:
         """Both parts, the box part balanced."""
-        ratio = self.balance.update(mean['loss_cls'], mean['loss_bbox'], parts[0].state_group)
+        ratio = self.balance.update(scores, boxes, group)
         self.diagnostics['box_balance'] = ratio.detach()
-        return dict(mean, loss_bbox=mean['loss_bbox'] * ratio)
+        return dict(loss_cls=scores, loss_bbox=boxes * ratio)

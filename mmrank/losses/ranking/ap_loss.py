@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
+from mmrank.losses.base import GRADED
 from mmrank.losses.lists import RankedLists, like_scores
-from mmrank.losses.pairs_graded import GRADED, quality_relevance, relevances, require_quality
+from mmrank.losses.pairs_graded import relevances
 from mmrank.settings import check_positive
 
 from .error_driven import ErrorDrivenLoss, RankCounts, target_lists
@@ -86,22 +87,17 @@ class APLoss(ErrorDrivenLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
-    box_input = 'quality'
-    requires_boxes = False
     cost = 'scores'
 
     def __init__(
         self, delta: float = 1.0, interpolate: bool = True, quality: float | None = None, **kwargs
     ) -> None:
         super().__init__(delta, **kwargs)
-        if quality is not None:
-            require_quality(self, quality)
-        self.quality = quality
+        self.count_quality(quality)
         self.interpolate = interpolate
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
-        relevance = None if lists.values is None else quality_relevance(lists, self.quality)
-        return _ap(lists, self.delta, self.interpolate, relevance)
+    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
+        return (_ap(lists, self.delta, self.interpolate, self.relevance(lists)),)
 
 
 class GradedAPLoss(APLoss):

@@ -98,7 +98,7 @@ class DRLoss(StatelessRankingLoss):
     def __init__(self, **kwargs) -> None:
         super().__init__(activation='sigmoid', **kwargs)
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
+    def losses(self, lists: RankedLists) -> Tensor:
         return _dr(lists)
 
     def counted(self, lists: RankedLists) -> Tensor:

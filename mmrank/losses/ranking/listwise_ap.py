@@ -122,5 +122,5 @@ class ListwiseAPLoss(StatelessRankingLoss):
         self.num_bins = num_bins
         self.score_range = (low, high)
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
+    def losses(self, lists: RankedLists) -> Tensor:
         return _listwise_ap(lists, self.num_bins, self.score_range)

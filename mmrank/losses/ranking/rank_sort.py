@@ -147,10 +147,10 @@ class RankSortLoss(ErrorDrivenLoss):
         check_not_negative(sort_weight=sort_weight)
         self.sort_weight = sort_weight
 
-    def list_losses(self, lists: RankedLists) -> dict[str, Tensor]:
-        ranking, sorting = _rank_sort(lists, self.delta)
-        return dict(ranking=ranking, sorting=sorting)
+    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
+        """Ranking and sorting errors."""
+        return _rank_sort(lists, self.delta)
 
-    def batch_loss(self, mean: dict[str, Tensor], parts: Sequence[RankedLists]) -> Tensor:
-        self.diagnostics.update({name: x.detach() for name, x in mean.items()})
-        return mean['ranking'] + self.sort_weight * mean['sorting']
+    def combine(self, ranking: Tensor, sorting: Tensor, *, group) -> Tensor:
+        self.diagnostics |= {'ranking': ranking.detach(), 'sorting': sorting.detach()}
+        return ranking + self.sort_weight * sorting

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mmrank.distributed import join
-from mmrank.losses.lists import RankedLists
+from mmrank.losses.lists import RankedLists, ranked_lists
 
-from .stable_ap import StableAPLoss, positive_sums
+from .stable_ap import StableAPLoss
 
 
 class _Separate(nn.Module):
@@ -24,15 +24,9 @@ class _Separate(nn.Module):
         self.loss = loss
 
     def forward(self, lists: RankedLists) -> Tensor:
-        loss = self.loss
-        losses, counted, notes = loss.part_losses([lists])
-        penalty = loss.penalty(*positive_sums([lists]))
-        for name, values in notes.items():
-            loss.diagnostics[name] = torch.where(counted, values.detach(), 0)
-        loss.diagnostics['score_penalty'] = penalty.detach()
-        loss.diagnostics['num_positive'] = lists.pos_mask.sum(1)
+        losses = self.loss.pooled_losses([lists], torch.clone)
         dtype = torch.promote_types(lists.pos.dtype, torch.float32)
-        return loss.loss_weight * (losses + penalty).to(dtype)
+        return self.loss.loss_weight * losses.to(dtype)
 
 
 def can_be_separate(losses: Sequence[nn.Module]) -> bool:
@@ -69,7 +63,7 @@ def separate_rankings(
     *entries, weight, _ = first.labelled(scores, target, weight)
     entries = [scores, *entries, values, weight]
     rows = [None if x is None else x.reshape(len(losses), -1) for x in entries]
-    lists = first.ranked(*rows[:-1], weight=rows[-1])
+    lists = ranked_lists(first, *rows[:-1], weight=rows[-1])
 
     states = [dict(loss.named_buffers()) for loss in losses]
     together = {}

@@ -5,13 +5,9 @@ from torch import Tensor
 
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.pairs_graded import (
-    graded_pair_sum,
-    quality_relevance,
-    relevances,
-    require_quality,
-)
-from mmrank.losses.pairs_smooth import Sigmoid, sum_over_negatives, sum_over_positives
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_graded import graded_pair_sum, relevances
+from mmrank.losses.pairs_smooth import Sigmoid
 from mmrank.tensors import as_divisor
 
 
@@ -49,17 +45,20 @@ def smooth_ap_loss(
 
 
 def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid, relevance: Tensor | None = None) -> Tensor:
+    pos = lists.pos
     mask = lists.pos_mask
     number = lists.positives
     # The surrogate is twice the sigmoid of the paper.
-    above = 0.5 * sum_over_negatives(lists, sigmoid)
-    among = 0.5 * sum_over_positives(lists, sigmoid)
+    above = 0.5 * pairwise_surrogate_sum(
+        pos, lists.scores, sigmoid, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
+    )
+    among = 0.5 * pairwise_surrogate_sum(pos, pos, sigmoid, pos_mask=mask, neg_mask=number)
     # A positive meets itself at 1/2; the paper counts it as 1.
     rank = among + 0.5 + above
     if relevance is not None:
         relevance = torch.where(mask, relevance.detach().double(), 0)
         share = torch.where(mask, number / rank.detach(), 0)
-        total, rows = graded_pair_sum(lists, relevance, 0.5 * share, sigmoid)
+        total, rows = graded_pair_sum(pos, number, relevance, 0.5 * share, sigmoid)
         risk = torch.where(mask, number * (relevance * above + 0.5 * rows) / rank, 0).sum(1)
         weight = (number * relevance).sum(1)
         # The rows have no gradient, their weighted sum has.
@@ -82,8 +81,6 @@ class SmoothAPLoss(StatelessRankingLoss):
     """
 
     takes_weights = True
-    box_input = 'quality'
-    requires_boxes = False
     saturation_advice = (
         'There are too many negatives for a positive: raise the learning rate or loss_weight, or '
         'use mmrank.StableAPLoss, which rescales itself'
@@ -91,14 +88,11 @@ class SmoothAPLoss(StatelessRankingLoss):
 
     def __init__(self, tau: float = 0.01, quality: float | None = None, **kwargs) -> None:
         super().__init__(**kwargs)
-        if quality is not None:
-            require_quality(self, quality)
-        self.quality = quality
+        self.count_quality(quality)
         self.surrogate = Sigmoid(tau)
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
-        relevance = None if lists.values is None else quality_relevance(lists, self.quality)
-        return _smooth_ap(lists, self.surrogate, relevance)
+    def losses(self, lists: RankedLists) -> Tensor:
+        return _smooth_ap(lists, self.surrogate, self.relevance(lists))
 
     def extra_diagnostics(self, losses: Tensor, has_positive: Tensor) -> dict[str, Tensor]:
         """``argument``: the x whose ``x/(1 + x)`` is the mean loss."""

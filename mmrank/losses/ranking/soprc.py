@@ -8,15 +8,10 @@ from torch import Tensor
 
 from mmrank.autograd import can_sync
 from mmrank.distributed import all_reduce_sum, join
-from mmrank.losses.base import ListLosses, RankingLoss
+from mmrank.losses.base import RankingLoss, idle_share
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.pairs import OneSidedHuber
-from mmrank.losses.pairs_smooth import (
-    OneSidedSigmoid,
-    Surrogate,
-    pairwise_surrogate_sum,
-    sum_over_negatives,
-)
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Surrogate
 from mmrank.settings import check_count, check_not_negative, check_positive, one_of
 from mmrank.state import ClassPrior, ScoreVector
 from mmrank.tensors import as_divisor, check_floats, clamp_infinite
@@ -88,17 +83,15 @@ def soprc_terms(
             f'v must be (length,) or ({pos.size(0)}, length) for '
             f'{pos.size(0)} lists, got shape {tuple(v.shape)}'
         )
-    total = sum_over_negatives(lists, surrogate)
+    total = pairwise_surrogate_sum(
+        pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
+    )
     with torch.no_grad():
         num_pos = lists.num_positives()
         num_neg = lists.num_negatives()
         scale = _odds(prior, num_pos, num_neg) / as_divisor(num_neg)
     higher = pairwise_surrogate_sum(
-        pos if rank_gradient else pos.detach(),
-        v.detach(),
-        OneSidedSigmoid(tau2),
-        pos_mask=mask,
-        on_host=lists.on_host,
+        pos if rank_gradient else pos.detach(), v.detach(), OneSidedSigmoid(tau2), pos_mask=mask
     )
     length = v.size(1)
     points = torch.where(num_pos[:, None] > 1, length, lone_points or length)
@@ -221,7 +214,6 @@ class SOPRCLoss(RankingLoss):
     """
 
     takes_weights = True
-    takes_parts = True
     zero_without_positives = True
     cost = 'scores'
     saturation_advice = (
@@ -289,7 +281,7 @@ class SOPRCLoss(RankingLoss):
         if has_priors:
             self.prior.set_counts(counts, num_samples)
 
-    def part_losses(self, parts: Sequence[RankedLists]) -> ListLosses:
+    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
         first = parts[0]
         v = self.score_vector.update_parts(
             [(lists.pos, lists.positives) for lists in parts],
@@ -308,20 +300,18 @@ class SOPRCLoss(RankingLoss):
             terms.append(soprc_terms(lists, own, prior, self.surrogate, self.tau2, **options))
         losses, argument = (torch.cat(x) for x in zip(*terms))
         counted = torch.cat([lists.counted for lists in parts])
-        notes = dict(argument=argument, idle=(argument == 0).float())
-        return ListLosses(losses, counted, notes)
-
-    def batch_loss(self, mean: Tensor, parts: Sequence[RankedLists]) -> Tensor:
-        """The loss and the semi-variance of the scores."""
         if self.per_batch:
             spread = _semi_variance(_in_one_row(parts), self.lam1, self.lam2, True)[0]
         else:
             spreads = [_semi_variance(lists, self.lam1, self.lam2, False) for lists in parts]
-            counted = torch.cat([lists.counted for lists in parts])
             spread = self.reduce_lists(torch.cat(spreads), counted)
-        self.diagnostics['mean_positive'] = self.logit_centre().mean()
-        self.diagnostics['semi_variance'] = spread.detach()
-        return mean + spread
+        self.diagnostics = {
+            'argument': self.reduce_lists(argument, counted),
+            'idle': idle_share(argument, counted),
+            'mean_positive': self.logit_centre().mean(),
+            'semi_variance': spread.detach(),
+        }
+        return self.reduce_lists(losses, counted) + spread
 
     def logit_centre(self) -> Tensor:
         """Mean of v as a raw score, (1,) or (C,): the mean positive score."""

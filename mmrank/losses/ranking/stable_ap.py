@@ -1,24 +1,18 @@
 """Stable AP: average precision as a rank-weighted pairwise loss."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from mmrank.errors import UserError
-from mmrank.losses.base import ListLosses, RankingLoss
+from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists, all_positives, like_scores, split_lists
-from mmrank.losses.pairs import OneSidedHuber
-from mmrank.losses.pairs_graded import (
-    graded_mass,
-    graded_pair_sum,
-    quality_relevance,
-    relevances,
-    require_quality,
-)
-from mmrank.losses.pairs_smooth import sum_over_negatives
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_graded import graded_mass, graded_pair_sum, relevances
+from mmrank.losses.pairs_smooth import OneSidedHuber
 from mmrank.settings import check_not_negative, check_positive, one_of
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
 from mmrank.tensors import as_divisor
@@ -131,7 +125,9 @@ def _weighted_risk(
     pos = lists.pos
     mask = lists.pos_mask
     counts = lists.positives
-    total = sum_over_negatives(lists, surrogate)
+    total = pairwise_surrogate_sum(
+        pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
+    )
     with torch.no_grad():
         mu = torch.as_tensor(mean_pos, dtype=torch.float64, device=pos.device)
         rank = _smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate, bound)
@@ -150,7 +146,7 @@ def _weighted_risk(
         relevance = torch.where(mask, relevance.double(), 0)
         mass = relevance * num_neg.unsqueeze(1) + graded_mass(relevance, counts)
         pairs = (mass * weight if weights == 'normalised' else mass * counts).sum(1)
-    among, _ = graded_pair_sum(lists, relevance, weight, surrogate)
+    among, _ = graded_pair_sum(pos, counts, relevance, weight, surrogate)
     total = (weight * relevance * total).sum(1) + among
     return total / as_divisor(pairs), ratio
 
@@ -164,15 +160,6 @@ def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
     # x/(1 + x), in a form that is exact near 0, finite at inf and whose derivative does not cancel.
     ratio = -torch.expm1(-torch.log1p(x))
     return (eps**2 + ratio).sqrt()
-
-
-def positive_sums(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:
-    """Float64 sums of :func:`all_positives` in each row, and how often these count."""
-    pos, counts = all_positives(parts)
-    # What an infinite score, of a broken image, adds has no slope. Without a positive it is 0 and
-    # still hangs on the scores: DDP finds no unused parameter.
-    scores = torch.where((counts > 0) & ~pos.isinf(), counts * pos.double(), 0)
-    return scores.sum(1), counts.sum(1)
 
 
 class StableAPLoss(RankingLoss):
@@ -219,9 +206,6 @@ class StableAPLoss(RankingLoss):
     """
 
     takes_weights = True
-    takes_parts = True
-    box_input = 'quality'
-    requires_boxes = False
     eps = 0.1  # smoothing of h
     cost = 'scores'
     zero_without_positives = True
@@ -278,9 +262,7 @@ class StableAPLoss(RankingLoss):
         self.weights = weights
         self.a = a
         self.t = t
-        if quality is not None:
-            require_quality(self, quality)
-        self.quality = quality
+        self.count_quality(quality)
         size = num_classes or 1
         means = 1 if mean_scope == 'global' else self.state_size()
         self.mean_positive = MeanPositiveScore(means, momentum, mean_mode)
@@ -316,39 +298,47 @@ class StableAPLoss(RankingLoss):
             weight = ((1 + self.a) / self.a) ** self.t if self.weights == 'printed' else 1
             self.imbalance.largest = 10 * self.bound * weight
 
-    def part_losses(self, parts: Sequence[RankedLists]) -> ListLosses:
+    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
+        return self.pooled_losses(parts, torch.sum)
+
+    def pooled_losses(
+        self, parts: Sequence[RankedLists], pooled: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Loss of all lists; ``pooled`` adds up (L,) values of lists, or leaves each as it is."""
         first = parts[0]
+        pos, counts = all_positives(parts)
         unit = self._unit(parts)
         low, high = self.score_range
         self.mean_positive.score_range = (low * unit, high * unit)
-        pos, counts = all_positives(parts)
         mu = self.mean_positive.update(pos, counts, first.state_group, first.list_classes)
         terms = [self._terms(lists, unit, mu / unit) for lists in parts]
         risk, ratio, counted = (torch.cat(x) for x in zip(*terms))
         rho = self._rho(risk, ratio, counted, first)
         losses = torch.where(counted > 0, stable_ap_outer(rho * risk, self.eps), 0)
-        self.diagnostics['mean_positive'] = mu
-        if isinstance(unit, Tensor):
-            self.diagnostics['tau'] = unit
-        notes = dict(argument=rho * risk, rho=rho, risk=risk, idle=(risk == 0).float())
-        return ListLosses(losses, counted, notes)
-
-    def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
+        if counted.is_floating_point():
+            losses = losses * counted
+        count = as_divisor(pooled(counted.double()))
+        loss = pooled(losses)
         if self.reduction == 'mean':
-            return super().reduce_lists(losses, counted)
-        return (losses * counted).sum()
-
-    def batch_loss(self, mean: Tensor, parts: Sequence[RankedLists]) -> Tensor:
-        """The loss and the score penalty, of the mean of all positives."""
-        total, number = (x.sum() for x in positive_sums(parts))
-        penalty = self.penalty(total, number)
-        of_batch = {name: x.mean() for name, x in self.diagnostics.items()}
-        self.diagnostics = {**of_batch, 'score_penalty': penalty.detach()}
-        return mean + penalty
-
-    def penalty(self, total: Tensor, number: Tensor) -> Tensor:
-        """The score penalty of sums of positives and of how often they count, of any shape."""
-        return self.score_penalty * (total / as_divisor(number)).square()
+            loss = loss / count
+        number = pooled(counts.sum(1))
+        # What an infinite score, of a broken image, adds has no slope. Without a positive it is 0
+        # and still hangs on the scores: DDP finds no unused parameter.
+        scores = torch.where((counts > 0) & ~pos.isinf(), counts * pos.double(), 0)
+        mean = pooled(scores.sum(1)) / as_divisor(number)
+        penalty = self.score_penalty * mean.square()
+        notes = dict(argument=rho * risk, rho=rho, risk=risk, idle=(risk == 0).float())
+        self.diagnostics = {
+            'mean_positive': pooled(mu) / pooled(torch.ones_like(mu)),
+            'score_penalty': penalty.detach(),
+            'num_positive': number,
+        }
+        for name, value in notes.items():
+            counted_value = torch.where(counted > 0, counted * value.detach(), 0)
+            self.diagnostics[name] = pooled(counted_value) / count
+        if isinstance(unit, Tensor):
+            self.diagnostics['tau'] = pooled(unit)
+        return loss + penalty
 
     def _unit(self, parts: Sequence[RankedLists]) -> Tensor | float:
         """What tau and the score range are multiples of; with ``tau='auto'`` the spread."""
@@ -366,10 +356,9 @@ class StableAPLoss(RankingLoss):
 
     def _terms(self, lists: RankedLists, unit: Tensor | float, mu: Tensor) -> tuple[Tensor, ...]:
         """(L,) risks X, n-/n+, and how often each list counts, see :attr:`RankedLists.counted`."""
-        relevance = None
+        relevance = self.relevance(lists)
         counted = lists.counted
-        if lists.values is not None:
-            relevance = quality_relevance(lists, self.quality)
+        if relevance is not None:
             # Without relevance it is not a positive.
             counted = counted * (lists.pos_mask & (relevance != 0)).any(1)
         if isinstance(unit, Tensor):

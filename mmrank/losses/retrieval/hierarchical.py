@@ -10,8 +10,15 @@ from mmrank.distributed import join
 from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
-from mmrank.losses.lists import RankedLists, like_scores, negatives_of_all_ranks, split_lists
-from mmrank.losses.pairs_smooth import Surrogate, pairwise_surrogate_sum, sum_over_negatives
+from mmrank.losses.lists import (
+    RankedLists,
+    like_scores,
+    negatives_of_all_ranks,
+    ranked_lists,
+    split_lists,
+)
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import Surrogate
 from mmrank.settings import check_not_negative
 from mmrank.tensors import as_divisor, check_tensors, whole_numbers
 
@@ -152,12 +159,13 @@ def _ranks(lists: RankedLists, step: _SupRankStep) -> tuple[Tensor, Tensor, dict
             above = count.gather(1, begin)
             found[m] = torch.where(level <= m, at_or_above, (at_or_above + above) / 2)
             rank = rank + torch.where(level <= m, at_or_above, 0)
-    rank = rank + sum_over_negatives(lists, step)
+    rank = rank + pairwise_surrogate_sum(
+        pos, lists.scores, step, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
+    )
     for m in numbers[1:]:
         own = mask & (level == m)
         lower = lists.positives * (level < m)
-        masks = dict(pos_mask=own, neg_mask=lower, on_host=lists.on_host)
-        rank = rank + pairwise_surrogate_sum(pos, pos, step, **masks)
+        rank = rank + pairwise_surrogate_sum(pos, pos, step, pos_mask=own, neg_mask=lower)
     return rank, level, found
 
 
@@ -217,7 +225,7 @@ class LevelLoss(StatelessRankingLoss):
         free = ~batch.is_itself
         scores = batch.scores()
         entries = (scores, (shared > 0) & free, (shared == 0) & free, shared.to(scores.dtype))
-        lists = self.ranked(*entries, **batch.list_options())
+        lists = ranked_lists(self, *entries, **batch.list_options())
         return self.loss_weight * self._loss([replace(lists, num_levels=batch.num_levels)])
 
 
@@ -246,7 +254,7 @@ class HAPLoss(LevelLoss):
         self.surrogate = _SupRankStep(tau)
         self.alpha = alpha
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
+    def losses(self, lists: RankedLists) -> Tensor:
         return _hap(lists, self.surrogate, self.alpha)
 
 
@@ -269,7 +277,7 @@ class SupAPLoss(StatelessRankingLoss):
         super().__init__(**kwargs)
         self.surrogate = _SupRankStep(tau)
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
+    def losses(self, lists: RankedLists) -> Tensor:
         return _hap(lists, self.surrogate, 1.0)
 
 
@@ -285,5 +293,5 @@ class NDCGLoss(LevelLoss):
         super().__init__(**kwargs)
         self.surrogate = _SupRankStep(tau)
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
+    def losses(self, lists: RankedLists) -> Tensor:
         return _ndcg(lists, self.surrogate)

@@ -22,7 +22,7 @@ class ListNetLoss(LevelLoss):
     takes_weights = True
     cost = 'scores'
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
+    def losses(self, lists: RankedLists) -> Tensor:
         scores, level, counts = graded_entries(lists)
         # An entry of weight w is w entries. What does not count is far below, and no NaN.
         log_counts = counts.double().log()

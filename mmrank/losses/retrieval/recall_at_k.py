@@ -12,7 +12,8 @@ from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.pairs_smooth import Sigmoid, pairwise_surrogate_sum
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import Sigmoid
 from mmrank.tensors import as_divisor
 
 #: Temperature of the cut-off in ranks: a positive more than a few beyond k has no gradient.
@@ -63,13 +64,7 @@ def _recall_at_k(lists: RankedLists, sigmoid: Sigmoid, ks: Sequence[int]) -> Ten
         everything = torch.where(everything, lists.weight, 0)
     # The surrogate is twice the sigmoid. A positive meets itself at 1/2.
     rank = 0.5 + 0.5 * pairwise_surrogate_sum(
-        lists.pos,
-        lists.scores,
-        sigmoid,
-        pos_mask=mask,
-        neg_mask=everything,
-        group=lists.group,
-        on_host=lists.on_host,
+        lists.pos, lists.scores, sigmoid, pos_mask=mask, neg_mask=everything, group=lists.group
     )
     recalls = []
     for k in ks:
@@ -110,7 +105,7 @@ class RecallAtKLoss(StatelessRankingLoss):
         self.mixup = mixup
         self.surrogate = Sigmoid(tau)
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
+    def losses(self, lists: RankedLists) -> Tensor:
         return _recall_at_k(lists, self.surrogate, self.ks)
 
     def forward(self, *args, **kwargs) -> Tensor:

@@ -34,13 +34,14 @@ class ROADMAPLoss(SupAPLoss):
         check_within('[0, 1]', lam=lam)
         self.lam = lam
 
-    def batch_loss(self, mean: Tensor, parts: Sequence[RankedLists]) -> Tensor:
+    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
+        ranked = super().part_losses(parts)
         positives = [_violations(0.9 - x.pos, x.by_list(x.positives)) for x in parts]
         negatives = [_violations(x.scores - 0.6, x.by_list(x.negatives)) for x in parts]
         # The positives are of all ranks.
         others = all_reduce_sum(torch.stack(negatives).sum(0), parts[0].group)
         total, number = torch.stack([torch.stack(positives).sum(0), others], 1)
-        return (1 - self.lam) * mean + self.lam * (total / as_divisor(number)).sum()
+        return (1 - self.lam) * ranked + self.lam * (total / as_divisor(number)).sum()
 
 
 def _violations(excess: Tensor, counts: Tensor) -> Tensor:
