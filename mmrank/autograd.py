@@ -10,9 +10,9 @@ from functools import wraps
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mmrank.errors import UserError, UserNotImplementedError
+from mmrank.errors import UserNotImplementedError
 
 
 class Function(torch.autograd.Function):
@@ -127,39 +127,3 @@ def inside_backward() -> bool:
     batch already. A compiled graph does not look: compile no loss that is checkpointed.
     """
     return not is_compiling() and torch._C._current_graph_task_id() != -1
-
-
-def _is_training_step() -> bool:
-    """Whether a forward that runs now is one of the training, and not only asked for its value.
-
-    It is not under ``torch.no_grad()`` or ``torch.inference_mode()``, nor :func:`inside_backward`.
-    The first pass of ``torch.utils.checkpoint`` with ``use_reentrant=True`` has no gradient either,
-    but is one: as in each autograd function, forward-mode gradients are off there, too.
-    """
-    if torch.is_grad_enabled() or is_compiling():
-        return torch.is_grad_enabled() and not inside_backward()
-    is_value = torch._C._is_fwd_grad_enabled() or torch.is_inference_mode_enabled()
-    return not (is_value or inside_backward())
-
-
-class TrainingState(nn.Module):
-    """Base of all that losses keep from one batch to the next: a forward of the training moves it.
-
-    One rule holds for every state: it moves where the module is in training mode and gradients are
-    enabled. Under ``torch.no_grad()`` or ``torch.inference_mode()`` a loss is only asked for its
-    value, the same as in ``eval()``: validation leaves the state alone, even if ``eval()`` of the
-    model does not reach the loss. A forward that activation checkpointing runs again does not move
-    it either; its first pass does.
-    """
-
-    @property
-    def moves(self) -> bool:
-        """Whether the forward that runs now moves the state; UserError within ``torch.func``."""
-        if not (self.training and _is_training_step()):
-            return False
-        if inside_transform():
-            raise UserError(
-                f'{type(self).__name__} would move within torch.func, which keeps nothing. Fix: '
-                'loss.eval() there, for the value and gradient with the state as it is'
-            )
-        return True

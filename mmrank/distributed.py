@@ -42,8 +42,8 @@ def joined_group(loss):
 
 class _AllReduceSum(Function):
     @staticmethod
-    def forward(ctx, own, group):
-        total = own.clone()
+    def forward(ctx, part, group):
+        total = part.clone()
         dist.all_reduce(total, group=group)
         return total
 
@@ -53,13 +53,13 @@ class _AllReduceSum(Function):
         return grad, None
 
 
-def all_reduce_sum(own: Tensor, group) -> Tensor:
-    """Add up over ranks; ``own`` itself where ``group`` is None.
+def all_reduce_sum(part: Tensor, group) -> Tensor:
+    """Add up over ranks; the ``part`` itself where ``group`` is None.
 
     Every rank computes one and the same function of the result, so the gradient of a rank's own
     part is already the whole one and is not summed over ranks.
     """
-    return own if group is None else _AllReduceSum.apply(own, group)
+    return part if group is None else _AllReduceSum.apply(part, group)
 
 
 def mean_over_ranks(losses: Tensor, rows: int | Tensor, group) -> Tensor:
@@ -117,10 +117,10 @@ def _dtype_flags(dtype: torch.dtype) -> list[int]:
     return [int(x == dtype) for x in _FLOATS]
 
 
-def _agreed_dtype(flags: list[int], own: torch.dtype) -> torch.dtype:
-    """Dtype that all ranks' dtypes convert to exactly, by the sum of their flags; else ``own``."""
-    found = [x for x, flag in zip(_FLOATS, flags) if flag]
-    return reduce(torch.promote_types, found, found[0] if found else own)
+def _agreed_dtype(flags: list[int], default: torch.dtype) -> torch.dtype:
+    """Dtype that all ranks can convert to exactly, by the sum of flags; or ``default``."""
+    dtypes = [x for x, flag in zip(_FLOATS, flags) if flag]
+    return reduce(torch.promote_types, dtypes, dtypes[0] if dtypes else default)
 
 
 def _bits(rows: Tensor) -> Tensor:
@@ -129,18 +129,18 @@ def _bits(rows: Tensor) -> Tensor:
 
 
 def sizes_and_dtype(
-    own: Sequence[int], dtype: torch.dtype, group, device, rows: Tensor | None = None
+    counts: Sequence[int], dtype: torch.dtype, group, device, rows: Tensor | None = None
 ) -> tuple[list[list[int]], torch.dtype]:
     """The sizes of each rank, and the dtype to convert to before a collective. The host waits.
 
     Raises:
         UserError: Where all ranks have the same (n, D) ``rows``, which are of images or texts.
     """
-    number = len(own)
+    number = len(counts)
     size = dist.get_world_size(group)
     rank = dist.get_rank(group)
     local_sizes = [0] * (size * number + size) + _dtype_flags(dtype)
-    local_sizes[rank * number : (rank + 1) * number] = own
+    local_sizes[rank * number : (rank + 1) * number] = counts
     joined = torch.tensor(local_sizes, device=device)
     if rows is not None:
         joined[size * number + rank] = _bits(rows).sum()
@@ -173,10 +173,10 @@ def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 class _GatherRows(Function):
     @staticmethod
-    def forward(ctx, own, counts, group):
+    def forward(ctx, rows, counts, group):
         ctx.counts = counts
         ctx.group = group
-        padded = pad(own, (0, 0, 0, max(counts) - own.size(0))).contiguous()
+        padded = pad(rows, (0, 0, 0, max(counts) - rows.size(0))).contiguous()
         parts = [torch.empty_like(padded) for _ in counts]
         dist.all_gather(parts, padded, group=group)
         return join([x[:n] for x, n in zip(parts, counts)])
@@ -189,23 +189,23 @@ class _GatherRows(Function):
         return grad.split(ctx.counts)[dist.get_rank(ctx.group)], None, None
 
 
-def all_gather_rows(own: Tensor, counts: Sequence[int], group) -> Tensor:
+def all_gather_rows(rows: Tensor, counts: Sequence[int], group) -> Tensor:
     """Join the (n_r, D) rows of all ranks, ``counts`` of each, in their order.
 
     Every rank computes a part of one sum from the result, such as the scores of all queries against
     its own gallery, so the gradient of a row is the sum over the ranks. Every rank must run
     backward.
     """
-    return _GatherRows.apply(own, counts, group)
+    return _GatherRows.apply(rows, counts, group)
 
 
 class _GatherColumns(Function):
     @staticmethod
-    def forward(ctx, own, group):
+    def forward(ctx, columns, group):
         ctx.rank = dist.get_rank(group)
-        ctx.width = own.size(1)
-        parts = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-        dist.all_gather(parts, own.contiguous(), group=group)
+        ctx.width = columns.size(1)
+        parts = [torch.empty_like(columns) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(parts, columns.contiguous(), group=group)
         return join(parts, dim=1)
 
     @staticmethod
@@ -228,8 +228,8 @@ def all_gather_lists(
         the values of all. The weights are None where no rank has any.
     """
     rows = values if weight is None else join([values, weight])
-    own = [mask.size(1), int(weight is not None), *_dtype_flags(rows.dtype)]
-    local_sizes = torch.tensor(own, device=values.device)
+    numbers = [mask.size(1), int(weight is not None), *_dtype_flags(rows.dtype)]
+    local_sizes = torch.tensor(numbers, device=values.device)
     dist.all_reduce(local_sizes, dist.ReduceOp.MAX, group=group)
     width, weighted, *flags = local_sizes.tolist()
     if weighted and weight is None:

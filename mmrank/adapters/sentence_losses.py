@@ -21,7 +21,7 @@ from mmrank.files import replace_atomically
 from mmrank.imports import required_package
 from mmrank.losses import ContrastiveLoss, EmbeddingBatch, HeadLoss, InBatchLoss, TrainsEmbeddings
 from mmrank.losses.contrastive.grad_cache import grad_cache
-from mmrank.metrics.unit_rows import unit_rows
+from mmrank.tensors import unit_rows
 
 with required_package(
     'transformers', 'The adapter of sentence-transformers', "pip install 'mmrank[adapters]'"

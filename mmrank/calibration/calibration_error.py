@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_at_least
+from mmrank.settings import check_at_least
 from mmrank.tensors import shares
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch.optim import Optimizer
 
-from mmrank.checks import check_not_negative, check_within
 from mmrank.registry import OPTIMIZERS
+from mmrank.settings import check_not_negative, check_within
 
 
 @OPTIMIZERS.register_module()

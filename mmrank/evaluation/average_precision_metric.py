@@ -9,13 +9,12 @@ from mmengine.logging import print_log
 from tabulate import tabulate
 from torch import Tensor
 
-from mmrank.checks import check_within
 from mmrank.errors import UserError
 from mmrank.functional import auroc, average_precision, ndcg, partial_auroc
-from mmrank.losses.options import CheckedSettings
 from mmrank.metrics.retrieval.metrics import check_recall_at
 from mmrank.models.heads.sample_fields import one_vs_rest_targets
 from mmrank.registry import METRICS
+from mmrank.settings import CheckedSettings, check_within
 
 _HEADER = ('class', 'positives', 'negatives', 'AP', 'AUROC')
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.losses.options import CheckedSettings
+from mmrank.settings import CheckedSettings
 
 
 def device_or_default(device: str | None) -> str:

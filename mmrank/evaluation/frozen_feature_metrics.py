@@ -7,11 +7,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from mmrank.checks import check_positive
 from mmrank.evaluation.feature_metric import FeatureMetric
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import k_nearest_votes, unit_rows
 from mmrank.registry import METRICS
+from mmrank.settings import check_positive
 
 
 def _count_hits(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:

@@ -7,10 +7,10 @@ import torch
 from mmengine.evaluator import BaseMetric
 
 from mmrank.evaluation.feature_metric import device_or_default
-from mmrank.losses.options import CheckedSettings
 from mmrank.metrics.best_positive_rank import best_positive_rank
 from mmrank.metrics.retrieval.metrics import check_recall_at
 from mmrank.registry import METRICS
+from mmrank.settings import CheckedSettings
 
 
 @METRICS.register_module()

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from mmengine.evaluator import BaseMetric
 
-from mmrank.losses.options import CheckedSettings
 from mmrank.registry import METRICS
+from mmrank.settings import CheckedSettings
 
 
 @METRICS.register_module()

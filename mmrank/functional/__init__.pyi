@@ -38,7 +38,7 @@ from mmrank.metrics.retrieval.metrics import nearest_in_gallery as nearest_in_ga
 from mmrank.metrics.retrieval.metrics import recall_curve as recall_curve
 from mmrank.metrics.retrieval.metrics import retrieval_curves as retrieval_curves
 from mmrank.metrics.retrieval.metrics import retrieval_metrics as retrieval_metrics
-from mmrank.metrics.unit_rows import unit_rows as unit_rows
 from mmrank.state.score_vector import interpolate_scores as interpolate_scores
+from mmrank.tensors import unit_rows as unit_rows
 
 __all__: list[str]

@@ -8,7 +8,6 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.checks import one_of
 from mmrank.distributed import joined_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.class_weights import ClassWeight, ClassWeights, WeighsClasses
@@ -16,7 +15,7 @@ from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.groups import check_groups, entries_of_groups, refuse_rows_of_levels
 from mmrank.losses.heads import BoxHeadHooks, box_values
 from mmrank.losses.lists import RankedLists, columns_of, labelled_entries, ranked_lists
-from mmrank.losses.options import ScopedLoss
+from mmrank.settings import ScopedLoss, one_of
 from mmrank.tensors import as_divisor, is_first_batch
 
 #: How much the IoU of a box counts where ``quality`` is None and a head passes it.

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_not_negative, check_within
 from mmrank.errors import UserError
+from mmrank.settings import check_not_negative, check_within
 from mmrank.state.base import SavedState
 from mmrank.state.class_counts import MISSING_COUNTS, Counts, checked_counts, class_index
 from mmrank.training_set import TrainingSet

@@ -12,9 +12,8 @@ from mmrank.autograd import is_compiling, violated
 from mmrank.distributed import all_gather_rows, joined_group, sizes_and_dtype
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.lists import counted_and_weight
-from mmrank.losses.options import NamedSettings
 from mmrank.losses.protocols import TrainsEmbeddings
-from mmrank.metrics.unit_rows import unit_rows
+from mmrank.settings import NamedSettings
 from mmrank.tensors import (
     at_least_float32,
     check_floats,
@@ -22,6 +21,7 @@ from mmrank.tensors import (
     checked_weight,
     refuse_nan,
     refuse_swapped,
+    unit_rows,
 )
 
 #: Batches without a positive before the warning.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import can_sync, is_compiling
-from mmrank.checks import check_score_range
+from mmrank.settings import check_score_range
 from mmrank.tensors import clamp_infinite, column_blocks, size_levels
 
 # Pairs of a block of the matrix on a device, and bytes of one that a CPU's cache holds.

@@ -12,9 +12,9 @@ from torch import nn
 from mmrank import losses
 from mmrank.errors import UserKeyError, UserTypeError
 from mmrank.losses.base import HeadLoss
-from mmrank.losses.options import NamedSettings, settings_of
 from mmrank.losses.pointwise.base import PointwiseLoss
 from mmrank.registry import MODELS
+from mmrank.settings import NamedSettings, settings_of
 
 #: Bases of losses of your own, and what a loop of your own calls.
 _NOT_IN_CONFIGS = {

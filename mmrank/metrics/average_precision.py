@@ -5,8 +5,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import violated
-from mmrank.checks import check_within
 from mmrank.errors import UserError
+from mmrank.settings import check_within
 from mmrank.tensors import (
     at_least_float32,
     check_floats,

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive
 from mmrank.metrics.top_k_inner_product import top_k_inner_product
+from mmrank.settings import check_positive
 from mmrank.tensors import at_least_float32, check_index, check_tensors
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.checks import check_at_least
+from mmrank.settings import check_at_least
 from mmrank.tensors import at_least_float32
 
 #: Scores held at a time.

@@ -9,11 +9,11 @@ from mmpretrain.structures import DataSample
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from mmrank.metrics.unit_rows import unit_rows
 from mmrank.models.backbones.feature_mixup import FeatureMixupMixin
 from mmrank.models.features import last_features
 from mmrank.models.heads.retrieval_head import RetrievalHead
 from mmrank.models.heads.sample_fields import labels_of
+from mmrank.tensors import unit_rows
 
 
 class EmbeddingRetriever(ImageToImageRetriever):

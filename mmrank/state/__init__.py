@@ -3,10 +3,8 @@
 from .class_counts import ClassPrior, LabelCounts
 from .cross_batch_memory import CrossBatchMemory, MemoryEntries
 from .pair_counts import PairCounts
-from .positive_history import SampleRanks
 from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean, ScoreSpread
-from .sample_averages import SampleLogMean, SampleMargin, SampleTemperature, TemperatureStep
-from .sample_state import SampleState
+from .sample_state import SampleLogMean, SampleState, SampleTemperature, TemperatureStep
 from .score_vector import ScoreVector
 from .self_balance import SelfBalance
 
@@ -20,8 +18,6 @@ __all__ = [
     'PairCounts',
     'RunningMean',
     'SampleLogMean',
-    'SampleMargin',
-    'SampleRanks',
     'SampleState',
     'SampleTemperature',
     'ScoreSpread',

@@ -1,21 +1,26 @@
 """Base of all that losses keep: a state is one line, and no constant is a buffer."""
 
+import warnings
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mmrank.autograd import TrainingState
+from mmrank.autograd import can_sync, inside_backward, inside_transform, is_compiling
+from mmrank.errors import UserError
 from mmrank.tensors import check_index
 
+ScoreRange = tuple[float | Tensor, float | Tensor]
 
-class SavedState(TrainingState):
+
+class SavedState(nn.Module):
     """Module whose states are buffers, declared in one line each by :meth:`add_state`.
 
     A state is saved and moved with the model, but keeps its dtype: ``model.half()`` would round the
     small steps of a moving average away, and counts above 2048. mmengine logs a saved buffer of
     another shape and trains on with a fresh one, so ``load_state_dict`` raises ValueError there.
-    All ranks hold equal states: a class joins what the batch says before its step.
+    All ranks hold equal states: a class joins what the batch says before its step. A forward of the
+    training moves a state, see :attr:`moves`.
     """
 
     #: What in a config sets the shapes, for the message.
@@ -28,6 +33,30 @@ class SavedState(TrainingState):
         self._constants: dict[str, Tensor] = {}
         #: It moves with the module, so that a constant that is set later finds the device.
         self._place = torch.empty(0, device='cpu')
+
+    @property
+    def moves(self) -> bool:
+        """Whether the forward that runs now moves the state; UserError within ``torch.func``.
+
+        One rule holds for every state: it moves in training mode with gradients enabled. Under
+        ``torch.no_grad()`` or ``torch.inference_mode()`` a loss is only asked for its value, the
+        same as in ``eval()``: validation leaves the state alone, even if ``eval()`` of the model
+        does not reach the loss. A forward that activation checkpointing runs again does not move it
+        either; its first pass does.
+        """
+        # The first pass of ``torch.utils.checkpoint`` with ``use_reentrant=True`` has no gradients,
+        # but as in each autograd function there are no forward-mode gradients either.
+        has_gradients = torch.is_grad_enabled() or not (
+            is_compiling() or torch._C._is_fwd_grad_enabled() or torch.is_inference_mode_enabled()
+        )
+        if not (self.training and has_gradients) or inside_backward():
+            return False
+        if inside_transform():
+            raise UserError(
+                f'{type(self).__name__} would move within torch.func, which keeps nothing. Fix: '
+                'loss.eval() there, for the value and gradient with the state as it is'
+            )
+        return True
 
     def add_state(
         self,
@@ -46,6 +75,40 @@ class SavedState(TrainingState):
         """
         self._constants[name] = values
         setattr(self, name, values.to(self._place.device))
+
+    def within_reach(
+        self,
+        batch: Tensor,
+        usable: Tensor,
+        mean: Tensor,
+        seen: Tensor,
+        score_range: ScoreRange,
+        widths: float = 1.0,
+    ) -> Tensor:
+        """Clip what a batch measured to what a declared score range explains; within, bit for bit.
+
+        An average of weight 0.01 would need a thousand batches to forget a score of 1e6, of a
+        broken image. ``widths`` of the range and the size of the ``mean`` are allowed, so that
+        averages of scores far outside of the range move and return; where nothing was ``seen`` they
+        are allowed around the range itself. The first clipped value is warned of; on a GPU, which
+        must not wait, none is.
+        """
+        low, high = score_range
+        reach = widths * (high - low)
+        free = torch.where(seen, reach + mean.abs(), reach)
+        least = torch.where(seen, mean, low) - free
+        most = torch.where(seen, mean, high) + free
+        bounded = torch.maximum(torch.minimum(batch, most), least)
+        clipped = usable & (bounded != batch)
+        if can_sync(clipped) and not self.warned_of_outlier and clipped.any():
+            self.warned_of_outlier = True
+            warnings.warn(
+                'a positive score of a batch lies far outside of what score_range explains; it was '
+                'clipped before it was averaged. Look for a broken sample or a diverging model, or '
+                'declare the range that the scores have. This is said once',
+                stacklevel=2,
+            )
+        return bounded
 
     def _apply(self, fn, recurse=True):
         before = dict(self.named_buffers(recurse=False))

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_within
 from mmrank.errors import UserError
+from mmrank.settings import check_within
 
 from .base import SavedState, check_rows
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_count
+from mmrank.settings import check_count
 
 from .base import SavedState
 
@@ -77,7 +77,7 @@ class CrossBatchMemory(SavedState):
     def enqueue(self, embeddings: Tensor, labels: Tensor, sample_ids: Tensor) -> None:
         """Put (n, D) embeddings in, over the oldest entries, with (n,) labels >= 0 and ids.
 
-        Does nothing where the state does not move, see :class:`TrainingState`. Of more than
+        Does nothing where the state does not move, see :class:`SavedState`. Of more than
         ``size`` the last stay. Raises ValueError if an embedding is not of the memory's length.
         """
         dim = self.embeddings.size(1)

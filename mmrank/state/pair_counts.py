@@ -121,14 +121,14 @@ def check_columns(cols: Tensor, col_counts: Tensor, what: str) -> None:
     This is all that can be checked for a sample whose left entities are unknown; on a GPU it is a
     device-side assertion.
     """
-    found = torch.zeros_like(col_counts)
-    found.index_add_(0, cols.long(), torch.ones_like(found[:1]).expand(len(cols)))
+    times = torch.zeros_like(col_counts)
+    times.index_add_(0, cols.long(), torch.ones_like(times[:1]).expand(len(cols)))
     if violated(
-        (found <= col_counts).all(), f'a column occurs in {what} more often than it has pairs'
+        (times <= col_counts).all(), f'a column occurs in {what} more often than it has pairs'
     ):
-        col = int((found > col_counts).nonzero()[0, 0])
+        col = int((times > col_counts).nonzero()[0, 0])
         raise UserError(
-            f'column {col} occurs {int(found[col])} times in {what}, but has '
+            f'column {col} occurs {int(times[col])} times in {what}, but has '
             f'{col_counts[col].item():g} positive pairs: it was sampled with replacement, or each '
             'rank sampled on its own. Fix: sample with mmrank.InBatchPairSampler'
         )

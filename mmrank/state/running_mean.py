@@ -1,58 +1,20 @@
 """Moving averages of what each batch measures, one in all or one per class."""
 
 import math
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from mmrank.autograd import can_sync
-from mmrank.checks import check_count, check_within
 from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
+from mmrank.settings import check_count, check_within
 from mmrank.tensors import as_divisor
 
-from .base import SavedState, check_rows
+from .base import SavedState, ScoreRange, check_rows
 
 MEAN_MODES = ('plain', 'exact', 'off')
-ScoreRange = tuple[float | Tensor, float | Tensor]
-
-
-def within_reach(
-    state: SavedState,
-    batch: Tensor,
-    usable: Tensor,
-    mean: Tensor,
-    seen: Tensor,
-    score_range: ScoreRange,
-    widths: float = 1.0,
-) -> Tensor:
-    """Clip what a batch measured to what a declared score range explains; within, bit for bit.
-
-    An average of weight 0.01 would need a thousand batches to forget a score of 1e6, of a broken
-    image. ``widths`` of the range and the size of the ``mean`` are allowed, so that averages of
-    scores far outside of the range move and return; where nothing was ``seen`` they are allowed
-    around the range itself. The first clipped value is warned of; on a GPU, which must not wait,
-    none is.
-    """
-    low, high = score_range
-    reach = widths * (high - low)
-    free = torch.where(seen, reach + mean.abs(), reach)
-    least = torch.where(seen, mean, low) - free
-    most = torch.where(seen, mean, high) + free
-    bounded = torch.maximum(torch.minimum(batch, most), least)
-    clipped = usable & (bounded != batch)
-    if can_sync(clipped) and not state.warned_of_outlier and clipped.any():
-        state.warned_of_outlier = True
-        warnings.warn(
-            'a positive score of a batch lies far outside of what score_range explains; it was '
-            'clipped before it was averaged. Look for a broken sample or a diverging model, or '
-            'declare the range that the scores have. This is said once',
-            stacklevel=2,
-        )
-    return bounded
 
 
 class RunningMean(SavedState):
@@ -81,7 +43,7 @@ class RunningMean(SavedState):
         """Take in (L, P) values of a batch and return (1,) or (L,) float32 means for its lists.
 
         ``mask`` is (L, P) bool, or float weights >= 0: a value of weight w counts as w values.
-        Nothing changes where the state does not move, see :class:`TrainingState`. The ranks of
+        Nothing changes where the state does not move, see :class:`SavedState`. The ranks of
         ``group`` hold different values. ``rows`` are (L,) integers, the mean that each list belongs
         to, such as the class of a query; lists of one row are pooled. None: with ``size`` 1 all
         lists are pooled, otherwise list i is row i. Ignored with ``size`` 1.
@@ -117,8 +79,9 @@ class RunningMean(SavedState):
             totals[:, rows.long()] = pooled
         if group is not None:
             totals = all_reduce_sum(totals, group)
-        batch_mean = totals[0] / torch.where(totals[1] > 0, totals[1], 1)
-        return batch_mean, (totals[1] > 0) & batch_mean.float().isfinite()
+        total, number = totals
+        batch_mean = total / as_divisor(number)
+        return batch_mean, (number > 0) & batch_mean.float().isfinite()
 
     def of_lists(self, values: Tensor, rows: Tensor | None) -> Tensor:
         """Values of the means, (size,), for the lists with these rows."""
@@ -129,20 +92,15 @@ class RunningMean(SavedState):
     def step(self, batch_mean: Tensor, usable: Tensor) -> None:
         """Average the (size,) means of a batch in, where they are usable."""
         mean = self.mean.double()
-        seen = self.num_updates > 0
-        batch_mean = self.bounded(batch_mean, usable, mean, seen)
-        new = torch.where(seen, self.averaged(mean, batch_mean), batch_mean)
+        new = self.averaged(mean, self.num_updates > 0, batch_mean, usable)
         usable = usable & new.float().isfinite()
         self.mean.copy_(torch.where(usable, new, mean))
         self.num_updates += usable
 
-    def bounded(self, batch_mean: Tensor, usable: Tensor, mean: Tensor, seen: Tensor) -> Tensor:
-        """What of the means of a batch counts, by the means before it."""
-        return batch_mean
-
-    def averaged(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
-        """Both together, where a batch was seen before."""
-        return (1 - self.momentum) * mean + self.momentum * batch_mean
+    def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor, usable: Tensor) -> Tensor:
+        """The means after a batch, where a batch was seen before, or this is the first."""
+        average = (1 - self.momentum) * mean + self.momentum * batch_mean
+        return torch.where(seen, average, batch_mean)
 
 
 class MeanPositiveScore(RunningMean):
@@ -206,15 +164,12 @@ class MeanPositiveScore(RunningMean):
         if self.value is None and not self._probing:
             super().step(batch_mean, usable)
 
-    def bounded(self, batch_mean: Tensor, usable: Tensor, mean: Tensor, seen: Tensor) -> Tensor:
-        if self.mode == 'off' or self.score_range is None:
-            return batch_mean
-        return within_reach(self, batch_mean, usable, mean, seen, self.score_range)
-
-    def averaged(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
+    def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor, usable: Tensor) -> Tensor:
         if self.mode == 'off':
             return batch_mean
-        average = super().averaged(mean, batch_mean)
+        if self.score_range is not None:
+            batch_mean = self.within_reach(batch_mean, usable, mean, seen, self.score_range)
+        average = super().averaged(mean, seen, batch_mean, usable)
         if self.mode != 'exact':
             return average
         if self._previous is None:
@@ -225,11 +180,11 @@ class MeanPositiveScore(RunningMean):
         # m_k(theta_k) - m_k(theta_{k-1}), 0 where it cannot be right.
         change = batch_mean - self._previous
         self._previous = None
-        usable = change.isfinite()
+        is_right = seen & change.isfinite()
         if self.score_range is not None:
             low, high = self.score_range
-            usable &= change.abs() <= high - low + mean.abs()
-        return average + (1 - self.momentum) * torch.where(usable, change, 0)
+            is_right &= change.abs() <= high - low + mean.abs()
+        return average + (1 - self.momentum) * torch.where(is_right, change, 0)
 
     def _load_from_state_dict(self, *args) -> None:
         super()._load_from_state_dict(*args)
@@ -270,10 +225,10 @@ class CappedImbalance(RunningMean):
         seen = self.of_lists(self.num_updates > 0, rows)
         return torch.minimum(ratio, 1 / torch.where(seen, mean.double(), risk))
 
-    def bounded(self, batch_mean: Tensor, usable: Tensor, mean: Tensor, seen: Tensor) -> Tensor:
+    def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor, usable: Tensor) -> Tensor:
         # A mean of 0 (all ranked right so far) must be able to rise again.
-        largest = torch.where(seen & (mean > 0), self.LARGEST_STEP * mean, batch_mean)
-        return torch.minimum(batch_mean, largest)
+        largest = torch.where(mean > 0, self.LARGEST_STEP * mean, batch_mean)
+        return super().averaged(mean, seen, torch.minimum(batch_mean, largest), usable)
 
 
 class ScoreSpread(RunningMean):
@@ -325,6 +280,7 @@ class ScoreSpread(RunningMean):
         batch_mean = torch.where(usable, batch_mean, math.log(default))
         return torch.where(self.num_updates > 0, self.mean.double(), batch_mean).exp()
 
-    def bounded(self, batch_mean: Tensor, usable: Tensor, mean: Tensor, seen: Tensor) -> Tensor:
+    def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor, usable: Tensor) -> Tensor:
         most = math.log(self.LARGEST_STEP)
-        return torch.where(seen, batch_mean.clamp(mean - most, mean + most), batch_mean)
+        near = torch.where(seen, batch_mean.clamp(mean - most, mean + most), batch_mean)
+        return super().averaged(mean, seen, near, usable)

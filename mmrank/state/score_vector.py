@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_count, check_score_range, check_within, one_of
 from mmrank.distributed import all_gather_lists
+from mmrank.settings import check_count, check_score_range, check_within, one_of
 from mmrank.tensors import as_divisor, check_floats
 
 from .base import SavedState, check_rows
-from .running_mean import within_reach
 
 
 @torch.no_grad()
@@ -137,7 +136,7 @@ class ScoreVector(SavedState):
     def update(self, pos: Tensor, mask: Tensor, rows: Tensor | None = None, group=None) -> Tensor:
         """Take in the (L, P) positives of a batch and return (L, length) float32 v for its lists.
 
-        Where nothing is updated, see :class:`TrainingState`, a row that was never seen returns the
+        Where nothing is updated, see :class:`SavedState`, a row that was never seen returns the
         phi of the list itself, of its finite scores. ``rows`` are (L,) int64 rows of the lists,
         repeated or not: the class of a query. None: list i is row i. With ``size`` 1 all lists
         share the row. The ranks of ``group`` hold different lists, or without ``rows`` parts of the
@@ -181,10 +180,10 @@ class ScoreVector(SavedState):
                 columns = torch.where(mask, columns, 0)
                 step = columns[:-2].t().contiguous(), columns[-2], columns[-1].long()
             self._step(*step)
-        own = points.float()
+        points = points.float()
         if self.mode == 'off':
-            return own
-        return torch.where(self.seen[index].unsqueeze(1), self.vector[index], own)
+            return points
+        return torch.where(self.seen[index].unsqueeze(1), self.vector[index], points)
 
     def _index(self, rows: Tensor | None, points: Tensor) -> Tensor:
         """(L,) int64 row of each list."""
@@ -212,7 +211,7 @@ class ScoreVector(SavedState):
         batch = total / as_divisor(number)
         old = self.vector[rows].double()
         seen = self.seen[rows].unsqueeze(1)
-        batch = within_reach(self, batch, number > 0, old, seen, self.score_range, self.REACH)
+        batch = self.within_reach(batch, number > 0, old, seen, self.score_range, self.REACH)
         beta = torch.where(seen, self.momentum, 1.0)
         new = torch.where(number > 0, old + beta * (batch - old), old)
         # Lists of one row all write what the first of them computed, so the order of the writes

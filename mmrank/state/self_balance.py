@@ -5,8 +5,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import inside_backward
-from mmrank.checks import check_count
 from mmrank.distributed import all_reduce_sum
+from mmrank.settings import check_count
 
 from .base import SavedState
 

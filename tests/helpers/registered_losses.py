@@ -26,8 +26,8 @@ from torch import nn
 from mmrank.losses import EmbeddingBatch, EmbeddingLoss
 from mmrank.losses.ranking.sodeep import RankSorter
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
-from mmrank.metrics.unit_rows import unit_rows
 from mmrank.registry import MODELS
+from mmrank.tensors import unit_rows
 from mmrank.testing import Batch, Call, Subject
 from mmrank.testing.calls import _call_in_order
 

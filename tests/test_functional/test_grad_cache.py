@@ -18,8 +18,8 @@ from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.losses.contrastive.base import ContrastedBatch
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.sogclr import _temperature_gradient
-from mmrank.losses.contrastive.terms import NegativeTerms, negative_terms
-from mmrank.state.sample_averages import TemperatureStep
+from mmrank.losses.contrastive.terms import NegativeTerms, Samples, negative_terms
+from mmrank.state import TemperatureStep
 from timing import peak_extra_memory
 
 
@@ -169,7 +169,7 @@ def views(n, dim=5, seed=0, dtype=torch.float64):
 
 def two_view_terms(view1, view2, tau, ids=None):
     terms = ContrastedBatch.of_views([view1, view2], ids).terms(tau, bimodal=False)
-    return NegativeTerms(*(x.flatten() for x in vars(terms).values()))
+    return NegativeTerms(*(x.flatten() for x in (terms.log_mean, terms.mean_h, terms.count)))
 
 
 def test_gradient_without_negatives_is_zero():
@@ -317,11 +317,13 @@ def test_both_directions_equal_each_alone(monkeypatch, dim, entries, repeated, k
     tau1 = torch.linspace(0.05, 0.9, n, dtype=torch.float64)
     tau2 = tau1.flip(0) + 0.1
     inputs = [x.requires_grad_() for x in (view1, view2, tau1, tau2)]
+    samples = Samples([view1, view2], ids)
     rows, swapped = torch.cat([view1, view2]), torch.cat([view2, view1])
     tau, row_ids = torch.cat([tau1, tau2]), ids.repeat(2)
+    both = samples.views_as_samples()
     got = [
-        negative_terms(view1, view2, view2, torch.stack([tau1, tau2]), ids, ids),
-        negative_terms(rows, swapped, rows, tau, row_ids, row_ids),
+        negative_terms(samples.of_view(0), view2, samples.of_view(1), torch.stack([tau1, tau2])),
+        negative_terms(both, swapped, both, tau),
     ]
     expected = [
         by_definition(view1, view2, view2, tau1, ids, ids),

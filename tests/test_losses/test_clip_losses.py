@@ -12,6 +12,7 @@ from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.losses.contrastive.base import ContrastedBatch
 from mmrank.losses.contrastive.cyclip import _cyclic_consistency
 from mmrank.losses.contrastive.siglip import sigmoid_losses
+from mmrank.losses.contrastive.terms import Samples
 from mmrank.registry import MODELS
 
 LOSSES = {
@@ -93,7 +94,9 @@ def test_gradient_of_cyclic_consistency(dim, columns):
     cross = images @ all_texts.t() - texts @ all_images.t()
     within = images @ all_images.t() - texts @ all_texts.t()
     expected = [x.square().sum(1) for x in (cross, within)]
-    got = _cyclic_consistency((images, texts), (all_images, all_texts))
+    ids = torch.arange(9)
+    local, gathered = Samples([images, texts], ids), Samples([all_images, all_texts], ids)
+    got = _cyclic_consistency(ContrastedBatch(local, gathered if columns else local, [9]))
     assert_same_gradients(torch.stack([*got]), torch.stack(expected), inputs)
 
 
@@ -102,7 +105,8 @@ def test_small_inconsistencies_are_not_rounded_away():
     texts = normalize(images + 1e-4 * two_views(30, 1, dim=8)[0], dim=1)
     views = images.float(), texts.float()
     exact = [x.double() for x in views]
-    for got, want in zip(_cyclic_consistency(views, views), _cyclic_consistency(exact, exact)):
+    both = [_cyclic_consistency(ContrastedBatch.of_views(x)) for x in (views, exact)]
+    for got, want in zip(*both):
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=0)
 
 

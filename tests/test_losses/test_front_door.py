@@ -410,7 +410,7 @@ def test_reweighting_keeps_its_dtype():
 
 
 def test_every_fix_of_other_libraries_is_named():
-    from mmrank.losses.options import ELSEWHERE
+    from mmrank.settings import ELSEWHERE
 
     for name in ELSEWHERE:
         with pytest.raises(UserError, match=re.escape(f'does not take {name}. Fix: ')):

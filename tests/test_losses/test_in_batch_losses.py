@@ -225,3 +225,7 @@ def test_counts_of_the_training_pairs():
     with pytest.raises(ValueError, match='entities of the 6 pairs, .* or none, got 5'):
         loss(two_views()[0], two_views(5)[1], ROWS, COLS[:5])
     assert not InBatchSoftmaxLoss(frequency='none').wants_pair_counts
+    loss = InBatchLoss()
+    loss.set_pairs(ROWS, COLS, (6, 4))
+    with pytest.raises(ValueError, match='Fix: leave labels= out, or mmrank.InBatchSoftmaxLoss'):
+        loss(*two_views(), ROWS, COLS, labels=COLS)

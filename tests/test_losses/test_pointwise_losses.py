@@ -22,9 +22,10 @@ from mmrank.losses import (
     SOAPLoss,
     VarifocalLoss,
 )
+from mmrank.losses.auc.soap import SampleRanks
 from mmrank.losses.pointwise.class_balanced_ce import effective_number_weights
 from mmrank.losses.pointwise.ldam import _ldam_margins
-from mmrank.state import LabelCounts, SampleRanks
+from mmrank.state import LabelCounts
 
 CLASSES, SAMPLES = 3, 40
 COUNTS = dict(class_counts=[300, 20, 100], num_samples=500)

@@ -11,7 +11,7 @@ import pytest
 import mmrank
 from mmrank import losses
 from mmrank.losses import protocols
-from mmrank.losses.options import settings_of
+from mmrank.settings import settings_of
 
 NAMES = [
     name

@@ -14,24 +14,24 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / 'mmrank'
 #: Modules at the root that all rooms may import; each imports what stands above it.
 GROUND = (
-    *('interruption', 'errors', 'version', 'autograd', 'checks', 'tensors', 'imports', 'mmcv_ops'),
-    *('checkpoint_loading', 'distributed', 'files', 'registry', 'training_set'),
+    *('interruption', 'errors', 'version', 'autograd', 'settings', 'tensors', 'imports'),
+    *('mmcv_ops', 'checkpoint_loading', 'distributed', 'files', 'registry', 'training_set'),
 )
 #: The rooms, lowest first, with what each imports of the others.
 ROOMS = {
     'metrics': '',
     'state': '',
-    'losses': 'metrics state',
+    'losses': 'state',
     'calibration': '',
     'functional': '',  # a list of names
     'testing': '',
     'made_class': 'losses',
     'annotations': '',
-    'datasets': 'annotations losses',
-    'adapters': 'losses made_class metrics',
+    'datasets': 'annotations',
+    'adapters': 'losses made_class',
     'models': 'calibration losses made_class metrics state',
     'engine': 'annotations datasets losses state',
-    'evaluation': 'annotations datasets functional losses metrics models',
+    'evaluation': 'annotations datasets functional metrics models',
     'runners': 'annotations datasets engine models',
     'own_data': 'annotations models',
     'pictures': 'annotations datasets evaluation functional',

@@ -15,13 +15,13 @@ from torch.utils.checkpoint import checkpoint
 
 from mmrank import state
 from mmrank.errors import UserError
+from mmrank.losses.auc.soap import SampleRanks
 from mmrank.state import (
     CappedImbalance,
     CrossBatchMemory,
     MeanPositiveScore,
     RunningMean,
     SampleLogMean,
-    SampleRanks,
     ScoreSpread,
     ScoreVector,
     SelfBalance,
@@ -38,7 +38,7 @@ def visit(state, g):
     ids = torch.randperm(9, generator=g)[:4]
     entries = state.fetch(ids, CPU)
     news = torch.randn(len(entries) and min(len(entries), 2), 4, generator=g)
-    state.update(ids, *news)
+    state.update(ids, news)
     return entries
 
 

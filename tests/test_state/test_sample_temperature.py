@@ -14,11 +14,10 @@ from mmrank.state.sample_state import _SampleGroups, check_sample_ids
 CPU = torch.device('cpu')
 
 
-def step(state, ids, log_batch, gradient=None):
+def step(state, ids, log_batch, gradient):
     ids = torch.as_tensor(ids)
-    extra = [] if gradient is None else [torch.as_tensor(gradient)]
     state.fetch(ids, CPU)
-    state.update(ids, torch.as_tensor(log_batch), *extra)
+    state.update(ids, torch.stack([torch.as_tensor(x) for x in (log_batch, gradient)]))
 
 
 def temperature(size=6, **kwargs):

@@ -20,9 +20,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from mmrank.checks import check_at_least
 from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
+from mmrank.settings import check_at_least
 
 # Lines are drawn on a finer grid and shrunk: smooth at any size.
 _SUPERSAMPLING = 4

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from mmrank.checks import check_at_least, check_within
 from mmrank.cli.options import tool_parser
 from mmrank.errors import show_user_errors
 from mmrank.files import write_csv_atomically
+from mmrank.settings import check_at_least, check_within
 
 # Of the hidden tastes.
 _DIMENSIONS = 4

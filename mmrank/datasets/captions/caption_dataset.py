@@ -7,7 +7,6 @@ import numpy as np
 from mmengine.fileio import exists, join_path
 from mmpretrain.datasets import BaseDataset
 
-from mmrank.checks import one_of
 from mmrank.datasets.captions.caption_files import (
     read_caption_table,
     read_coco_captions,
@@ -16,6 +15,7 @@ from mmrank.datasets.captions.caption_files import (
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.errors import UserError
+from mmrank.settings import one_of
 
 UNITS = ('pair', 'image')
 

@@ -10,12 +10,12 @@ import torch
 from mmengine.logging import print_log
 from torch.utils.data import Dataset
 
-from mmrank.checks import one_of
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.datasets.interactions.read_xmc import read_xmc
 from mmrank.errors import UserError, UserTypeError
 from mmrank.registry import DATASETS, FUNCTIONS
+from mmrank.settings import one_of
 
 READERS = {
     'csv': read_csv,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.checks import check_at_least, check_within
 from mmrank.datasets.interactions.read_csv import is_kept, read_csv, table_of_interactions
 from mmrank.files import whole_folder
+from mmrank.settings import check_at_least, check_within
 
 
 def split_file(

@@ -10,12 +10,12 @@ from mmengine.fileio import join_path
 from mmpretrain.datasets import MultiLabelDataset
 
 from mmrank.annotations.text_tables import read_rows, read_table
-from mmrank.checks import one_of
 from mmrank.datasets.checks.label_check import check_every_class
 from mmrank.datasets.long_tail.multi_label_csv import multi_label_items
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.retrieval_dataset import split_classes
 from mmrank.errors import UserError
+from mmrank.settings import one_of
 
 CLASSES = (
     'Atelectasis', 'Cardiomegaly', 'Effusion', 'Infiltration', 'Mass', 'Nodule', 'Pneumonia',

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 from mmpretrain.datasets import CIFAR10, CIFAR100, BaseDataset
 
-from mmrank.checks import one_of
 from mmrank.datasets.long_tail.cifar_images import SPLITS, read_cifar
 from mmrank.datasets.long_tail.class_subset import (
     PARTS,
@@ -16,6 +15,7 @@ from mmrank.datasets.long_tail.class_subset import (
     shuffled_classes,
 )
 from mmrank.errors import UserError
+from mmrank.settings import one_of
 
 
 class CIFARLongTail(BaseDataset):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from mmrank.checks import check_at_least, check_within
 from mmrank.errors import UserError
+from mmrank.settings import check_at_least, check_within
 
 PARTS = ('train', 'val', 'test')
 

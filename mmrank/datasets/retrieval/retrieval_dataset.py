@@ -10,10 +10,10 @@ from mmpretrain.datasets import BaseDataset
 
 from mmrank.annotations.findings import shown
 from mmrank.annotations.text_tables import read_rows
-from mmrank.checks import check_within, one_of
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.image_lists import ImageList
 from mmrank.errors import UserError
+from mmrank.settings import check_within, one_of
 
 SPLITS = ('train', 'val', 'trainval', 'test')
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from mmengine.fileio import join_path
 
-from mmrank.checks import check_at_least, one_of
 from mmrank.datasets.retrieval.image_lists import (
     INATURALIST_LIST,
     PATH_LIST,
@@ -15,6 +14,7 @@ from mmrank.datasets.retrieval.image_lists import (
 )
 from mmrank.datasets.retrieval.retrieval_dataset import RetrievalDataset, split_classes
 from mmrank.errors import UserError
+from mmrank.settings import check_at_least, one_of
 
 _TEST_LISTS = {'small': 800, 'medium': 1600, 'large': 2400}
 

@@ -8,7 +8,7 @@ from mmengine.dist import get_dist_info, sync_random_seed
 from torch.utils.data import DataLoader, Sampler
 
 from mmrank.errors import UserError
-from mmrank.losses.options import CheckedSettings
+from mmrank.settings import CheckedSettings
 from mmrank.training_set import DrawnBatch
 
 

@@ -4,11 +4,11 @@ from collections.abc import Sized
 
 import numpy as np
 
-from mmrank.checks import check_at_least
 from mmrank.datasets.samplers.batch_stream import BatchStream
 from mmrank.datasets.samplers.labels import class_labels
 from mmrank.errors import UserError
 from mmrank.registry import DATA_SAMPLERS
+from mmrank.settings import check_at_least
 
 
 @DATA_SAMPLERS.register_module()

@@ -17,7 +17,6 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from mmrank.checks import check_at_least, check_within
 from mmrank.datasets.synthetic.shape_painting import (
     SHAPES,
     paint_background,
@@ -26,6 +25,7 @@ from mmrank.datasets.synthetic.shape_painting import (
 )
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
+from mmrank.settings import check_at_least, check_within
 
 SPLITS = ('train', 'val', 'test')
 _PLACEMENT_TRIES = 20

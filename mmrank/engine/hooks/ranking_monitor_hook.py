@@ -6,10 +6,10 @@ from collections import Counter
 import torch
 from mmengine.hooks import Hook
 
-from mmrank.checks import check_positive
 from mmrank.engine.runners import modules_with
 from mmrank.losses.protocols import HasDiagnostics
 from mmrank.registry import HOOKS
+from mmrank.settings import check_positive
 
 #: By the end of a diagnostic's name: the value above which a loss hardly learns, and what to say.
 _LIMITS = {

@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive, one_of
 from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss, StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber, Sigmoid
+from mmrank.settings import check_positive, one_of
 from mmrank.tensors import as_divisor, clamp_infinite
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that

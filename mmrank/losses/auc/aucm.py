@@ -4,10 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.autograd import inside_transform
-from mmrank.checks import check_positive
 from mmrank.distributed import all_reduce_sum
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists
+from mmrank.settings import check_positive
 from mmrank.state.base import check_rows
 from mmrank.tensors import as_divisor, clamp_infinite
 

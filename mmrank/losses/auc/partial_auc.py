@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import can_sync
-from mmrank.checks import check_within
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, negatives_of_all_ranks, positive_index
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber
+from mmrank.settings import check_within
 from mmrank.tensors import as_divisor, at_least_float32
 
 #: Scores of a list, one in so many of which tells which ones need not be searched.

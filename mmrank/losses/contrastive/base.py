@@ -9,8 +9,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mmrank.distributed import (
-    all_gather_rows,
-    join,
     joined_group,
     mean_gradient,
     mean_over_ranks,
@@ -19,8 +17,7 @@ from mmrank.distributed import (
 )
 from mmrank.errors import UserError
 from mmrank.losses.embeddings import checked_labels
-from mmrank.losses.options import ScopedLoss
-from mmrank.metrics.unit_rows import unit_rows
+from mmrank.settings import ScopedLoss
 from mmrank.state.sample_state import check_sample_ids
 from mmrank.tensors import (
     at_least_float32,
@@ -28,35 +25,28 @@ from mmrank.tensors import (
     check_tensors,
     checked_weight,
     is_first_batch,
+    unit_rows,
     warn_of_few_samples,
     zero_absent,
 )
 
-from .terms import NegativeTerms, label_mates, negative_terms
+from .terms import NegativeTerms, Samples, label_mates, negative_terms
 
 
 @dataclass
 class ContrastedBatch:
-    """V (n, D) views of the samples of this rank, their (n,) int64 ids, and the negatives.
+    """Samples of this rank, and those they are compared with.
 
-    Those are the ``all_views`` and ``all_ids`` of M rows of all ranks, with a gradient that is
-    summed over ranks, or the batch itself. ``counts`` are the rows of each rank of ``group``, over
-    which state is kept equal, or of this rank alone. ``sample_idx`` is as given. ``weight`` (n,)
-    and ``all_weight`` (M,) are floats that say how many samples a row is, or None. ``labels`` (n,)
-    and ``all_labels`` (M,) are equal where rows are positives of each other, or None.
+    ``gathered`` are the samples of all ranks, or ``local`` itself. ``counts`` are the rows of each
+    rank of ``group``, over which state is kept equal, or of this rank alone. ``sample_idx`` is as
+    given.
     """
 
-    views: tuple[Tensor, ...]
-    ids: Tensor
-    all_views: tuple[Tensor, ...]
-    all_ids: Tensor
-    counts: list[int]
+    local: Samples
+    gathered: Samples
+    counts: Sequence[int]
     group: object = None
     sample_idx: Tensor | None = None
-    weight: Tensor | None = None
-    all_weight: Tensor | None = None
-    labels: Tensor | None = None
-    all_labels: Tensor | None = None
 
     @classmethod
     def of_views(
@@ -67,25 +57,25 @@ class ContrastedBatch:
         If not ``together``, the negatives are this rank's, and the group has its ``counts``. A
         label below 0 is of no other row.
         """
-        views = tuple(views)
-        n = len(views[0])
-        device = views[0].device
+        first = views[0]
+        n = len(first)
+        device = first.device
+        dtype = first.dtype
         counts = [n]
-        spread = group is not None and together
         if group is not None:
-            dtype = reduce(torch.promote_types, (x.dtype for x in views))
-            own = [n, int(weight is not None), int(labels is not None)]
-            rows = views[0] if spread else None
-            sizes, dtype = sizes_and_dtype(own, dtype, group, device, rows)
+            sizes = [n, int(weight is not None), int(labels is not None)]
+            rows = first if together else None
+            sizes, dtype = sizes_and_dtype(sizes, dtype, group, device, rows)
             counts, weighted, labelled = zip(*sizes)
             if any(weighted) and weight is None:
                 weight = torch.ones(n, device=device)
             if any(labelled) and labels is None:
                 labels = torch.full((n,), -1)
-            if spread:
-                views = tuple(x.to(dtype) for x in views)
-        begin = sum(counts[: dist.get_rank(group)]) if spread else 0
+        together = together and group is not None
+        if together:
+            views = [x.to(dtype) for x in views]
         if sample_idx is None:
+            begin = sum(counts[: dist.get_rank(group)]) if together else 0
             ids = torch.arange(begin, begin + n, device=device)
         else:
             ids = sample_idx.to(device, non_blocking=True).long()
@@ -94,38 +84,27 @@ class ContrastedBatch:
         if labels is not None:
             labels = labels.to(device, non_blocking=True).long()
             labels = torch.where(labels < 0, -1 - ids, labels)
-        batch = cls(views, ids, views, ids, counts, group, sample_idx, weight, weight)
-        batch = replace(batch, labels=labels, all_labels=labels)
-        if not spread:
-            return batch
-        joined = all_gather_rows(join(views, 1), counts, group)
-        numbers = torch.stack([ids] if labels is None else [ids, labels], 1)
-        all_ids, *all_labels = all_gather_rows(numbers, counts, group).t().contiguous()
-        if weight is not None:
-            batch.all_weight = all_gather_rows(weight[:, None], counts, group)[:, 0]
-        batch.all_views = joined.chunk(len(views), 1)
-        batch.all_ids = all_ids
-        batch.all_labels = all_labels[0] if all_labels else None
-        return batch
+        local = Samples(views, ids, weight, labels)
+        gathered = local.of_all_ranks(counts, group) if together else local
+        return cls(local, gathered, counts, group, sample_idx)
 
-    def mapped(self, function: Callable[[Tensor], Tensor]) -> 'ContrastedBatch':
-        """The batch with a function of all rows."""
-        views = all_views = tuple(map(function, self.views))
-        if self.all_views is not self.views:
-            all_views = tuple(map(function, self.all_views))
-        return replace(self, views=views, all_views=all_views)
+    @property
+    def is_whole(self) -> bool:
+        """Whether the samples are compared with themselves alone."""
+        return self.gathered is self.local
+
+    def mapped(self, function: Callable[[Samples], Samples]) -> 'ContrastedBatch':
+        """The batch with a function of its samples."""
+        local = function(self.local)
+        gathered = local if self.is_whole else function(self.gathered)
+        return replace(self, local=local, gathered=gathered)
 
     def mean(self, values: Tensor) -> Tensor:
         """() weighted mean of (n,) finite values of this rank; 0 without any."""
-        if self.weight is None:
+        weight = self.local.weight
+        if weight is None:
             return values.sum() / max(len(values), 1)
-        return (values * self.weight).sum() / self.weight.sum().clamp(min=1e-30)
-
-    def mates(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """See :func:`label_mates`, of (M, D) rows of the samples of all ranks."""
-        own = self.labels, self.ids
-        among = self.all_labels, self.all_ids
-        return label_mates(rows, own, among, self.all_weight)
+        return (values * weight).sum() / weight.sum().clamp(min=1e-30)
 
     def terms(
         self, tau: Tensor | float, bimodal: bool, true_negatives: bool = False
@@ -134,51 +113,51 @@ class ContrastedBatch:
 
         If ``bimodal`` the two views are modalities, each compared with the other one (iSogCLR, ICML
         2023, eq. 15 and 16); if not, each view is compared with all (eq. 11). ``tau`` is one, (n,)
-        or (V, n). With labels h is relative to the mean of all positives. Positives of
-        other samples are compared with as negatives are, but for ``true_negatives``.
+        or (V, n). With labels h is relative to the mean of all positives. Positives of other
+        samples are compared with as negatives are, but for ``true_negatives``.
         """
-        views = self.views
+        local = self.local
+        views = local.views
         dtype = torch.promote_types(views[0].dtype, torch.float32)
-        tau = torch.as_tensor(tau, dtype=dtype, device=self.ids.device)
-        tau = tau.expand(len(views), len(self.ids))
-        by_label = true_negatives and self.labels is not None
-        ids = self.labels if by_label else self.ids
-        all_ids = self.all_labels if by_label else self.all_ids
-        terms = self._terms(tau, bimodal, ids, ids if self.all_views is views else all_ids)
-        if self.labels is None and len(views) == 2:
+        tau = torch.as_tensor(tau, dtype=dtype, device=local.ids.device)
+        tau = tau.expand(len(views), len(local.ids))
+        batch = self
+        if true_negatives and local.labels is not None:
+            batch = self.mapped(lambda samples: replace(samples, ids=samples.labels))
+        terms = batch._terms(tau, bimodal)
+        if local.labels is None and len(views) == 2:
             return terms
-        rows = torch.stack(views)
-        own = [(rows * rows.roll(-i, 0)).sum(2) for i in range(1, len(rows))]
+        rows = torch.stack(tuple(views))
+        similarities = [(rows * rows.roll(-i, 0)).sum(2) for i in range(1, len(rows))]
         total = count = torch.zeros_like(tau)
-        if self.labels is not None:
-            keys = self.all_views[::-1] if bimodal else [sum(self.all_views)]
-            sums, count = self.mates(torch.cat(keys, 1))
+        if local.labels is not None:
+            keys = self.gathered.views[::-1] if bimodal else [sum(self.gathered.views)]
+            sums, count = label_mates(torch.cat(tuple(keys), 1), local, self.gathered)
             total = (rows * torch.stack(sums.chunk(len(keys), 1))).sum(2)
             count = count * (len(views) // len(keys))
-        return terms.towards_positives(torch.stack(own), total, count, tau)
+        return terms.towards_positives(torch.stack(similarities), total, count, tau)
 
-    def _terms(self, tau: Tensor, bimodal: bool, ids: Tensor, all_ids: Tensor) -> NegativeTerms:
+    def _terms(self, tau: Tensor, bimodal: bool) -> NegativeTerms:
         """(V, n) terms with the next view as positive."""
-        views = self.views
-        is_whole = self.all_views is views
-        weight = self.all_weight
-        if bimodal and is_whole:
-            return negative_terms(*views, views[1], tau, ids, ids, weight)
-        if bimodal:
-            keys = ids, all_ids, weight
-            first = negative_terms(*views, self.all_views[1], tau[0], *keys)
-            second = negative_terms(*views[::-1], self.all_views[0], tau[1], *keys)
-            pairs = zip(vars(first).values(), vars(second).values())
-            return NegativeTerms(*(torch.stack(pair) for pair in pairs))
-        times = len(views)
-        anchors = torch.cat(views)
-        positives = torch.cat([*views[1:], views[0]])
-        ids = ids.repeat(times)
-        keys = anchors if is_whole else torch.cat(self.all_views)
-        key_ids = ids if is_whole else all_ids.repeat(times)
-        weight = None if weight is None else weight.repeat(times)
-        terms = negative_terms(anchors, positives, keys, tau.reshape(-1), ids, key_ids, weight)
-        return NegativeTerms(*(x.view_as(tau) for x in vars(terms).values()))
+        local = self.local
+        views = local.views
+        if not bimodal:
+            batch = self.mapped(Samples.views_as_samples)
+            positives = torch.cat([*views[1:], views[0]])
+            terms = negative_terms(batch.local, positives, batch.gathered, tau.reshape(-1))
+            shaped = (x.view_as(tau) for x in (terms.log_mean, terms.mean_h, terms.count))
+            return NegativeTerms(*shaped)
+        images = local.of_view(0)
+        texts = local.of_view(1)
+        if self.is_whole:
+            return negative_terms(images, views[1], texts, tau)
+        first = negative_terms(images, views[1], self.gathered.of_view(1), tau[0])
+        second = negative_terms(texts, views[0], self.gathered.of_view(0), tau[1])
+        return NegativeTerms(
+            torch.stack([first.log_mean, second.log_mean]),
+            torch.stack([first.mean_h, second.mean_h]),
+            torch.stack([first.count, second.count]),
+        )
 
 
 class ContrastiveLoss(ScopedLoss):
@@ -252,13 +231,13 @@ class ContrastiveLoss(ScopedLoss):
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None
         batch = ContrastedBatch.of_views(views, sample_idx, group, together, weight, labels)
-        total = len(batch.all_ids)
+        total = len(batch.gathered.ids)
         self._check_batch_size(total)
         losses = self.row_losses(batch)
         self._note(batch)
-        if batch.weight is not None:
-            losses = losses * batch.weight
-            total = batch.all_weight.sum()
+        if batch.local.weight is not None and batch.gathered.weight is not None:
+            losses = losses * batch.local.weight
+            total = batch.gathered.weight.sum()
         return self.loss_weight * mean_over_ranks(losses, total, group if together else None)
 
     def normalized(self, view: Tensor) -> Tensor:
@@ -273,15 +252,9 @@ class ContrastiveLoss(ScopedLoss):
         """(n,) losses of the samples of this rank."""
         raise NotImplementedError
 
-    def terms(
-        self,
-        batch: ContrastedBatch,
-        tau: Tensor | float,
-        bimodal: bool,
-        true_negatives: bool = False,
-    ) -> NegativeTerms:
+    def terms(self, batch: ContrastedBatch, *args, **kwargs) -> NegativeTerms:
         """See :meth:`ContrastedBatch.terms`; notes the mean number of negatives of an anchor."""
-        terms = batch.terms(tau, bimodal, true_negatives)
+        terms = batch.terms(*args, **kwargs)
         if terms.count.numel():
             self.diagnostics['negatives'] = terms.count.double().mean()
         return terms
@@ -334,8 +307,8 @@ class ContrastiveLoss(ScopedLoss):
 
     @torch.no_grad()
     def _note(self, batch: ContrastedBatch) -> None:
-        if batch.ids.numel():
-            view1, view2 = (at_least_float32(x) for x in batch.views[:2])
+        if batch.local.ids.numel():
+            view1, view2 = (at_least_float32(x) for x in batch.local.views[:2])
             self.diagnostics['pos_score'] = batch.mean((view1 * view2).sum(1))
 
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mmrank.checks import check_ascending, check_count, check_positive
+from mmrank.settings import check_ascending, check_count, check_positive
 from mmrank.state.sample_state import check_sample_ids
 
 from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
@@ -109,12 +109,12 @@ class IndividualCLIPLoss(ContrastiveLoss):
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Mean over image and text of each sample."""
-        check_sample_ids(batch.ids, len(batch.ids), self.num_samples)
+        check_sample_ids(batch.local.ids, len(batch.local.ids), self.num_samples)
         taus = []
         for name in ('image_tau', 'text_tau'):
             with torch.no_grad():
                 getattr(self, name).clamp_(self.tau_min)
             tau = self.learnt(name)
-            taus.append(tau[batch.ids])
+            taus.append(tau[batch.local.ids])
             self.diagnostics[f'{name}_mean'] = tau.detach().mean()
         return info_nce_losses(self.terms(batch, torch.stack(taus), bimodal=True)).mean(0)

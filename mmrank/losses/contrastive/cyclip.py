@@ -1,7 +1,5 @@
 """CyCLIP: similarities of two modalities that should agree."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -19,27 +17,26 @@ def _gap_and_total(view1: Tensor, view2: Tensor) -> tuple[Tensor, Tensor]:
     return view1 - view2, view1 + view2
 
 
-def _cyclic_consistency(
-    views: Sequence[Tensor], all_views: Sequence[Tensor], weight: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def _cyclic_consistency(batch: ContrastedBatch) -> tuple[Tensor, Tensor]:
     """Two (n,) squared differences of similarities, at least float32: across and within.
 
     For pair j of images I and texts T, summed over the pairs k: ``(<I_j, T_k> - <I_k, T_j>)^2``
     across and ``(<I_j, I_k> - <T_j, T_k>)^2`` within the modalities. Source: Goel et al., CyCLIP,
-    NeurIPS 2022, eq. 3 and 4; the mean over j is the paper's loss. The pairs k are the (M, D) of
-    all ranks, of (M,) weights.
+    NeurIPS 2022, eq. 3 and 4; the mean over j is the paper's loss. The pairs k are of all ranks.
 
     With ``x_jk = <I_j - T_j, I_k + T_k>`` and ``y_jk = <I_j + T_j, I_k - T_k>`` the difference
     across is ``(y - x) / 2`` and the one within ``(x + y) / 2``: one product serves both, and a
     small difference is not one of large numbers.
     """
-    is_whole = all_views is views
-    with torch.autocast(views[0].device.type, enabled=False):
-        gap, total = _gap_and_total(*views)
-        all_gap, all_total = (gap, total) if is_whole else _gap_and_total(*all_views)
+    weight = batch.gathered.weight
+    with torch.autocast(batch.local.ids.device.type, enabled=False):
+        gap, total = _gap_and_total(*batch.local.views)
+        all_gap, all_total = gap, total
+        if not batch.is_whole:
+            all_gap, all_total = _gap_and_total(*batch.gathered.views)
         if len(all_gap) <= 4 * gap.size(1):
             x = gap @ all_total.t()
-            y = x.t() if is_whole else total @ all_gap.t()
+            y = x.t() if batch.is_whole else total @ all_gap.t()
             across = weighted_sum((x - y).square(), 1, weight)
             return across / 4, weighted_sum((x + y).square(), 1, weight) / 4
         # sum_k <a, b_k> <c_k, d> = a^T (sum_k b_k c_k^T) d, without the matrix of all pairs.
@@ -67,7 +64,7 @@ class CyCLIPLoss(CLIPLoss):
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """CLIP's loss and the weighted inconsistency of each sample."""
-        cross, within = _cyclic_consistency(batch.views, batch.all_views, batch.all_weight)
+        cross, within = _cyclic_consistency(batch)
         self.diagnostics['cross_inconsistency'] = batch.mean(cross.detach())
         self.diagnostics['in_inconsistency'] = batch.mean(within.detach())
         return super().row_losses(batch) + self.cross_weight * cross + self.in_weight * within

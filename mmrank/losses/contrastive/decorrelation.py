@@ -52,8 +52,8 @@ class _DecorrelationLoss(ContrastiveLoss):
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """The loss of the batch, once for each sample: the base takes the mean."""
-        view1, view2 = (at_least_float32(x) for x in batch.all_views)
-        weight = batch.all_weight
+        view1, view2 = (at_least_float32(x) for x in batch.gathered.views)
+        weight = batch.gathered.weight
         if len(view1) < (2 if weight is None else 1):
             loss = (0 * view1).sum() + (0 * view2).sum()
         else:
@@ -63,7 +63,7 @@ class _DecorrelationLoss(ContrastiveLoss):
             with torch.autocast(view1.device.type, enabled=False):
                 loss = self.batch_loss(view1, view2, weight)
             loss = loss if weight is None else loss * counts
-        return loss.expand(len(batch.ids))
+        return loss.expand(len(batch.local.ids))
 
     def batch_loss(self, view1: Tensor, view2: Tensor, weight: Tensor | None = None) -> Tensor:
         """Scalar loss of two (M, D) views, at least float32, of at least two rows that count."""

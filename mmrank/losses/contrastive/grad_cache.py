@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mmrank.checks import check_at_least
 from mmrank.errors import UserError, UserTypeError
+from mmrank.settings import check_at_least
 
 
 def grad_cache(
@@ -62,22 +62,22 @@ def grad_cache(
         return _embedded(encode, rows)
     if not modules and isinstance(encode, nn.Module):
         modules = [encode]
-    found = []
+    parts = []
     last = (size - 1) // chunk * chunk
     for start in range(0, last, chunk):
-        found.append(_checkpointed(encode, _part(rows, slice(start, start + chunk)), modules))
-    found.append(_embedded(encode, _part(rows, slice(last, None))))
-    return torch.cat(found)
+        parts.append(_checkpointed(encode, _part(rows, slice(start, start + chunk)), modules))
+    parts.append(_embedded(encode, _part(rows, slice(last, None))))
+    return torch.cat(parts)
 
 
 def _embedded(encode: Callable, part) -> Tensor:
-    found = encode(part)
-    if not isinstance(found, Tensor):
+    embeddings = encode(part)
+    if not isinstance(embeddings, Tensor):
         raise UserTypeError(
-            f'encode must return one tensor, got {type(found).__name__}. Fix: '
+            f'encode must return one tensor, got {type(embeddings).__name__}. Fix: '
             "lambda x: encode(x)['embedding'] of a dict, encode(x)[0] of a tuple, and modules=[...]"
         )
-    return found
+    return embeddings
 
 
 def _columns(rows) -> list[Tensor]:
@@ -99,14 +99,14 @@ def _part(rows, part: slice):
 def _checkpointed(encode: Callable, part, modules) -> Tensor:
     # The random state of a device is kept if one of the arguments is there, which texts are not.
     weight = next(chain(*(m.parameters() for m in modules)), torch.empty(0))
-    found = checkpoint(
+    embeddings = checkpoint(
         lambda part, _: _embedded(encode, part),
         part,
         weight.detach()[:0],
         use_reentrant=False,
         context_fn=lambda: (nullcontext(), _BuffersOfFirstPass(modules)),
     )
-    return cast(Tensor, found)
+    return cast(Tensor, embeddings)
 
 
 class _BuffersOfFirstPass:

@@ -7,9 +7,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.checks import check_not_negative, check_positive
 from mmrank.distributed import all_reduce_sum, joined_group, scale_gradient
 from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.settings import check_not_negative, check_positive
 from mmrank.tensors import as_divisor
 
 from .base import ContrastedBatch, ContrastiveLoss
@@ -28,8 +28,10 @@ def info_nce_losses(terms: NegativeTerms, positive_in_denominator: bool = True) 
     """InfoNCE of each anchor, see :class:`InfoNCELoss`; 0 for one without negatives."""
     log_sum = log_sum_of_negatives(terms)
     if positive_in_denominator:
-        own = torch.zeros_like(log_sum) if terms.own is None else terms.own
-        log_sum = torch.logaddexp(log_sum, own)
+        positives = terms.log_positives
+        if positives is None:
+            positives = torch.zeros_like(log_sum)
+        log_sum = torch.logaddexp(log_sum, positives)
     return torch.where(terms.count > 0, log_sum, log_sum * 0)
 
 
@@ -78,9 +80,13 @@ class InfoNCELoss(ContrastiveLoss):
         else:
             # <a, z> (1 + strength tau), with the gradient of <a, z>; not for the positive.
             factor = (strength * self.tau) ** 0.5
-            harder = batch.mapped(lambda x: torch.cat([x, factor * x.detach()], 1))
-            terms = self.terms(harder, self.tau, self.bimodal)
-            positive = (batch.views[0] * batch.views[1]).sum(1).detach()
+
+            def harder(rows: Tensor) -> Tensor:
+                return torch.cat([rows, factor * rows.detach()], 1)
+
+            weighed = batch.mapped(lambda samples: samples.with_rows(harder))
+            terms = self.terms(weighed, self.tau, self.bimodal)
+            positive = (batch.local.views[0] * batch.local.views[1]).sum(1).detach()
             terms.log_mean = terms.log_mean + strength * positive
         return info_nce_losses(terms, self.positive_in_denominator).mean(0)
 

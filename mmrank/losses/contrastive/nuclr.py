@@ -1,18 +1,53 @@
 """NUCLR: the negatives of a data set weigh by a margin that is learned of each."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive
 from mmrank.distributed import all_gather_rows
-from mmrank.state.sample_averages import SampleMargin, moving_log_mean
+from mmrank.settings import check_positive
+from mmrank.state.sample_state import SampleLogMean, moving_log_mean
 
 from .base import ContrastedBatch
 from .sogclr import MovingAverageLoss, global_contrastive_loss
+from .terms import Samples
+
+
+class SampleMargin(SampleLogMean):
+    """Learned margin ``zeta``, the moving average ``u`` of its slope, and log s of each sample.
+
+    ``u <- (1 - theta) u + theta G``, ``zeta <- zeta - eta u``; the first u is G. With ``eta = 0``
+    both stay. Source: NUCLR (ICLR 2025), algorithm 1; theta and the first zeta are of the authors'
+    code.
+    """
+
+    theta = 0.9
+    start = -0.05
+    zeta: Tensor  # (size,) float32 buffers
+    u: Tensor
+
+    def __init__(
+        self, size: int, beta0: float = 0.8, eta: float = 5e-6, load_state: bool = True
+    ) -> None:
+        super().__init__(size, beta0, load_state)
+        self.eta = eta
+        self.add_state('zeta', (size,), self.start)
+        self.add_state('u', (size,))
+
+    def read(self, ids: Tensor) -> Tensor:
+        """The entries, and in a last row the largest zeta of all samples."""
+        entries = super().read(ids)
+        return torch.cat([entries, self.zeta.max().expand(1, entries.size(1))])
+
+    def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
+        log_s, zeta, u, largest = entries
+        log_g, slope = batch
+        if self.eta:
+            u = torch.where(u == 0, slope, torch.lerp(u, slope, self.theta))
+            zeta = zeta - self.eta * u
+        return torch.stack([moving_log_mean(log_s, log_g, self.beta0), zeta, u, largest])
 
 
 class NUCLRLoss(MovingAverageLoss):
@@ -78,15 +113,15 @@ class NUCLRLoss(MovingAverageLoss):
             # What a softmax of an anchor gives its own positive and the others, with its positive
             # in the denominator.
             log_total = torch.logaddexp(log_s, -other_zeta / tau - log_others)
-            positive = (batch.views[0] * batch.views[1]).sum(1)
+            positive = (batch.local.views[0] * batch.local.views[1]).sum(1)
             shares = _with_logits(batch, -positive - tau * log_total).terms(tau, bimodal=True)
             others = torch.where(shares.count > 0, shares.log_mean + shares.log_count, -math.inf)
-            own = -zeta / tau - log_total.flip(0)
-            mean = torch.logaddexp(own, own + others).exp() / (shares.count + 1)
+            log_share = -zeta / tau - log_total.flip(0)
+            mean = torch.logaddexp(log_share, log_share + others).exp() / (shares.count + 1)
             slope = 1 - mean * self.num_samples / max(self.num_samples - 1, 1)
         for k, state in enumerate(states):
-            rest = batch.counts, batch.group, batch.weight
-            state.update(batch.ids, log_g[k], slope[k], *rest)
+            rest = batch.counts, batch.group, batch.local.weight
+            state.update(batch.local.ids, torch.stack([log_g[k], slope[k]]), *rest)
             if zeta.numel():
                 self.diagnostics[f'{self.prefixes[k]}zeta_mean'] = zeta[k].mean()
                 self.diagnostics[f'{self.prefixes[k]}zeta_max'] = zeta[k].max()
@@ -99,13 +134,15 @@ def _with_logits(batch: ContrastedBatch, logits: Tensor) -> ContrastedBatch:
     The logit of an anchor is in h of none of its negatives, the logit of the own positive in all.
     """
     ones = torch.ones_like(logits[0])
-    columns = torch.stack([logits[0], ones, ones, logits[1]], 1).to(batch.views[0].dtype)
-    views = _widened(batch.views, columns)
-    if batch.all_views is batch.views:
-        return replace(batch, views=views, all_views=views)
+    columns = torch.stack([logits[0], ones, ones, logits[1]], 1).to(batch.local.views[0].dtype)
+    local = _widened(batch.local, columns)
+    if batch.is_whole:
+        return replace(batch, local=local, gathered=local)
     columns = all_gather_rows(columns, batch.counts, batch.group)
-    return replace(batch, views=views, all_views=_widened(batch.all_views, columns))
+    return replace(batch, local=local, gathered=_widened(batch.gathered, columns))
 
 
-def _widened(views: Sequence[Tensor], columns: Tensor) -> tuple[Tensor, ...]:
-    return tuple(torch.cat(pair, 1) for pair in zip(views, columns.chunk(2, 1)))
+def _widened(samples: Samples, columns: Tensor) -> Samples:
+    """The samples with two of the (n, 4) columns behind each of their views."""
+    pairs = zip(samples.views, columns.chunk(2, 1))
+    return replace(samples, views=[torch.cat(pair, 1) for pair in pairs])

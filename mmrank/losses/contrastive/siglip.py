@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.checks import check_positive
+from mmrank.settings import check_positive
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
-from .terms import negative_strips, number_samples, weighted_sum
+from .terms import label_mates, negative_strips, number_samples, weighted_sum
 
 
 class _NegativeSums(Function):
@@ -50,22 +50,23 @@ class _NegativeSums(Function):
 
 def sigmoid_losses(batch: ContrastedBatch, scale: Tensor | float, bias: Tensor | float) -> Tensor:
     """(n,) losses of the samples, at least float32; see :class:`SigLIPLoss`."""
-    images, texts = batch.views
+    images, texts = batch.local.views
     dtype = torch.promote_types(at_least_float32(images).dtype, texts.dtype)
     images = images.to(dtype)
     texts = texts.to(dtype)
-    keys = batch.all_views[1].to(dtype)
+    keys = batch.gathered.views[1].to(dtype)
     scale = torch.as_tensor(scale, dtype=dtype, device=images.device)
     bias = torch.as_tensor(bias, dtype=dtype, device=images.device)
-    numbers = [number_samples(x, batch.all_ids)[0] for x in (batch.ids, batch.all_ids)]
+    numbers, _ = number_samples(batch.local.ids, batch.gathered.ids)
+    weight = batch.gathered.weight
+    weight = None if weight is None else weight.to(dtype)
     with torch.autocast(images.device.type, enabled=False):
         positive = logsigmoid(scale * (images * texts).sum(1) + bias)
-        weight = None if batch.all_weight is None else batch.all_weight.to(dtype)
         losses = _NegativeSums.apply(images, keys, scale, bias, numbers, weight) - positive
-        if batch.labels is None:
+        if batch.local.labels is None:
             return losses
         # softplus(-x) = softplus(x) - x for each other positive.
-        sums, count = batch.mates(keys)
+        sums, count = label_mates(keys, batch.local, batch.gathered)
         return losses - scale * (images * sums).sum(1) - bias * count
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from mmrank.checks import check_positive
+from mmrank.settings import check_positive
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .info_nce import log_sum_of_negatives

@@ -6,14 +6,14 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_ascending, check_not_negative, check_positive
-from mmrank.state.sample_averages import (
+from mmrank.settings import check_ascending, check_not_negative, check_positive
+from mmrank.state.sample_state import (
     SampleLogMean,
     SampleTemperature,
     TemperatureStep,
+    check_sample_ids,
     moving_log_mean,
 )
-from mmrank.state.sample_state import check_sample_ids
 
 from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
 from .clip import learnt_temperature
@@ -92,12 +92,13 @@ class MovingAverageLoss(ContrastiveLoss):
     def entries(self, batch: ContrastedBatch) -> Tensor:
         """(quantities, k, n) entries of the samples of a batch in k states."""
         sample_idx = cast(Tensor, batch.sample_idx)  # the base refuses None
-        check_sample_ids(sample_idx, len(batch.ids), self.num_samples)
-        return torch.stack([x.fetch(sample_idx, batch.ids.device) for x in self.states()], 1)
+        ids = batch.local.ids
+        check_sample_ids(sample_idx, len(ids), self.num_samples)
+        return torch.stack([x.fetch(sample_idx, ids.device) for x in self.states()], 1)
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Losses of the samples; then the state takes in the batch."""
-        ids = batch.ids
+        ids = batch.local.ids
         states = self.states()
         entries = self.entries(batch)
         tau = self.temperatures(entries, batch)
@@ -109,12 +110,14 @@ class MovingAverageLoss(ContrastiveLoss):
             # Without negatives it is not finite. The value is in the loss already.
             losses = losses + torch.where(terms.count > 0, slope, 0) * (tau - tau.detach())
         # Each view of its state: the mean over those of one state.
-        shape = len(states), len(batch.views) // len(states), len(ids)
+        shape = len(states), len(batch.local.views) // len(states), len(ids)
         log_g = terms.log_mean.detach().view(shape).logsumexp(1) - math.log(shape[1])
-        gradients = slope.view(shape).mean(1) if self.learn_temperature else [None] * 2
+        numbers = log_g[:, None]
+        if self.learn_temperature:
+            numbers = torch.stack([log_g, slope.view(shape).mean(1)], 1)
         for k, state in enumerate(states):
-            rest = batch.counts, batch.group, batch.weight
-            state.update(ids, log_g[k], gradients[k], *rest)
+            rest = batch.counts, batch.group, batch.local.weight
+            state.update(ids, numbers[k], *rest)
             if len(ids):
                 self._note_state(self.prefixes[k], state, log_s.view(shape)[k], tau[k])
         return losses.view(shape).mean(1).sum(0)

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.metrics.unit_rows import unit_rows
-from mmrank.tensors import as_divisor, at_least_float32
+from mmrank.tensors import as_divisor, at_least_float32, unit_rows
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .terms import weighted_sum
@@ -31,12 +30,13 @@ class SpectralContrastiveLoss(ContrastiveLoss):
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Loss of each sample, its first view the anchor; 0 without negatives."""
-        view1, view2 = batch.views
+        view1, view2 = batch.local.views
         with torch.autocast(view1.device.type, enabled=False):
-            is_negative = batch.ids[:, None] != batch.all_ids
-            squares = (view1 @ batch.all_views[1].t()).square()
-            count = weighted_sum(is_negative, 1, batch.all_weight)
-            total = weighted_sum(torch.where(is_negative, squares, 0), 1, batch.all_weight)
+            others = batch.gathered
+            is_negative = batch.local.ids[:, None] != others.ids
+            squares = (view1 @ others.views[1].t()).square()
+            count = weighted_sum(is_negative, 1, others.weight)
+            total = weighted_sum(torch.where(is_negative, squares, 0), 1, others.weight)
             negative = total / as_divisor(count)
             losses = (negative - 2 * (view1 * view2).sum(1)) / self.mu
         return torch.where(count > 0, losses, losses * 0)

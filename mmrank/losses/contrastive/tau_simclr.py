@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive
 from mmrank.errors import UserError
+from mmrank.settings import check_positive
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss
@@ -49,7 +49,7 @@ class TaUSimCLRLoss(ContrastiveLoss):
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Mean over the two anchors of each sample."""
-        tau = torch.stack([self.temperatures(x) for x in batch.views])
+        tau = torch.stack([self.temperatures(x) for x in batch.local.views])
         terms = self.terms(_embeddings_of(batch), tau, bimodal=False)
         if tau.numel():
             self.diagnostics['tau_mean'] = tau.detach().mean()
@@ -63,4 +63,4 @@ class TaUSimCLRLoss(ContrastiveLoss):
 
 def _embeddings_of(batch: ContrastedBatch) -> ContrastedBatch:
     """The batch without the last column, e."""
-    return batch.mapped(lambda rows: rows[:, :-1])
+    return batch.mapped(lambda samples: samples.with_rows(lambda rows: rows[:, :-1]))

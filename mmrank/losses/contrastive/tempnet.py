@@ -7,12 +7,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import linear
 
-from mmrank.checks import check_ascending, check_count, check_not_negative, check_within
 from mmrank.distributed import joined_group, mean_gradient
 from mmrank.errors import UserError
-from mmrank.metrics.unit_rows import unit_rows
-from mmrank.state.sample_averages import SampleLogMean
-from mmrank.tensors import at_least_float32
+from mmrank.settings import check_ascending, check_count, check_not_negative, check_within
+from mmrank.state.sample_state import SampleLogMean
+from mmrank.tensors import at_least_float32, unit_rows
 
 from .base import ContrastedBatch, scalar_parameter
 from .sogclr import MovingAverageLoss
@@ -119,7 +118,7 @@ class TempNetLoss(MovingAverageLoss):
         networks = [self.get_submodule(f'{x}network') for x in self.prefixes]
         # A temperature needs the full mantissa, as h/tau does.
         with torch.autocast(entries.device.type, enabled=False):
-            taus = [self._predict(network, x) for network, x in zip(networks, batch.views)]
+            taus = [self._predict(network, x) for network, x in zip(networks, batch.local.views)]
         return torch.stack(taus)
 
     def _predict(self, network: nn.Module, rows: Tensor) -> Tensor:
@@ -127,8 +126,8 @@ class TempNetLoss(MovingAverageLoss):
         group = joined_group(self)
         if group is None:
             return network(rows.detach())
-        own = dict(network.named_parameters())
-        joined = mean_gradient(torch.cat([x.flatten() for x in own.values()]), group)
-        parts = joined.split([x.numel() for x in own.values()])
-        shared = {name: part.view_as(own[name]) for name, part in zip(own, parts)}
+        parameters = dict(network.named_parameters())
+        joined = mean_gradient(torch.cat([x.flatten() for x in parameters.values()]), group)
+        parts = joined.split([x.numel() for x in parameters.values()])
+        shared = {name: part.view_as(parameters[name]) for name, part in zip(parameters, parts)}
         return functional_call(network, shared, (rows.detach(),))

@@ -1,17 +1,19 @@
-"""Mean exp over the negatives of each row of a batch.
+"""Samples of a batch, and the mean exp over the negatives of each of them.
 
 Similarities are computed in strips of rows, each entry once, whichever of its two sides is an
 anchor. The strips are kept for backward while they are few, and computed once more if not.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import Function, once_differentiable
+from mmrank.distributed import all_gather_rows, join
 from mmrank.tensors import at_least_float32, none_absent
 
 #: Similarities at a time, at most, so that they stay in the cache; but one row at least.
@@ -22,21 +24,61 @@ _LEAST_ENTRIES = 1 << 18
 _KEPT_ENTRIES = 1 << 20
 
 
-def number_samples(ids: Tensor, among: Tensor, weight: Tensor | None = None):
-    """Number the samples of (n,) ids, and count the others of each in (m,) ids ``among``.
+@dataclass
+class Samples:
+    """Samples of a batch, of one rank or of all."""
 
-    Returns (n,) float32 whole numbers, equal where the ids are, exact below 2^24, and (n,) int64
-    counts, or float64 sums of (m,) weights. Floats are compared in a tenth of the time of integers.
+    views: Sequence[Tensor]  # (n, D) rows of each
+    ids: Tensor  # (n,) int64; of one id are no negatives of each other
+    weight: Tensor | None = None  # (n,) floats, how many samples each is; None: one
+    labels: Tensor | None = None  # (n,) int64; of one label are positives of each other
+
+    def of_all_ranks(self, counts: Sequence[int], group) -> 'Samples':
+        """The samples of all ranks, ``counts`` of each; a gradient is summed over the ranks."""
+
+        def joined(numbers: Tensor | None) -> Tensor | None:
+            if numbers is None:
+                return None
+            return all_gather_rows(numbers[:, None], counts, group)[:, 0]
+
+        views = all_gather_rows(join(self.views, 1), counts, group).chunk(len(self.views), 1)
+        return Samples(views, joined(self.ids), joined(self.weight), joined(self.labels))
+
+    def with_rows(self, function: Callable[[Tensor], Tensor]) -> 'Samples':
+        """The samples with a function of their rows."""
+        return replace(self, views=[function(rows) for rows in self.views])
+
+    def of_view(self, number: int) -> 'Samples':
+        """The samples with one of their views."""
+        return replace(self, views=[self.views[number]])
+
+    def views_as_samples(self) -> 'Samples':
+        """Each view as a sample of its own, of one view; they share their ids."""
+        number = len(self.views)
+        weight = None if self.weight is None else self.weight.repeat(number)
+        return Samples([torch.cat(tuple(self.views))], self.ids.repeat(number), weight)
+
+
+def number_samples(
+    ids: Tensor, among: Tensor, weight: Tensor | None = None
+) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Number the samples of (n,) and (m,) ids, and count the others of the former in the latter.
+
+    Returns (n,) and (m,) float32 whole numbers, equal where the ids are, exact below 2^24; and (n,)
+    int64 counts, or float64 sums of (m,) weights. Floats are compared in a tenth of the time of
+    integers.
     """
-    ids = ids.long()
-    among = among.long()
     ordered, order = among.sort()
     begin = torch.searchsorted(ordered, ids)
     end = torch.searchsorted(ordered, ids, right=True)
+    numbers = others = (begin + end).float()
+    if among is not ids:
+        others = torch.searchsorted(ordered, among)
+        others = (others + torch.searchsorted(ordered, among, right=True)).float()
     if weight is None:
-        return (begin + end).float(), begin + len(among) - end
+        return (numbers, others), begin + len(among) - end
     sums = pad(weight.double()[order].cumsum(0), (1, 0))
-    return (begin + end).float(), sums[begin] + (sums[-1] - sums[end])
+    return (numbers, others), sums[begin] + (sums[-1] - sums[end])
 
 
 def _negative_similarities(
@@ -199,7 +241,7 @@ class NegativeTerms:
     log_mean: Tensor
     mean_h: Tensor
     count: Tensor
-    own = None  # log sum of exp(h/tau) over the sample's own positives; None: 0, of one
+    log_positives: Tensor | None = None  # log sum of exp(h/tau) of the own positives; None: 0
 
     @property
     def log_count(self) -> Tensor:
@@ -207,58 +249,51 @@ class NegativeTerms:
         return torch.where(self.count > 0, self.count, 1).to(self.log_mean).log()
 
     def towards_positives(
-        self, own: Tensor, total: Tensor, count: Tensor, tau: Tensor | float
+        self, similarities: Tensor, total: Tensor, count: Tensor, tau: Tensor | float
     ) -> 'NegativeTerms':
         """The terms with h relative to the mean similarity with several positives.
 
-        Those are the samples' other views, with (k, ..., n) similarities ``own``, whose first the
-        terms are relative to, and samples of the label, with a sum ``total`` of ``count``. The
-        logarithm of the softmax is linear in the similarity of the positive, so its mean over the
-        positives is the one of the mean. Source: Khosla et al., Supervised Contrastive Learning,
-        NeurIPS 2020, eq. 2.
+        Those are the samples' other views, with (k, ..., n) ``similarities``, whose first the terms
+        are relative to, and samples of the label, with a sum ``total`` of ``count``. The logarithm
+        of the softmax is linear in the similarity of the positive, so its mean over the positives
+        is the one of the mean. Source: Khosla et al., Supervised Contrastive Learning, NeurIPS
+        2020, eq. 2.
         """
-        mean = (own.sum(0) + total) / (len(own) + count)
-        shift = own[0] - mean
+        mean = (similarities.sum(0) + total) / (len(similarities) + count)
+        shift = similarities[0] - mean
         mean_h = torch.where(self.count > 0, self.mean_h + shift.detach(), 0)
-        moved = NegativeTerms(self.log_mean + shift / tau, mean_h, self.count)
-        moved.own = ((own - mean) / tau).logsumexp(0)
-        return moved
+        log_positives = ((similarities - mean) / tau).logsumexp(0)
+        return NegativeTerms(self.log_mean + shift / tau, mean_h, self.count, log_positives)
 
 
 def negative_terms(
-    anchors: Tensor,
-    positives: Tensor,
-    keys: Tensor,
-    tau: Tensor | float,
-    anchor_ids: Tensor,
-    key_ids: Tensor,
-    weight: Tensor | None = None,
+    anchors: Samples, positives: Tensor, keys: Samples, tau: Tensor | float
 ) -> NegativeTerms:
-    """Compare (n, D) anchors a and their positives a+ with (m, D) keys z of other samples.
+    """Compare anchors a of one view and their (n, D) positives a+ with keys z of other samples.
 
     ``h(z) = <a, z> - <a, a+>`` and ``g = mean_z exp(h(z)/tau)``. Source: iSogCLR (ICML 2023), eq.
-    11, 15 and 16. No exponential is formed that is above 1. Where anchors and keys are one tensor,
-    and their ids too, a similarity is computed for both of its samples at once. ``tau`` > 0, one or
-    (n,), gets the gradient ``d log g/d tau = -mean_h/tau^2`` if it requires it. With a tau of
-    (2, n) the keys are anchors, too, and must be the positives: the terms are (2, n). A key counts
-    by its (m,) ``weight``; as an anchor one of 0 has no gradient.
+    11, 15 and 16. No exponential is formed that is above 1. Where the keys are the anchors, a
+    similarity is computed for both of its samples at once. ``tau`` > 0, one or (n,), gets the
+    gradient ``d log g/d tau = -mean_h/tau^2`` if it requires it. With a tau of (2, n) the keys are
+    anchors, too, and must be the positives: the terms are (2, n). A key counts by its weight; as an
+    anchor one of 0 has no gradient.
     """
-    is_mirrored = keys is anchors and key_ids is anchor_ids
-    number, count = number_samples(anchor_ids, key_ids, weight)
-    numbers = number, number_samples(key_ids, key_ids)[0]
-    rows = at_least_float32(anchors)
-    columns = None if is_mirrored else at_least_float32(keys)
+    numbers, count = number_samples(anchors.ids, keys.ids, keys.weight)
+    rows = at_least_float32(anchors.views[0])
+    columns = None if keys is anchors else at_least_float32(keys.views[0])
     # h/tau of 400 needs the full mantissa: no autocast here.
     with torch.autocast(rows.device.type, enabled=False):
         positive = (rows * at_least_float32(positives)).sum(1)
         tau = torch.as_tensor(tau, dtype=rows.dtype, device=rows.device)
         tau = tau.expand(*tau.shape[:-1], len(rows))
-        weight = None if weight is None else weight.to(rows.dtype)
-        given = rows, columns, numbers, positive, torch.atleast_2d(tau), weight
-        log_sum, mean_h = (x.view(tau.shape) for x in _LogSumExp.apply(*given))
+        weight = None if keys.weight is None else keys.weight.to(rows.dtype)
+        log_sum, mean_h = _LogSumExp.apply(
+            rows, columns, numbers, positive, torch.atleast_2d(tau), weight
+        )
+    log_sum = log_sum.view(tau.shape)
     # An absent anchor, and one whose negatives weigh next to nothing, has none: 0, not -inf.
     count = torch.where(log_sum == -torch.inf, 0, count)
-    terms = NegativeTerms(log_sum, mean_h, count)
+    terms = NegativeTerms(log_sum, mean_h.view(tau.shape), count)
     terms.log_mean = log_sum - terms.log_count
     return terms
 
@@ -269,18 +304,17 @@ def _places(numbers: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
     return torch.searchsorted(ordered, numbers), torch.searchsorted(ordered, among)
 
 
-def label_mates(
-    rows: Tensor, own: tuple[Tensor, Tensor], among: tuple[Tensor, Tensor], weight: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """(n, D) sum of the (m, D) rows of other samples with the label of each sample; their number.
+def label_mates(rows: Tensor, anchors: Samples, keys: Samples) -> tuple[Tensor, Tensor]:
+    """(n, D) sum of the (m, D) rows of the keys with the label of each anchor; their number.
 
-    ``own`` are (n,) labels and ids, ``among`` (m,) of the rows, which count by their ``weight``.
+    The keys of the sample itself are left out; a key counts by its weight.
     """
     rows = pad(rows, (0, 1), value=1.0)
-    if weight is not None:
-        rows = rows * weight[:, None]
-    label, all_label = _places(own[0], among[0])
-    sample, all_sample = _places(own[1], among[1])
+    if keys.weight is not None:
+        rows = rows * keys.weight[:, None]
+    labels = cast(tuple[Tensor, Tensor], (anchors.labels, keys.labels))
+    label, all_label = _places(*labels)
+    sample, all_sample = _places(anchors.ids, keys.ids)
     itself, all_itself = _places(label * len(rows) + sample, all_label * len(rows) + all_sample)
     empty = torch.zeros_like(rows)
     sums = empty.index_add(0, all_label, rows).index_select(0, label)

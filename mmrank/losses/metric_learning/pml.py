@@ -12,7 +12,7 @@ from mmrank.distributed import all_gather_rows, joined_group, sizes_and_dtype
 from mmrank.errors import UserError, UserKeyError, UserTypeError
 from mmrank.imports import required_package
 from mmrank.losses.embeddings import EmbeddingBatch, EmbeddingLoss
-from mmrank.losses.options import ScopedLoss
+from mmrank.settings import ScopedLoss
 from mmrank.tensors import at_least_float32
 
 from .pml_rankings import RANKINGS

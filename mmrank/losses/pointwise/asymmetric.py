@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from mmrank.checks import check_not_negative, check_within
+from mmrank.settings import check_not_negative, check_within
 from mmrank.tensors import clamp_infinite
 
 from .base import PointwiseLoss

@@ -14,7 +14,7 @@ from mmrank.losses.lists import (
     one_vs_all,
     without_left_out,
 )
-from mmrank.losses.options import ScopedLoss
+from mmrank.settings import ScopedLoss
 from mmrank.state import LabelCounts
 from mmrank.state.class_counts import Counts
 from mmrank.tensors import (

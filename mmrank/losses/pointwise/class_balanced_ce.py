@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from mmrank.checks import check_within
+from mmrank.settings import check_within
 
 from .base import ClassCountLoss, Counts
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from mmrank.checks import check_not_negative, check_positive, check_within
+from mmrank.settings import check_not_negative, check_positive, check_within
 
 from .base import ClassCountLoss, Counts
 from .class_balanced_ce import effective_number_weights

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from mmrank.checks import check_not_negative
+from mmrank.settings import check_not_negative
 
 from .base import ClassCountLoss, Counts
 

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.checks import check_not_negative, check_within
 from mmrank.distributed import all_reduce_sum, joined_group, scale_gradient
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.lists import positive_index, values_at
+from mmrank.settings import check_not_negative, check_within
 from mmrank.tensors import as_divisor, at_least_float32, clamp_infinite, refuse_nan
 
 

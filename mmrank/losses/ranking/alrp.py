@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_count, check_positive
 from mmrank.losses.lists import RankedLists, like_scores
+from mmrank.settings import check_count, check_positive
 from mmrank.state import SelfBalance
 
 from .error_driven import ErrorDrivenLoss, RankCounts, target_lists

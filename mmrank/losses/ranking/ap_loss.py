@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive
 from mmrank.losses.base import GRADED
 from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.losses.pairs_graded import relevances
+from mmrank.settings import check_positive
 
 from .error_driven import ErrorDrivenLoss, RankCounts, target_lists
 

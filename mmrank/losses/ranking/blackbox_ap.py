@@ -7,11 +7,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.pairs import given_gradient
 from mmrank.losses.pairs_fast import Places
+from mmrank.settings import check_not_negative, check_positive
 from mmrank.tensors import as_divisor, block_width, clamp_infinite, column_blocks
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists, all_positives, split_lists
 from mmrank.losses.pairs import count_above, given_gradient
 from mmrank.losses.pairs_graded import graded_pairs
+from mmrank.settings import check_positive
 from mmrank.state import MeanPositiveScore
 from mmrank.tensors import as_divisor, check_tensors, shares
 

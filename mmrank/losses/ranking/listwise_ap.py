@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mmrank.checks import check_at_least, check_score_range
 from mmrank.distributed import all_reduce_sum
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
+from mmrank.settings import check_at_least, check_score_range
 from mmrank.tensors import as_divisor, block_width
 
 

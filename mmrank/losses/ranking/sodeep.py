@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import pad
 
-from mmrank.checks import check_count, one_of
 from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError
 from mmrank.files import replace_atomically
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
+from mmrank.settings import check_count, one_of
 from mmrank.state.base import SavedState
 
 TRAIN = 'python tools/misc/train_sorter.py'

@@ -7,13 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_not_negative, check_positive, one_of
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists, all_positives, like_scores, split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_graded import graded_mass, graded_pair_sum, relevances
 from mmrank.losses.pairs_smooth import OneSidedHuber
+from mmrank.settings import check_not_negative, check_positive, one_of
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
 from mmrank.tensors import as_divisor
 

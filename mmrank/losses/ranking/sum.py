@@ -5,11 +5,11 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from mmrank.checks import check_not_negative
 from mmrank.errors import UserTypeError
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.protocols import TakesClassCounts, TrainsEmbeddings
+from mmrank.settings import check_not_negative
 
 _EXAMPLE = "[dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]"
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_not_negative
 from mmrank.distributed import join
 from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
@@ -20,6 +19,7 @@ from mmrank.losses.lists import (
 )
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import Surrogate
+from mmrank.settings import check_not_negative
 from mmrank.tensors import as_divisor, check_tensors, whole_numbers
 
 

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from mmrank.checks import check_positive, one_of
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs import given_gradient
 from mmrank.losses.pairs_graded import graded_pairs
+from mmrank.settings import check_positive, one_of
 
 from .hierarchical import LevelLoss, gains, graded_entries
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_within
 from mmrank.distributed import all_reduce_sum
 from mmrank.losses.lists import RankedLists
+from mmrank.settings import check_within
 from mmrank.tensors import as_divisor, clamp_infinite
 
 from .hierarchical import SupAPLoss

@@ -11,21 +11,20 @@ counts twice. Source: "in-batch bias of two-tower models", equations (17), (25),
 and (34).
 """
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import can_sync, violated
-from mmrank.checks import check_positive, one_of
 from mmrank.distributed import all_gather_rows, joined_group, scale_gradient, sizes_and_dtype
 from mmrank.errors import UserError
-from mmrank.losses.options import ScopedLoss
-from mmrank.state.pair_counts import PairCounts, check_columns, check_entities, check_pairs
-from mmrank.tensors import check_tensors, checked_weight, none_absent, zero_absent
+from mmrank.settings import check_positive, one_of
+from mmrank.state.pair_counts import check_columns, check_entities, check_pairs
+from mmrank.tensors import none_absent, zero_absent
 
-from .pair_embeddings import check_entities_given, check_widths, common_dtype, embedding_index
+from .base import PairBatch, TwoTowerLoss, common_dtype
 from .pointwise import Pointwise, build_pointwise
 from .sums import pair_scores, weighted_cross_sum
 
@@ -100,7 +99,7 @@ def _pair_weights(indices: Tensor, counts: Tensor, form: _Form, dtype: torch.dty
     return counts.detach()[indices.long()].to(dtype).reciprocal()
 
 
-class InBatchLoss(ScopedLoss):
+class InBatchLoss(TwoTowerLoss):
     """Loss of a batch of positive pairs of a two-tower model.
 
     Source: "in-batch bias of two-tower models", appendices D.1 and F.3. With batches drawn
@@ -111,6 +110,10 @@ class InBatchLoss(ScopedLoss):
     - ``popularity`` (26): every ``l-`` weighted by ``|O_i,:| |O_:,j|`` (15), and by omega;
     - ``pos_neg`` (27): the negatives weighted by ``(|Ohat| - 1) / (|O| - 1)`` (16);
     - ``in_batch`` (28): both biases (13).
+
+    The value may be negative: an estimate of an objective that is not. ``sogram`` takes two
+    independent samples, (B1,) ``rows`` and (B1 + B2,) ``cols``: of the second only the right
+    entities matter. As many rows as columns are both samples, the first of which has the odd pair.
 
     The counts of the training pairs are set by ``mmrank.PairCountsHook`` or :meth:`set_pairs`; they
     are not part of a checkpoint. There is no matrix of all scores: the square loss costs O(B D^2),
@@ -129,8 +132,7 @@ class InBatchLoss(ScopedLoss):
         pointwise: ``square`` (targets 1 and 0), ``logistic`` (labels +1 and -1), or a
             :class:`mmrank.functional.Pointwise`.
         omega: Weight of the negatives, > 0, only for ``unbiased_omega`` and ``popularity``.
-        **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`; with ``global`` the ranks
-            sample one batch together.
+        **kwargs: See :class:`ScopedLoss`; with ``global`` the ranks sample one batch together.
 
     Example:
         >>> import torch
@@ -140,8 +142,6 @@ class InBatchLoss(ScopedLoss):
         >>> loss(torch.eye(2), torch.eye(2), pairs, pairs)
         tensor(0.)
     """
-
-    wants_pair_counts = True
 
     def __init__(
         self,
@@ -161,52 +161,17 @@ class InBatchLoss(ScopedLoss):
         self.mode = mode
         self.omega = omega
         self.pointwise = build_pointwise(pointwise)
-        self.counts = PairCounts()
         self._lone_batches = 0
 
-    def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
-        """See :meth:`PairCounts.set_pairs`."""
-        self.counts.set_pairs(rows, cols, shape)
-
-    def forward(
-        self,
-        left: Tensor,
-        right: Tensor,
-        rows: Tensor | None = None,
-        cols: Tensor | None = None,
-        left_index: Tensor | None = None,
-        right_index: Tensor | None = None,
-        *,
-        weight: Tensor | None = None,
-    ) -> Tensor:
-        """Loss of a batch; may be negative: an estimate of an objective that is not.
-
-        ``sogram`` takes two independent samples: of the second only the right entities matter. As
-        many rows as columns are both samples, the first of which has the odd pair.
-
-        Args:
-            left: (B, D) floats; or one for each distinct entity, (U, D), with ``left_index``.
-            right: Likewise, with ``right_index``.
-            rows: (B,) left entities of the pairs; (B1,) for ``sogram``.
-            cols: (B,) right entities of the pairs; (B1 + B2,) for ``sogram``.
-            left_index: (B,) integers in ``[0, U)``: the embedding of each pair.
-            right_index: Likewise.
-            weight: Finite weights >= 0, one for each of ``cols``. One of 0 is absent, whatever it
-                holds. None: all 1, also where other ranks have weights.
-        """
+    def batch_loss(self, batch: PairBatch) -> Tensor:
         counts = self.counts
-        counts.require()
-        check_entities_given(rows, cols)
-        check_tensors(left=left, right=right, rows=rows, cols=cols)
-        if weight is not None:
-            weight = checked_weight('weight', weight, (len(cols),))
-            weight = weight.to(left.device, torch.float64, non_blocking=True)
-            pairs = rows, cols, left_index, right_index
-            rows, cols, left_index, right_index = zero_absent(weight, *pairs)
-        rows, cols = cast(tuple[Tensor, Tensor], (rows, cols))
-        left_index = embedding_index('left', left, left_index, len(rows))
-        right_index = embedding_index('right', right, right_index, len(cols))
-        check_widths(left, right)
+        left = batch.left
+        right = batch.right
+        rows = batch.rows
+        cols = batch.cols
+        left_index = _row_of_each(batch.left_index, left)
+        right_index = _row_of_each(batch.right_index, right)
+        weight = None if batch.weight is None else batch.weight.double()
         start = 0
         has_second = self.mode == 'sogram'
         if has_second:
@@ -250,7 +215,7 @@ class InBatchLoss(ScopedLoss):
         is_lone = is_lone and self.mode in _OF_TWO_PAIRS
         self._lone_batches = self._lone_batches + 1 if is_lone and self.training else 0
         if is_lone and self._lone_batches < 2:  # the last one of an epoch
-            return self.loss_weight * (left[:0].sum() + right[:0].sum()).to(dtype)
+            return (left[:0].sum() + right[:0].sum()).to(dtype)
         form = _form_of(
             *(self.mode, self.omega, totals[0], counts.num_positives, counts.shape, totals[1])
         )
@@ -284,4 +249,11 @@ class InBatchLoss(ScopedLoss):
             total = loss.detach().clone()
             dist.all_reduce(total, group=group)
             loss = loss + (total - loss).detach()
-        return self.loss_weight * loss
+        return loss
+
+
+def _row_of_each(index: Tensor | None, embeddings: Tensor) -> Tensor:
+    """(B,) int64 row of the embeddings that each entity has; without an index they are in order."""
+    if index is None:
+        return torch.arange(len(embeddings), device=embeddings.device)
+    return index.long()

@@ -1,7 +1,6 @@
 """Softmax over the right entities of a batch, corrected by their shares of the batches."""
 
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -9,17 +8,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import can_sync
-from mmrank.checks import check_positive, one_of
-from mmrank.distributed import all_gather_rows, mean_over_ranks, sizes_and_dtype, training_group
+from mmrank.distributed import mean_over_ranks, sizes_and_dtype, training_group
 from mmrank.errors import UserError
 from mmrank.losses.contrastive.info_nce import info_nce_losses
-from mmrank.losses.contrastive.terms import label_mates, negative_terms
-from mmrank.losses.embeddings import checked_labels
-from mmrank.losses.options import ScopedLoss
-from mmrank.state.pair_counts import PairCounts, check_entities
-from mmrank.tensors import check_index, check_tensors, checked_weight, zero_absent
+from mmrank.losses.contrastive.terms import Samples, label_mates, negative_terms
+from mmrank.settings import check_positive, one_of
+from mmrank.state.pair_counts import check_entities
+from mmrank.tensors import check_index, zero_absent
 
-from .pair_embeddings import check_entities_given, check_widths, common_dtype, embeddings_of_pairs
+from .base import PairBatch, TwoTowerLoss, common_dtype
 
 
 def _corrected_rows(
@@ -66,38 +63,34 @@ def _in_batch_softmax_losses(
     ``group``, which has one batch. ``weight`` (B + C,) says how often a candidate counts.
     Candidates with the label of a pair, of the (B + C,) ``labels``, are positives of it.
     """
-    anchors, keys = _corrected_rows(left, right, log_share, tau)
-    all_keys = keys
-    all_cols = cols
-    all_labels = labels
+    pairs = len(left)
+    rows, right_rows = _corrected_rows(left, right, log_share, tau)
+    anchors = Samples([rows], cols[:pairs], None, None if labels is None else labels[:pairs])
+    keys = Samples([right_rows], cols, weight, labels)
     if group is not None:
-        all_keys = all_gather_rows(keys, counts, group)
-        all_cols = all_gather_rows(cols[:, None], counts, group)[:, 0]
-        if weight is not None:
-            weight = all_gather_rows(weight[:, None], counts, group)[:, 0]
-        if labels is not None:
-            all_labels = all_gather_rows(labels[:, None], counts, group)[:, 0]
-    # The same tensor, if it can be: its entities are compared faster.
-    ids = cols if len(cols) == len(left) else cols[: len(left)]
-    positives = keys[: len(left)]
+        keys = keys.of_all_ranks(counts, group)
+    positives = right_rows[:pairs]
     if refined:
         width = left.size(1)
         positives = pad(positives[:, :width], (0, positives.size(1) - width))
-    terms = negative_terms(anchors, positives, all_keys, 1.0, ids, all_cols, weight)
+    terms = negative_terms(anchors, positives, keys, 1.0)
     if labels is not None:
-        sums, mates = label_mates(
-            all_keys, (labels[: len(left)], ids), (all_labels, all_cols), weight
-        )
-        own = (anchors * positives).sum(1, keepdim=True).t()
-        terms = terms.towards_positives(own, (anchors * sums).sum(1), mates, 1.0)
+        sums, mates = label_mates(keys.views[0], anchors, keys)
+        similarities = (rows * positives).sum(1, keepdim=True).t()
+        terms = terms.towards_positives(similarities, (rows * sums).sum(1), mates, 1.0)
     if refined:
-        rest = torch.log1p(-log_share[: len(left)].to(keys.dtype).exp())
+        rest = torch.log1p(-log_share[:pairs].to(rows.dtype).exp())
         # A mean over the negatives, where InfoNCE takes the sum.
         terms.log_mean = terms.log_mean + rest - terms.log_count
     return info_nce_losses(terms)
 
 
-class InBatchSoftmaxLoss(ScopedLoss):
+def _of_pairs(embeddings: Tensor, index: Tensor | None) -> Tensor:
+    """(B, D) embeddings of the pairs, of the (B,) rows of an ``index``."""
+    return embeddings if index is None else embeddings.index_select(0, index.long())
+
+
+class InBatchSoftmaxLoss(TwoTowerLoss):
     """Softmax over the right entities of the batch, with the logQ correction.
 
     The usual loss of two-tower models, and a baseline of :class:`InBatchLoss`:
@@ -107,6 +100,11 @@ class InBatchSoftmaxLoss(ScopedLoss):
     pushed away. Source: Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
     Recommendations, RecSys 2019, eq. 4 and 5, with all rewards 1. Other pairs of the own right
     entity are left out of the sum, unlike there: they would be negatives of themselves.
+
+    ``cols`` may be (B + C,) with (B,) ``rows``: the last C are candidates of no pair, further
+    negatives. The value is >= 0, still attached to the graph when no pair has a negative. A pair or
+    candidate of a ``weight`` w counts as w of them, in sums, in the mean, and in the share of the
+    pairs among the candidates. With ``labels`` the loss is the mean over the positives.
 
     Args:
         tau: Temperature of the inner products, > 0; the paper takes 0.05 for embeddings of length
@@ -119,8 +117,7 @@ class InBatchSoftmaxLoss(ScopedLoss):
             q_q / (1 - q_p)``: ``-log exp(f_p) / (exp(f_p) + mean_q exp(f_q) / q')`` estimates the
             softmax over all right entities. Source: Khrylchenko et al., Correcting the LogQ
             Correction, RecSys 2025.
-        **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`; the shares are over all
-            ranks in any case.
+        **kwargs: See :class:`ScopedLoss`; the shares are over all ranks in any case.
 
     Example:
         >>> loss = InBatchSoftmaxLoss(frequency='none')
@@ -128,6 +125,8 @@ class InBatchSoftmaxLoss(ScopedLoss):
         >>> loss(torch.eye(2), torch.eye(2), pairs, pairs)
         tensor(0.3133)
     """
+
+    takes_labels = True
 
     def __init__(
         self, tau: float = 1.0, frequency: str = 'counts', refined: bool = False, **kwargs
@@ -140,67 +139,32 @@ class InBatchSoftmaxLoss(ScopedLoss):
         self.tau = float(tau)
         self.frequency = frequency
         self.refined = refined
-        self.counts = PairCounts()
         self.wants_pair_counts = frequency == 'counts'
 
-    def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
-        """See :meth:`PairCounts.set_pairs`."""
-        self.counts.set_pairs(rows, cols, shape)
-
-    def forward(
-        self,
-        left: Tensor,
-        right: Tensor,
-        rows: Tensor | None = None,
-        cols: Tensor | None = None,
-        left_index: Tensor | None = None,
-        right_index: Tensor | None = None,
-        *,
-        labels: Tensor | None = None,
-        weight: Tensor | None = None,
-    ) -> Tensor:
-        """Loss of a batch, >= 0, with the arguments of :class:`InBatchLoss`.
-
-        ``cols`` may be (B + C,) with (B,) ``rows``: the last C are candidates of no pair, further
-        negatives. Still attached to the graph when no pair has a negative. Raises as
-        :class:`InBatchLoss`. A pair or candidate of a ``weight`` w counts as w of them, in sums, in
-        the mean, and in the share of the pairs among the candidates.
-
-        ``labels`` are as many integers as ``cols``: right entities of the label of a pair are
-        positives of it, too, -1 of no other pair. The loss is the mean over the positives.
-        """
-        check_entities_given(rows, cols)
-        check_tensors(left=left, right=right, rows=rows, cols=cols)
-        if weight is not None:
-            weight = checked_weight('weight', weight, (len(cols),))
-            weight = weight.to(left.device, non_blocking=True)
-            pairs = rows, cols, left_index, right_index
-            rows, cols, left_index, right_index = zero_absent(weight, *pairs)
-        rows, cols = cast(tuple[Tensor, Tensor], (rows, cols))
-        for name, ids in (('rows', rows), ('cols', cols)):
+    def batch_loss(self, batch: PairBatch) -> Tensor:
+        for name, ids in (('rows', batch.rows), ('cols', batch.cols)):
             check_index(name, ids, 2**62, 'one entity for each pair', shape=(len(ids),))
-        left = embeddings_of_pairs('left', left, left_index, len(rows))
-        right = embeddings_of_pairs('right', right, right_index, len(cols))
-        check_widths(left, right)
+        left = _of_pairs(batch.left, batch.left_index)
+        right = _of_pairs(batch.right, batch.right_index)
         if len(left) > len(right):
             raise ValueError(
                 f'cols must name the right entities of the {len(left)} pairs, then further '
                 f'candidates or none, got {len(right)}'
             )
-        cols = cols.to(left.device).long()
+        cols = batch.cols.to(left.device).long()
+        labels = batch.labels
+        weight = batch.weight
         if labels is not None and self.refined:
             raise UserError(
                 'refined=True corrects one positive of each pair, and labels= are of several. Fix: '
                 'refined=False'
             )
-        if labels is not None:
-            labels = checked_labels(labels, len(cols)).to(left.device)
         world = training_group(self)
         sizes = [[len(left), len(right), int(weight is not None), int(labels is not None)]]
         if world is not None:
             dtype = torch.promote_types(left.dtype, right.dtype)
-            own = left if self.scope == 'global' else None
-            sizes, dtype = sizes_and_dtype(sizes[0], dtype, world, left.device, own)
+            rows = left if self.scope == 'global' else None
+            sizes, dtype = sizes_and_dtype(sizes[0], dtype, world, left.device, rows)
             left = left.to(dtype)
             right = right.to(dtype)
         pairs, counts, weighted, labelled = zip(*sizes)
@@ -231,14 +195,13 @@ class InBatchSoftmaxLoss(ScopedLoss):
         )
         if weight is not None:
             losses = losses * weight[: len(left)]
-        return self.loss_weight * mean_over_ranks(losses, total, group)
+        return mean_over_ranks(losses, total, group)
 
     def _log_share(self, cols: Tensor, pairs, total) -> Tensor | None:
         """(B + C,) log of the shares of all ``total`` candidates, or None."""
         if self.frequency == 'none':
             return None
         total = total + (total == 0)
-        self.counts.require()
         check_entities('cols', cols, self.counts.shape[1])
         share = self.counts.col_counts[cols] / self.counts.num_positives
         return (share * pairs / total + (1 - pairs / total) / self.counts.shape[1]).log()

@@ -67,10 +67,10 @@ class _PairScores(Function):
     def forward(ctx, left, right, left_index, right_index):
         ctx.save_for_backward(left, right, left_index, right_index)
         scores = left.new_empty(len(left_index))
-        for own in column_blocks(len(left_index), BLOCK_PAIRS):
-            rows = left.index_select(0, left_index[own])
-            rows *= right.index_select(0, right_index[own])
-            torch.sum(rows, dim=1, out=scores[own])
+        for block in column_blocks(len(left_index), BLOCK_PAIRS):
+            rows = left.index_select(0, left_index[block])
+            rows *= right.index_select(0, right_index[block])
+            torch.sum(rows, dim=1, out=scores[block])
         return scores
 
     @staticmethod
@@ -97,9 +97,9 @@ def _added_to_rows(side, other, grad: Tensor) -> Tensor:
             matrix = torch.sparse_coo_tensor(places, grad, (len(rows), len(others)))
         return torch.sparse.mm(matrix, others)
     out = torch.zeros_like(rows)
-    for own in column_blocks(len(index), BLOCK_PAIRS):
-        part = others.index_select(0, other_index[own]) * grad[own, None]
-        out.index_add_(0, index[own], part)
+    for block in column_blocks(len(index), BLOCK_PAIRS):
+        part = others.index_select(0, other_index[block]) * grad[block, None]
+        out.index_add_(0, index[block], part)
     return out
 
 

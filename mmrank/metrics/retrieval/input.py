@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.errors import UserError
-from mmrank.metrics.unit_rows import unit_rows
-from mmrank.tensors import check_floats, check_tensors, refuse_swapped
+from mmrank.tensors import check_floats, check_tensors, refuse_swapped, unit_rows
 
 # Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
 # the queries, 12, 16, 24, 32, 48 or 64 of the gallery.

@@ -8,9 +8,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.checks import check_count
 from mmrank.metrics.retrieval.input import prepare_sets, query_blocks
 from mmrank.metrics.retrieval.ranking import rank_positives
+from mmrank.settings import check_count
 from mmrank.tensors import check_index, check_tensors, checked_weight
 
 # Tensors of one value per query and recall that are alive at a time.

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_within
 from mmrank.made_class import MadeClass, host_class
 from mmrank.registry import MODELS
+from mmrank.settings import check_within
 
 
 def _class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tensor:

@@ -3,8 +3,8 @@
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmrank.checks import check_count
 from mmrank.registry import MODELS
+from mmrank.settings import check_count
 
 
 @MODELS.register_module()

@@ -7,10 +7,10 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from mmrank.checks import check_within
 from mmrank.errors import UserError
 from mmrank.imports import required_package
 from mmrank.registry import MODELS
+from mmrank.settings import check_within
 
 
 @MODELS.register_module()

@@ -6,12 +6,12 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor
 
-from mmrank.checks import check_positive
 from mmrank.losses.contrastive.base import ContrastiveLoss
 from mmrank.losses.registered import build_loss
 from mmrank.losses.two_tower.in_batch import InBatchLoss
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
 from mmrank.registry import MODELS
+from mmrank.settings import check_positive
 
 from .sample_fields import ids_of
 

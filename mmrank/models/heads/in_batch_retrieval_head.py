@@ -8,14 +8,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import violated
-from mmrank.checks import check_positive
 from mmrank.errors import UserError
 from mmrank.losses.protocols import TakesPairCounts
 from mmrank.losses.registered import build_loss
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
-from mmrank.metrics.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
+from mmrank.settings import check_positive
+from mmrank.tensors import unit_rows
 
 from .sample_fields import ids_of, labels_of
 

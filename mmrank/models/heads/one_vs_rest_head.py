@@ -6,7 +6,6 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmrank.checks import check_count
 from mmrank.errors import UserError
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.pointwise.base import PointwiseLoss
@@ -14,6 +13,7 @@ from mmrank.losses.protocols import KeepsSampleState
 from mmrank.losses.registered import build_loss
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
+from mmrank.settings import check_count
 from mmrank.tensors import at_least_float32
 from mmrank.training_set import TrainingSet
 

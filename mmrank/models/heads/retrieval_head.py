@@ -14,10 +14,10 @@ from mmrank.losses.base import HeadLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.registered import build_loss
-from mmrank.metrics.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
+from mmrank.tensors import unit_rows
 from mmrank.training_set import TrainingSet
 
 from .sample_fields import ids_of, labels_of

@@ -9,11 +9,10 @@ from mmengine.model import BaseModel
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from mmrank.checks import one_of
-from mmrank.metrics.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
-from mmrank.tensors import at_least_float32
+from mmrank.settings import one_of
+from mmrank.tensors import at_least_float32, unit_rows
 
 #: Texts encoded at a time in evaluation.
 _TEXTS = 512

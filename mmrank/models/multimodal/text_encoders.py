@@ -7,10 +7,10 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from mmrank.checks import check_at_least
 from mmrank.errors import UserError
 from mmrank.imports import required_package
 from mmrank.registry import MODELS
+from mmrank.settings import check_at_least
 
 #: Tokens: 0 pads a text, 1 begins it, 2 ends it, and the others are its bytes.
 _START = 1

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from mmengine.dist import all_reduce
 from torch import Tensor
 
-from mmrank.checks import one_of
 from mmrank.distributed import training_group
 from mmrank.losses import HeadLoss
 from mmrank.losses.registered import box_loss
@@ -15,6 +14,7 @@ from mmrank.models.dense_heads.box_collector import collect_boxes, wants_boxes
 from mmrank.models.federated_annotations import exhaustive_classes, federated_weight
 from mmrank.models.score_centre import BoxesWithoutCentre
 from mmrank.registry import MODELS
+from mmrank.settings import one_of
 
 _AVERAGES = ('rois', 'positives')
 

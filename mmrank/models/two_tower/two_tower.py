@@ -4,11 +4,11 @@ import torch
 from mmengine.model import BaseModel
 from torch import Tensor
 
-from mmrank.checks import check_at_least, one_of
 from mmrank.errors import UserError
 from mmrank.losses.registered import build_loss
 from mmrank.metrics.top_k_inner_product import top_k_inner_product
 from mmrank.registry import MODELS
+from mmrank.settings import check_at_least, one_of
 from mmrank.training_set import TrainingSet
 
 

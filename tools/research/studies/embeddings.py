@@ -26,8 +26,8 @@ from mmrank.experiments.records import FINAL
 from mmrank.functional import level_metrics, retrieval_metrics
 from mmrank.losses import EmbeddingBatch, PMLLoss
 from mmrank.losses.registered import build_loss
-from mmrank.metrics.unit_rows import unit_rows
 from mmrank.state import CrossBatchMemory
+from mmrank.tensors import unit_rows
 from plans.study_plan import StudyPlan
 
 BATCH = (14, 4)

@@ -1,11 +1,12 @@
-"""Settings of losses: their names for an editor, and what is said about one that is not taken.
+"""Settings: checks of one line each, and the bases of the classes that check their own.
 
-A loss passes ``**kwargs`` on to its bases, whose settings it takes but for its ``fixed_settings``.
+A message names field and value. A class passes ``**kwargs`` on to its bases, whose settings it
+takes but for its ``fixed_settings``.
 """
 
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from reprlib import Repr
@@ -14,8 +15,68 @@ from typing import Any, Union, get_args, get_origin
 
 from torch import Tensor, nn
 
-from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.errors import UserError, UserTypeError
+
+
+def one_of(name: str, value: object, allowed: Collection) -> None:
+    """Raise ValueError for an unknown choice of a setting."""
+    if value not in allowed:
+        raise ValueError(f'{name}={value!r} is unknown; use one of {tuple(allowed)}')
+
+
+def _check(settings: Mapping, is_right: Callable, wanted: str) -> None:
+    for name, value in settings.items():
+        if not is_right(value):
+            raise ValueError(f'{name} must be {wanted}, got {value!r}')
+
+
+def check_positive(**settings: float) -> None:
+    """Raise ValueError for a setting that is not > 0 and finite."""
+    _check(settings, lambda x: 0 < x < float('inf'), '> 0 and finite')
+
+
+def check_not_negative(**settings: float) -> None:
+    """Raise ValueError for a setting that is not >= 0 and finite."""
+    _check(settings, lambda x: 0 <= x < float('inf'), '>= 0 and finite')
+
+
+def check_at_least(least: int, **settings: int) -> None:
+    """Raise ValueError for a setting below ``least``."""
+    _check(settings, lambda x: x >= least, f'at least {least}')
+
+
+def check_within(interval: str, **settings: float) -> None:
+    """Raise ValueError for a setting outside of an interval, such as ``'(0, 1]'``."""
+    low, high = map(float, interval[1:-1].split(','))
+
+    def is_right(x: float) -> bool:
+        is_open = (x == low and interval[0] == '(') or (x == high and interval[-1] == ')')
+        return low <= x <= high and not is_open
+
+    _check(settings, is_right, f'in {interval}')
+
+
+def check_ascending(**settings: float) -> None:
+    """Raise ValueError unless settings > 0 ascend in the order given; some may be equal."""
+    check_positive(**settings)
+    values = list(settings.values())
+    if values != sorted(values):
+        given = ', '.join(f'{name}={value!r}' for name, value in settings.items())
+        raise ValueError(f'0 < {" <= ".join(settings)} must hold, got {given}')
+
+
+def check_score_range(score_range: tuple[float, float]) -> None:
+    """Raise ValueError for a range of scores that is not finite, or has no width."""
+    low, high = score_range
+    if not float('-inf') < low < high < float('inf'):
+        raise ValueError(f'score_range must be finite with low < high, got {score_range!r}')
+
+
+def check_count(name: str, value: object, least: int = 1, fix: str = '') -> None:
+    """Raise ValueError if a setting is not an integer >= ``least``, of Python or of NumPy."""
+    if isinstance(value, bool) or not (isinstance(value, Integral) and value >= least):
+        raise UserError(f'{name} must be an int >= {least}, got {value!r}{fix}')
+
 
 _BY_CLASS = 'leave it out; losses of scores have class_weight=, of SumLoss each part'
 #: Settings of PyTorch's losses and others, and what a loss here has in their place.
@@ -183,12 +244,12 @@ def _parameters(classes: Sequence[type]) -> list[inspect.Parameter]:
     if at is None:
         return []
     _, *parameters = inspect.signature(classes[at].__dict__['__init__']).parameters.values()
-    own = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    written_out = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if all(p.kind is not p.VAR_KEYWORD for p in parameters):
-        return own
-    taken = {p.name for p in own} | {*classes[at].__dict__.get('fixed_settings', ())}
+        return written_out
+    taken = {p.name for p in written_out} | {*classes[at].__dict__.get('fixed_settings', ())}
     of_bases = [p for p in _parameters(classes[at + 1 :]) if p.name not in taken]
-    return [*own, *(p.replace(kind=p.KEYWORD_ONLY) for p in of_bases)]
+    return [*written_out, *(p.replace(kind=p.KEYWORD_ONLY) for p in of_bases)]
 
 
 class _NotesWhenBuilt(type):
