@@ -46,7 +46,7 @@ def positive_pairs(
     u is the (L, P) ``grade`` of the positives, c how often each counts. At padding k the first is
     0, the second any number.
     """
-    for part, gaps, x in graded_pairs(lists.pos, lists.positives, grade):
+    for part, gaps, x in graded_pairs(lists.pos, lists.positives, grade, lists.on_host):
         yield part, gaps, (0.5 - x / (2 * delta)).clamp(0, 1)
 
 
@@ -69,10 +69,10 @@ class RankCounts:
         mask = lists.pos_mask
         with torch.no_grad():
             self.false_positives, self._spread_over_negatives = count_above(
-                pos, mask, lists.scores, lists.negatives, delta, lists.group
+                pos, mask, lists.scores, lists.negatives, delta, lists.on_host, lists.group
             )
             pos = pos.double()
-            among, self._spread = count_above(pos, mask, pos, lists.positives, delta)
+            among, self._spread = count_above(pos, mask, pos, lists.positives, delta, lists.on_host)
         # A positive of weight below 1 meets less than itself.
         least = 0.0 if lists.pos_weight is None else -0.5
         self.positives = torch.where(mask, (among - 0.5).clamp(min=least), 0)
@@ -128,7 +128,7 @@ class RankCounts:
 
 
 class ErrorDrivenLoss(RankingLoss):
-    """Base of AP-Loss, aLRP and Rank & Sort: a subclass defines :meth:`evaluate`.
+    """Base of AP-Loss, aLRP and Rank & Sort: a subclass defines :meth:`losses`.
 
     The mean positive logit is tracked for :meth:`logit_centre` alone, which centres the scores
     shown at test time; it does not affect the loss.
@@ -152,18 +152,17 @@ class ErrorDrivenLoss(RankingLoss):
         self.mean_positive = MeanPositiveScore(1, self.momentum, score_range=USUAL_LOGITS)
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
-        group = parts[0].state_group
-        self.mean_positive.update(*all_positives(parts), group)
-        self.diagnostics = {'mean_positive': self.mean_positive.mean.mean()}
-        terms = zip(*[self.evaluate(lists) for lists in parts])
-        counted = torch.cat([lists.counted for lists in parts])
-        reduced = [self.reduce_lists(torch.cat(term), counted) for term in terms]
-        return self.combine(*reduced, group=group)
+        first = parts[0]
+        pos, counts = all_positives(parts)
+        self.mean_positive.update(pos, counts, first.state_group, on_host=first.on_host)
+        all_losses = [self.losses(lists) for lists in parts]
+        if not isinstance(all_losses[0], dict):
+            return torch.cat(all_losses)
+        return {name: torch.cat([x[name] for x in all_losses]) for name in all_losses[0]}
 
-    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
-        """(L,) float64 terms of the loss of each list."""
+    def losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
+        """(L,) float64 losses of the lists, or a dict of such."""
         raise NotImplementedError
 
-    def combine(self, *terms: Tensor, group) -> Tensor | dict[str, Tensor]:
-        """Loss of the reduced terms; ``group`` holds the ranks with other positives, or None."""
-        return terms[0]
+    def diagnose(self, losses, counted, parts) -> dict[str, Tensor]:
+        return {'mean_positive': self.mean_positive.mean.mean()}

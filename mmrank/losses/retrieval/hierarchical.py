@@ -17,7 +17,7 @@ from mmrank.losses.lists import (
     ranked_lists,
     split_lists,
 )
-from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs import pairwise_surrogate_sum, sum_over_negatives
 from mmrank.losses.pairs_smooth import Surrogate
 from mmrank.settings import check_not_negative
 from mmrank.tensors import as_divisor, check_tensors, whole_numbers
@@ -159,13 +159,13 @@ def _ranks(lists: RankedLists, step: _SupRankStep) -> tuple[Tensor, Tensor, dict
             above = count.gather(1, begin)
             found[m] = torch.where(level <= m, at_or_above, (at_or_above + above) / 2)
             rank = rank + torch.where(level <= m, at_or_above, 0)
-    rank = rank + pairwise_surrogate_sum(
-        pos, lists.scores, step, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
-    )
+    rank = rank + sum_over_negatives(lists, step)
     for m in numbers[1:]:
         own = mask & (level == m)
         lower = lists.positives * (level < m)
-        rank = rank + pairwise_surrogate_sum(pos, pos, step, pos_mask=own, neg_mask=lower)
+        rank = rank + pairwise_surrogate_sum(
+            pos, pos, step, pos_mask=own, neg_mask=lower, on_host=lists.on_host
+        )
     return rank, level, found
 
 
@@ -225,8 +225,10 @@ class LevelLoss(StatelessRankingLoss):
         free = ~batch.is_itself
         scores = batch.scores()
         entries = (scores, (shared > 0) & free, (shared == 0) & free, shared.to(scores.dtype))
-        lists = ranked_lists(self, *entries, **batch.list_options())
-        return self.loss_weight * self._loss([replace(lists, num_levels=batch.num_levels)])
+        settings = self.list_settings(of_queries=True)
+        lists = ranked_lists(settings, *entries, **batch.list_options())
+        lists = replace(lists, num_levels=batch.num_levels)
+        return self.loss_weight * self.loss_of_parts([lists])
 
 
 class HAPLoss(LevelLoss):

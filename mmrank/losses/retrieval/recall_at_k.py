@@ -64,7 +64,13 @@ def _recall_at_k(lists: RankedLists, sigmoid: Sigmoid, ks: Sequence[int]) -> Ten
         everything = torch.where(everything, lists.weight, 0)
     # The surrogate is twice the sigmoid. A positive meets itself at 1/2.
     rank = 0.5 + 0.5 * pairwise_surrogate_sum(
-        lists.pos, lists.scores, sigmoid, pos_mask=mask, neg_mask=everything, group=lists.group
+        lists.pos,
+        lists.scores,
+        sigmoid,
+        pos_mask=mask,
+        neg_mask=everything,
+        group=lists.group,
+        on_host=lists.on_host,
     )
     recalls = []
     for k in ks:
