@@ -297,7 +297,7 @@ class RankingLoss(RanksEmbeddings, HeadLoss):
         return self.loss_of_parts([ranked_lists(settings, *entries, **options)])
 
     def loss_of_groups(self, entries, group, row_values, weight=None):
-        takes_parts = type(self).part_losses is not RankingLoss.part_losses
+        takes_parts = type(self).list_losses is RankingLoss.list_losses
         grouped = entries_of_groups(entries, group, row_values, weight, takes_parts)
         settings = self.list_settings(of_queries=True)
         return self.loss_of_parts([ranked_lists(settings, *one) for one in grouped])
@@ -329,9 +329,15 @@ class RankingLoss(RanksEmbeddings, HeadLoss):
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
         """:meth:`list_losses` of lists of unlike lengths, in parts of like lengths.
 
-        A loss that implements it in place of :meth:`list_losses` needs no padded matrix of all
-        lists of ``group=``. Others get one.
+        A loss that implements :meth:`list_losses` gets a padded matrix of all lists of ``group=``.
         """
+        all_losses = [self.losses(lists) for lists in parts]
+        if not isinstance(all_losses[0], dict):
+            return torch.cat(all_losses)
+        return {name: torch.cat([x[name] for x in all_losses]) for name in all_losses[0]}
+
+    def losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
+        """:meth:`list_losses` that depend on nothing but the lists."""
         raise NotImplementedError
 
     def counted(self, lists: RankedLists) -> Tensor:
@@ -380,13 +386,6 @@ class StatelessRankingLoss(RankingLoss):
     """Base of losses that keep no state: subclasses implement :meth:`losses`."""
 
     zero_without_positives = True
-
-    def losses(self, lists: RankedLists) -> Tensor:
-        """(L,) losses of the lists, 0 for a list without positives."""
-        raise NotImplementedError
-
-    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
-        return torch.cat([self.losses(lists) for lists in parts])
 
     def diagnose(self, losses, counted, parts) -> dict[str, Tensor]:
         has_positive = torch.cat([lists.has_positive for lists in parts])

@@ -428,30 +428,6 @@ def pairwise_surrogate_sum(
         pos_mask = torch.ones_like(pos, dtype=torch.bool)
     if on_host is None:
         on_host = can_sync(pos)
-    return _pair_sum(pos, neg, surrogate, pos_mask, neg_mask, group, on_host)
-
-
-def sum_over_negatives(lists: RankedLists, surrogate: Surrogate) -> Tensor:
-    """:func:`pairwise_surrogate_sum` of the positives and the negatives of lists."""
-    entries = lists.pos, lists.scores, surrogate, lists.pos_mask, lists.negatives
-    return _pair_sum(*entries, lists.group, lists.on_host)
-
-
-def sum_over_positives(lists: RankedLists, surrogate: Surrogate) -> Tensor:
-    """The same of the positives and the positives, each with itself, too."""
-    entries = lists.pos, lists.pos, surrogate, lists.pos_mask, lists.positives
-    return _pair_sum(*entries, None, lists.on_host)
-
-
-def _pair_sum(
-    pos: Tensor,
-    neg: Tensor,
-    surrogate: Surrogate,
-    pos_mask: Tensor,
-    neg_mask: Tensor | None,
-    group,
-    on_host: bool,
-) -> Tensor:
     if neg is pos:
         # torch.compile (2.12) gives a wrong gradient to a tensor that is an argument of a Function
         # twice.
@@ -464,6 +440,22 @@ def _pair_sum(
         texts = [float(x).hex() for x in astuple(surrogate)]
         surrogate = type(surrogate)(*map(float.fromhex, texts))
     return _PairSum.apply(pos, neg, pos_mask, neg_mask, surrogate, group, on_host)
+
+
+def sum_over_negatives(lists: RankedLists, surrogate: Surrogate) -> Tensor:
+    """:func:`pairwise_surrogate_sum` of the positives and the negatives of lists."""
+    options = dict(pos_mask=lists.pos_mask, group=lists.group, on_host=lists.on_host)
+    return pairwise_surrogate_sum(
+        lists.pos, lists.scores, surrogate, neg_mask=lists.negatives, **options
+    )
+
+
+def sum_over_positives(lists: RankedLists, surrogate: Surrogate) -> Tensor:
+    """The same of the positives and the positives, each with itself, too."""
+    options = dict(pos_mask=lists.pos_mask, on_host=lists.on_host)
+    return pairwise_surrogate_sum(
+        lists.pos, lists.pos, surrogate, neg_mask=lists.positives, **options
+    )
 
 
 def count_above(

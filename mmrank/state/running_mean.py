@@ -38,12 +38,7 @@ class RunningMean(SavedState):
         self.add_state('num_updates', (size,), dtype=torch.long)
 
     def update(
-        self,
-        values: Tensor,
-        mask: Tensor,
-        group=None,
-        rows: Tensor | None = None,
-        on_host: bool | None = None,
+        self, values: Tensor, mask: Tensor, group=None, rows: Tensor | None = None, on_host=None
     ) -> Tensor:
         """Take in (L, P) values of a batch and return (1,) or (L,) float32 means for its lists.
 
@@ -170,10 +165,8 @@ class MeanPositiveScore(RunningMean):
         if self.value is not None or self._probing:
             return
         if self.score_range is not None and self.mode != 'off':
-            means = self.mean.double(), self.num_updates > 0
-            batch_mean = self.within_reach(
-                batch_mean, usable, *means, self.score_range, on_host=on_host
-            )
+            before = self.mean.double(), self.num_updates > 0, self.score_range
+            batch_mean = self.within_reach(batch_mean, usable, *before, on_host=on_host)
         super().step(batch_mean, usable, on_host)
 
     def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor, usable: Tensor) -> Tensor:
@@ -276,12 +269,7 @@ class ScoreSpread(RunningMean):
         return torch.where(has_spread, log_spread, torch.nan)
 
     def average(
-        self,
-        log_spreads: Tensor,
-        counted: Tensor,
-        default: float = 1.0,
-        group=None,
-        on_host: bool | None = None,
+        self, log_spreads: Tensor, counted: Tensor, default: float = 1.0, group=None, on_host=None
     ) -> Tensor:
         """Take in (L,) :meth:`log_spreads` of a batch; returns (1,) or (L,) float64 spreads > 0.
 

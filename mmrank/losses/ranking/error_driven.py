@@ -155,14 +155,7 @@ class ErrorDrivenLoss(RankingLoss):
         first = parts[0]
         pos, counts = all_positives(parts)
         self.mean_positive.update(pos, counts, first.state_group, on_host=first.on_host)
-        all_losses = [self.losses(lists) for lists in parts]
-        if not isinstance(all_losses[0], dict):
-            return torch.cat(all_losses)
-        return {name: torch.cat([x[name] for x in all_losses]) for name in all_losses[0]}
-
-    def losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
-        """(L,) float64 losses of the lists, or a dict of such."""
-        raise NotImplementedError
+        return super().part_losses(parts)
 
     def diagnose(self, losses, counted, parts) -> dict[str, Tensor]:
         return {'mean_positive': self.mean_positive.mean.mean()}

@@ -28,12 +28,12 @@ class _Separate(nn.Module):
         losses = loss.list_losses(lists)
         totals, numbers = score_sums(lists.pos, lists.positives)
         penalties = loss.penalty(totals, numbers)
-        loss.diagnostics = loss.values_of_lists(lists.counted)
-        for name, average in loss.averages.items():
-            if isinstance(average, Tensor):
-                loss.diagnostics[name] = average
-        loss.diagnostics['score_penalty'] = penalties.detach()
-        loss.diagnostics['num_positive'] = numbers
+        loss.diagnostics = {
+            **loss.values_of_lists(lists.counted),
+            **loss.averages,
+            'score_penalty': penalties.detach(),
+            'num_positive': numbers,
+        }
         dtype = torch.promote_types(lists.pos.dtype, torch.float32)
         return loss.loss_weight * (losses + penalties).to(dtype)
 

@@ -280,7 +280,7 @@ class StableAPLoss(CountsQuality, RankingLoss):
         given = dict(tau=tau, score_range=score_range, score_penalty=score_penalty)
         #: (L,) detached values of the lists of the last forward, and averages that it had.
         self.of_lists: dict[str, Tensor] = {}
-        self.averages: dict[str, Tensor | float] = {}
+        self.averages: dict[str, Tensor] = {}
         self._given = {name: x for name, x in given.items() if x not in (None, 'auto')}
         self._take_units(LOGITS)
 
@@ -323,7 +323,9 @@ class StableAPLoss(CountsQuality, RankingLoss):
         rho = self._rho(risk, ratio, counted, first)
         argument = rho * risk
         self.of_lists.update(argument=argument.detach(), rho=rho, risk=risk.detach())
-        self.averages.update(mean_positive=mu, tau=unit)
+        self.averages['mean_positive'] = mu
+        if isinstance(unit, Tensor):
+            self.averages['tau'] = unit
         return torch.where(counted > 0, stable_ap_outer(argument, self.eps), 0)
 
     def total(self, losses: Tensor, counted: Tensor, parts: Sequence[RankedLists]) -> Tensor:
@@ -341,13 +343,10 @@ class StableAPLoss(CountsQuality, RankingLoss):
         return self.score_penalty * (total / as_divisor(number)).square()
 
     def diagnose(self, losses, counted, parts) -> dict[str, Tensor]:
-        found = {}
+        means = {name: average.mean() for name, average in self.averages.items()}
         for name, values in self.values_of_lists(counted).items():
-            found[name] = self.reduce_lists(values, counted)
-        for name, average in self.averages.items():
-            if isinstance(average, Tensor):
-                found[name] = average.mean()
-        return found
+            means[name] = self.reduce_lists(values, counted)
+        return means
 
     def values_of_lists(self, counted: Tensor) -> dict[str, Tensor]:
         """(L,) values of the lists of the last forward by name, 0 for those that do not count."""
