@@ -53,8 +53,7 @@ def soprc_loss(
         tensor(0.3571)
     """
     check_positive(tau1=tau1, tau2=tau2)
-    if prior is not None:
-        _check_prior(torch.as_tensor(prior, dtype=torch.float64))
+    _check_prior(prior)
     lists = split_lists(scores, is_positive, mask)
     losses, _ = soprc_terms(lists, v, prior, OneSidedHuber(tau1), tau2, rank_gradient)
     return like_scores(losses, scores)
@@ -109,11 +108,14 @@ def soprc_terms(
     return risk.sum(1) / count, watched
 
 
-def _check_prior(prior: Tensor) -> None:
-    if can_sync(prior) and not ((prior > 0) & (prior < 1)).all():
+def _check_prior(prior: Tensor | float | None) -> None:
+    if prior is None:
+        return
+    values = torch.as_tensor(prior, device=None if isinstance(prior, Tensor) else 'cpu')
+    if can_sync(values) and not ((values > 0) & (values < 1)).all():
         raise ValueError(
             'prior must be in (0, 1) or None (n+/(n+ + n-) of the list), got '
-            f'{prior.tolist()!r:.80}'
+            f'{values.tolist()!r:.80}'
         )
 
 
