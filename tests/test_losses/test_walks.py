@@ -1,5 +1,7 @@
 """How much code whoever reads a loss has to read: a build and one step on a CPU."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from walks import ROOT, entered
@@ -46,7 +48,7 @@ def test_a_step_is_a_short_walk(name):
     step = entered(lambda: losses[0](*data).backward())
     files = {path for path, _ in calls + step}
     lines = sum(len((ROOT / path).read_text('utf-8').splitlines()) for path in files)
-    changes = 1 + sum(one != other for (one, _), (other, _) in zip(step, step[1:]))
+    changes = 1 + sum(one != other for (one, _), (other, _) in pairwise(step))
     questions = sum(function in QUESTIONS for _, function in step)
     reached = (len(files), lines, changes, questions)
     assert all(a <= b for a, b in zip(reached, most)), reached
