@@ -5,7 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.losses.lists import RankedLists, like_scores
+from mmrank.losses.lists import RankedLists
+from mmrank.losses.plain_lists import like_scores
 from mmrank.settings import check_count, check_positive
 from mmrank.state import SelfBalance
 

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from mmrank.losses.lists import RankedLists, like_scores
+from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs_graded import GRADED, CountsQuality, relevances
+from mmrank.losses.plain_lists import like_scores
 from mmrank.settings import check_positive
 
 from .error_driven import ErrorDrivenLoss, RankCounts, target_lists

@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.losses.base import StatelessRankingLoss
-from mmrank.losses.lists import RankedLists, like_scores, split_lists
+from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs import Places, given_gradient
+from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_not_negative, check_positive
 from mmrank.tensors import as_divisor, block_width, clamp_infinite, column_blocks
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.base import RankingLoss
-from mmrank.losses.lists import RankedLists, all_positives, split_lists
+from mmrank.losses.lists import RankedLists, all_positives
 from mmrank.losses.pairs import count_above, given_gradient
 from mmrank.losses.pairs_graded import graded_pairs
+from mmrank.losses.plain_lists import split_lists
 from mmrank.settings import check_positive
 from mmrank.state import MeanPositiveScore
 from mmrank.tensors import as_divisor, check_tensors, shares

@@ -7,8 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.losses.lists import RankedLists, like_scores
+from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs import given_gradient
+from mmrank.losses.plain_lists import like_scores
 from mmrank.settings import check_not_negative, check_positive
 
 from .error_driven import ErrorDrivenLoss, RankCounts, positive_pairs, target_lists

@@ -9,9 +9,10 @@ from torch import Tensor
 from mmrank.autograd import can_sync
 from mmrank.distributed import all_reduce_sum, join
 from mmrank.losses.base import RankingLoss, idle_share
-from mmrank.losses.lists import RankedLists, like_scores, split_lists
+from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs import pairwise_surrogate_sum, sum_over_negatives
 from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Surrogate
+from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_count, check_not_negative, check_positive, one_of
 from mmrank.state import ClassPrior, ScoreVector
 from mmrank.tensors import as_divisor, check_floats, clamp_infinite
