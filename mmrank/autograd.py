@@ -84,10 +84,10 @@ def once_differentiable(name: str) -> Callable[[Callable], Callable[..., Any]]:
     return decorate
 
 
-def is_compiling() -> bool:
-    """Whether the call is being traced by ``torch.compile``."""
-    ask = getattr(getattr(torch, 'compiler', None), 'is_compiling', None)
-    return ask is not None and ask()
+#: Whether the call is being traced by ``torch.compile``, as far as the release can say.
+is_compiling: Callable[[], bool] = getattr(
+    getattr(torch, 'compiler', None), 'is_compiling', lambda: False
+)
 
 
 def inside_transform() -> bool:
@@ -103,8 +103,13 @@ def _unwrapped(values: Tensor) -> Tensor:
 
 
 def can_sync(values: Tensor) -> bool:
-    """Whether the host may look at values, as NumPy does, without waiting for them."""
-    return values.device.type == 'cpu' and not is_compiling() and not inside_transform()
+    """Whether the host may look at values, as NumPy does, without waiting for them.
+
+    A loss of lists asks once, see ``RankedLists.on_host``.
+    """
+    if values.device.type != 'cpu' or is_compiling():
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is None
 
 
 def violated(condition: Tensor, message: str) -> bool:
@@ -112,6 +117,8 @@ def violated(condition: Tensor, message: str) -> bool:
 
     On a GPU and in a compiled graph it is an assertion with the message, without waiting.
     """
+    if can_sync(condition):
+        return not condition
     if inside_transform():
         condition = _unwrapped(_unwrapped(condition).all())
     if condition.device.type == 'cpu' and not is_compiling():
@@ -120,10 +127,10 @@ def violated(condition: Tensor, message: str) -> bool:
     return False
 
 
-def inside_backward() -> bool:
+def inside_backward(on_host: bool = False) -> bool:
     """Whether autograd is running backward in this thread.
 
     A forward that runs now is a recomputation by activation checkpointing: a state has counted its
     batch already. A compiled graph does not look: compile no loss that is checkpointed.
     """
-    return not is_compiling() and torch._C._current_graph_task_id() != -1
+    return (on_host or not is_compiling()) and torch._C._current_graph_task_id() != -1

@@ -83,13 +83,13 @@ def clamp_infinite(scores: Tensor) -> Tensor:
 SCORES_PER_BLOCK = 2**20
 
 
-def column_blocks(width: int, size: int) -> list[slice]:
+def column_blocks(width: int, size: int, on_host: bool = False) -> list[slice]:
     """Slices of at most ``size`` columns that cover ``width`` columns.
 
     One of all columns in a compiled graph, which would else be that of one width, with a copy of
-    the work for each block.
+    the work for each block. ``on_host`` says that it is none.
     """
-    if is_compiling():
+    if not on_host and is_compiling():
         return [slice(None)]
     return [slice(begin, min(begin + size, width)) for begin in range(0, width, size)]
 
@@ -277,7 +277,7 @@ def check_index(
 
 def is_first_batch(loss: torch.nn.Module, values: Tensor) -> bool:
     """Whether a loss sees its first batch; later ones are not looked at: a device would wait."""
-    if is_compiling() or inside_transform() or values.is_meta or loss.__dict__.get('_has_looked'):
+    if is_compiling() or loss.__dict__.get('_has_looked') or values.is_meta or inside_transform():
         return False
     loss.__dict__['_has_looked'] = True
     return len(values) >= 4

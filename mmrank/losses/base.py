@@ -2,27 +2,29 @@
 
 import warnings
 from collections.abc import Sequence
-from copy import deepcopy
-from typing import cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.distributed import joined_group
+from mmrank.distributed import joined_group, training_group
 from mmrank.errors import UserError, UserTypeError
-from mmrank.losses.class_weights import ClassWeight, ClassWeights, WeighsClasses
-from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.losses.class_weights import ClassWeight, ClassWeights, WeighsClasses, weighed_positives
+from mmrank.losses.embeddings import RanksEmbeddings, TakesCosines
 from mmrank.losses.groups import check_groups, entries_of_groups, refuse_rows_of_levels
 from mmrank.losses.heads import BoxHeadHooks, box_values
-from mmrank.losses.lists import RankedLists, columns_of, labelled_entries, ranked_lists
+from mmrank.losses.lists import (
+    ListSettings,
+    RankedLists,
+    columns_of,
+    labelled_entries,
+    ranked_lists,
+)
 from mmrank.settings import ScopedLoss, one_of
 from mmrank.tensors import as_divisor, is_first_batch
 
-#: How much the IoU of a box counts where ``quality`` is None and a head passes it.
-GRADED = 0.9
 
-
-class HeadLoss(BoxHeadHooks, WeighsClasses, ScopedLoss):
+class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
     """Base of losses of one-vs-all scores, which rank them or score each.
 
     Subclasses implement :meth:`loss_of_lists` and :meth:`loss_of_groups`.
@@ -51,10 +53,6 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, ScopedLoss):
     #: Whether (n,) or (n, C) labels are levels: whole numbers, of which 0 is a negative.
     takes_levels = False
     saturation_advice = ''
-    #: Why the loss has no use for a retrieval batch; with a ``box_input`` it is for want of boxes.
-    no_retrieval = ''
-    #: The loss that the refusal of a retrieval batch names.
-    for_retrieval = 'StableAPLoss'
 
     def __init__(
         self, num_classes: int | None = None, class_weight: ClassWeight = None, **kwargs
@@ -157,14 +155,11 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, ScopedLoss):
         )
         if self.class_weights is None:
             return is_positive, is_negative, weight, None
-        dtype = torch.promote_types(cls_score.dtype, torch.float32)
-        of_class = self.class_weights.of(cls_score.size(1)).to(cls_score.device, dtype)
+        of_class = self.class_weights.like(cls_score)
         if self.mode == 'per_class':
             return is_positive, is_negative, weight, of_class
-        own = torch.where(is_positive, of_class, 1)
-        # One of weight 0 is absent.
-        is_positive = is_positive & (own > 0)
-        return is_positive, is_negative, own if weight is None else own * weight, None
+        is_positive, weight = weighed_positives(of_class, is_positive, weight)
+        return is_positive, is_negative, weight, None
 
     @property
     def takes_logits(self) -> bool:
@@ -230,31 +225,8 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, ScopedLoss):
         """
         raise NotImplementedError
 
-    def _check_retrieval(self) -> None:
-        """Raise UserError where the loss or its options have no use for embeddings."""
-        why = self.no_retrieval
-        if self.class_weights is not None:
-            why = 'has a class_weight, which is of the columns of scores'
-        if self.box_input is not None and self.requires_boxes:
-            why = f'requires the boxes of the positives ({self.box_input!r})'
-        if why:
-            raise UserError(
-                f'{type(self).__name__} {why}, which a retrieval batch does not have. Fix: another '
-                f'loss: use mmrank.{self.for_retrieval}, or quality=0 of one that has the option'
-            )
 
-    def expect_cosines(self) -> None:
-        """Take the settings for cosines where none was given; most defaults are such already."""
-        self._check_retrieval()
-
-    def of_cosines(self):
-        """A copy that expects cosines; it shares the parameters, which an optimiser may have."""
-        copied = deepcopy(self, {id(x): x for x in self.parameters()})
-        copied.expect_cosines()
-        return copied
-
-
-class RankingLoss(HeadLoss):
+class RankingLoss(RanksEmbeddings, HeadLoss):
     """Base of losses that rank all scores of a batch against each other.
 
     Heads that call a loss once per feature level must gather first (see
@@ -284,8 +256,6 @@ class RankingLoss(HeadLoss):
     zero_without_positives = False
     #: Whether the negatives of a query, or list of ``group=``, count without a positive, too.
     counts_lone_queries = False
-    #: How much the IoU of a positive's box counts, in [0, 1], see :meth:`count_quality`.
-    quality: float | None = 0.0
     #: Whether it counts ``lists.positives`` and ``lists.negatives``; else weights are refused.
     takes_weights = False
     #: What a step takes time for: ``pairs`` of a positive and a score, or ``scores``.
@@ -309,15 +279,31 @@ class RankingLoss(HeadLoss):
         self.mode = mode
         self.activation = activation
 
+    def list_settings(self, of_queries: bool = False) -> ListSettings:
+        """What :func:`ranked_lists` does with the lists, here of queries or not."""
+        world = training_group(self) if dist.is_available() and dist.is_initialized() else None
+        is_joined = self.scope == 'global'
+        is_zeroed = self.zero_without_positives and not (of_queries and self.counts_lone_queries)
+        return ListSettings(
+            activation=self.activation,
+            cost=self.cost,
+            zero_without_positives=is_zeroed,
+            group=world if is_joined else None,
+            state_group=None if is_joined else world,
+        )
+
     def loss_of_lists(self, *entries, **options) -> Tensor | dict[str, Tensor]:
-        return self._loss([ranked_lists(self, *entries, **options)])
+        settings = self.list_settings(options.get('list_classes') is not None)
+        return self.loss_of_parts([ranked_lists(settings, *entries, **options)])
 
     def loss_of_groups(self, entries, group, row_values, weight=None):
-        takes_parts = type(self).part_losses is not RankingLoss.part_losses
+        takes_parts = type(self).list_losses is RankingLoss.list_losses
         grouped = entries_of_groups(entries, group, row_values, weight, takes_parts)
-        return self._loss([ranked_lists(self, *one) for one in grouped])
+        settings = self.list_settings(of_queries=True)
+        return self.loss_of_parts([ranked_lists(settings, *one) for one in grouped])
 
-    def _loss(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
+    def loss_of_parts(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
+        """Loss of the lists of all parts, without ``loss_weight``, and the diagnostics."""
         if parts[0].weight is not None and not self.takes_weights:
             name = type(self).__name__
             raise UserError(
@@ -326,24 +312,51 @@ class RankingLoss(HeadLoss):
                 'lists.positives and lists.negatives'
             )
         losses = self.list_losses(parts[0]) if len(parts) == 1 else self.part_losses(parts)
+        counted = torch.cat([self.counted(lists) for lists in parts])
+        total = self.total(losses, counted, parts)
+        self.diagnostics.update(self.diagnose(losses, counted, parts))
         number = torch.stack([lists.pos_mask.sum() for lists in parts]).sum()
         self.diagnostics['num_positive'] = number
         dtype = torch.promote_types(parts[0].pos.dtype, torch.float32)
-        if isinstance(losses, dict):
-            return {name: loss.to(dtype) for name, loss in losses.items()}
-        return losses.to(dtype)
+        if isinstance(total, dict):
+            return {name: loss.to(dtype) for name, loss in total.items()}
+        return total.to(dtype)
 
     def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
-        """Scalar loss >= 0 of the lists, or a dict of such, without ``loss_weight``."""
+        """(L,) losses >= 0 of the lists, 0 for those that are not counted, or a dict of such."""
         return self.part_losses([lists])
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
         """:meth:`list_losses` of lists of unlike lengths, in parts of like lengths.
 
-        A loss that implements it in place of :meth:`list_losses` needs no padded matrix of all
-        lists of ``group=``. Others get one.
+        A loss that implements :meth:`list_losses` gets a padded matrix of all lists of ``group=``.
         """
+        all_losses = [self.losses(lists) for lists in parts]
+        if not isinstance(all_losses[0], dict):
+            return torch.cat(all_losses)
+        return {name: torch.cat([x[name] for x in all_losses]) for name in all_losses[0]}
+
+    def losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
+        """:meth:`list_losses` that depend on nothing but the lists."""
         raise NotImplementedError
+
+    def counted(self, lists: RankedLists) -> Tensor:
+        """(L,) bool of the lists that the mean divides by, or their float weights."""
+        return lists.counted
+
+    def total(
+        self, losses: Tensor | dict[str, Tensor], counted: Tensor, parts: Sequence[RankedLists]
+    ) -> Tensor | dict[str, Tensor]:
+        """Loss of the batch of (L,) losses of its lists: their mean, of each in a dict."""
+        if isinstance(losses, dict):
+            return {name: self.reduce_lists(loss, counted) for name, loss in losses.items()}
+        return self.reduce_lists(losses, counted)
+
+    def diagnose(
+        self, losses: Tensor | dict[str, Tensor], counted: Tensor, parts: Sequence[RankedLists]
+    ) -> dict[str, Tensor]:
+        """Detached scalars of the batch by name; see :meth:`total` for the arguments."""
+        return {}
 
     def state_size(self) -> int:
         """How many lists have a state of their own: one in all, or one for each class."""
@@ -358,41 +371,15 @@ class RankingLoss(HeadLoss):
 
     def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
         """Mean of (L,) losses, 0 for lists that do not count, by bool or (L,) float weights."""
+        if losses.shape != counted.shape:
+            raise UserError(
+                f'{type(self).__name__} must return a loss for each list, of shape '
+                f'{tuple(counted.shape)}, got {tuple(losses.shape)}. Fix: leave the mean to the '
+                'base class'
+            )
         if counted.dtype == torch.bool:
             return losses.sum() / counted.sum().clamp(min=1)
         return (losses * counted).sum() / as_divisor(counted.sum())
-
-    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
-        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
-        self._check_retrieval()
-        entries = (batch.scores(), batch.is_positive(), batch.is_negative())
-        losses = self.loss_of_lists(*entries, **batch.list_options())
-        return self.loss_weight * cast(Tensor, losses)  # a dict is of boxes
-
-    def count_quality(self, quality: float | None) -> None:
-        """Make heads pass the IoUs unless ``quality`` is 0.
-
-        With None the loss counts the IoUs by :data:`GRADED` where a head passes them, and serves
-        every other batch as 0 does. ValueError outside [0, 1].
-        """
-        if quality is not None and not 0 <= quality <= 1:
-            raise UserError(
-                f'quality must be in [0, 1], got {quality!r}. Fix: 0 for positives that are all '
-                f'alike, {GRADED} to let the IoU of their boxes count'
-            )
-        self.quality = quality
-        if quality != 0:
-            self.box_input = 'quality'
-        self.requires_boxes = quality is not None
-
-    def relevance(self, lists: RankedLists) -> Tensor | None:
-        """(L, P) float64 ``u = 1 - q + q IoU`` of the positives, no gradient; None for q = 0."""
-        quality = self.quality
-        if quality is None:
-            quality = 0.0 if lists.values is None else GRADED
-        if quality == 0:
-            return None
-        return 1 - quality + quality * lists.required_values().detach().double()
 
 
 class StatelessRankingLoss(RankingLoss):
@@ -400,26 +387,14 @@ class StatelessRankingLoss(RankingLoss):
 
     zero_without_positives = True
 
-    def losses(self, lists: RankedLists) -> Tensor:
-        """(L,) losses of the lists, 0 for a list without positives."""
-        raise NotImplementedError
-
-    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
-        losses = torch.cat([self.losses(lists) for lists in parts])
+    def diagnose(self, losses, counted, parts) -> dict[str, Tensor]:
         has_positive = torch.cat([lists.has_positive for lists in parts])
-        self.diagnostics = {
-            'idle': idle_share(losses, has_positive),
-            **self.extra_diagnostics(losses.detach(), has_positive),
-        }
-        return self.reduce_lists(losses, torch.cat([self.counted(lists) for lists in parts]))
+        more = self.extra_diagnostics(losses.detach(), has_positive)
+        return {'idle': idle_share(losses, has_positive), **more}
 
     def extra_diagnostics(self, losses: Tensor, has_positive: Tensor) -> dict[str, Tensor]:
         """Further scalars to log, of (L,) detached losses."""
         return {}
-
-    def counted(self, lists: RankedLists) -> Tensor:
-        """(L,) bool of the lists that the mean divides by, or their float weights."""
-        return lists.counted
 
 
 @torch.no_grad()

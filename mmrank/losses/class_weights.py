@@ -68,6 +68,11 @@ class ClassWeights(SavedState):
             )
         return weight
 
+    def like(self, cls_score: Tensor) -> Tensor:
+        """:meth:`of` the columns of (n, C) scores, on their device, at least float32."""
+        dtype = torch.promote_types(cls_score.dtype, torch.float32)
+        return self.of(cls_score.size(1)).to(cls_score.device, dtype)
+
     def _given(self, classes: int) -> Tensor:
         if self.power is not None:
             raise RuntimeError(f"class_weight='auto': {MISSING_COUNTS}")
@@ -103,6 +108,15 @@ class WeighsClasses:
                 "of SOPRCLoss prior='counts' with num_classes"
             )
         self.class_weights.set_class_counts(counts, num_samples)
+
+
+def weighed_positives(
+    of_class: Tensor, is_positive: Tensor, weight: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """(n, C) positives, those of weight 0 absent, and weights times the (C,) ones of positives."""
+    of_entries = torch.where(is_positive, of_class, 1)
+    is_positive = is_positive & (of_entries > 0)
+    return is_positive, of_entries if weight is None else of_entries * weight
 
 
 def _check(given: ClassWeight) -> None:

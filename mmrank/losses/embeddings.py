@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
@@ -212,11 +213,58 @@ class EmbeddingBatch:
         return ~self._same_class & ~self.is_itself
 
 
+class TakesCosines:
+    """A loss of scores that may be the cosines of embeddings."""
+
+    class_weights: object
+    box_input: str | None
+    requires_boxes: bool
+    #: Why the loss has no use for a retrieval batch; with a ``box_input`` it is for want of boxes.
+    no_retrieval = ''
+    #: The loss that the refusal of a retrieval batch names.
+    for_retrieval = 'StableAPLoss'
+
+    def check_retrieval(self) -> None:
+        """Raise UserError where the loss or its options have no use for embeddings."""
+        why = self.no_retrieval
+        if self.class_weights is not None:
+            why = 'has a class_weight, which is of the columns of scores'
+        if self.box_input is not None and self.requires_boxes:
+            why = f'requires the boxes of the positives ({self.box_input!r})'
+        if why:
+            raise UserError(
+                f'{type(self).__name__} {why}, which a retrieval batch does not have. Fix: another '
+                f'loss: use mmrank.{self.for_retrieval}, or quality=0 of one that has the option'
+            )
+
+    def expect_cosines(self) -> None:
+        """Take the settings for cosines where none was given; most defaults are such already."""
+        self.check_retrieval()
+
+    def of_cosines(self):
+        """A copy that expects cosines; it shares the parameters, which an optimiser may have."""
+        copied = deepcopy(self, {id(x): x for x in self.parameters()})
+        copied.expect_cosines()
+        return copied
+
+
+class RanksEmbeddings(TakesCosines):
+    """What :class:`EmbeddingLoss` and ``mmrank.RetrievalHead`` ask of a ranking loss."""
+
+    loss_weight: float
+
+    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
+        self.check_retrieval()
+        entries = batch.scores(), batch.is_positive(), batch.is_negative()
+        return self.loss_weight * self.loss_of_lists(*entries, **batch.list_options())
+
+
 class EmbeddingLoss(NamedSettings):
     """Embeddings that search each other by their cosines, ranked by any ranking loss.
 
     The attribute ``loss`` is a copy of a ranking loss, which takes its settings for cosines where
-    none was given, see :meth:`mmrank.losses.RankingLoss.of_cosines`; the loss itself stays as it
+    none was given, see :meth:`mmrank.losses.HeadLoss.of_cosines`; the loss itself stays as it
     is. Miners of pytorch-metric-learning give the ``indices_tuple``. Its ``CrossBatchMemory`` has a
     list of losses by name, to which a class of yours adds this one::
 
@@ -297,7 +345,9 @@ class EmbeddingLoss(NamedSettings):
         gallery = rows if searches_itself else unit_rows(gallery)
         counts = [len(queries)]
         offset = 0
-        group = joined_group(self.loss)
+        group = None
+        if dist.is_available() and dist.is_initialized():
+            group = joined_group(self.loss)
         if group is not None:
             if indices_tuple is not None:
                 raise UserError(

@@ -1,14 +1,13 @@
 """Scores, labels and weights become lists of positives and negatives.
 
 A loss has (n, C) scores and labels, see :func:`labelled_entries` and :func:`ranked_lists`; a
-function of the public API has lists already, see :func:`split_lists`.
+function of the public API has lists already, see ``plain_lists.py``.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import can_sync, violated
-from mmrank.distributed import all_gather_lists, join, scale_gradient, training_group
+from mmrank.distributed import all_gather_lists, join, scale_gradient
 from mmrank.errors import UserError
 from mmrank.tensors import (
     at_least_float32,
@@ -65,6 +64,9 @@ class RankedLists:
     weight: Tensor | None = None
     #: (L,) float weights of the lists in their mean, or None.
     list_weight: Tensor | None = None
+    #: Whether the host may look at the lists without waiting for them, which nothing below asks
+    #: again: on a CPU, but not in a compiled graph, nor in a transform of ``torch.func``.
+    on_host: bool = False
     #: (L, P) how often each of ``pos`` counts, 0 for padding: ``pos_mask``, or float weights.
     positives: Tensor = field(init=False)
     #: (L, N) how often each of ``scores`` counts as a negative: ``is_negative``, or float weights.
@@ -107,7 +109,7 @@ class RankedLists:
         mask = self.negatives
         if mask.is_floating_point():
             number = mask.sum(1, dtype=torch.float64)
-        elif can_sync(mask):
+        elif self.on_host:
             # A sum of bool makes a copy in int64 on a CPU.
             number = torch.tensor([np.count_nonzero(row) for row in mask.numpy()]).double()
         else:
@@ -290,13 +292,14 @@ def values_at(values: Tensor, index: Tensor, columns: int) -> Tensor:
     return values.gather(1, index // max(each, 1))
 
 
-def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple[Tensor, Tensor]:
+def positive_index(
+    is_positive: Tensor, most_pairs: float = MOST_PAIRS, on_host: bool = False
+) -> tuple[Tensor, Tensor]:
     """(L, P) columns of the positives of (L, N) bool, ascending, and (L, P) mask of the padding.
 
-    On a device, and in a compiled graph, P is N and the mask is ``is_positive`` itself, so that the
-    host does not wait; beyond ``most_pairs`` of N^2 L and 2^20 scores it does.
+    Unless ``on_host`` P is N and the mask is ``is_positive`` itself, so that the host does not
+    wait; beyond ``most_pairs`` of N^2 L and 2^20 scores it does.
     """
-    on_host = can_sync(is_positive)
     num_lists, width = is_positive.shape
     scores = is_positive.numel()
     if not on_host and scores <= MOST_SCORES and scores * width <= most_pairs:
@@ -332,14 +335,24 @@ def probabilities(scores: Tensor) -> Tensor:
     return torch.where(broken, scores, scores.masked_fill(broken, 0).sigmoid())
 
 
-#: Settings of :func:`ranked_lists` for lists of one process.
-_AS_THEY_ARE = SimpleNamespace(
-    scope='local', training=False, activation='none', cost='pairs', zero_without_positives=False
-)
+@dataclass(frozen=True)
+class ListSettings:
+    """What :func:`ranked_lists` does with lists; by default they stay as they are."""
+
+    #: Of the scores before they are compared, ``none`` or ``sigmoid``.
+    activation: str = 'none'
+    #: What a step takes time for: ``pairs`` of a positive and a score, or ``scores``.
+    cost: str = 'pairs'
+    #: Whether the scores of a list without a positive are 0.
+    zero_without_positives: bool = False
+    #: Process group whose batches are one, or None.
+    group: object = None
+    #: Process group whose ranks have lists of their own, but one state, or None.
+    state_group: object = None
 
 
 def ranked_lists(
-    loss: Any,
+    settings: ListSettings,
     scores: Tensor,
     is_positive: Tensor,
     is_negative: Tensor,
@@ -348,22 +361,22 @@ def ranked_lists(
     weight: Tensor | None = None,
     list_weight: Tensor | None = None,
 ) -> RankedLists:
-    """Activate (L, N) raw scores and gather their positives, with ``scope='global'`` of all ranks.
+    """Activate (L, N) raw scores and gather their positives, of all ranks of a group.
 
     ``values`` are (L, M) floats of boxes, see :func:`values_at`; ``weight`` and ``list_weight`` are
-    (L, N) and (L,) floats. ``loss`` has the settings.
+    (L, N) and (L,) floats.
     """
-    world = training_group(loss) if dist.is_available() and dist.is_initialized() else None
-    group = world if loss.scope == 'global' else None
+    on_host = can_sync(scores)
+    group = settings.group
     if group is not None:
         scores = scale_gradient(scores, dist.get_world_size(group))
-    if loss.activation == 'sigmoid':
+    if settings.activation == 'sigmoid':
         scores = probabilities(scores)
     # Values of boxes are compared in pairs of positives.
-    most_pairs = MOST_PAIRS if loss.cost == 'pairs' or values is not None else math.inf
+    most_pairs = MOST_PAIRS if settings.cost == 'pairs' or values is not None else math.inf
     if group is not None:
         most_pairs = 0  # to join them, the host waits for the number of positives in any case
-    index, pos_mask = positive_index(is_positive, most_pairs)
+    index, pos_mask = positive_index(is_positive, most_pairs, on_host)
     pos = scores.gather(1, index)
     if values is not None:
         values = torch.where(pos_mask, values_at(values, index, scores.size(1)), 0)
@@ -376,13 +389,12 @@ def ranked_lists(
         scores = scores.to(torch.promote_types(pos.dtype, scores.dtype))
         if pos_weight is not None and weight is None:
             weight = torch.ones_like(at_least_float32(scores.detach()))
-    if loss.zero_without_positives and (list_classes is None or not loss.counts_lone_queries):
+    if settings.zero_without_positives:
         has_positive = pos_mask.any(1, keepdim=True)
         # On a device the host would wait for the answer.
-        if not (can_sync(is_positive) and has_positive.all()):
+        if not (on_host and has_positive.all()):
             scores = torch.where(has_positive, scores, 0)
         pos = torch.where(pos_mask, pos, 0)
-    state_group = world if group is None else None
     return RankedLists(
         pos,
         pos_mask,
@@ -391,11 +403,12 @@ def ranked_lists(
         is_negative,
         values,
         group,
-        state_group,
+        settings.state_group,
         list_classes,
         pos_weight=None if pos_weight is None else pos_weight.double(),
         weight=weight,
         list_weight=list_weight,
+        on_host=on_host,
     )
 
 
@@ -433,50 +446,3 @@ def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:
     pos = torch.cat([lists.pos.flatten().double() for lists in parts])
     counts = torch.cat([x.flatten() for x in all_counts])
     return pos.unsqueeze(0), counts.unsqueeze(0)
-
-
-def split_lists(
-    scores: Tensor, is_positive: Tensor, mask: Tensor | None = None, values: Tensor | None = None
-) -> RankedLists:
-    """Positives and negatives of each list; the last dimension is the list.
-
-    Args:
-        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        is_positive: Same shape; bool, or 0 and 1 at the positives.
-        mask: Same shape; bool, False at entries to ignore, such as the query itself, or weights >=
-            0: an entry of weight w counts as w entries. None: all count once.
-        values: Same shape; numbers that are read at the positives, such as the IoU of a box.
-    """
-    check_floats(scores=scores)
-    check_tensors(is_positive=is_positive, mask=mask, values=values)
-    if scores.dim() not in (1, 2):
-        raise UserError(
-            f'scores must be (scores,) or (lists, scores), got shape {tuple(scores.shape)}. Fix: '
-            'scores.flatten() and is_positive.flatten() for one list of all'
-        )
-    for name, other in (('is_positive', is_positive), ('mask', mask), ('values', values)):
-        if other is not None and other.shape != scores.shape:
-            raise UserError(
-                f'{name} must have shape {tuple(scores.shape)} as scores has, got '
-                f'{tuple(other.shape)}. Fix: pass all scores of a list together, '
-                'X(scores, is_positive), not its positives and negatives'
-            )
-    fix = 'is_positive > 0 if these are positives, and mask=... to leave scores out'
-    is_positive = zeros_and_ones('is_positive', is_positive, fix)
-    is_negative = ~is_positive
-    weight = None
-    if mask is not None:
-        counted, weight = counted_and_weight(checked_weight('mask', mask, scores.shape))
-        if counted is not None:
-            is_positive = is_positive & counted
-            is_negative = is_negative & counted
-    entries = [scores, is_positive, is_negative, values, None, weight]
-    if scores.dim() == 1:
-        entries = [None if x is None else x[None] for x in entries]
-    return ranked_lists(_AS_THEY_ARE, *entries)
-
-
-def like_scores(values: Tensor, scores: Tensor) -> Tensor:
-    """(L, ...) float64 values of lists in the form of ``scores``: one for 1-D, at least float32."""
-    values = values.to(torch.promote_types(scores.dtype, torch.float32))
-    return values[0] if scores.dim() == 1 else values

@@ -9,6 +9,11 @@ the negatives, their sum and their sum of squares: O((P + N) log P) time and O(N
 Squares of large scores would cancel. So each interval of a window has an anchor, a whole number of
 tau away from a centre, and the moments are of the distance u to it, in units of tau: ``|u| <= 1``.
 
+On a CPU a binary search costs one mispredicted branch per halving and score: 90 ms for 3.5 million
+scores and 1,500 thresholds. A uniform grid over the thresholds answers a score with one look-up
+and, as its cell may hold a threshold, one comparison. Only the scores of a cell that holds several
+are searched.
+
 Other surrogates, and small problems, go over the matrix of pairs: ``pairs_smooth.py``.
 """
 
@@ -16,15 +21,16 @@ from collections.abc import Callable
 from dataclasses import astuple
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import Function, can_sync, is_compiling, once_differentiable
-from mmrank.tensors import at_least_float32, check_floats, clamp_infinite
+from mmrank.tensors import at_least_float32, check_floats, clamp_infinite, column_blocks
 
-from .pairs_fast import Places, blocks, look_up
+from .lists import RankedLists
 from .pairs_smooth import OneSidedHuber, Sums, Surrogate, matrix_gradient, matrix_sums
 
 #: Pairs up to which the matrix is faster than the intervals.
@@ -35,6 +41,18 @@ _FEW_POSITIVES = 8
 # On a CPU, anchors up to this far from the centre are all moved to it, which saves a look-up for
 # each score and costs at most two decimal digits of float64.
 _NEAR = 8.0
+# Scores of a block: few enough that its temporaries stay in a CPU's cache; and on a device.
+_CACHED_BLOCK = 2**18
+_BLOCK = 2**22
+# Scores of a list from which a grid costs less than it saves.
+_GRID_SCORES = 2**12
+# Cells of a grid for each threshold, of which a quarter of the scores is enough, and their least
+# and largest number: beyond it the table leaves the cache.
+_CELLS_PER_THRESHOLD = 16
+_LEAST_CELLS = 2**10
+_MOST_CELLS = 2**20
+# Thresholds so close that cells per unit of score might be infinite.
+_NO_WIDTH = 1e-30
 
 
 class _Intervals(NamedTuple):
@@ -55,7 +73,7 @@ class _Intervals(NamedTuple):
     edges: Tensor
 
 
-def _intervals_of(pos: Tensor, pos_mask: Tensor, tau: float) -> _Intervals:
+def _intervals_of(pos: Tensor, pos_mask: Tensor, tau: float, on_host: bool) -> _Intervals:
     """Cut the line at the (L, P) positives."""
     s = torch.where(pos_mask, clamp_infinite(pos.double()), torch.inf)
     margin = s.new_full((), tau)
@@ -69,7 +87,7 @@ def _intervals_of(pos: Tensor, pos_mask: Tensor, tau: float) -> _Intervals:
     anchors = ((thresholds - centre) / tau).ceil() - 1
     p = torch.where(pos_mask, (s - centre) / tau, 0)
     top = p.ceil() - 1
-    if can_sync(pos) and (thresholds.isinf() | (anchors.abs() <= _NEAR)).all():
+    if on_host and (thresholds.isinf() | (anchors.abs() <= _NEAR)).all():
         anchors = torch.zeros_like(anchors)
         top = torch.zeros_like(top)
     # The interval just above each threshold.
@@ -85,7 +103,100 @@ def _intervals_of(pos: Tensor, pos_mask: Tensor, tau: float) -> _Intervals:
     return _Intervals(margin, thresholds, centre, covered, anchors, p, 1 - p + top, edges)
 
 
-def moments(intervals: _Intervals, neg: Tensor, neg_mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _blocks(scores: Tensor, on_host: bool) -> list[tuple[slice, slice]]:
+    """Rows and columns of blocks of (L, N) scores."""
+    lists, width = scores.shape
+    if not on_host:
+        size = max(_BLOCK // max(lists, 1), 1)
+        return [(slice(None), part) for part in column_blocks(width, size)]
+    columns = column_blocks(width, _CACHED_BLOCK, True)
+    found = []
+    for rows in column_blocks(lists, max(_CACHED_BLOCK // max(width, 1), 1), True):
+        found += [(rows, part) for part in columns]
+    return found
+
+
+def _look_up(table: Tensor, places: Tensor) -> Tensor:
+    """(R, n) entries of the (R, K) table."""
+    if len(table) == 1:  # faster
+        return table[0].index_select(0, places[0].int()).unsqueeze(0)
+    return table.gather(1, places.long())
+
+
+class Places:
+    """Counts, for each score, the (L, T) ascending thresholds of its list strictly below it.
+
+    ``width`` is how many scores of each list there are: a grid pays for many.
+    """
+
+    def __init__(self, thresholds: Tensor, width: int, on_host: bool) -> None:
+        self.thresholds = thresholds
+        self.width = width
+        self.has_grid = on_host and width >= _GRID_SCORES and thresholds.size(1) > 0
+        self.rows = None
+
+    def __call__(self, rows: slice, scores: Tensor, exact: Tensor, out: Tensor) -> None:
+        """Write the counts of (R, n) scores, a block, to contiguous int32; NaN is above all.
+
+        ``exact`` are the scores in float64, within the limit.
+        """
+        thresholds = self.thresholds[rows]
+        if not self.has_grid:
+            out.copy_(torch.searchsorted(thresholds, exact, out_int32=True))
+            return
+        if rows != self.rows:
+            self._build_grid(thresholds, scores.dtype)
+            self.rows = rows
+        found = out.view(-1)
+        torch.index_select(self.table, 0, self._cell(scores).view(-1), out=found)
+        # Several times faster than nonzero() where there are few.
+        crowded = np.flatnonzero(found.numpy() < 0)
+        ends = np.arange(1, len(scores)) * scores.size(1)
+        for row, places in enumerate(np.split(crowded, np.searchsorted(crowded, ends))):
+            places = torch.from_numpy(places)
+            searched = exact.view(-1).index_select(0, places)
+            searched = torch.searchsorted(thresholds[row], searched, out_int32=True)
+            found.index_copy_(0, places, searched)
+        # The one threshold of the cell, or the next one, which is above.
+        place = out + self.first_end if len(scores) > 1 else out
+        out += exact > self.ends.index_select(0, place.view(-1)).view(scores.shape)
+
+    def _build_grid(self, thresholds: Tensor, dtype: torch.dtype) -> None:
+        lists, count = thresholds.shape
+        cells = min(_CELLS_PER_THRESHOLD * count, self.width // 4)
+        cells = min(max(cells, _LEAST_CELLS), _MOST_CELLS)
+        # Padding, +inf at the end, is above all scores and needs no cell.
+        low = thresholds[:, :1].nan_to_num(0, 0, 0)
+        width = torch.where(thresholds.isfinite(), thresholds, low).amax(1, keepdim=True) - low
+        # Equal thresholds leave no width: all scores of their cell are searched.
+        scale = torch.where(width > _NO_WIDTH, (cells - 3) / width, 0)
+        # Half the memory of float64, and rounding keeps the order.
+        dtype = torch.promote_types(dtype, torch.float32)
+        self.scale = scale.to(dtype)
+        self.offset = (1 - low * scale).to(dtype)
+        self.top = cells - 1
+        rows = torch.arange(lists, dtype=torch.int32)[:, None]
+        self.first_cell = rows * cells
+        self.first_end = rows * (count + 1)
+        cell = self._cell(thresholds.to(dtype)).view(-1)
+        per_cell = torch.bincount(cell, minlength=lists * cells).view(lists, cells)
+        # -1 marks a cell of several thresholds, and the highest, where NaN goes.
+        table = torch.where(per_cell > 1, -1, per_cell.cumsum(1) - per_cell)
+        table[:, -1] = -1
+        self.table = table.to(torch.int32).view(-1)
+        self.ends = pad(thresholds, (0, 1), value=torch.inf).view(-1)
+
+    def _cell(self, scores: Tensor) -> Tensor:
+        """Cell of each score. Rounding keeps the order, so the look-up is exact, not a guess."""
+        # Not fused: that would round the last few scores of a tensor in another way.
+        cell = (scores * self.scale).add_(self.offset).clamp_(0, self.top)
+        cell = cell.nan_to_num_(self.top).to(torch.int32)
+        return cell + self.first_cell if len(cell) > 1 else cell
+
+
+def _moments(
+    intervals: _Intervals, neg: Tensor, neg_mask: Tensor | None, on_host: bool
+) -> tuple[Tensor, Tensor]:
     """(L, N) intervals of the negatives, and (3, L, K) sums of 1, u and u^2 of each interval.
 
     Interval 0, which lies below all windows, takes what is left out.
@@ -98,9 +209,9 @@ def moments(intervals: _Intervals, neg: Tensor, neg_mask: Tensor | None) -> tupl
         neg.shape, dtype=torch.int16 if is_short else torch.int32, device=neg.device
     )
     found = anchors.new_zeros(3, *anchors.shape)
-    has_anchors = not can_sync(neg) or bool(anchors.any())
-    find = Places(intervals.thresholds, neg.size(1))
-    for rows, part in blocks(neg):
+    has_anchors = not on_host or bool(anchors.any())
+    find = Places(intervals.thresholds, neg.size(1), on_host)
+    for rows, part in _blocks(neg, on_host):
         scores = neg[rows, part].contiguous()
         t = clamp_infinite(scores.double())
         place = torch.empty_like(t, dtype=torch.int32) if is_short else places[rows, part]
@@ -114,7 +225,7 @@ def moments(intervals: _Intervals, neg: Tensor, neg_mask: Tensor | None) -> tupl
             places[rows, part] = place
         u = t.sub_(intervals.centre[rows])
         if has_anchors:
-            u = u.div_(intervals.tau).sub_(look_up(anchors[rows], place))
+            u = u.div_(intervals.tau).sub_(_look_up(anchors[rows], place))
         place = place.long()
         if weight is None:
             found[0, rows].scatter_add_(1, place, u.new_ones(1, 1).expand_as(u))
@@ -131,7 +242,7 @@ def moments(intervals: _Intervals, neg: Tensor, neg_mask: Tensor | None) -> tupl
     return places, found
 
 
-def totals(intervals: _Intervals, moments: Tensor) -> tuple[Tensor, Tensor]:
+def _totals(intervals: _Intervals, moments: Tensor) -> tuple[Tensor, Tensor]:
     """(L, P) sums over the negatives and their slopes by the positives; any number at padding."""
     tau, _, _, covered, anchors, p, q, edges = intervals
     # Below the lowest threshold nothing counts, whatever is in there.
@@ -168,15 +279,21 @@ def _coefficients(intervals: _Intervals, grad: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _interval_sums(
-    surrogate: Surrogate, pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, **_
+    surrogate: Surrogate,
+    pos: Tensor,
+    pos_mask: Tensor,
+    neg: Tensor,
+    neg_mask: Tensor | None,
+    on_host: bool,
+    **_,
 ) -> Sums:
     """See :func:`mmrank.losses.pairs_smooth.matrix_sums`; values and slopes come together."""
     # NaN has no place on the line: it stays out, and makes NaN of its own sum and, as in the
     # matrix, of the gradient of every negative of its list.
     nan = torch.where(pos.isnan() & pos_mask, torch.nan, 0.0)
-    intervals = _intervals_of(pos, pos_mask & ~pos.isnan(), surrogate.tau)
-    places, found = moments(intervals, neg, neg_mask)
-    total, slope = totals(intervals, found)
+    intervals = _intervals_of(pos, pos_mask & ~pos.isnan(), surrogate.tau, on_host)
+    places, sums = _moments(intervals, neg, neg_mask, on_host)
+    total, slope = _totals(intervals, sums)
     return total + nan, slope + nan, (places, nan, *intervals)
 
 
@@ -185,6 +302,7 @@ def _interval_gradient(
     grad: Tensor,
     neg: Tensor,
     neg_mask: Tensor | None,
+    on_host: bool,
     places: Tensor,
     nan: Tensor,
     *saved: Tensor,
@@ -194,13 +312,13 @@ def _interval_gradient(
     constant, by_y = _coefficients(intervals, grad)
     constant += nan.sum(1, keepdim=True)
     out = torch.empty_like(neg, memory_format=torch.contiguous_format)
-    for rows, part in blocks(neg):
+    for rows, part in _blocks(neg, on_host):
         place = places[rows, part]
         # What is left out may be NaN: its slope is 0, and 0 * NaN is not.
         slope = clamp_infinite(neg[rows, part].double()).nan_to_num_(0)
         slope -= intervals.centre[rows]
-        slope *= look_up(by_y[rows], place)
-        slope += look_up(constant[rows], place)
+        slope *= _look_up(by_y[rows], place)
+        slope += _look_up(constant[rows], place)
         if neg_mask is not None and neg_mask.is_floating_point():
             slope *= neg_mask[rows, part]
         out[rows, part] = slope
@@ -218,27 +336,28 @@ _MATRIX = _Way(matrix_sums, matrix_gradient)
 _INTERVALS = _Way(_interval_sums, _interval_gradient)
 
 
-def _fastest_way(surrogate: Surrogate, pos_mask: Tensor, width: int) -> _Way:
+def _fastest_way(surrogate: Surrogate, pos_mask: Tensor, width: int, on_host: bool) -> _Way:
     """The way that is fastest for (L, P) positives and ``width`` negatives."""
     # A subclass has other values.
     if type(surrogate) is not OneSidedHuber:
         return _MATRIX
     # The size of a compiled graph is not known.
-    if is_compiling():
+    if not on_host and is_compiling():
         return _INTERVALS
     if pos_mask.numel() * width <= DENSE_PAIRS:
         return _MATRIX
-    if can_sync(pos_mask) and int(pos_mask.sum()) <= _FEW_POSITIVES * len(pos_mask):
+    if on_host and int(pos_mask.sum()) <= _FEW_POSITIVES * len(pos_mask):
         return _MATRIX
     return _INTERVALS
 
 
 class _PairSum(Function):
     @staticmethod
-    def forward(ctx, pos, neg, pos_mask, neg_mask, surrogate, group):
-        way = _fastest_way(surrogate, pos_mask, neg.size(1))
-        slopes = is_compiling() or any(ctx.needs_input_grad[:2])
-        total, slope, saved = way.sums(surrogate, pos, pos_mask, neg, neg_mask, slopes=slopes)
+    def forward(ctx, pos, neg, pos_mask, neg_mask, surrogate, group, on_host):
+        way = _fastest_way(surrogate, pos_mask, neg.size(1), on_host)
+        slopes = any(ctx.needs_input_grad[:2]) or (not on_host and is_compiling())
+        entries = pos, pos_mask, neg, neg_mask
+        total, slope, saved = way.sums(surrogate, *entries, on_host, slopes=slopes)
         if group is not None:
             # Sums over negatives add up over the ranks that hold them.
             both = torch.stack([total, slope])
@@ -258,8 +377,10 @@ class _PairSum(Function):
         if ctx.needs_input_grad[0]:
             grad_pos = torch.where(pos_mask, grad * slope, 0).to(pos.dtype)
         if ctx.needs_input_grad[1]:
-            grad_neg = ctx.way.gradient(ctx.surrogate, grad, neg, neg_mask, *saved)
-        return grad_pos, grad_neg, None, None, None, None
+            # Not as in forward: what was built in eager mode may be compiled by now.
+            on_host = can_sync(neg)
+            grad_neg = ctx.way.gradient(ctx.surrogate, grad, neg, neg_mask, on_host, *saved)
+        return grad_pos, grad_neg, None, None, None, None, None
 
 
 def pairwise_surrogate_sum(
@@ -270,6 +391,7 @@ def pairwise_surrogate_sum(
     pos_mask: Tensor | None = None,
     neg_mask: Tensor | None = None,
     group=None,
+    on_host: bool | None = None,
 ) -> Tensor:
     """``sum_j l(s_i - t_j)`` for every positive of L lists at once.
 
@@ -285,6 +407,8 @@ def pairwise_surrogate_sum(
             counts as w. None: all scores are, and count once.
         group: Process group over which the negatives are spread: every rank passes the same ``pos``
             and its own ``neg``, and receives the sums over all and the gradient of its own.
+        on_host: Whether the host may look at the scores, see :attr:`RankedLists.on_host`. None:
+            what the scores say.
 
     Returns:
         (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and ``neg``. Infinite
@@ -302,22 +426,46 @@ def pairwise_surrogate_sum(
         )
     if pos_mask is None:
         pos_mask = torch.ones_like(pos, dtype=torch.bool)
+    if on_host is None:
+        on_host = can_sync(pos)
     if neg is pos:
         # torch.compile (2.12) gives a wrong gradient to a tensor that is an argument of a Function
         # twice.
         neg = pos.view_as(pos)
     if neg_mask is pos_mask:
         neg_mask = pos_mask.view_as(pos_mask)  # nor does it trace that
-    if is_compiling():
+    if not on_host and is_compiling():
         # By texts, which are constants of the graph: torch.compile (2.12) does not trace two
         # functions that share a number.
         texts = [float(x).hex() for x in astuple(surrogate)]
         surrogate = type(surrogate)(*map(float.fromhex, texts))
-    return _PairSum.apply(pos, neg, pos_mask, neg_mask, surrogate, group)
+    return _PairSum.apply(pos, neg, pos_mask, neg_mask, surrogate, group, on_host)
+
+
+def sum_over_negatives(lists: RankedLists, surrogate: Surrogate) -> Tensor:
+    """:func:`pairwise_surrogate_sum` of the positives and the negatives of lists."""
+    options = dict(pos_mask=lists.pos_mask, group=lists.group, on_host=lists.on_host)
+    return pairwise_surrogate_sum(
+        lists.pos, lists.scores, surrogate, neg_mask=lists.negatives, **options
+    )
+
+
+def sum_over_positives(lists: RankedLists, surrogate: Surrogate) -> Tensor:
+    """The same of the positives and the positives, each with itself, too."""
+    options = dict(pos_mask=lists.pos_mask, on_host=lists.on_host)
+    return pairwise_surrogate_sum(
+        lists.pos, lists.pos, surrogate, neg_mask=lists.positives, **options
+    )
 
 
 def count_above(
-    pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, delta: float, group=None
+    pos: Tensor,
+    pos_mask: Tensor,
+    neg: Tensor,
+    neg_mask: Tensor | None,
+    delta: float,
+    on_host: bool,
+    group=None,
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """(L, P) float64 ``sum_j c_j H(t_j - s_i)``, 0 at padding, and a function that spreads weights.
 
@@ -327,15 +475,16 @@ def count_above(
     the one-sided Huber of margin ``2 delta``: ``H(t - s) = -delta l'(s + delta - t)``.
     """
     surrogate = OneSidedHuber(2 * delta)
-    way = _fastest_way(surrogate, pos_mask, neg.size(1))
+    way = _fastest_way(surrogate, pos_mask, neg.size(1), on_host)
     shifted = pos.double() + delta
-    _, slope, saved = way.sums(surrogate, shifted, pos_mask, neg, neg_mask, values=False)
+    _, slope, saved = way.sums(surrogate, shifted, pos_mask, neg, neg_mask, on_host, values=False)
     count = -delta * slope
     if group is not None:
         dist.all_reduce(count, group=group)
 
     def spread(weight: Tensor) -> Tensor:
-        return way.gradient(surrogate, delta * weight, at_least_float32(neg), neg_mask, *saved)
+        scores = at_least_float32(neg)
+        return way.gradient(surrogate, delta * weight, scores, neg_mask, on_host, *saved)
 
     # Rounding may leave -1e-17 where the count is 0.
     return torch.where(pos_mask, count.clamp(min=0), 0), spread

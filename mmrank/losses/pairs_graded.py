@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.autograd import can_sync, violated
+from mmrank.autograd import violated
 from mmrank.errors import UserError
 from mmrank.tensors import clamp_infinite, column_blocks
 
@@ -17,6 +17,38 @@ from .pairs_smooth import Surrogate
 # Pairs of positives of one block, each a float64: on a device, and what a CPU's cache holds.
 _PAIRS_PER_BLOCK = 2**20
 _CACHED_PAIRS = 2**16
+
+
+#: How much the IoU of a box counts where ``quality`` is None and a head passes it.
+GRADED = 0.9
+
+
+class CountsQuality:
+    """A loss whose positives count by the IoU of their boxes, where a head passes it."""
+
+    #: How much it counts, q in [0, 1]. None: :data:`GRADED` where a head passes the IoUs; every
+    #: other batch is as with 0.
+    quality: float | None = None
+    box_input: str | None = 'quality'
+    requires_boxes = False
+
+    def count_quality(self, quality: float) -> None:
+        """Require the IoUs of heads, or take none for 0; ValueError outside [0, 1]."""
+        if not 0 <= quality <= 1:
+            raise UserError(
+                f'quality must be in [0, 1], got {quality!r}. Fix: 0 for positives that are all '
+                f'alike, {GRADED} to let the IoU of their boxes count'
+            )
+        self.quality = quality
+        self.box_input = None if quality == 0 else 'quality'
+        self.requires_boxes = quality != 0
+
+    def relevance(self, lists: RankedLists) -> Tensor | None:
+        """(L, P) float64 ``u = 1 - q + q IoU`` of the positives, no gradient; None for q = 0."""
+        quality = GRADED if self.quality is None else self.quality
+        if quality == 0:
+            return None
+        return 1 - quality + quality * lists.required_values().detach().double()
 
 
 def relevances(lists: RankedLists) -> Tensor | None:
@@ -49,7 +81,7 @@ def graded_mass(grade: Tensor, counts: Tensor) -> Tensor:
 
 
 def graded_pairs(
-    pos: Tensor, counts: Tensor, grade: Tensor
+    pos: Tensor, counts: Tensor, grade: Tensor, on_host: bool
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield rows i, and (L, rows, P) float64 ``c_k (u_i - u_k)_+`` and ``s_i - s_k``, by blocks.
 
@@ -59,8 +91,8 @@ def graded_pairs(
     scores = clamp_infinite(torch.where(mask, pos, 0).double())
     better = torch.where(mask, grade.double(), 0)
     worse = torch.where(mask, grade.double(), torch.inf)
-    size = _CACHED_PAIRS if can_sync(pos) else _PAIRS_PER_BLOCK
-    for rows in column_blocks(pos.size(1), max(size // max(pos.numel(), 1), 1)):
+    size = _CACHED_PAIRS if on_host else _PAIRS_PER_BLOCK
+    for rows in column_blocks(pos.size(1), max(size // max(pos.numel(), 1), 1), on_host):
         gaps = (better[:, rows, None] - worse[:, None]).clamp_(min=0)
         if counts.is_floating_point():
             gaps *= counts[:, None]
@@ -68,7 +100,7 @@ def graded_pairs(
 
 
 def graded_pair_sum(
-    pos: Tensor, counts: Tensor, grade: Tensor, weight: Tensor, surrogate: Surrogate
+    pos: Tensor, counts: Tensor, grade: Tensor, weight: Tensor, surrogate: Surrogate, on_host: bool
 ) -> tuple[Tensor, Tensor]:
     """``sum_i w_i E_i`` and ``E_i = sum_k c_k (u_i - u_k)_+ l(s_i - s_k)`` of lists of positives.
 
@@ -79,7 +111,7 @@ def graded_pair_sum(
     with torch.no_grad():
         sums = torch.zeros_like(weight)
         slope = torch.zeros_like(weight)
-        for rows, gaps, x in graded_pairs(pos, counts, grade):
+        for rows, gaps, x in graded_pairs(pos, counts, grade, on_host):
             change = torch.empty_like(x)
             sums[:, rows] = cast(Tensor, surrogate.terms(x, True, change)).mul_(gaps).sum(2)
             change *= gaps

@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.autograd import can_sync, is_compiling
+from mmrank.autograd import is_compiling
 from mmrank.settings import check_score_range
 from mmrank.tensors import clamp_infinite, column_blocks, size_levels
 
@@ -139,7 +139,9 @@ class OneSidedSigmoid(Surrogate):
 Sums = tuple[Tensor, Tensor, tuple[Tensor, ...]]
 
 
-def _groups(pos_mask: Tensor, width: int) -> list[tuple[slice | Tensor, Tensor, Tensor]]:
+def _groups(
+    pos_mask: Tensor, width: int, on_host: bool
+) -> list[tuple[slice | Tensor, Tensor, Tensor]]:
     """Rows, (G, W) columns of the positives, and their (G, W) mask, False for padding.
 
     Lists with up to 1, 2, 4, ... positives share a group: at most half of each is padding. All
@@ -148,7 +150,7 @@ def _groups(pos_mask: Tensor, width: int) -> list[tuple[slice | Tensor, Tensor, 
     every = torch.arange(pos_mask.size(1), device=pos_mask.device).expand(pos_mask.shape)
     everything = [(slice(None), every, pos_mask)]
     # On a device the host would wait for the counts.
-    if not can_sync(pos_mask) or pos_mask.numel() * width < _PAIRS_TO_REGROUP:
+    if not on_host or pos_mask.numel() * width < _PAIRS_TO_REGROUP:
         return everything
     counts = pos_mask.sum(1)
     if 4 * int(counts.sum()) >= 3 * pos_mask.numel():
@@ -169,7 +171,7 @@ def _pair_dtype(surrogate: Surrogate, pos: Tensor, neg: Tensor) -> torch.dtype:
 
 
 def _blocks(
-    pos: Tensor, neg: Tensor, counted: Tensor | None
+    pos: Tensor, neg: Tensor, counted: Tensor | None, on_host: bool
 ) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yield lists, columns and (G, W, n) differences of (G, W) positives and (G, N) negatives."""
     lists, width = pos.shape
@@ -179,10 +181,10 @@ def _blocks(
         # Below every score, and far enough from infinity to be multiplied.
         neg = neg.masked_fill(~counted, -1e36 if pos.dtype == torch.float32 else -1e100)
     block = _PAIRS_PER_BLOCK
-    if can_sync(pos):
+    if on_host:
         block = min(block, _CACHED_BYTES // pos.element_size())
-    columns = column_blocks(length, max(block // max(width, 1), 1))
-    for rows in column_blocks(lists, max(block // max(width * length, 1), 1)):
+    columns = column_blocks(length, max(block // max(width, 1), 1), on_host)
+    for rows in column_blocks(lists, max(block // max(width * length, 1), 1), on_host):
         for part in columns:
             yield rows, part, pos[rows].unsqueeze(2) - neg[rows, part].unsqueeze(1)
 
@@ -205,6 +207,7 @@ def matrix_sums(
     pos_mask: Tensor,
     neg: Tensor,
     neg_mask: Tensor | None,
+    on_host: bool,
     values: bool = True,
     slopes: bool = True,
 ) -> Sums:
@@ -212,9 +215,9 @@ def matrix_sums(
     total = torch.zeros_like(pos, dtype=torch.float64)
     slope = torch.zeros_like(total)
     dtype = _pair_dtype(surrogate, pos, neg)
-    groups = _groups(pos_mask, neg.size(1))
+    groups = _groups(pos_mask, neg.size(1), on_host)
     keeps = False
-    if slopes and not is_compiling():
+    if slopes and (on_host or not is_compiling()):
         pairs = sum(keep.numel() for _, _, keep in groups) * neg.size(1)
         keeps = pairs * torch.finfo(dtype).bits <= 8 * _KEPT_BYTES
     kept = []
@@ -224,7 +227,7 @@ def matrix_sums(
         if keeps:
             kept.append(own.new_empty(*own.shape, neg.size(1)))
         counted, weight = _counted_and_weight(neg_mask, lists, dtype)
-        for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted):
+        for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted, on_host):
             change = None
             if keeps:
                 change = kept[-1][rows, :, part]
@@ -248,15 +251,16 @@ def matrix_gradient(
     grad: Tensor,
     neg: Tensor,
     neg_mask: Tensor | None,
+    on_host: bool,
     pos: Tensor,
     pos_mask: Tensor,
     *kept: Tensor,
 ) -> Tensor:
     """(L, N) gradient by the negatives, in their dtype, from the (L, P) one of the sums."""
     dtype = _pair_dtype(surrogate, pos, neg)
-    compiled = is_compiling()
+    compiled = not on_host and is_compiling()
     out = torch.zeros_like(neg, memory_format=torch.contiguous_format)
-    for i, (lists, columns, keep) in enumerate(_groups(pos_mask, neg.size(1))):
+    for i, (lists, columns, keep) in enumerate(_groups(pos_mask, neg.size(1), on_host)):
         up = torch.where(keep, grad[lists].gather(1, columns), 0)
         up = (-surrogate.slope_factor * up).to(dtype).unsqueeze(1)
         counted, weight = _counted_and_weight(neg_mask, lists, dtype)
@@ -266,7 +270,7 @@ def matrix_gradient(
             continue
         own = torch.where(keep, pos[lists].gather(1, columns), 0).to(dtype)
         slopes = own.new_empty(len(own), neg.size(1))
-        for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted):
+        for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted, on_host):
             change = torch.empty_like(x)
             surrogate.terms(x, False, change)
             if compiled:

@@ -36,22 +36,27 @@ class SavedState(nn.Module):
 
     @property
     def moves(self) -> bool:
+        """:meth:`moves_now`, for whom it is not known."""
+        return self.moves_now()
+
+    def moves_now(self, on_host: bool | None = None) -> bool:
         """Whether the forward that runs now moves the state; UserError within ``torch.func``.
 
         One rule holds for every state: it moves in training mode with gradients enabled. Under
         ``torch.no_grad()`` or ``torch.inference_mode()`` a loss is only asked for its value, the
         same as in ``eval()``: validation leaves the state alone, even if ``eval()`` of the model
         does not reach the loss. A forward that activation checkpointing runs again does not move it
-        either; its first pass does.
+        either; its first pass does. ``on_host``: whether it is known that neither a compiler nor
+        ``torch.func`` sees the call.
         """
         # The first pass of ``torch.utils.checkpoint`` with ``use_reentrant=True`` has no gradients,
         # but as in each autograd function there are no forward-mode gradients either.
         has_gradients = torch.is_grad_enabled() or not (
             is_compiling() or torch._C._is_fwd_grad_enabled() or torch.is_inference_mode_enabled()
         )
-        if not (self.training and has_gradients) or inside_backward():
+        if not (self.training and has_gradients) or inside_backward(bool(on_host)):
             return False
-        if inside_transform():
+        if not on_host and inside_transform():
             raise UserError(
                 f'{type(self).__name__} would move within torch.func, which keeps nothing. Fix: '
                 'loss.eval() there, for the value and gradient with the state as it is'
@@ -84,14 +89,15 @@ class SavedState(nn.Module):
         seen: Tensor,
         score_range: ScoreRange,
         widths: float = 1.0,
+        on_host: bool | None = None,
     ) -> Tensor:
         """Clip what a batch measured to what a declared score range explains; within, bit for bit.
 
         An average of weight 0.01 would need a thousand batches to forget a score of 1e6, of a
         broken image. ``widths`` of the range and the size of the ``mean`` are allowed, so that
         averages of scores far outside of the range move and return; where nothing was ``seen`` they
-        are allowed around the range itself. The first clipped value is warned of; on a GPU, which
-        must not wait, none is.
+        are allowed around the range itself. The first clipped value is warned of where the
+        host may look; a GPU must not wait.
         """
         low, high = score_range
         reach = widths * (high - low)
@@ -100,7 +106,9 @@ class SavedState(nn.Module):
         most = torch.where(seen, mean, high) + free
         bounded = torch.maximum(torch.minimum(batch, most), least)
         clipped = usable & (bounded != batch)
-        if can_sync(clipped) and not self.warned_of_outlier and clipped.any():
+        if on_host is None:
+            on_host = can_sync(clipped)
+        if on_host and not self.warned_of_outlier and clipped.any():
             self.warned_of_outlier = True
             warnings.warn(
                 'a positive score of a batch lies far outside of what score_range explains; it was '

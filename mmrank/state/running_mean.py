@@ -38,7 +38,7 @@ class RunningMean(SavedState):
         self.add_state('num_updates', (size,), dtype=torch.long)
 
     def update(
-        self, values: Tensor, mask: Tensor, group=None, rows: Tensor | None = None
+        self, values: Tensor, mask: Tensor, group=None, rows: Tensor | None = None, on_host=None
     ) -> Tensor:
         """Take in (L, P) values of a batch and return (1,) or (L,) float32 means for its lists.
 
@@ -47,10 +47,11 @@ class RunningMean(SavedState):
         ``group`` hold different values. ``rows`` are (L,) integers, the mean that each list belongs
         to, such as the class of a query; lists of one row are pooled. None: with ``size`` 1 all
         lists are pooled, otherwise list i is row i. Ignored with ``size`` 1.
+        ``on_host``: see ``RankedLists``; None: not known.
         """
         batch_mean, usable = self.mean_of_batch(values, mask, group, rows)
-        if self.moves:
-            self.step(batch_mean, usable)
+        if self.moves_now(on_host):
+            self.step(batch_mean, usable, on_host)
         return self.of_lists(self.mean.clone(), rows)
 
     def mean_of_batch(
@@ -89,7 +90,7 @@ class RunningMean(SavedState):
             return values
         return values[rows.long()]
 
-    def step(self, batch_mean: Tensor, usable: Tensor) -> None:
+    def step(self, batch_mean: Tensor, usable: Tensor, on_host: bool | None) -> None:
         """Average the (size,) means of a batch in, where they are usable."""
         mean = self.mean.double()
         new = self.averaged(mean, self.num_updates > 0, batch_mean, usable)
@@ -160,15 +161,17 @@ class MeanPositiveScore(RunningMean):
             self._previous = batch_mean
         return batch_mean, usable
 
-    def step(self, batch_mean: Tensor, usable: Tensor) -> None:
-        if self.value is None and not self._probing:
-            super().step(batch_mean, usable)
+    def step(self, batch_mean: Tensor, usable: Tensor, on_host: bool | None) -> None:
+        if self.value is not None or self._probing:
+            return
+        if self.score_range is not None and self.mode != 'off':
+            before = self.mean.double(), self.num_updates > 0, self.score_range
+            batch_mean = self.within_reach(batch_mean, usable, *before, on_host=on_host)
+        super().step(batch_mean, usable, on_host)
 
     def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor, usable: Tensor) -> Tensor:
         if self.mode == 'off':
             return batch_mean
-        if self.score_range is not None:
-            batch_mean = self.within_reach(batch_mean, usable, mean, seen, self.score_range)
         average = super().averaged(mean, seen, batch_mean, usable)
         if self.mode != 'exact':
             return average
@@ -214,14 +217,15 @@ class CappedImbalance(RunningMean):
         has_positive: Tensor,
         group=None,
         rows: Tensor | None = None,
+        on_host: bool | None = None,
     ) -> Tensor:
         """Take in the (L,) risks X >= 0 of a batch; returns (L,) float64 rho > 0 for its lists.
 
         Where the EMA saw no batch yet, X is the risk of the list itself. ``ratio`` is n-/n+ of the
-        lists; see :meth:`RunningMean.update` for ``group`` and ``rows``.
+        lists; see :meth:`RunningMean.update` for the others.
         """
         risk = risk.detach().double()
-        mean = self.update(risk[:, None], has_positive[:, None], group, rows)
+        mean = self.update(risk[:, None], has_positive[:, None], group, rows, on_host)
         seen = self.of_lists(self.num_updates > 0, rows)
         return torch.minimum(ratio, 1 / torch.where(seen, mean.double(), risk))
 
@@ -265,7 +269,7 @@ class ScoreSpread(RunningMean):
         return torch.where(has_spread, log_spread, torch.nan)
 
     def average(
-        self, log_spreads: Tensor, counted: Tensor, default: float = 1.0, group=None
+        self, log_spreads: Tensor, counted: Tensor, default: float = 1.0, group=None, on_host=None
     ) -> Tensor:
         """Take in (L,) :meth:`log_spreads` of a batch; returns (1,) or (L,) float64 spreads > 0.
 
@@ -275,8 +279,8 @@ class ScoreSpread(RunningMean):
         """
         mask = (counted * ~log_spreads.isnan())[:, None]
         batch_mean, usable = self.mean_of_batch(log_spreads[:, None], mask, group)
-        if self.moves:
-            self.step(batch_mean, usable)
+        if self.moves_now(on_host):
+            self.step(batch_mean, usable, on_host)
         batch_mean = torch.where(usable, batch_mean, math.log(default))
         return torch.where(self.num_updates > 0, self.mean.double(), batch_mean).exp()
 

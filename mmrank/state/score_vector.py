@@ -150,10 +150,12 @@ class ScoreVector(SavedState):
         rows: Tensor | None = None,
         group=None,
         list_weight: Tensor | None = None,
+        on_host: bool | None = None,
     ) -> Tensor:
         """:meth:`update` from the positives and masks of lists of unlike lengths, in parts.
 
         ``list_weight``: (L,) floats >= 0, how often each list counts in the mean of a row.
+        ``on_host``: see ``RankedLists``; None: not known.
         """
         if group is not None and rows is None:
             parts = [_of_all_ranks(*part, group) for part in parts]
@@ -171,7 +173,7 @@ class ScoreVector(SavedState):
         if list_weight is not None:
             usable = usable * list_weight
         index = self._index(rows, points)
-        if self.moves:
+        if self.moves_now(on_host):
             step = points, usable, index
             if group is not None and rows is not None:
                 # Lists that differ by rank; ranks may have unlike numbers.
@@ -179,7 +181,7 @@ class ScoreVector(SavedState):
                 columns, mask, _ = all_gather_lists(columns, (usable > 0)[None], group)
                 columns = torch.where(mask, columns, 0)
                 step = columns[:-2].t().contiguous(), columns[-2], columns[-1].long()
-            self._step(*step)
+            self._step(*step, on_host)
         points = points.float()
         if self.mode == 'off':
             return points
@@ -201,7 +203,7 @@ class ScoreVector(SavedState):
             )
         return torch.arange(lists, device=points.device)
 
-    def _step(self, points: Tensor, usable: Tensor, index: Tensor) -> None:
+    def _step(self, points: Tensor, usable: Tensor, index: Tensor, on_host: bool | None) -> None:
         if len(index) == 0:
             return
         rows = index[:1] if len(self.vector) == 1 else index
@@ -211,7 +213,8 @@ class ScoreVector(SavedState):
         batch = total / as_divisor(number)
         old = self.vector[rows].double()
         seen = self.seen[rows].unsqueeze(1)
-        batch = self.within_reach(batch, number > 0, old, seen, self.score_range, self.REACH)
+        limits = self.score_range, self.REACH
+        batch = self.within_reach(batch, number > 0, old, seen, *limits, on_host)
         beta = torch.where(seen, self.momentum, 1.0)
         new = torch.where(number > 0, old + beta * (batch - old), old)
         # Lists of one row all write what the first of them computed, so the order of the writes

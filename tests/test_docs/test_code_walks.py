@@ -1,35 +1,14 @@
 """The way from scores to a gradient is the one that the page shows."""
 
 import re
-import sys
-from pathlib import Path
 
 import torch
+from walks import ROOT, entered
 
-import mmrank
 from mmrank.losses import StableAPLoss
 
-ROOT = Path(mmrank.__file__).parent
 PAGE = ROOT.parent / 'docs/pages/code_walks.md'
 STEP = re.compile(r'^\| \d \| `([\w/]+\.py)` `(\w+)`', re.MULTILINE)
-
-
-def _calls(function):
-    """(file, name) of every function of mmrank that a call enters, in order."""
-    found = []
-
-    def note(frame, event, _):
-        path = Path(frame.f_code.co_filename)
-        if event == 'call' and path.is_relative_to(ROOT):
-            found.append((path.relative_to(ROOT).as_posix(), frame.f_code.co_name))
-
-    before = sys.gettrace()
-    sys.settrace(note)
-    try:
-        function()
-    finally:
-        sys.settrace(before)
-    return found
 
 
 def test_a_step_of_stable_ap():
@@ -40,7 +19,7 @@ def test_a_step_of_stable_ap():
     g = torch.Generator().manual_seed(0)
     scores = torch.randn(4000, 80, generator=g, requires_grad=True)
     labels = torch.randint(0, 2000, (4000,), generator=g).clamp(max=80)
-    calls = _calls(lambda: loss(scores, labels).backward())
+    calls = entered(lambda: loss(scores, labels).backward())
     places = [calls.index(step) for step in steps]
     assert places == sorted(places)
 

@@ -130,7 +130,7 @@ def test_values_of_boxes_take_the_dtype_of_the_scores(dtype):
 
         def list_losses(self, lists):
             self.dtype = lists.values.dtype
-            return lists.scores.sum()
+            return lists.scores.sum(1)
 
     logits, target, boxes = batch()
     loss = Seen()

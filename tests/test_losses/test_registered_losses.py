@@ -70,8 +70,9 @@ class FreshLoss(RankingLoss):
     """What a user may add: a margin between the means."""
 
     def list_losses(self, lists):
-        pos = lists.pos[lists.pos_mask].mean() if lists.pos.numel() else 0
-        return (1 + lists.scores[lists.is_negative].mean() - pos).relu()
+        pos = torch.where(lists.pos_mask, lists.pos, 0).sum(1) / lists.num_positives()
+        neg = torch.where(lists.is_negative, lists.scores, 0).sum(1) / lists.num_negatives()
+        return torch.where(lists.has_positive, 1 + neg - pos, 0).relu()
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ from torch import Tensor
 from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss, StatelessRankingLoss
-from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.lists import RankedLists
+from mmrank.losses.pairs import sum_over_negatives
 from mmrank.losses.pairs_smooth import OneSidedHuber, Sigmoid
+from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_positive, one_of
 from mmrank.tensors import as_divisor, clamp_infinite
 
@@ -46,14 +47,7 @@ def auc_loss(
 
 
 def _auc(lists: RankedLists, surrogate: Sigmoid | OneSidedHuber, factor: float) -> Tensor:
-    total = pairwise_surrogate_sum(
-        lists.pos,
-        lists.scores,
-        surrogate,
-        pos_mask=lists.pos_mask,
-        neg_mask=lists.negatives,
-        group=lists.group,
-    )
+    total = sum_over_negatives(lists, surrogate)
     with torch.no_grad():
         pairs = lists.num_positives() * lists.num_negatives()
     return factor * (lists.positives * total).sum(1) / as_divisor(pairs)
@@ -86,8 +80,8 @@ class AUCLoss(StatelessRankingLoss):
         return _auc(lists, self.surrogate, self.factor)
 
 
-def _mauc_of_classes(lists: RankedLists, tau: float) -> tuple[Tensor, Tensor]:
-    """(C,) float64 losses and (C,) bool whether a class has pairs."""
+def _mauc_of_classes(lists: RankedLists, tau: float) -> Tensor:
+    """(C,) float64 losses, 0 for a class without pairs."""
     x = clamp_infinite(lists.scores.double())
     # Classes of negatives, (N, C + 1): samples of no class are the last.
     members = torch.cat([lists.is_positive, ~lists.is_positive.any(0, keepdim=True)])
@@ -112,8 +106,8 @@ def _mauc_of_classes(lists: RankedLists, tau: float) -> tuple[Tensor, Tensor]:
     neg = first[:, 1:]
     squared = second[:, :1] - 2 * pos * neg + second[:, 1:]
     means = 1 - 2 * (pos - neg) / tau + squared / tau**2
-    others = has_pairs.sum(1)
-    return torch.where(has_pairs, means, 0).sum(1) / others.clamp(min=1), others > 0
+    others = has_pairs.sum(1).clamp(min=1)
+    return torch.where(has_pairs, means, 0).sum(1) / others
 
 
 class MAUCLoss(RankingLoss):
@@ -151,6 +145,9 @@ class MAUCLoss(RankingLoss):
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:
-            self._check_retrieval()
-        losses, has_pairs = _mauc_of_classes(lists, self.tau)
-        return self.reduce_lists(losses, lists.counts_of(has_pairs))
+            self.check_retrieval()
+        return _mauc_of_classes(lists, self.tau)
+
+    def counted(self, lists: RankedLists) -> Tensor:
+        """A class without negatives has no pair either."""
+        return lists.counts_of(lists.has_positive & (lists.num_negatives() > 0))

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmrank.autograd import can_sync
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, negatives_of_all_ranks, positive_index
 from mmrank.losses.pairs import pairwise_surrogate_sum
@@ -60,6 +59,7 @@ class PartialAUCLoss(StatelessRankingLoss):
             pos_mask=lists.pos_mask,
             neg_mask=mask,
             group=lists.group,
+            on_host=lists.on_host,
         )
         with torch.no_grad():
             pairs = lists.num_positives() * number
@@ -81,7 +81,7 @@ def _highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor
     # 0.1 times 30 is above 3.
     number = (lists.num_negatives() * share - 1e-9).ceil().clamp(min=1)
     every, counts = negatives_of_all_ranks(scores, lists)
-    if can_sync(every):
+    if lists.on_host:
         rows = zip(every.numpy(), counts.numpy(), number.tolist())
         if lists.group is None and len(scores) == 1:
             found, _ = _highest_of_one(*next(rows), share)
@@ -95,7 +95,7 @@ def _highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor
     # Without positives all scores may be 0, ties that would make the others wide.
     highest = lists.is_negative & lists.has_positive[:, None] & ~(scores < lowest)
     highest_lists = replace(lists, is_negative=highest)
-    index, mask = positive_index(highest)
+    index, mask = positive_index(highest, on_host=lists.on_host)
     mask = highest_lists.negatives.gather(1, index) * mask
     return highest_lists.num_negatives(), index, mask
 

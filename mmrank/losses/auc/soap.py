@@ -1,5 +1,7 @@
 """SOAP: average precision from moving averages of each positive."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -7,7 +9,7 @@ from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs import sum_over_negatives, sum_over_positives
 from mmrank.losses.pairs_smooth import SquaredHinge
 from mmrank.settings import check_positive, check_within
 from mmrank.state.sample_state import SampleState, check_sample_ids
@@ -77,13 +79,9 @@ def _surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
     """
     # Gradients of both sums are added in float64: where a score is infinite, each alone exceeds
     # float16, and their sum would be NaN.
-    pos = lists.pos.double()
-    neg = lists.scores.double()
-    mask = lists.pos_mask
-    among = pairwise_surrogate_sum(pos, pos, hinge, pos_mask=mask, neg_mask=lists.positives)
-    below = pairwise_surrogate_sum(
-        pos, neg, hinge, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
-    )
+    lists = replace(lists, pos=lists.pos.double(), scores=lists.scores.double())
+    among = sum_over_positives(lists, hinge)
+    below = sum_over_negatives(lists, hinge)
     size = lists.num_positives() + lists.num_negatives()
     return torch.stack([among, among + below]) / as_divisor(size)[:, None]
 
@@ -194,7 +192,7 @@ class SOAPLoss(RankingLoss):
             'u_all': _mean_of(moving[1], mask),
             'argument': _mean_of(moving[1] / moving[0].clamp(min=1e-12) - 1, mask),
         }
-        return self.reduce_lists(losses, lists.counted)
+        return losses
 
 
 def _mean_of(values: Tensor, mask: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrank.losses.lists import split_lists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import Sigmoid
+from mmrank.losses.plain_lists import split_lists
 from mmrank.losses.ranking.listwise_ap import listwise_ap_loss
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
-from mmrank.autograd import Function, once_differentiable
+from mmrank.autograd import Function, can_sync, once_differentiable
 from mmrank.distributed import all_reduce_sum, joined_group, scale_gradient
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.lists import positive_index, values_at
@@ -92,7 +92,7 @@ class QualityLoss(HeadLoss):
         if group is not None:
             scores = scale_gradient(scores, group.size())
         scores = _FirstOrder.apply(clamp_infinite(scores))  # the slopes would be 0 * inf
-        index, pos_mask = positive_index(is_positive, math.inf)
+        index, pos_mask = positive_index(is_positive, math.inf, can_sync(is_positive))
         # A score that does not count has no gradient, not even if it is NaN.
         neg = at_least_float32(torch.where(is_negative, scores, 0))
         pos = at_least_float32(torch.where(pos_mask, scores.gather(1, index), 0))

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.losses.lists import RankedLists, like_scores
+from mmrank.losses.lists import RankedLists
+from mmrank.losses.plain_lists import like_scores
 from mmrank.settings import check_count, check_positive
 from mmrank.state import SelfBalance
 
@@ -101,12 +102,13 @@ class ALRPLoss(ErrorDrivenLoss):
         check_count('balance_period', balance_period)
         self.balance = SelfBalance(period=balance_period)
 
-    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
-        """Both parts of aLRP."""
-        return _alrp(lists, self.delta)
+    def losses(self, lists: RankedLists) -> dict[str, Tensor]:
+        classification, localisation = _alrp(lists, self.delta)
+        return dict(loss_cls=classification, loss_bbox=localisation)
 
-    def combine(self, scores: Tensor, boxes: Tensor, *, group) -> dict[str, Tensor]:
-        """Both parts, the box part balanced."""
-        ratio = self.balance.update(scores, boxes, group)
+    def total(self, losses, counted, parts) -> dict[str, Tensor]:
+        """Both means, the box part balanced."""
+        means = super().total(losses, counted, parts)
+        ratio = self.balance.update(*means.values(), parts[0].state_group)
         self.diagnostics['box_balance'] = ratio.detach()
-        return dict(loss_cls=scores, loss_bbox=boxes * ratio)
+        return {**means, 'loss_bbox': means['loss_bbox'] * ratio}

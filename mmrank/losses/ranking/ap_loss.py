@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from mmrank.losses.base import GRADED
-from mmrank.losses.lists import RankedLists, like_scores
-from mmrank.losses.pairs_graded import relevances
+from mmrank.losses.lists import RankedLists
+from mmrank.losses.pairs_graded import GRADED, CountsQuality, relevances
+from mmrank.losses.plain_lists import like_scores
 from mmrank.settings import check_positive
 
 from .error_driven import ErrorDrivenLoss, RankCounts, target_lists
@@ -76,7 +76,7 @@ def _ap(
     return counts.loss(torch.where(counted, error * share, 0))
 
 
-class APLoss(ErrorDrivenLoss):
+class APLoss(CountsQuality, ErrorDrivenLoss):
     """:func:`mmrank.functional.ap_loss` of a batch.
 
     Args:
@@ -93,11 +93,13 @@ class APLoss(ErrorDrivenLoss):
         self, delta: float = 1.0, interpolate: bool = True, quality: float | None = None, **kwargs
     ) -> None:
         super().__init__(delta, **kwargs)
-        self.count_quality(quality)
+        if quality is not None:
+            self.count_quality(quality)
         self.interpolate = interpolate
 
-    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
-        return (_ap(lists, self.delta, self.interpolate, self.relevance(lists)),)
+    def losses(self, lists: RankedLists) -> Tensor:
+        relevance = None if lists.values is None else self.relevance(lists)
+        return _ap(lists, self.delta, self.interpolate, relevance)
 
 
 class GradedAPLoss(APLoss):

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.losses.base import StatelessRankingLoss
-from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.pairs import given_gradient
-from mmrank.losses.pairs_fast import Places
+from mmrank.losses.lists import RankedLists
+from mmrank.losses.pairs import Places, given_gradient
+from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_not_negative, check_positive
 from mmrank.tensors import as_divisor, block_width, clamp_infinite, column_blocks
 
@@ -109,7 +109,7 @@ class _Ranks:
         self.lowest = pad(lists.positives.double().gather(1, order).cumsum(1), (1, 0))
         lower = torch.searchsorted(ordered, pos.contiguous())
         # At or below a score is what is below it once it is a step lower.
-        self._places = Places(ordered.nextafter(-end), lists.scores.size(1))
+        self._places = Places(ordered.nextafter(-end), lists.scores.size(1), lists.on_host)
         # By the number of positives that do not score above it, every
         # negative is counted once; one that passes k of them is above the k lowest.
         counts = torch.zeros_like(self.lowest)

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from mmrank.distributed import all_reduce_sum
 from mmrank.losses.base import StatelessRankingLoss
-from mmrank.losses.lists import RankedLists, like_scores, probabilities
+from mmrank.losses.lists import RankedLists, probabilities
+from mmrank.losses.plain_lists import like_scores
 
 from .error_driven import target_lists
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.base import RankingLoss
-from mmrank.losses.lists import RankedLists, all_positives, split_lists
+from mmrank.losses.lists import RankedLists, all_positives
 from mmrank.losses.pairs import count_above, given_gradient
 from mmrank.losses.pairs_graded import graded_pairs
+from mmrank.losses.plain_lists import split_lists
 from mmrank.settings import check_positive
 from mmrank.state import MeanPositiveScore
 from mmrank.tensors import as_divisor, check_tensors, shares
@@ -46,7 +47,7 @@ def positive_pairs(
     u is the (L, P) ``grade`` of the positives, c how often each counts. At padding k the first is
     0, the second any number.
     """
-    for part, gaps, x in graded_pairs(lists.pos, lists.positives, grade):
+    for part, gaps, x in graded_pairs(lists.pos, lists.positives, grade, lists.on_host):
         yield part, gaps, (0.5 - x / (2 * delta)).clamp(0, 1)
 
 
@@ -69,10 +70,10 @@ class RankCounts:
         mask = lists.pos_mask
         with torch.no_grad():
             self.false_positives, self._spread_over_negatives = count_above(
-                pos, mask, lists.scores, lists.negatives, delta, lists.group
+                pos, mask, lists.scores, lists.negatives, delta, lists.on_host, lists.group
             )
             pos = pos.double()
-            among, self._spread = count_above(pos, mask, pos, lists.positives, delta)
+            among, self._spread = count_above(pos, mask, pos, lists.positives, delta, lists.on_host)
         # A positive of weight below 1 meets less than itself.
         least = 0.0 if lists.pos_weight is None else -0.5
         self.positives = torch.where(mask, (among - 0.5).clamp(min=least), 0)
@@ -128,7 +129,7 @@ class RankCounts:
 
 
 class ErrorDrivenLoss(RankingLoss):
-    """Base of AP-Loss, aLRP and Rank & Sort: a subclass defines :meth:`evaluate`.
+    """Base of AP-Loss, aLRP and Rank & Sort: a subclass defines :meth:`losses`.
 
     The mean positive logit is tracked for :meth:`logit_centre` alone, which centres the scores
     shown at test time; it does not affect the loss.
@@ -152,18 +153,10 @@ class ErrorDrivenLoss(RankingLoss):
         self.mean_positive = MeanPositiveScore(1, self.momentum, score_range=USUAL_LOGITS)
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
-        group = parts[0].state_group
-        self.mean_positive.update(*all_positives(parts), group)
-        self.diagnostics = {'mean_positive': self.mean_positive.mean.mean()}
-        terms = zip(*[self.evaluate(lists) for lists in parts])
-        counted = torch.cat([lists.counted for lists in parts])
-        reduced = [self.reduce_lists(torch.cat(term), counted) for term in terms]
-        return self.combine(*reduced, group=group)
+        first = parts[0]
+        pos, counts = all_positives(parts)
+        self.mean_positive.update(pos, counts, first.state_group, on_host=first.on_host)
+        return super().part_losses(parts)
 
-    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
-        """(L,) float64 terms of the loss of each list."""
-        raise NotImplementedError
-
-    def combine(self, *terms: Tensor, group) -> Tensor | dict[str, Tensor]:
-        """Loss of the reduced terms; ``group`` holds the ranks with other positives, or None."""
-        return terms[0]
+    def diagnose(self, losses, counted, parts) -> dict[str, Tensor]:
+        return {'mean_positive': self.mean_positive.mean.mean()}

@@ -8,7 +8,8 @@ from torch.utils.checkpoint import checkpoint
 
 from mmrank.distributed import all_reduce_sum
 from mmrank.losses.base import StatelessRankingLoss
-from mmrank.losses.lists import RankedLists, like_scores, split_lists
+from mmrank.losses.lists import RankedLists
+from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_at_least, check_score_range
 from mmrank.tensors import as_divisor, block_width
 

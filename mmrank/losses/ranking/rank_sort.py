@@ -7,8 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.losses.lists import RankedLists, like_scores
+from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs import given_gradient
+from mmrank.losses.plain_lists import like_scores
 from mmrank.settings import check_not_negative, check_positive
 
 from .error_driven import ErrorDrivenLoss, RankCounts, positive_pairs, target_lists
@@ -147,10 +148,11 @@ class RankSortLoss(ErrorDrivenLoss):
         check_not_negative(sort_weight=sort_weight)
         self.sort_weight = sort_weight
 
-    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
-        """Ranking and sorting errors."""
-        return _rank_sort(lists, self.delta)
+    def losses(self, lists: RankedLists) -> dict[str, Tensor]:
+        ranking, sorting = _rank_sort(lists, self.delta)
+        return dict(ranking=ranking, sorting=sorting)
 
-    def combine(self, ranking: Tensor, sorting: Tensor, *, group) -> Tensor:
-        self.diagnostics |= {'ranking': ranking.detach(), 'sorting': sorting.detach()}
-        return ranking + self.sort_weight * sorting
+    def total(self, losses, counted, parts) -> Tensor:
+        means = super().total(losses, counted, parts)
+        self.diagnostics.update({name: mean.detach() for name, mean in means.items()})
+        return means['ranking'] + self.sort_weight * means['sorting']

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from mmrank.distributed import join
 from mmrank.losses.lists import RankedLists, ranked_lists
 
-from .stable_ap import StableAPLoss
+from .stable_ap import StableAPLoss, score_sums
 
 
 class _Separate(nn.Module):
@@ -24,9 +24,18 @@ class _Separate(nn.Module):
         self.loss = loss
 
     def forward(self, lists: RankedLists) -> Tensor:
-        losses = self.loss.pooled_losses([lists], torch.clone)
+        loss = self.loss
+        losses = loss.list_losses(lists)
+        totals, numbers = score_sums(lists.pos, lists.positives)
+        penalties = loss.penalty(totals, numbers)
+        loss.diagnostics = {
+            **loss.values_of_lists(lists.counted),
+            **loss.averages,
+            'score_penalty': penalties.detach(),
+            'num_positive': numbers,
+        }
         dtype = torch.promote_types(lists.pos.dtype, torch.float32)
-        return self.loss.loss_weight * losses.to(dtype)
+        return loss.loss_weight * (losses + penalties).to(dtype)
 
 
 def can_be_separate(losses: Sequence[nn.Module]) -> bool:
@@ -63,7 +72,7 @@ def separate_rankings(
     *entries, weight, _ = first.labelled(scores, target, weight)
     entries = [scores, *entries, values, weight]
     rows = [None if x is None else x.reshape(len(losses), -1) for x in entries]
-    lists = ranked_lists(first, *rows[:-1], weight=rows[-1])
+    lists = ranked_lists(first.list_settings(), *rows[:-1], weight=rows[-1])
 
     states = [dict(loss.named_buffers()) for loss in losses]
     together = {}

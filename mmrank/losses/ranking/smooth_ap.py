@@ -4,10 +4,11 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.base import StatelessRankingLoss
-from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.pairs import pairwise_surrogate_sum
-from mmrank.losses.pairs_graded import graded_pair_sum, relevances
+from mmrank.losses.lists import RankedLists
+from mmrank.losses.pairs import sum_over_negatives, sum_over_positives
+from mmrank.losses.pairs_graded import CountsQuality, graded_pair_sum, relevances
 from mmrank.losses.pairs_smooth import Sigmoid
+from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.tensors import as_divisor
 
 
@@ -45,20 +46,19 @@ def smooth_ap_loss(
 
 
 def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid, relevance: Tensor | None = None) -> Tensor:
-    pos = lists.pos
     mask = lists.pos_mask
     number = lists.positives
     # The surrogate is twice the sigmoid of the paper.
-    above = 0.5 * pairwise_surrogate_sum(
-        pos, lists.scores, sigmoid, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
-    )
-    among = 0.5 * pairwise_surrogate_sum(pos, pos, sigmoid, pos_mask=mask, neg_mask=number)
+    above = 0.5 * sum_over_negatives(lists, sigmoid)
+    among = 0.5 * sum_over_positives(lists, sigmoid)
     # A positive meets itself at 1/2; the paper counts it as 1.
     rank = among + 0.5 + above
     if relevance is not None:
         relevance = torch.where(mask, relevance.detach().double(), 0)
         share = torch.where(mask, number / rank.detach(), 0)
-        total, rows = graded_pair_sum(pos, number, relevance, 0.5 * share, sigmoid)
+        total, rows = graded_pair_sum(
+            lists.pos, number, relevance, 0.5 * share, sigmoid, lists.on_host
+        )
         risk = torch.where(mask, number * (relevance * above + 0.5 * rows) / rank, 0).sum(1)
         weight = (number * relevance).sum(1)
         # The rows have no gradient, their weighted sum has.
@@ -67,7 +67,7 @@ def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid, relevance: Tensor | None = 
     return torch.where(mask, number * above / rank, 0).sum(1) / as_divisor(total)
 
 
-class SmoothAPLoss(StatelessRankingLoss):
+class SmoothAPLoss(CountsQuality, StatelessRankingLoss):
     """:func:`mmrank.functional.smooth_ap_loss` of a batch.
 
     The query is left out of its own list; the authors' code counts it as a first positive.
@@ -88,11 +88,13 @@ class SmoothAPLoss(StatelessRankingLoss):
 
     def __init__(self, tau: float = 0.01, quality: float | None = None, **kwargs) -> None:
         super().__init__(**kwargs)
-        self.count_quality(quality)
+        if quality is not None:
+            self.count_quality(quality)
         self.surrogate = Sigmoid(tau)
 
     def losses(self, lists: RankedLists) -> Tensor:
-        return _smooth_ap(lists, self.surrogate, self.relevance(lists))
+        relevance = None if lists.values is None else self.relevance(lists)
+        return _smooth_ap(lists, self.surrogate, relevance)
 
     def extra_diagnostics(self, losses: Tensor, has_positive: Tensor) -> dict[str, Tensor]:
         """``argument``: the x whose ``x/(1 + x)`` is the mean loss."""

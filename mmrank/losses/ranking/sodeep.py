@@ -175,10 +175,9 @@ class SoDeepLoss(RankingLoss):
         counted = is_real & has_positive[:, None]
         error = torch.where(counted, (ranks.detach() * ranks.size(1) - exact).abs(), 0)
         self.diagnostics = {'rank_error': error.sum() / counted.sum().clamp(min=1)}
-        loss = self.reduce_lists(losses, lists.counts_of(has_positive))
         # Attached to all scores, also where no list has a positive; NaN stays, and infinity would
         # become NaN.
-        return loss + 0 * lists.pos.clamp(-1, 1).sum() + 0 * scores.sum()
+        return losses + 0 * lists.pos.clamp(-1, 1).sum(1) + 0 * scores.sum(1)
 
     def _sorted(self, lists: RankedLists) -> tuple[Tensor, ...]:
         """(L, n) scores of all ranks, descending and filled up below; bool: positives, entries."""

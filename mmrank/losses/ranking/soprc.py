@@ -9,9 +9,10 @@ from torch import Tensor
 from mmrank.autograd import can_sync
 from mmrank.distributed import all_reduce_sum, join
 from mmrank.losses.base import RankingLoss, idle_share
-from mmrank.losses.lists import RankedLists, like_scores, split_lists
-from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.lists import RankedLists
+from mmrank.losses.pairs import pairwise_surrogate_sum, sum_over_negatives
 from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Surrogate
+from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_count, check_not_negative, check_positive, one_of
 from mmrank.state import ClassPrior, ScoreVector
 from mmrank.tensors import as_divisor, check_floats, clamp_infinite
@@ -53,6 +54,7 @@ def soprc_loss(
         tensor(0.3571)
     """
     check_positive(tau1=tau1, tau2=tau2)
+    _check_prior(prior)
     lists = split_lists(scores, is_positive, mask)
     losses, _ = soprc_terms(lists, v, prior, OneSidedHuber(tau1), tau2, rank_gradient)
     return like_scores(losses, scores)
@@ -83,15 +85,17 @@ def soprc_terms(
             f'v must be (length,) or ({pos.size(0)}, length) for '
             f'{pos.size(0)} lists, got shape {tuple(v.shape)}'
         )
-    total = pairwise_surrogate_sum(
-        pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
-    )
+    total = sum_over_negatives(lists, surrogate)
     with torch.no_grad():
         num_pos = lists.num_positives()
         num_neg = lists.num_negatives()
         scale = _odds(prior, num_pos, num_neg) / as_divisor(num_neg)
     higher = pairwise_surrogate_sum(
-        pos if rank_gradient else pos.detach(), v.detach(), OneSidedSigmoid(tau2), pos_mask=mask
+        pos if rank_gradient else pos.detach(),
+        v.detach(),
+        OneSidedSigmoid(tau2),
+        pos_mask=mask,
+        on_host=lists.on_host,
     )
     length = v.size(1)
     points = torch.where(num_pos[:, None] > 1, length, lone_points or length)
@@ -105,6 +109,17 @@ def soprc_terms(
     return risk.sum(1) / count, watched
 
 
+def _check_prior(prior: Tensor | float | None) -> None:
+    if prior is None:
+        return
+    values = torch.as_tensor(prior, device=None if isinstance(prior, Tensor) else 'cpu')
+    if can_sync(values) and not ((values > 0) & (values < 1)).all():
+        raise ValueError(
+            'prior must be in (0, 1) or None (n+/(n+ + n-) of the list), got '
+            f'{values.tolist()!r:.80}'
+        )
+
+
 def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Tensor:
     """(L,) odds (1 - pi)/pi of a negative."""
     if prior is None:
@@ -116,11 +131,6 @@ def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Ten
         raise ValueError(
             f'prior must be a number or ({num_pos.numel()},), one for each list, got '
             f'{prior.numel()} numbers'
-        )
-    if can_sync(prior) and not ((prior > 0) & (prior < 1)).all():
-        raise ValueError(
-            'prior must be in (0, 1) or None (n+/(n+ + n-) of the list), got '
-            f'{prior.tolist()!r:.80}'
         )
     return ((1 - prior) / prior).to(num_pos.device).expand_as(num_pos)
 
@@ -288,6 +298,7 @@ class SOPRCLoss(RankingLoss):
             first.list_classes,
             first.state_group,
             first.list_weight,
+            first.on_host,
         )
         terms = []
         for lists, own in zip(parts, v.split([len(lists.pos) for lists in parts])):
@@ -298,20 +309,25 @@ class SOPRCLoss(RankingLoss):
             # further down, where more of v lies above it.
             options = dict(rank_gradient=False, lone_points=1)
             terms.append(soprc_terms(lists, own, prior, self.surrogate, self.tau2, **options))
-        losses, argument = (torch.cat(x) for x in zip(*terms))
-        counted = torch.cat([lists.counted for lists in parts])
+        losses, self.argument = (torch.cat(x) for x in zip(*terms))
+        return losses
+
+    def total(self, losses: Tensor, counted: Tensor, parts: Sequence[RankedLists]) -> Tensor:
+        """Mean of the lists, and the semi-variance."""
         if self.per_batch:
             spread = _semi_variance(_in_one_row(parts), self.lam1, self.lam2, True)[0]
         else:
             spreads = [_semi_variance(lists, self.lam1, self.lam2, False) for lists in parts]
             spread = self.reduce_lists(torch.cat(spreads), counted)
-        self.diagnostics = {
-            'argument': self.reduce_lists(argument, counted),
-            'idle': idle_share(argument, counted),
+        self.diagnostics['semi_variance'] = spread.detach()
+        return super().total(losses, counted, parts) + spread
+
+    def diagnose(self, losses, counted, parts) -> dict[str, Tensor]:
+        return {
+            'argument': self.reduce_lists(self.argument, counted),
+            'idle': idle_share(self.argument, counted),
             'mean_positive': self.logit_centre().mean(),
-            'semi_variance': spread.detach(),
         }
-        return self.reduce_lists(losses, counted) + spread
 
     def logit_centre(self) -> Tensor:
         """Mean of v as a raw score, (1,) or (C,): the mean positive score."""

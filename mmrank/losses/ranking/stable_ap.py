@@ -1,7 +1,7 @@
 """Stable AP: average precision as a rank-weighted pairwise loss."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -9,10 +9,11 @@ from torch import Tensor
 
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss
-from mmrank.losses.lists import RankedLists, all_positives, like_scores, split_lists
-from mmrank.losses.pairs import pairwise_surrogate_sum
-from mmrank.losses.pairs_graded import graded_mass, graded_pair_sum, relevances
+from mmrank.losses.lists import RankedLists, all_positives
+from mmrank.losses.pairs import sum_over_negatives
+from mmrank.losses.pairs_graded import CountsQuality, graded_mass, graded_pair_sum, relevances
 from mmrank.losses.pairs_smooth import OneSidedHuber
+from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_not_negative, check_positive, one_of
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
 from mmrank.tensors import as_divisor
@@ -125,9 +126,7 @@ def _weighted_risk(
     pos = lists.pos
     mask = lists.pos_mask
     counts = lists.positives
-    total = pairwise_surrogate_sum(
-        pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
-    )
+    total = sum_over_negatives(lists, surrogate)
     with torch.no_grad():
         mu = torch.as_tensor(mean_pos, dtype=torch.float64, device=pos.device)
         rank = _smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate, bound)
@@ -146,7 +145,7 @@ def _weighted_risk(
         relevance = torch.where(mask, relevance.double(), 0)
         mass = relevance * num_neg.unsqueeze(1) + graded_mass(relevance, counts)
         pairs = (mass * weight if weights == 'normalised' else mass * counts).sum(1)
-    among, _ = graded_pair_sum(pos, counts, relevance, weight, surrogate)
+    among, _ = graded_pair_sum(pos, counts, relevance, weight, surrogate, lists.on_host)
     total = (weight * relevance * total).sum(1) + among
     return total / as_divisor(pairs), ratio
 
@@ -162,7 +161,15 @@ def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
     return (eps**2 + ratio).sqrt()
 
 
-class StableAPLoss(RankingLoss):
+def score_sums(pos: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """(L,) sums of the scores of (L, P) positives, and how many these are."""
+    # What an infinite score, of a broken image, adds has no slope. Without a positive it is 0 and
+    # still hangs on the scores: DDP finds no unused parameter.
+    scores = torch.where((counts > 0) & ~pos.isinf(), counts * pos.double(), 0)
+    return scores.sum(1), counts.sum(1)
+
+
+class StableAPLoss(CountsQuality, RankingLoss):
     """Average precision as a rank-weighted pairwise loss: positives above negatives, rare or not.
 
     Scores and labels are (n,) and (n,) of 0 and 1, (n, C) and (n, C) of 0 and 1, or (n, C) and (n,)
@@ -262,7 +269,8 @@ class StableAPLoss(RankingLoss):
         self.weights = weights
         self.a = a
         self.t = t
-        self.count_quality(quality)
+        if quality is not None:
+            self.count_quality(quality)
         size = num_classes or 1
         means = 1 if mean_scope == 'global' else self.state_size()
         self.mean_positive = MeanPositiveScore(means, momentum, mean_mode)
@@ -271,6 +279,9 @@ class StableAPLoss(RankingLoss):
             self.imbalance = CappedImbalance(1 if mode == 'flatten' else size)
         self.spread = ScoreSpread(1, 0.1) if tau == 'auto' else None
         given = dict(tau=tau, score_range=score_range, score_penalty=score_penalty)
+        #: (L,) detached values of the lists of the last forward, and averages that it had.
+        self.of_lists: dict[str, Tensor] = {}
+        self.averages: dict[str, Tensor] = {}
         self._given = {name: x for name, x in given.items() if x not in (None, 'auto')}
         self._take_units(LOGITS)
 
@@ -299,46 +310,49 @@ class StableAPLoss(RankingLoss):
             self.imbalance.largest = 10 * self.bound * weight
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
-        return self.pooled_losses(parts, torch.sum)
-
-    def pooled_losses(
-        self, parts: Sequence[RankedLists], pooled: Callable[[Tensor], Tensor]
-    ) -> Tensor:
-        """Loss of all lists; ``pooled`` adds up (L,) values of lists, or leaves each as it is."""
         first = parts[0]
         pos, counts = all_positives(parts)
         unit = self._unit(parts)
         low, high = self.score_range
         self.mean_positive.score_range = (low * unit, high * unit)
-        mu = self.mean_positive.update(pos, counts, first.state_group, first.list_classes)
-        terms = [self._terms(lists, unit, mu / unit) for lists in parts]
-        risk, ratio, counted = (torch.cat(x) for x in zip(*terms))
+        mu = self.mean_positive.update(
+            pos, counts, first.state_group, first.list_classes, first.on_host
+        )
+        terms = [self._risk(lists, unit, mu / unit) for lists in parts]
+        risk, ratio = (torch.cat(x) for x in zip(*terms))
+        counted = torch.cat([self.counted(lists) for lists in parts])
         rho = self._rho(risk, ratio, counted, first)
-        losses = torch.where(counted > 0, stable_ap_outer(rho * risk, self.eps), 0)
-        if counted.is_floating_point():
-            losses = losses * counted
-        count = as_divisor(pooled(counted.double()))
-        loss = pooled(losses)
-        if self.reduction == 'mean':
-            loss = loss / count
-        number = pooled(counts.sum(1))
-        # What an infinite score, of a broken image, adds has no slope. Without a positive it is 0
-        # and still hangs on the scores: DDP finds no unused parameter.
-        scores = torch.where((counts > 0) & ~pos.isinf(), counts * pos.double(), 0)
-        mean = pooled(scores.sum(1)) / as_divisor(number)
-        penalty = self.score_penalty * mean.square()
-        notes = dict(argument=rho * risk, rho=rho, risk=risk, idle=(risk == 0).float())
-        self.diagnostics = {
-            'mean_positive': pooled(mu) / pooled(torch.ones_like(mu)),
-            'score_penalty': penalty.detach(),
-            'num_positive': number,
-        }
-        for name, value in notes.items():
-            counted_value = torch.where(counted > 0, counted * value.detach(), 0)
-            self.diagnostics[name] = pooled(counted_value) / count
+        argument = rho * risk
+        self.of_lists.update(argument=argument.detach(), rho=rho, risk=risk.detach())
+        self.averages['mean_positive'] = mu
         if isinstance(unit, Tensor):
-            self.diagnostics['tau'] = pooled(unit)
+            self.averages['tau'] = unit
+        return torch.where(counted > 0, stable_ap_outer(argument, self.eps), 0)
+
+    def total(self, losses: Tensor, counted: Tensor, parts: Sequence[RankedLists]) -> Tensor:
+        """Mean or sum of the lists, and the penalty of the mean score of all positives."""
+        loss = super().total(losses, counted, parts)
+        if self.reduction == 'sum':
+            loss = (losses * counted).sum()
+        totals, numbers = score_sums(*all_positives(parts))
+        penalty = self.penalty(totals.sum(), numbers.sum())
+        self.diagnostics['score_penalty'] = penalty.detach()
         return loss + penalty
+
+    def penalty(self, total: Tensor, number: Tensor) -> Tensor:
+        """Score regulariser of positives with this sum."""
+        return self.score_penalty * (total / as_divisor(number)).square()
+
+    def diagnose(self, losses, counted, parts) -> dict[str, Tensor]:
+        means = {name: average.mean() for name, average in self.averages.items()}
+        for name, values in self.values_of_lists(counted).items():
+            means[name] = self.reduce_lists(values, counted)
+        return means
+
+    def values_of_lists(self, counted: Tensor) -> dict[str, Tensor]:
+        """(L,) values of the lists of the last forward by name, 0 for those that do not count."""
+        values = {**self.of_lists, 'idle': (self.of_lists['risk'] == 0).float()}
+        return {name: torch.where(counted > 0, x, 0) for name, x in values.items()}
 
     def _unit(self, parts: Sequence[RankedLists]) -> Tensor | float:
         """What tau and the score range are multiples of; with ``tau='auto'`` the spread."""
@@ -350,22 +364,26 @@ class StableAPLoss(RankingLoss):
             torch.cat([lists.counted for lists in parts]),
             self.usual_margin,
             parts[0].state_group,
+            parts[0].on_host,
         )
         least, largest = self.MARGIN_LIMITS
         return unit.clamp(least * self.usual_margin, largest * self.usual_margin)
 
-    def _terms(self, lists: RankedLists, unit: Tensor | float, mu: Tensor) -> tuple[Tensor, ...]:
-        """(L,) risks X, n-/n+, and how often each list counts, see :attr:`RankedLists.counted`."""
-        relevance = self.relevance(lists)
-        counted = lists.counted
-        if relevance is not None:
-            # Without relevance it is not a positive.
-            counted = counted * (lists.pos_mask & (relevance != 0)).any(1)
+    def counted(self, lists: RankedLists) -> Tensor:
+        relevance = None if lists.values is None else self.relevance(lists)
+        if relevance is None:
+            return lists.counted
+        # Without relevance it is not a positive.
+        return lists.counted * (lists.pos_mask & (relevance != 0)).any(1)
+
+    def _risk(self, lists: RankedLists, unit: Tensor | float, mu: Tensor) -> tuple[Tensor, Tensor]:
+        """(L,) risks X and n-/n+ of each list."""
+        relevance = None if lists.values is None else self.relevance(lists)
         if isinstance(unit, Tensor):
             divisor = unit.to(lists.pos.dtype)[:, None]
             lists = replace(lists, pos=lists.pos / divisor, scores=lists.scores / divisor)
         settings = (self.surrogate, self.bound, self.a, self.t, self.weights)
-        return *_weighted_risk(lists, mu, *settings, relevance), counted
+        return _weighted_risk(lists, mu, *settings, relevance)
 
     def _rho(self, risk: Tensor, ratio: Tensor, counted: Tensor, lists: RankedLists) -> Tensor:
         """(L,) imbalances of the lists."""
@@ -377,4 +395,4 @@ class StableAPLoss(RankingLoss):
         # All queries share one.
         rows = lists.list_classes
         rows = None if rows is None else torch.zeros_like(rows)
-        return self.imbalance.rho(risk, ratio, counted, lists.state_group, rows)
+        return self.imbalance.rho(risk, ratio, counted, lists.state_group, rows, lists.on_host)

@@ -10,15 +10,10 @@ from mmrank.distributed import join
 from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
-from mmrank.losses.lists import (
-    RankedLists,
-    like_scores,
-    negatives_of_all_ranks,
-    ranked_lists,
-    split_lists,
-)
-from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.lists import RankedLists, negatives_of_all_ranks, ranked_lists
+from mmrank.losses.pairs import pairwise_surrogate_sum, sum_over_negatives
 from mmrank.losses.pairs_smooth import Surrogate
+from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_not_negative
 from mmrank.tensors import as_divisor, check_tensors, whole_numbers
 
@@ -159,13 +154,13 @@ def _ranks(lists: RankedLists, step: _SupRankStep) -> tuple[Tensor, Tensor, dict
             above = count.gather(1, begin)
             found[m] = torch.where(level <= m, at_or_above, (at_or_above + above) / 2)
             rank = rank + torch.where(level <= m, at_or_above, 0)
-    rank = rank + pairwise_surrogate_sum(
-        pos, lists.scores, step, pos_mask=mask, neg_mask=lists.negatives, group=lists.group
-    )
+    rank = rank + sum_over_negatives(lists, step)
     for m in numbers[1:]:
         own = mask & (level == m)
         lower = lists.positives * (level < m)
-        rank = rank + pairwise_surrogate_sum(pos, pos, step, pos_mask=own, neg_mask=lower)
+        rank = rank + pairwise_surrogate_sum(
+            pos, pos, step, pos_mask=own, neg_mask=lower, on_host=lists.on_host
+        )
     return rank, level, found
 
 
@@ -225,8 +220,10 @@ class LevelLoss(StatelessRankingLoss):
         free = ~batch.is_itself
         scores = batch.scores()
         entries = (scores, (shared > 0) & free, (shared == 0) & free, shared.to(scores.dtype))
-        lists = ranked_lists(self, *entries, **batch.list_options())
-        return self.loss_weight * self._loss([replace(lists, num_levels=batch.num_levels)])
+        settings = self.list_settings(of_queries=True)
+        lists = ranked_lists(settings, *entries, **batch.list_options())
+        lists = replace(lists, num_levels=batch.num_levels)
+        return self.loss_weight * self.loss_of_parts([lists])
 
 
 class HAPLoss(LevelLoss):

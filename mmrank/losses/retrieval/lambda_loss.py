@@ -44,11 +44,13 @@ class LambdaLoss(LevelLoss):
 
     def losses(self, lists: RankedLists) -> Tensor:
         scores, level, counts = graded_entries(lists)
-        total, slope = self._sums(scores, level, counts)
+        total, slope = self._sums(scores, level, counts, lists.on_host)
         return given_gradient(total, (scores, slope))
 
     @torch.no_grad()
-    def _sums(self, scores: Tensor, level: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    def _sums(
+        self, scores: Tensor, level: Tensor, counts: Tensor, on_host: bool
+    ) -> tuple[Tensor, Tensor]:
         """(L,) sums over the pairs, and (L, M) slopes by the scores."""
         places = torch.arange(1, scores.size(1) + 1, device=scores.device).double()
         gain = gains(level)
@@ -58,7 +60,7 @@ class LambdaLoss(LevelLoss):
         by_distance, by_discount = self.factors
         total = gain.new_zeros(len(gain))
         slope = torch.zeros_like(gain)
-        for rows, weight, x in graded_pairs(scores, counts, gain):
+        for rows, weight, x in graded_pairs(scores, counts, gain, on_host):
             own = rank[:, rows, None]
             others = rank[:, None]
             # Where two share a rank, they have the same gain.

@@ -11,9 +11,10 @@ from mmrank.distributed import joined_group
 from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
-from mmrank.losses.lists import RankedLists, like_scores, split_lists
+from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import Sigmoid
+from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.tensors import as_divisor
 
 #: Temperature of the cut-off in ranks: a positive more than a few beyond k has no gradient.
@@ -64,7 +65,13 @@ def _recall_at_k(lists: RankedLists, sigmoid: Sigmoid, ks: Sequence[int]) -> Ten
         everything = torch.where(everything, lists.weight, 0)
     # The surrogate is twice the sigmoid. A positive meets itself at 1/2.
     rank = 0.5 + 0.5 * pairwise_surrogate_sum(
-        lists.pos, lists.scores, sigmoid, pos_mask=mask, neg_mask=everything, group=lists.group
+        lists.pos,
+        lists.scores,
+        sigmoid,
+        pos_mask=mask,
+        neg_mask=everything,
+        group=lists.group,
+        on_host=lists.on_host,
     )
     recalls = []
     for k in ks:

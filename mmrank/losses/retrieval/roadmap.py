@@ -34,8 +34,8 @@ class ROADMAPLoss(SupAPLoss):
         check_within('[0, 1]', lam=lam)
         self.lam = lam
 
-    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
-        ranked = super().part_losses(parts)
+    def total(self, losses: Tensor, counted: Tensor, parts: Sequence[RankedLists]) -> Tensor:
+        ranked = super().total(losses, counted, parts)
         positives = [_violations(0.9 - x.pos, x.by_list(x.positives)) for x in parts]
         negatives = [_violations(x.scores - 0.6, x.by_list(x.negatives)) for x in parts]
         # The positives are of all ranks.

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from score_lists import summed_by
 
-from mmrank.losses import pairs, pairs_fast, pairs_smooth
+from mmrank.losses import pairs, pairs_smooth
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Sigmoid, SquaredHinge
 
@@ -53,17 +53,14 @@ def run(pos, pos_mask, neg, neg_mask, surrogate):
 
 @contextmanager
 def on_the_path_of_a_device(block):
-    with (
-        mock.patch.multiple(pairs_fast, can_sync=lambda x: False, _BLOCK=block),
-        mock.patch.object(pairs, 'can_sync', return_value=False),
-    ):
+    with mock.patch.multiple(pairs, can_sync=lambda x: False, _BLOCK=block):
         yield
 
 
 @given(batches(), st.sampled_from([0.01, 0.5, 1.0]), st.booleans())
 def test_the_fast_form_is_the_plain_one(batch, tau, has_grid):
     sizes = dict(_GRID_SCORES=1 if has_grid else 2**13, _CACHED_BLOCK=7, _LEAST_CELLS=4)
-    with mock.patch.multiple(pairs_fast, **sizes), summed_by('intervals'):
+    with mock.patch.multiple(pairs, **sizes), summed_by('intervals'):
         fast = run(*batch, OneSidedHuber(tau))
     with on_the_path_of_a_device(20), summed_by('intervals'):
         plain = run(*batch, OneSidedHuber(tau))
@@ -84,9 +81,8 @@ def form(request, monkeypatch):
     name = request.param
     if name == 'plain':
         monkeypatch.setattr(pairs, 'can_sync', lambda x: False)
-        monkeypatch.setattr(pairs_fast, 'can_sync', lambda x: False)
     elif name == 'fast with a grid':
-        monkeypatch.setattr(pairs_fast, '_GRID_SCORES', 1)
+        monkeypatch.setattr(pairs, '_GRID_SCORES', 1)
     elif name == 'matrix in blocks':
         monkeypatch.setattr(pairs_smooth, '_KEPT_BYTES', 0)
         monkeypatch.setattr(pairs_smooth, '_PAIRS_PER_BLOCK', 50)

@@ -5,8 +5,7 @@ from torch import nn
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.losses import pairs_smooth
-from mmrank.losses.pairs import _interval_sums
-from mmrank.losses.pairs_fast import Places
+from mmrank.losses.pairs import Places, _interval_sums
 from mmrank.losses.pairs_smooth import OneSidedSigmoid, Sigmoid, SquaredHinge
 from mmrank.losses.retrieval.hierarchical import _SupRankStep
 
@@ -112,7 +111,7 @@ def test_padding_is_left_out_of_the_pair_matrix(kind, kept, monkeypatch):
     if not kept:
         monkeypatch.setattr(pairs_smooth, '_KEPT_BYTES', 0)
     pos, neg, pos_mask, neg_mask = _lists_of_many_lengths(150, 20, 40)
-    groups = pairs_smooth._groups(pos_mask, 40)
+    groups = pairs_smooth._groups(pos_mask, 40, True)
     assert len(groups) > 2
     work = sum(keep.numel() for _, _, keep in groups)
     assert work <= 2 * pos_mask.sum() < pos_mask.numel() / 4
@@ -151,7 +150,7 @@ def test_scores_at_the_thresholds_of_a_cell(spread, clustered):
 
 
 def found_by_grid(thresholds, scores):
-    places = Places(thresholds, scores.size(1))
+    places = Places(thresholds, scores.size(1), True)
     assert places.has_grid
     found = torch.empty_like(scores, dtype=torch.int32)
     places(slice(0, len(scores)), scores, scores.double(), found)
@@ -213,7 +212,7 @@ def test_memory_for_backward_is_that_of_the_scores(scores, positives, dtype):
     pos = torch.randn(1, positives).to(scores)
     neg = torch.randn(1, 70_000).to(scores)
     mask = torch.ones_like(pos, dtype=torch.bool)
-    total, _, (places, *_) = _interval_sums(OneSidedHuber(1.0), pos, mask, neg, None)
+    total, _, (places, *_) = _interval_sums(OneSidedHuber(1.0), pos, mask, neg, None, True)
     assert places.dtype == dtype
     assert 0 <= places.min() < places.max() <= 2 * positives
     some = slice(0, positives, positives // 50)
