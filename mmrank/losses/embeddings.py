@@ -345,9 +345,7 @@ class EmbeddingLoss(NamedSettings):
         gallery = rows if searches_itself else unit_rows(gallery)
         counts = [len(queries)]
         offset = 0
-        group = None
-        if dist.is_available() and dist.is_initialized():
-            group = joined_group(self.loss)
+        group = joined_group(self.loss)
         if group is not None:
             if indices_tuple is not None:
                 raise UserError(

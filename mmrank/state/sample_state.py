@@ -242,13 +242,17 @@ class SampleLogMean(SampleState):
         if not self.moves:
             return
         batch = batch.detach().double()
-        usable = torch.ones_like(batch[0]) if weight is None else weight.double()
+        if weight is not None:
+            batch = torch.cat([batch, weight.double()[None]])
         if group is not None:
-            rows = torch.cat([ids[None].double(), batch, usable[None]]).t()
+            rows = torch.cat([ids[None].double(), batch]).t()
             rows = all_gather_rows(rows, counts, group).t()
             ids = rows[0].long()
-            batch = rows[1:-1]
-            usable = rows[-1]
+            batch = rows[1:]
+        usable = torch.ones_like(batch[0])
+        if weight is not None:
+            usable = batch[-1]
+            batch = batch[:-1]
         self.take(ids, batch, usable)
 
     def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:

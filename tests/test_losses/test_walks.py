@@ -33,7 +33,7 @@ WALKS = {
     'AP-Loss': (lambda: APLoss(num_classes=80), scores_and_labels, 12, 3390, 64, 4),
     'SOPRC': (lambda: SOPRCLoss(80), scores_and_labels, 12, 3555, 76, 6),
     'embeddings': (
-        lambda: EmbeddingLoss(StableAPLoss()), embeddings_and_classes, 12, 3895, 77, 5
+        lambda: EmbeddingLoss(StableAPLoss()), embeddings_and_classes, 13, 4135, 78, 5
     ),
 }  # fmt: skip
 

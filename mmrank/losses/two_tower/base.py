@@ -66,6 +66,8 @@ class TwoTowerLoss(ScopedLoss):
             weight: Finite weights >= 0, one for each of ``cols``. One of 0 is absent, whatever it
                 holds. None: all 1, also where other ranks have weights.
         """
+        if labels is not None:
+            self.check_takes_labels()
         if self.wants_pair_counts:
             self.counts.require()
         if rows is None or cols is None:
@@ -87,14 +89,17 @@ class TwoTowerLoss(ScopedLoss):
                 f'{left.size(1)} and {right.size(1)}'
             )
         if labels is not None:
-            if not self.takes_labels:
-                raise UserError(
-                    f'{type(self).__name__} has the right entity of a pair as its only positive. '
-                    'Fix: leave labels= out, or mmrank.InBatchSoftmaxLoss()'
-                )
             labels = checked_labels(labels, len(cols)).to(left.device)
         given = left, right, rows, cols, left_index, right_index, labels, weight
         return self.loss_weight * self.batch_loss(PairBatch(*given))
+
+    def check_takes_labels(self) -> None:
+        """Refuse labels where other right entities cannot be positives of a pair."""
+        if not self.takes_labels:
+            raise UserError(
+                f'{type(self).__name__} has the right entity of a pair as its only positive. '
+                'Fix: leave labels= out, or mmrank.InBatchSoftmaxLoss()'
+            )
 
     def batch_loss(self, batch: PairBatch) -> Tensor:
         """Scalar loss of the pairs of all ranks, before ``loss_weight``."""

@@ -138,6 +138,14 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
         self.refined = refined
         self.wants_pair_counts = frequency == 'counts'
 
+    def check_takes_labels(self) -> None:
+        """Refuse labels where one positive of a pair is corrected."""
+        if self.refined:
+            raise UserError(
+                'refined=True corrects one positive of each pair, and labels= are of several. Fix: '
+                'refined=False'
+            )
+
     def batch_loss(self, batch: PairBatch) -> Tensor:
         for name, ids in (('rows', batch.rows), ('cols', batch.cols)):
             check_index(name, ids, 2**62, 'one entity for each pair', shape=(len(ids),))
@@ -151,11 +159,6 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
         cols = batch.cols.to(left.device).long()
         labels = batch.labels
         weight = batch.weight
-        if labels is not None and self.refined:
-            raise UserError(
-                'refined=True corrects one positive of each pair, and labels= are of several. Fix: '
-                'refined=False'
-            )
         world = training_group(self)
         sizes = [[len(left), len(right), int(weight is not None), int(labels is not None)]]
         if world is not None:
