@@ -80,8 +80,8 @@ class AUCLoss(StatelessRankingLoss):
         return _auc(lists, self.surrogate, self.factor)
 
 
-def _mauc_of_classes(lists: RankedLists, tau: float) -> Tensor:
-    """(C,) float64 losses, 0 for a class without pairs."""
+def _mauc_of_classes(lists: RankedLists, tau: float) -> tuple[Tensor, Tensor]:
+    """(C,) float64 losses, 0 for a class without pairs, and (C,) bool whether it has any."""
     x = clamp_infinite(lists.scores.double())
     # Classes of negatives, (N, C + 1): samples of no class are the last.
     members = torch.cat([lists.is_positive, ~lists.is_positive.any(0, keepdim=True)])
@@ -106,8 +106,8 @@ def _mauc_of_classes(lists: RankedLists, tau: float) -> Tensor:
     neg = first[:, 1:]
     squared = second[:, :1] - 2 * pos * neg + second[:, 1:]
     means = 1 - 2 * (pos - neg) / tau + squared / tau**2
-    others = has_pairs.sum(1).clamp(min=1)
-    return torch.where(has_pairs, means, 0).sum(1) / others
+    others = has_pairs.sum(1)
+    return torch.where(has_pairs, means, 0).sum(1) / others.clamp(min=1), others > 0
 
 
 class MAUCLoss(RankingLoss):
@@ -146,7 +146,8 @@ class MAUCLoss(RankingLoss):
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:
             self.check_retrieval()
-        return _mauc_of_classes(lists, self.tau)
+        losses, _ = _mauc_of_classes(lists, self.tau)
+        return losses
 
     def counted(self, lists: RankedLists) -> Tensor:
         """A class without negatives has no pair either."""
