@@ -51,13 +51,15 @@ def shared_warnings(splits: dict[str, Split], args: argparse.Namespace, work_dir
     check += ['--images', args.folder, '--fix', out]
     option = f'train_dataloader.dataset.ann_file={Path(out).absolute()}'
     train = ['mmrank', 'train', args.out, '--cfg-options', option]
-    fix = f'{shlex.join(check)} && {shlex.join(train)}'
     warnings = []
     for other in parts[1:]:
+        if other.report.ann_file == parts[0].report.ann_file:
+            continue
         shared = shared_images(parts[0], other)
-        if shared and other.report.ann_file != parts[0].report.ann_file:
-            if len({*shared.values()}) == parts[0].report.num_images:
-                fix = '--val-fraction 0.2'
+        fix = f'{shlex.join(check)} && {shlex.join(train)}'
+        if len({*shared.values()}) == parts[0].report.num_images:
+            fix = '--val-fraction 0.2'
+        if shared:
             warnings.append(
                 f'{len(shared)} of {other.report.num_images} pictures of {other.where} are '
                 f'trained on, too: {name_pairs(shared)}. Fix: {fix}'
@@ -65,7 +67,9 @@ def shared_warnings(splits: dict[str, Split], args: argparse.Namespace, work_dir
     return warnings
 
 
-def show(chosen: Choices, splits: dict[str, Split], args: argparse.Namespace) -> None:
+def show(
+    chosen: Choices, splits: dict[str, Split], args: argparse.Namespace, work_dir: str
+) -> None:
     """Print what was found and chosen and why, the warnings and the next commands."""
     console = Console()
     for name, split in splits.items():
@@ -78,7 +82,6 @@ def show(chosen: Choices, splits: dict[str, Split], args: argparse.Namespace) ->
     console.print(table)
     for text in chosen.warnings:
         console.print(f'[yellow]warning[/]: {escape(text)}', soft_wrap=True)
-    work_dir = f'work_dirs/{Path(args.out).stem}'
     val = splits['val']
     draw = ['mmrank', 'draw', 'detections', str(val.ann_file), str(val.image_dir)]
     draw += [f'last={work_dir}/val.bbox.json', '--out', f'{work_dir}/detections.png']
@@ -134,4 +137,4 @@ def main() -> None:
     chosen.warnings += shared_warnings(splits, args, work_dir)
     text = config_text(chosen, splits, args.folder, work_dir)
     write_atomically(text.encode(), args.out)
-    show(chosen, splits, args)
+    show(chosen, splits, args, work_dir)

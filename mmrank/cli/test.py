@@ -79,7 +79,7 @@ def _set_tta(cfg: Config) -> None:
 
 
 def _set_threshold(cfg: Config, threshold: str, trust: bool) -> None:
-    """Let the metric of boxes report at a score, or ``auto``, those of the checkpoint by class."""
+    """Let the metric of boxes report at a score; ``auto``: at the checkpoint's, one a class."""
     kinds = [str(x.get('type')) for x in (cfg.test_evaluator,) if isinstance(x, dict)]
     if kinds != ['mmrank.CocoMetric']:
         what = f'--threshold: test_evaluator is {", ".join(kinds) or "a list"}'

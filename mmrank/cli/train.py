@@ -164,8 +164,10 @@ def _closing_lines(config: str, work_dir: str, info: Mapping, dataset: Any = Non
     boxes = Path(chosen).with_suffix(BOXES)
     while hasattr(dataset, 'dataset'):
         dataset = dataset.dataset
-    has_boxes = boxes.exists() and hasattr(dataset, 'ann_file')
-    if table := _table_of_classes(dataset, boxes) if has_boxes else []:
+    table = []
+    if boxes.exists() and hasattr(dataset, 'ann_file'):
+        table = _table_of_classes(dataset, boxes)
+    if table:
         files = [dataset.ann_file, dataset.data_prefix['img'], f'best={boxes}']
         commands.insert(0, ['draw', 'detections', *files, '--out', f'{work_dir}/detections.png'])
     return [*lines, *table, 'Next:', *(f'  {shlex.join(["mmrank", *words])}' for words in commands)]

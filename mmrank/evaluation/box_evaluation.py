@@ -27,7 +27,7 @@ from mmrank.evaluation.coco_index import (
     warn_of_limit,
 )
 from mmrank.evaluation.lvis_numpy import require_lvis
-from mmrank.evaluation.operating_points import figures_of, matches_by_class
+from mmrank.evaluation.operating_points import matches_by_class, thresholds_of
 
 _KEYS = ('image_id', 'category_id', 'bbox', 'score')
 # Names of COCOeval.stats in its order, as papers print them.
@@ -203,10 +203,4 @@ def best_f1_thresholds(evaluation: COCOeval) -> dict[int, float]:
     A ranking loss fixes the order of scores, not their level, so that a fixed threshold is unfair.
     Returns the threshold by category id, infinity for a class of which no box is ever right.
     """
-    return thresholds_by_class(evaluation, 'f1')
-
-
-def thresholds_by_class(evaluation: COCOeval, figure: str) -> dict[int, float]:
-    """Score at which each class reaches a figure, at IoU 0.5, by category id."""
-    classes = matches_by_class(evaluation).items()
-    return {cat_id: figures_of(x, [figure])[figure][1] for cat_id, x in classes}
+    return thresholds_of(matches_by_class(evaluation), 'f1')

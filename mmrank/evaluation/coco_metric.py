@@ -151,7 +151,7 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
             points = self._operating_points([part])
             rows.append([name, matches.num_objects, *means, *points.values()])
             figures[f'{name}_precision'] = means[0]
-            points['mAP_50'] = means[1]
+            figures[f'{prefix}{name}_mAP_50'] = means[1]
             figures.update({f'{prefix}{name}_{key}': x for key, x in points.items()})
         heads = ('category', 'objects', 'mAP', 'mAP_50', 'mAP_75', 'mAP_s', 'mAP_m', 'mAP_l')
         print_log('\n' + tabulate(rows, (*heads, *points), floatfmt='.3g'), logger='current')

@@ -83,6 +83,11 @@ def figures_of(matches: Matches, figures: Iterable[str]) -> dict[str, tuple[floa
     return found
 
 
+def thresholds_of(classes: Mapping[Any, Matches], figure: str) -> dict[Any, float]:
+    """Score at which each class reaches a figure, infinity where it is 0 or has no objects."""
+    return {key: figures_of(matches, [figure])[figure][1] for key, matches in classes.items()}
+
+
 def figures_at(parts: Iterable[tuple[Matches, float]]) -> dict[str, float]:
     """Figures of all boxes from a score on; each part, such as a class, has its own score."""
     counts = []

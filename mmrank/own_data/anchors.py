@@ -93,9 +93,9 @@ def compare_anchors(base: str, images: SomeImages) -> list[Matches]:
     assigner = TASK_UTILS.build(dict(settings.assigner, _scope_='mmdet'))
     stock = head.anchor_generator
     key = 'scales' if 'scales' in stock else 'octave_base_scale'
-    own = stock[key][0] if key == 'scales' else stock[key]
+    largest = stock[key][0] if key == 'scales' else stock[key]
     matches = []
-    for scale in [own, *(x for x in SCALES if x < own)]:
+    for scale in [largest, *(x for x in SCALES if x < largest)]:
         value = [scale] if key == 'scales' else scale
         generator = TASK_UTILS.build({**stock, key: value, '_scope_': 'mmdet'})
         parts = [

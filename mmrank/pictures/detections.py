@@ -17,8 +17,7 @@ from pycocotools.cocoeval import COCOeval
 
 from mmrank.annotations.image_header import read_image
 from mmrank.errors import MissingFileError
-from mmrank.evaluation.box_evaluation import thresholds_by_class
-from mmrank.evaluation.operating_points import matches_by_class
+from mmrank.evaluation.operating_points import matches_by_class, thresholds_of
 from mmrank.pictures.figures import save
 from mmrank.pictures.palette import colour
 
@@ -50,9 +49,9 @@ def _found_boxes(
 
     Right ones match an object of their class at IoU 0.5.
     """
-    thresholds = thresholds_by_class(evaluation, at)
-    matches = matches_by_class(evaluation).values()
-    right = {i for x in matches for i in x.found_ids[x.is_right].tolist()}
+    classes = matches_by_class(evaluation)
+    thresholds = thresholds_of(classes, at)
+    right = {i for x in classes.values() for i in x.found_ids[x.is_right].tolist()}
     drawn = {}
     for image_id in image_ids:
         boxes = evaluation.cocoDt.imgToAnns.get(image_id, [])

@@ -8,7 +8,13 @@ import numpy as np
 
 from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
-from mmrank.evaluation.operating_points import figures_at, figures_of, matches_by_class, pool
+from mmrank.evaluation.operating_points import (
+    figures_at,
+    figures_of,
+    matches_by_class,
+    pool,
+    thresholds_of,
+)
 from mmrank.pictures.tables import write_table
 
 _HEADER = ('class', 'threshold', 'objects', 'recall', 'precision', 'false alarms an image')
@@ -32,7 +38,7 @@ def choose_thresholds(ann_file: str, predictions: str, at: str = 'f1', iou: floa
     truth = load_ground_truth(ann_file)
     classes = matches_by_class(evaluate_boxes(truth, predictions), iou)
     names = {cat_id: truth.cats[cat_id]['name'] for cat_id in classes}
-    scores = {x: figures_of(matches, [at])[at][1] for x, matches in classes.items()}
+    scores = thresholds_of(classes, at)
     every = pool(classes.values())
     score = figures_of(every, [at])[at][1]
     if not np.isfinite(score):

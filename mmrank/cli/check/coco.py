@@ -74,7 +74,10 @@ def _image_dir(args: argparse.Namespace, file: str, document: dict) -> str | Non
 
 
 def compare(reports: list[CocoReport], console: Console) -> set:
-    """Say which pictures are in two files; ids of those of the first. Labels must not differ."""
+    """Say which pictures are in two files; return the ids of such images of the first file.
+
+    A UserError where labels differ.
+    """
     parts = [Split(x.ann_file, x.image_dir or '', None, x, is_trained=False) for x in reports]
     parts = [look_at(x) if x.image_dir else x for x in parts]
     files: set[str] = set()
