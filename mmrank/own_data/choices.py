@@ -74,7 +74,7 @@ def choose(
     """
     train = splits['train']
     sides = np.sqrt(train.boxes.prod(1))
-    scale = _choose_scale(np.median(train.sizes, axis=0), sides, small)
+    scale, enlarged = _choose_scale(np.median(train.sizes, axis=0), sides, small)
     if detector == 'rtmdet':
         # It fills its images up to squares, of steps of its largest stride.
         scale = (32 * math.ceil(scale[0] / 32),) * 2
@@ -88,7 +88,6 @@ def choose(
     steps = math.ceil(num_images / batch_size)
     if epochs is None:
         # Enlarged images take more time: fewer steps keep it.
-        enlarged = max(1.0, max(scale) / float(np.median(train.sizes, axis=0).max()))
         epochs = math.ceil(STEPS[small] / enlarged**2 / steps)
         epochs = max(FEWEST_EPOCHS[small], min(MOST_EPOCHS, epochs))
     rate = STOCK_RATE[detector] * batch_size / 16
@@ -128,8 +127,10 @@ def find_weights(given: str | None, detector: str, backbone: str, small: bool) -
     return given
 
 
-def _choose_scale(image: np.ndarray, sides: np.ndarray, small: bool) -> tuple[int, int]:
-    """Scale for mmdet's ``Resize``.
+def _choose_scale(
+    image: np.ndarray, sides: np.ndarray, small: bool
+) -> tuple[tuple[int, int], float]:
+    """Scale for mmdet's ``Resize``, and how much of it is enlarging for small boxes.
 
     Of the (2,) width and height of the median image, and the (n,) square roots of the areas of the
     boxes.
@@ -138,12 +139,14 @@ def _choose_scale(image: np.ndarray, sides: np.ndarray, small: bool) -> tuple[in
     tenth = float(np.percentile(sides, 10))
     # Small boxes keep their pixels, as far as the image has them.
     shrink = min(1.0, max(shrink, SMALLEST_BOX / tenth))
+    enlarged = 1.0
     if small:
         room = LONGEST_ENLARGED / (image.max() * shrink)
         wanted = MEDIAN_BOX / (float(np.median(sides)) * shrink)
-        shrink *= max(1.0, min(MOST_ENLARGED, room, wanted))
+        enlarged = max(1.0, min(MOST_ENLARGED, room, wanted))
+        shrink *= enlarged
     # The longer side first, as mmdet writes it; which side it is does not matter there.
-    return round(image.max() * shrink), round(image.min() * shrink)
+    return (round(image.max() * shrink), round(image.min() * shrink)), enlarged
 
 
 def _explain(
