@@ -19,6 +19,12 @@ percent already. With ``title=`` and ``ours=``, the method that mmrank recommend
 ``<!-- overview -->``, or of ``<!-- overview: NAME ... -->``, up to ``<!-- end of overview -->``,
 compared with ``peer``, the strongest other method (by default the baseline).
 
+A folder of records, one for each data set, has two tables: the means by set, and what ``ours``
+gains over the sets, all of them or those that ``of`` names; ``forest`` is their picture::
+
+    <!-- sets: many_sets mAP ours=graded_ap of=cards,masks forest=pictures/many_sets.png -->
+    <!-- end of sets -->
+
 Settings are chosen on seeds below 100 and claimed on seeds from 100 on, or tuned on validation
 images by the plan. A row of an overview whose seeds were used to choose is marked.
 """
@@ -42,11 +48,14 @@ from scipy import stats
 
 from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
+from mmrank.experiments import many_sets
+from mmrank.experiments.many_sets import COLUMNS
 from mmrank.experiments.records import FACTS, read_curve_rows, read_final_rows, read_rows, values_of
 from mmrank.experiments.statistics import compare_paired, difference_text
 from mmrank.files import write_atomically
 from mmrank.pictures import names
 from mmrank.pictures.figures import new_panels, save
+from mmrank.pictures.forest import draw_forest
 from mmrank.pictures.names import metric_name
 from mmrank.pictures.seeds import draw_box_plot
 from mmrank.pictures.tables import markdown_table
@@ -56,9 +65,10 @@ from plans.loss_names import colours_of, loss_name
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'
 COMMENT = re.compile(
-    r'^(<!-- (record|overview)(?:: (.*?))? -->\n).*?(^<!-- end of \2 -->)', re.DOTALL | re.MULTILINE
+    r'^(<!-- (record|overview|sets)(?:: (.*?))? -->\n).*?(^<!-- end of \2 -->)',
+    re.DOTALL | re.MULTILINE,
 )
-PICTURES = ('boxes', 'curves')
+PICTURES = ('boxes', 'curves', 'forest')
 # Names and colours in pictures: where these change, the pictures do.
 LOOKS = [Path(x.__file__) for x in (names, loss_names)]
 
@@ -200,6 +210,15 @@ class Block(NamedTuple):
         return RECORDS / f'{shlex.split(self.words)[0]}.csv'
 
     @property
+    def records(self) -> list[Path]:
+        """The record, or those of a folder."""
+        folder = self.record.with_suffix('')
+        if not folder.is_dir():
+            return [self.record]
+        names = self.options.get('of', '').split(',')
+        return [x for x in sorted(folder.glob('*.csv')) if names == [''] or x.stem in names]
+
+    @property
     def metrics(self) -> list[str]:
         return [word for word in shlex.split(self.words)[1:] if '=' not in word]
 
@@ -217,7 +236,7 @@ class Block(NamedTuple):
 
 def draw(block: Block, check: bool) -> list[str]:
     """Draw the pictures of a block that are of other rows; their names."""
-    content = [block.words.encode(), *(x.read_bytes() for x in (block.record, *LOOKS))]
+    content = [block.words.encode(), *(x.read_bytes() for x in (*block.records, *LOOKS))]
     digest = hashlib.sha256(b''.join(content)).hexdigest()[:16]
     others = []
     for kind in block.options.keys() & {*PICTURES}:
@@ -228,8 +247,10 @@ def draw(block: Block, check: bool) -> list[str]:
                     continue
         others.append(block.options[kind])
         if not check:
-            what = read_record(block.record, block.metrics, **block.table_options)
-            if kind == 'boxes':
+            if kind == 'forest':
+                draw_sets(block, path)
+            elif kind == 'boxes':
+                what = read_record(block.record, block.metrics, **block.table_options)
                 draw_boxes(what.values, block.metrics, path)
             else:
                 scale = float(block.options.get('scale', 100))
@@ -269,6 +290,39 @@ def draw_curves(rows: Iterable[Mapping[str, str]], metric: str, scale: float, pa
     axis.set_ylabel(f'{metric_name(metric)}, mean and range of the seeds')
     axis.legend(fontsize=8, frameon=False)
     save(figure, path)
+
+
+def named_sets(block: Block) -> tuple[many_sets.Sets, str]:
+    """The sets of a block with the names of the losses, and the name of ours."""
+    sets = many_sets.read_sets(block.records, block.metrics, float(block.options.get('scale', 100)))
+    named = {
+        name: {loss_name(method): own for method, own in values.items()}
+        for name, values in sets.items()
+    }
+    return named, loss_name(block.options['ours'])
+
+
+def table_of_sets(block: Block) -> str:
+    """The means by set, and what ours gains over the sets, in Markdown."""
+    sets, ours = named_sets(block)
+    metric = block.metrics[0]
+    methods = next(iter(sets.values()))
+    lines = markdown_table(['', *methods], many_sets.mean_rows(sets, metric))
+    lines += ['', *markdown_table(COLUMNS, many_sets.difference_rows(sets, ours, metric))]
+    rows = [row for path in block.records for row in read_final_rows(path)]
+    hours = sum(float(row['seconds']) for row in rows) / 3600
+    commits = ', '.join(sorted({row['commit'] for row in rows}))
+    return '\n'.join(
+        [*lines, '', f'{len(rows)} trainings, {hours:.1f} core-hours, commit {commits}.', '']
+    )
+
+
+def draw_sets(block: Block, path: Path) -> None:
+    """Draw the gains of ours by set."""
+    sets, ours = named_sets(block)
+    metric = block.metrics[0]
+    each, mean = many_sets.compare_sets(sets, ours, metric)
+    draw_forest(each, mean, path, ours=ours, metric=metric)
 
 
 def overview(blocks: list[Block], names: str, folder: Path) -> str:
@@ -313,7 +367,7 @@ def overview(blocks: list[Block], names: str, folder: Path) -> str:
 def cost_of_records() -> str:
     """Trainings and core-hours of all records, the tuning's as far as they were kept."""
     runs, seconds = 0, 0.0
-    for path in sorted(RECORDS.glob('*.csv')):
+    for path in sorted(RECORDS.rglob('*.csv')):
         # The last step of a run has the time of all of them.
         ends = {
             tuple(row.get(key) for key in ('stage', 'method', 'seed', 'settings')): row
@@ -344,10 +398,13 @@ def rewritten(page: Path, blocks: list[Block] = (), check: bool = True) -> str:
             block = Block(words, page)
             count = block.options.get('differences', '1')
             table = table_of(block.record, block.metrics, count, **block.table_options)
-            if (others := draw(block, check)) and check:
-                table = f'{", ".join(others)} of other rows'
+        elif kind == 'sets':
+            block = Block(words, page)
+            table = table_of_sets(block)
         else:
             table = f'{overview(blocks, words or "", page.parent)}\n'
+        if kind != 'overview' and (others := draw(block, check)) and check:
+            table = f'{", ".join(others)} of other rows'
         return f'{start}\n{table}\n{end}'
 
     return COMMENT.sub(make, page.read_text(encoding='utf-8'))

@@ -1,16 +1,27 @@
-r"""Draw a comparison over seeds: box plots, or lines over the values of one setting.
+r"""Draw a comparison over seeds: box plots, lines over the values of a setting, or a forest.
 
     mmrank draw seeds work_dirs/bccd_losses/runs.csv --scale 100
     mmrank draw seeds work_dirs/long_tail_rate/runs.csv \
         --metrics ranking/AP --setting "positives in a batch"
+    mmrank draw seeds work_dirs/many_sets/*/runs.csv --scale 100 --forest graded_ap
 
 With --setting the methods are named METHOD-VALUE, as in configs/long_tail/positive_rate.yaml; the
 lines are the mean and standard deviation of the first metric.
+
+With --forest there is a record of each data set. A row of the picture is what the method gains on a
+set, compared with each other method by the first metric, and the diamond its mean over the sets.
 """
 
+from pathlib import Path
+
+from rich import print
+
 from mmrank.cli.options import check_outputs, tool_parser
+from mmrank.experiments import many_sets
 from mmrank.experiments.records import by_setting, read_values
+from mmrank.pictures.forest import draw_forest
 from mmrank.pictures.seeds import draw_box_plot, plot_setting
+from mmrank.pictures.tables import console_table
 
 
 def main() -> None:
@@ -18,20 +29,36 @@ def main() -> None:
         __doc__,
         scale=(1.0, '100 for percent'),
         setting=(None, 'what the values of <method>-<value> are; draws lines over them'),
+        forest=(None, 'method that is compared with the others, by set'),
         out=('seeds.png', 'PNG to write'),
     )
     add = parser.add_argument
-    add('runs', help='runs.csv')
+    add('runs', nargs='+', help='runs.csv; with --forest one of each set')
     add('--metrics', nargs='+', default=(), help='default: all of the file')
     add('--mark', type=float, help='value of the setting to mark by a line')
     args = parser.parse_args()
     check_outputs(args, 'out')
-    values = read_values(args.runs, args.metrics, args.scale)
-    metrics = list(next(iter(values.values())))
-    if args.setting is None:
-        path = draw_box_plot(values, metrics, args.out)
+    if args.forest is not None:
+        sets = many_sets.read_sets(args.runs, args.metrics, args.scale)
+        path = _draw_sets(sets, args.forest, args.out)
+    elif len(args.runs) > 1:
+        parser.error('several runs.csv are for --forest METHOD')
+    elif args.setting is None:
+        values = read_values(args.runs[0], args.metrics, args.scale)
+        path = draw_box_plot(values, [*next(iter(values.values()))], args.out)
     else:
-        runs = by_setting(values, metrics[0])
-        options = dict(setting=args.setting, metric=metrics[0], mark=args.mark)
-        path = plot_setting(runs, args.out, **options)
+        values = read_values(args.runs[0], args.metrics, args.scale)
+        metric = next(iter(next(iter(values.values()))))
+        options = dict(setting=args.setting, metric=metric, mark=args.mark)
+        path = plot_setting(by_setting(values, metric), args.out, **options)
     print(f'Wrote {path}')
+
+
+def _draw_sets(sets: many_sets.Sets, ours: str, out: str) -> Path:
+    methods = next(iter(sets.values()))
+    metric = next(iter(next(iter(methods.values()))))
+    differences = many_sets.difference_rows(sets, ours, metric)
+    print(console_table(['', *methods], many_sets.mean_rows(sets, metric)))
+    print(console_table(many_sets.COLUMNS, differences))
+    each, mean = many_sets.compare_sets(sets, ours, metric)
+    return draw_forest(each, mean, out, ours=ours, metric=metric)

@@ -1,0 +1,96 @@
+"""A comparison of methods on many sets: the differences on each, and their mean over the sets."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from mmrank.errors import UserError
+from mmrank.experiments.records import Values, read_values
+from mmrank.experiments.statistics import compare_paired, difference_text
+
+#: Figures by set, method, metric and seed.
+Sets = Mapping[str, Values]
+#: Of :func:`difference_rows`; the p-value is of a sign test.
+COLUMNS = ('compared with', 'mean over sets (95 %)', 'median', 'ahead on', 'worst set')
+
+
+def read_sets(
+    paths: Iterable[str | os.PathLike], metrics: Sequence[str] = (), scale: float = 1.0
+) -> dict[str, Values]:
+    """Read a record of each set, which is named as its file, or as the folder of a ``runs.csv``.
+
+    Raises:
+        UserError: If two sets have one name, a record cannot be read or lacks a metric, or the
+            sets have no methods in common.
+    """
+    sets: dict[str, Values] = {}
+    for path in map(Path, paths):
+        name = path.absolute().parent.name if path.name == 'runs.csv' else path.stem
+        if name in sets:
+            raise UserError(f'{path} is a second set {name!r}', 'files or folders of other names')
+        sets[name] = read_values(path, metrics, scale)
+    methods = [[*values] for values in sets.values()]
+    for name, own in zip(sets, methods):
+        if {*own} != {*methods[0]}:
+            raise UserError(f'{name} has {own}, another set {methods[0]}', 'sets of one plan')
+    return sets
+
+
+def means(sets: Sets, method: str, metric: str) -> dict[str, float]:
+    """Mean over the seeds of a method, by set."""
+    return {name: float(np.mean([*x[method][metric].values()])) for name, x in sets.items()}
+
+
+def other_methods(sets: Sets, ours: str) -> list[str]:
+    """The methods that ours is compared with; a :class:`UserError` if it is not among all."""
+    methods = [*next(iter(sets.values()))]
+    if ours not in methods:
+        raise UserError(f'the records have no method {ours!r}', f'one of {", ".join(methods)}')
+    return [method for method in methods if method != ours]
+
+
+def compare_sets(sets: Sets, ours: str, metric: str) -> tuple[dict, dict]:
+    """What ours gains compared with each other method: by set, and on average.
+
+    A set's difference is paired by seed, the mean by set: the spread over the sets, of which its
+    interval is, holds the spread over the seeds. Both are of :func:`compare_paired`, by method.
+    """
+    on_each = {}
+    on_average = {}
+    others = other_methods(sets, ours)
+    own = means(sets, ours, metric)
+    for other in others:
+        on_each[other] = {
+            name: compare_paired(x[ours][metric], x[other][metric]) for name, x in sets.items()
+        }
+        on_average[other] = compare_paired(own, means(sets, other, metric))
+    return on_each, on_average
+
+
+def mean_rows(sets: Sets, metric: str) -> list[list[str]]:
+    """A row of a table for each set, and one for their mean: a method a column."""
+    columns = [means(sets, method, metric) for method in next(iter(sets.values()))]
+    rows = [[name, *(f'{own[name]:.1f}' for own in columns)] for name in sets]
+    return [*rows, ['mean', *(f'{np.mean([*own.values()]):.1f}' for own in columns)]]
+
+
+def difference_rows(sets: Sets, ours: str, metric: str) -> list[list[str]]:
+    """A row of :data:`COLUMNS` for each other method: what ours gains over the sets."""
+    others = other_methods(sets, ours)
+    own = means(sets, ours, metric)
+    rows = []
+    for other in others:
+        theirs = means(sets, other, metric)
+        gains = {name: own[name] - theirs[name] for name in sets}
+        worst = min(gains, key=gains.__getitem__)
+        ahead = sum(gain > 0 for gain in gains.values())
+        unequal = sum(gain != 0 for gain in gains.values())
+        p_value = stats.binomtest(ahead, unequal).pvalue if unequal else 1.0
+        difference = difference_text(own, theirs)
+        median = f'{np.median([*gains.values()]):+.2f}'
+        counts = f'{ahead} of {len(gains)}, p = {p_value:.2g}'
+        rows.append([other, difference, median, counts, f'{worst} {gains[worst]:+.1f}'])
+    return rows
