@@ -55,9 +55,8 @@ from mmrank.experiments.statistics import compare_paired, difference_text
 from mmrank.files import write_atomically
 from mmrank.pictures import names
 from mmrank.pictures.figures import new_panels, save
-from mmrank.pictures.forest import draw_forest
 from mmrank.pictures.names import metric_name
-from mmrank.pictures.seeds import draw_box_plot
+from mmrank.pictures.seeds import draw_box_plot, draw_forest
 from mmrank.pictures.tables import markdown_table
 from plans import loss_names
 from plans.loss_names import colours_of, loss_name

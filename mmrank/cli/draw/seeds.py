@@ -19,8 +19,7 @@ from rich import print
 from mmrank.cli.options import check_outputs, tool_parser
 from mmrank.experiments import many_sets
 from mmrank.experiments.records import by_setting, read_values
-from mmrank.pictures.forest import draw_forest
-from mmrank.pictures.seeds import draw_box_plot, plot_setting
+from mmrank.pictures.seeds import draw_box_plot, draw_forest, plot_setting
 from mmrank.pictures.tables import console_table
 
 
