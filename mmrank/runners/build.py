@@ -3,6 +3,7 @@
 A detection config runs with mmpretrain absent and a retrieval config with mmdet absent.
 """
 
+import logging
 import re
 import warnings
 from collections.abc import Sequence
@@ -83,10 +84,14 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
         close = get_close_matches(name, OPTIMIZERS.module_dict, 1) or ['SGD']
         what = f'optim_wrapper.optimizer.type={name!r} is not a registered optimizer'
         raise UserError(what, f"'{close[0]}', or import yours by custom_imports")
-    runner.logger.addFilter(lambda record: not re.match(_OF_LIBRARIES, str(record.msg)))
+    runner.logger.addFilter(_is_ours)  # which a logger keeps once
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))
     runner.register_hook(StartCheckHook())
     return runner
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return not re.match(_OF_LIBRARIES, str(record.msg))
 
 
 def _check_dump(cfg: Config) -> None:

@@ -493,11 +493,16 @@ def _iou(first, second):
         ((320, 240), 25, True, (358, 269)),  # the median box gets 28 pixels
         ((320, 240), 10, True, (416, 312)),  # by at most 1.3
         ((600, 300), 10, True, (640, 320)),
+        ((640, 480), 50, True, (358, 269)),  # also of an image that is shrunk
         ((320, 240), 10, False, (320, 240)),
     ],
 )
 def test_scale_follows_the_boxes(image, box, small, scale):
-    assert _choose_scale(np.array(image, float), np.full(10, float(box)), small) == scale
+    found, enlarged = _choose_scale(np.array(image, float), np.full(10, float(box)), small)
+    assert found == scale
+    # The steps of a training go by what the boxes enlarge, also where the image was shrunk before.
+    shrunk = max(320 / max(image), min(1, 12 / box)) if small else 1.0
+    assert enlarged == pytest.approx(max(scale) / (max(image) * min(1, shrunk)), rel=0.01)
 
 
 @pytest.mark.parametrize(('side', 'shown', 'is_named'), [(4, 5, True), (48, 48, False)])
