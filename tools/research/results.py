@@ -16,8 +16,9 @@ for each of the first two metrics, with Holm's correction for each column.
 
 ``boxes`` and ``curves`` are pictures that are drawn of it, ``scale=1`` says that the metrics are in
 percent already. With ``title=`` and ``ours=``, the method that mmrank recommends, it is a row of
-``<!-- overview -->``, or of ``<!-- overview: NAME ... -->``, up to ``<!-- end of overview -->``,
-compared with ``peer``, the strongest other method (by default the baseline).
+``<!-- overview -->``, up to ``<!-- end of overview -->``, compared with ``peer``, the strongest
+other method (by default the baseline). With ``task=`` it is one of the short
+``<!-- overview: stock -->`` or ``<!-- overview: peer -->``, if it names the method of that name.
 
 A folder of records, one for each data set, has two tables: the means by set, and what ``ours``
 gains over the sets, all of them or those that ``of`` names; ``forest`` is their picture::
@@ -227,9 +228,14 @@ class Block(NamedTuple):
         return dict(word.split('=', 1) for word in shlex.split(self.words) if '=' in word)
 
     @property
+    def scale(self) -> float:
+        """What the metrics are multiplied by."""
+        return float(self.options.get('scale', 100))
+
+    @property
     def table_options(self) -> dict[str, str]:
         """Options of :func:`read_record`."""
-        apart = {*PICTURES, 'title', 'ours', 'peer', 'differences'}
+        apart = {*PICTURES, 'title', 'task', 'ours', 'peer', 'stock', 'differences'}
         return {key: value for key, value in self.options.items() if key not in apart}
 
 
@@ -252,8 +258,8 @@ def draw(block: Block, check: bool) -> list[str]:
                 what = read_record(block.record, block.metrics, **block.table_options)
                 draw_boxes(what.values, block.metrics, path)
             else:
-                scale = float(block.options.get('scale', 100))
-                draw_curves(read_curve_rows(block.record), block.metrics[0], scale, path)
+                rows = read_curve_rows(block.record)
+                draw_curves(rows, block.metrics[0], block.scale, path)
             text = PngInfo()
             text.add_text('record', digest)
             with Image.open(path) as image:
@@ -293,7 +299,7 @@ def draw_curves(rows: Iterable[Mapping[str, str]], metric: str, scale: float, pa
 
 def named_sets(block: Block) -> tuple[many_sets.Sets, str]:
     """The sets of a block with the names of the losses, and the name of ours."""
-    sets = many_sets.read_sets(block.records, block.metrics, float(block.options.get('scale', 100)))
+    sets = many_sets.read_sets(block.records, block.metrics, block.scale)
     named = {
         name: {loss_name(method): own for method, own in values.items()}
         for name, values in sets.items()
@@ -324,43 +330,57 @@ def draw_sets(block: Block, path: Path) -> None:
     draw_forest(each, mean, path, ours=ours, metric=metric)
 
 
-def overview(blocks: list[Block], names: str, folder: Path) -> str:
-    """A row for each block with a title: our method, the strongest other one, and who is ahead."""
+def overview(blocks: list[Block], against: str, folder: Path) -> str:
+    """A row for each block with a title: our method, the strongest other one, and who is ahead.
+
+    ``against`` is ``'stock'`` or ``'peer'`` for a short table of the blocks with a ``task`` that
+    name such a method.
+    """
     header = ['', 'recommended', 'runs', 'measure', 'mean']
     header += ['compared with', 'mean', 'difference (95 %)', '']
     rows = []
     for block in blocks:
         options = block.options
-        if 'title' not in options or (names and block.record.stem not in names.split()):
+        if ('task' if against else 'title') not in options or (against and against not in options):
             continue
-        record = read_record(block.record, block.metrics, **block.table_options)
-        values = record.values
-        first = block.metrics[0]
-        peer = options.get('peer') or next(iter(values))
+        values, is_claim = _first_metric(block)
+        peer = options.get(against or 'peer') or next(iter(values))
         if not {options.get('ours'), peer} <= {*values}:
             raise UserError(f'{block.record.name} has no ours={options.get("ours")!r} or {peer!r}')
-        ours = values[options['ours']][first]
-        theirs = values[peer][first]
+        ours = values[options['ours']]
+        theirs = values[peer]
         found = compare_paired(ours, theirs)
         low, high = found.get('ci_low', -math.inf), found.get('ci_high', math.inf)
+        who = ('level', 'ahead', 'behind')[(low > 0) - (high < 0)]
         link = os.path.relpath(block.page, folder).replace(os.sep, '/')
-        is_fresh = all(int(seed) >= FIRST_FRESH_SEED for seed in ours)
-        # A plan that tunes does so on validation images, with a seed of its own.
-        mark = '' if is_fresh or record.trials else f' {MARK}'
-        rows.append(
-            [
-                *(f'[{options["title"]}]({link}){mark}', loss_name(options['ours']), len(ours)),
-                *(metric_name(first), _spread(ours), loss_name(peer), _spread(theirs)),
-                *(
-                    difference_text(ours, theirs),
-                    ('level', 'ahead', 'behind')[(low > 0) - (high < 0)],
-                ),
-            ]
-        )
-    lines = markdown_table(header, rows, align='llrlrlrrl')
+        title = f'[{options["task" if against else "title"]}]({link})'
+        title += '' if is_claim else f' {MARK}'
+        measure = metric_name(block.metrics[0])
+        row = [title, loss_name(options['ours']), len(ours), measure, _spread(ours)]
+        row += [loss_name(peer), _spread(theirs), difference_text(ours, theirs), who]
+        rows.append(row)
+    align = 'llrlrlrrl'
+    if against:
+        # Without the runs and the means.
+        header, align, *rows = ([x[i] for i in (0, 1, 3, 5, 7, 8)] for x in (header, align, *rows))
+    lines = markdown_table(header, rows, align=''.join(align))
     if any(MARK in row[0] for row in rows):
         lines += ['', CHOSEN]
-    return '\n'.join(lines if names else [*lines, '', cost_of_records()])
+    return '\n'.join(lines if against else [*lines, '', cost_of_records()])
+
+
+def _first_metric(block: Block) -> tuple[dict[str, Mapping], bool]:
+    """The first metric of a block by method and seed, or set; whether its seeds are for claims."""
+    first = block.metrics[0]
+    if len(block.records) > 1:
+        sets = many_sets.read_sets(block.records, block.metrics, block.scale)
+        values = {name: many_sets.means(sets, name, first) for name in next(iter(sets.values()))}
+        return values, True
+    record = read_record(block.record, block.metrics, **block.table_options)
+    values = {name: own[first] for name, own in record.values.items()}
+    is_fresh = all(int(x) >= FIRST_FRESH_SEED for x in values.get(block.options.get('ours'), ()))
+    # A plan that tunes does so on validation images, with a seed of its own.
+    return values, is_fresh or record.trials > 0
 
 
 def cost_of_records() -> str:
@@ -384,7 +404,7 @@ def blocks_of(pages: Iterable[Path]) -> list[Block]:
         Block(match[3], page)
         for page in pages
         for match in COMMENT.finditer(page.read_text(encoding='utf-8'))
-        if match[2] == 'record'
+        if match[2] != 'overview'
     ]
 
 

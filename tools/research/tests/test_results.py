@@ -60,7 +60,6 @@ def test_differences_that_several_comparisons_leave(make, tmp_path):
         f'<!-- record: made mAP title=Level ours=level -->\n{END}'
         f'<!-- record: made mAP title=Behind ours=level peer=far -->\n{END}'
         '<!-- overview -->\n<!-- end of overview -->\n'
-        '<!-- overview: other -->\n<!-- end of overview -->\n'
     )
     last = {line.split(' | ')[0]: line.split(' | ')[-1] for line in text.split(END)[0].split('\n')}
     assert last['| far'].startswith('**+10.00')
@@ -73,6 +72,29 @@ def test_differences_that_several_comparisons_leave(make, tmp_path):
     assert '| far | 4 | mAP | 30.00 ± 0.82 | base | 20.00 ± 0.00 | +10.00 [+8.70' in shown[0]
     with pytest.raises(UserError, match="no ours='x'"):
         make(text.replace('ours=far', 'ours=x'))
+
+
+def test_sets_have_two_tables_a_picture_and_a_row(make, tmp_path):
+    """Gains of 5, 1 and 3 points on three sets; the short overview has the mean over them."""
+    (tmp_path / 'many').mkdir()
+    for name, gain in {'cards': 0.05, 'cells': 0.01, 'eggs': 0.03}.items():
+        rows = [f'ours,9,1,a,60,{{}},{0.2 + gain}', 'focal,9,1,a,60,{},0.2']
+        head = 'method,seed,step,commit,seconds,settings,mAP'
+        (tmp_path / 'many' / f'{name}.csv').write_text('\n'.join([head, *rows, '']))
+    block = '<!-- sets: many mAP ours=ours task=boxes stock=focal forest=a/f.png{} -->\n{}'
+    end = '<!-- end of sets -->\n'
+    page = block.format('', end) + '<!-- overview: stock -->\n<!-- end of overview -->\n'
+    assert 'f.png of other rows' in make(page)
+    text = make(page, check=False)
+    assert make(text) == text
+    assert '| mean | 23.0 | 20.0 |' in text
+    # The standard error is 2 / sqrt(3), the quantile of t 4.30.
+    assert '| focal | +3.00 [-1.97, +7.97] | +3.00 | 3 of 3, p = 0.25 | cells +1.0 |' in text
+    assert '6 trainings, 0.1 core-hours, commit a.' in text
+    assert '| [boxes](page.md) | ours | mAP | focal | +3.00 [-1.97, +7.97] | level |' in text
+    assert '| mean | 23.0 |' not in make(block.format(' of=cards,cells', end))
+    (tmp_path / 'many' / 'cells.csv').unlink()
+    assert 'f.png of other rows' in make(text)
 
 
 def test_each_method_has_its_own_baseline(make, tmp_path):
