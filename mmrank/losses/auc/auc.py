@@ -7,8 +7,8 @@ from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss, StatelessRankingLoss
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.pairs import sum_over_negatives
-from mmrank.losses.pairs_smooth import OneSidedHuber, Sigmoid
+from mmrank.losses.pairs import OneSidedHuber
+from mmrank.losses.pairs_smooth import Sigmoid, sum_over_negatives
 from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_positive, one_of
 from mmrank.tensors import as_divisor, clamp_infinite

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, negatives_of_all_ranks, positive_index
-from mmrank.losses.pairs import pairwise_surrogate_sum
-from mmrank.losses.pairs_smooth import OneSidedHuber
+from mmrank.losses.pairs import OneSidedHuber
+from mmrank.losses.pairs_smooth import pairwise_surrogate_sum
 from mmrank.settings import check_within
 from mmrank.tensors import as_divisor, at_least_float32
 

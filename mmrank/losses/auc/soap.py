@@ -9,8 +9,7 @@ from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.pairs import sum_over_negatives, sum_over_positives
-from mmrank.losses.pairs_smooth import SquaredHinge
+from mmrank.losses.pairs_smooth import SquaredHinge, sum_over_negatives, sum_over_positives
 from mmrank.settings import check_positive, check_within
 from mmrank.state.sample_state import SampleState, check_sample_ids
 from mmrank.tensors import as_divisor, check_tensors

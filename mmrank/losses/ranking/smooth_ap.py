@@ -5,9 +5,8 @@ from torch import Tensor
 
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.pairs import sum_over_negatives, sum_over_positives
 from mmrank.losses.pairs_graded import CountsQuality, graded_pair_sum, relevances
-from mmrank.losses.pairs_smooth import Sigmoid
+from mmrank.losses.pairs_smooth import Sigmoid, sum_over_negatives, sum_over_positives
 from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.tensors import as_divisor
 

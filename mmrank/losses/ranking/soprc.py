@@ -10,8 +10,13 @@ from mmrank.autograd import can_sync
 from mmrank.distributed import all_reduce_sum, join
 from mmrank.losses.base import RankingLoss, idle_share
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.pairs import pairwise_surrogate_sum, sum_over_negatives
-from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Surrogate
+from mmrank.losses.pairs import OneSidedHuber
+from mmrank.losses.pairs_smooth import (
+    OneSidedSigmoid,
+    Surrogate,
+    pairwise_surrogate_sum,
+    sum_over_negatives,
+)
 from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_count, check_not_negative, check_positive, one_of
 from mmrank.state import ClassPrior, ScoreVector

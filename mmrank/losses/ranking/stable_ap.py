@@ -10,9 +10,9 @@ from torch import Tensor
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists, all_positives
-from mmrank.losses.pairs import sum_over_negatives
+from mmrank.losses.pairs import OneSidedHuber
 from mmrank.losses.pairs_graded import CountsQuality, graded_mass, graded_pair_sum, relevances
-from mmrank.losses.pairs_smooth import OneSidedHuber
+from mmrank.losses.pairs_smooth import sum_over_negatives
 from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_not_negative, check_positive, one_of
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread

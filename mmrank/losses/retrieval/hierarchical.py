@@ -11,8 +11,7 @@ from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.lists import RankedLists, negatives_of_all_ranks, ranked_lists
-from mmrank.losses.pairs import pairwise_surrogate_sum, sum_over_negatives
-from mmrank.losses.pairs_smooth import Surrogate
+from mmrank.losses.pairs_smooth import Surrogate, pairwise_surrogate_sum, sum_over_negatives
 from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_not_negative
 from mmrank.tensors import as_divisor, check_tensors, whole_numbers

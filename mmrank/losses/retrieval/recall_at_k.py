@@ -12,8 +12,7 @@ from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.pairs import pairwise_surrogate_sum
-from mmrank.losses.pairs_smooth import Sigmoid
+from mmrank.losses.pairs_smooth import Sigmoid, sum_over_negatives
 from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.tensors import as_divisor
 
@@ -64,15 +63,7 @@ def _recall_at_k(lists: RankedLists, sigmoid: Sigmoid, ks: Sequence[int]) -> Ten
     if lists.weight is not None:
         everything = torch.where(everything, lists.weight, 0)
     # The surrogate is twice the sigmoid. A positive meets itself at 1/2.
-    rank = 0.5 + 0.5 * pairwise_surrogate_sum(
-        lists.pos,
-        lists.scores,
-        sigmoid,
-        pos_mask=mask,
-        neg_mask=everything,
-        group=lists.group,
-        on_host=lists.on_host,
-    )
+    rank = 0.5 + 0.5 * sum_over_negatives(lists, sigmoid, everything)
     recalls = []
     for k in ks:
         found = torch.where(mask, ((k - rank) / RANK_TAU).sigmoid(), 0)

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 from score_lists import summed_by
 
 from mmrank.losses import pairs, pairs_smooth
-from mmrank.losses.pairs import pairwise_surrogate_sum
-from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Sigmoid, SquaredHinge
+from mmrank.losses.pairs import OneSidedHuber
+from mmrank.losses.pairs_smooth import (
+    OneSidedSigmoid,
+    Sigmoid,
+    SquaredHinge,
+    pairwise_surrogate_sum,
+)
 
 INF, NAN = torch.inf, torch.nan
 #: Ties, scores at the margin, beyond the limit, and of no use.
