@@ -179,6 +179,7 @@ def _blocks(
     """Yield lists, columns and (G, W, n) differences of (G, W) positives and (G, N) negatives."""
     lists, width = pos.shape
     length = neg.size(1)
+    pos = clamp_infinite(pos)
     neg = clamp_infinite(neg.to(pos.dtype)).contiguous()
     if counted is not None:
         # Below every score, and far enough from infinity to be multiplied.
@@ -224,7 +225,7 @@ def matrix_sums(
         if keeps:
             kept.append(own.new_empty(*own.shape, neg.size(1)))
         counted, weight = _counted_and_weight(neg_mask, lists, dtype)
-        for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted, on_host):
+        for rows, part, x in _blocks(own, neg[lists], counted, on_host):
             change = None
             if keeps:
                 change = kept[-1][rows, :, part]
@@ -259,7 +260,7 @@ def matrix_gradient(surrogate: Surrogate, grad: Tensor, pairs: Pairs, *kept: Ten
             continue
         own = torch.where(keep, pos[lists].gather(1, columns), 0).to(dtype)
         slopes = own.new_empty(len(own), neg.size(1))
-        for rows, part, x in _blocks(clamp_infinite(own), neg[lists], counted, on_host):
+        for rows, part, x in _blocks(own, neg[lists], counted, on_host):
             change = torch.empty_like(x)
             surrogate.terms(x, False, change)
             if compiled:

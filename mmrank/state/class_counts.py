@@ -8,7 +8,7 @@ from torch import Tensor
 from mmrank.errors import UserError
 from mmrank.settings import check_within
 
-from .base import SavedState, check_rows
+from .base import SavedState, rows_of_lists
 
 MISSING_COUNTS = (
     'the class counts of the training set are missing. Fix: loss.set_class_counts(counts) before '
@@ -166,18 +166,8 @@ class ClassPrior(SavedState):
         """(1,) or (lists,) priors: of the (L,) classes ``rows`` of the lists, or all in order."""
         if not self.known:
             raise RuntimeError(f"prior='counts': {MISSING_COUNTS}")
-        size = self.prior.numel()
-        if size == 1:
-            return self.prior
-        if rows is not None:
-            check_rows('list_classes', rows, lists, size)
-            return self.prior[rows.long()]
-        if lists != size:
-            raise ValueError(
-                f'there are {size} class priors but {lists} lists; set '
-                f'num_classes={lists} or pass list_classes'
-            )
-        return self.prior
+        rows = rows_of_lists(rows, lists, self.prior.numel())
+        return self.prior if rows is None else self.prior[rows]
 
     def _scaled(self, values: Tensor) -> Tensor:
         if self.maximum is None:

@@ -33,7 +33,6 @@ class PartialAUCLoss(StatelessRankingLoss):
     Args:
         max_fpr: Share of the negatives that count, in (0, 1].
         tau: Margin in units of the (activated) scores, > 0. 1 is for logits.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
 
     Example:
         >>> loss = PartialAUCLoss(max_fpr=0.5, tau=0.5)

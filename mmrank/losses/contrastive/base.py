@@ -145,19 +145,14 @@ class ContrastedBatch:
             batch = self.mapped(Samples.views_as_samples)
             positives = torch.cat([*views[1:], views[0]])
             terms = negative_terms(batch.local, positives, batch.gathered, tau.reshape(-1))
-            shaped = (x.view_as(tau) for x in (terms.log_mean, terms.mean_h, terms.count))
-            return NegativeTerms(*shaped)
+            return NegativeTerms(*(x.view_as(tau) for x in terms.parts))
         images = local.of_view(0)
         texts = local.of_view(1)
         if self.is_whole:
             return negative_terms(images, views[1], texts, tau)
         first = negative_terms(images, views[1], self.gathered.of_view(1), tau[0])
         second = negative_terms(texts, views[0], self.gathered.of_view(0), tau[1])
-        return NegativeTerms(
-            torch.stack([first.log_mean, second.log_mean]),
-            torch.stack([first.mean_h, second.mean_h]),
-            torch.stack([first.count, second.count]),
-        )
+        return NegativeTerms(*map(torch.stack, zip(first.parts, second.parts)))
 
 
 class ContrastiveLoss(ScopedLoss):

@@ -63,7 +63,6 @@ class CyCLIPLoss(CLIPLoss):
     in_weight = 0.25
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        """CLIP's loss and the weighted inconsistency of each sample."""
         cross, within = _cyclic_consistency(batch)
         self.diagnostics['cross_inconsistency'] = batch.mean(cross.detach())
         self.diagnostics['in_inconsistency'] = batch.mean(within.detach())

@@ -86,7 +86,6 @@ class BarlowTwinsLoss(_DecorrelationLoss):
     eps = 1e-5  # is added to the variance
 
     def batch_loss(self, view1: Tensor, view2: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Both parts of the distance from the identity, weighted."""
         x, y = [
             _centred(view, weight) / (_variance(view, weight, 0) + self.eps).sqrt()
             for view in (view1, view2)
@@ -107,10 +106,8 @@ class VICRegLoss(_DecorrelationLoss):
     squared covariances of different columns over the number of columns. Source: Bardes et al.,
     VICReg, ICLR 2022, eq. 1 to 6, with the mean over the views in the variance and ``eps`` added to
     it before the root, as in the authors' code. See :class:`ContrastiveLoss` for the arguments. The
-    divisor of the variances is the sum of the weights less 1.
-
-    **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
-    float16, so that a ``GradScaler`` skips the step.
+    divisor of the variances is the sum of the weights less 1. A gradient beyond 65504 is infinite
+    in float16, so that a ``GradScaler`` skips the step.
     """
 
     invariance = 25.0
@@ -119,7 +116,6 @@ class VICRegLoss(_DecorrelationLoss):
     eps = 1e-4
 
     def batch_loss(self, view1: Tensor, view2: Tensor, weight: Tensor | None = None) -> Tensor:
-        """The weighted sum of the terms."""
         n, d = view1.shape
         if weight is not None:
             n = weight.sum()

@@ -29,7 +29,6 @@ class SpectralContrastiveLoss(ContrastiveLoss):
         return torch.where(length > longest, longest * unit_rows(view), view)
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        """Loss of each sample, its first view the anchor; 0 without negatives."""
         view1, view2 = batch.local.views
         with torch.autocast(view1.device.type, enabled=False):
             others = batch.gathered

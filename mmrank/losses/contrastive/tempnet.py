@@ -83,7 +83,6 @@ class TempNetLoss(MovingAverageLoss):
         dropout: Share of the hidden values that training drops, in [0, 1).
         beta0: Weight of the batch in the moving average, in (0, 1]; the authors take 0.8.
         load_state: False resets the state when a checkpoint is loaded.
-        **kwargs: See :class:`ContrastiveLoss`.
     """
 
     prefixes = ('image_', 'text_')

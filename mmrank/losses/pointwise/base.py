@@ -39,7 +39,6 @@ class PointwiseLoss(WeighsClasses, ScopedLoss):
             sigmoid for (n, C) labels.
         class_weight: How often a positive of each class counts, see
             :class:`mmrank.losses.HeadLoss`.
-        **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
     """
 
     takes_logits = True
@@ -160,7 +159,6 @@ class ClassCountLoss(PointwiseLoss):
         num_classes: Number of classes C. None: as many as there are counts.
         num_samples: Number of samples of the training set, with ``class_counts``. None: their
             sum.
-        **kwargs: ``use_sigmoid``, ``scope`` and ``loss_weight`` of :class:`PointwiseLoss`.
     """
 
     def __init__(

@@ -132,12 +132,10 @@ class RankCounts:
 class ErrorDrivenLoss(RankingLoss):
     """Base of AP-Loss, aLRP and Rank & Sort: a subclass defines :meth:`losses`.
 
-    The mean positive logit is tracked for :meth:`logit_centre` alone, which centres the scores
-    shown at test time; it does not affect the loss.
+    The mean positive logit is tracked for :meth:`logit_centre` alone, not for the loss.
 
     Args:
         delta: Half width of the step in units of the raw logits, > 0.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
     takes_weights = True

@@ -108,11 +108,9 @@ class RankSorter(SavedState):
 
     def save(self, path: str | os.PathLike, rank_error: float) -> None:
         """Write the network, with its mean distance to the exact rank, for :meth:`load`."""
-        content = dict(
-            settings=self.settings, state_dict=self.state_dict(), rank_error=float(rank_error)
-        )
+        content = dict(settings=self.settings, state_dict=self.state_dict())
         with replace_atomically(path) as part:
-            torch.save(content, part)
+            torch.save({**content, 'rank_error': float(rank_error)}, part)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> 'RankSorter':
@@ -151,7 +149,6 @@ class SoDeepLoss(RankingLoss):
 
     Args:
         sorter: File of the sorter. A checkpoint of the model also holds it.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     zero_without_positives = True
@@ -164,7 +161,6 @@ class SoDeepLoss(RankingLoss):
         self.sorter = RankSorter.load(sorter).requires_grad_(False)
 
     def list_losses(self, lists: RankedLists) -> Tensor:
-        """Mean predicted rank of the positives of each list."""
         scores, is_positive, is_real = self._sorted(lists)
         with torch.autocast(scores.device.type, enabled=False):
             ranks = self.sorter.ranks_of_sorted(scores)

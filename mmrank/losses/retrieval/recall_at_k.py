@@ -37,10 +37,6 @@ def recall_at_k_loss(
 
     See :func:`split_lists` for the lists and :class:`mmrank.losses.RecallAtKLoss` for the options.
 
-    Returns:
-        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
-        list without positives. Memory does not grow with the number of pairs.
-
     Example:
         >>> scores, is_positive = torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([1, 0, 1, 0])
         >>> recall_at_k_loss(scores, is_positive, ks=(1, 2))
@@ -88,7 +84,6 @@ class RecallAtKLoss(StatelessRankingLoss):
         ks: The k, each at least 1.
         tau: Temperature of the ranks in units of the (activated) scores, > 0; 0.01 is for cosines.
         mixup: Whether to mix embeddings of a class, in retrieval.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     takes_weights = True

@@ -124,18 +124,16 @@ class InBatchLoss(TwoTowerLoss):
     entities are, and in ``|Ohat|``. The counts ``|O|`` stay as they are set, so weights should be 1
     on average. With weights a pair may come up twice.
 
-    **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
-    float16, so that a ``GradScaler`` skips the step.
+    With ``scope='global'`` the ranks sample one batch together. The loss is computed in float32; a
+    gradient beyond 65504 is infinite in float16, so that a ``GradScaler`` skips the step.
 
     Args:
         mode: See above.
         pointwise: ``square`` (targets 1 and 0), ``logistic`` (labels +1 and -1), or a
             :class:`mmrank.functional.Pointwise`.
         omega: Weight of the negatives, > 0, only for ``unbiased_omega`` and ``popularity``.
-        **kwargs: See :class:`ScopedLoss`; with ``global`` the ranks sample one batch together.
 
     Example:
-        >>> import torch
         >>> loss = InBatchLoss(mode='unbiased', pointwise='square')
         >>> pairs = torch.tensor([0, 1])
         >>> loss.set_pairs(pairs, pairs, (2, 2))
