@@ -255,10 +255,9 @@ class RanksEmbeddings(TakesCosines):
 class EmbeddingLoss(NamedSettings):
     """Embeddings that search each other by their cosines, ranked by any ranking loss.
 
-    The attribute ``loss`` is a copy of a ranking loss, which takes its settings for cosines where
-    none was given, see :meth:`mmrank.losses.HeadLoss.of_cosines`; the loss itself stays as it
-    is. Miners of pytorch-metric-learning give the ``indices_tuple``. Its ``CrossBatchMemory`` has a
-    list of losses by name, to which a class of yours adds this one::
+    The attribute ``loss`` is a copy of a ranking loss, with its settings for cosines where none was
+    given. Miners of pytorch-metric-learning give the ``indices_tuple``. Its ``CrossBatchMemory``
+    has a list of losses by name, to which a class of yours adds this one::
 
         class Memory(CrossBatchMemory):
             supported_losses = staticmethod(lambda: ['EmbeddingLoss'])

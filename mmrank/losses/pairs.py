@@ -138,14 +138,12 @@ def _intervals_of(pos: Tensor, pos_mask: Tensor, tau: float, on_host: bool) -> _
 def _blocks(scores: Tensor, on_host: bool) -> list[tuple[slice, slice]]:
     """Rows and columns of blocks of (L, N) scores."""
     lists, width = scores.shape
-    if not on_host:
-        size = max(_BLOCK // max(lists, 1), 1)
-        return [(slice(None), part) for part in column_blocks(width, size)]
-    columns = column_blocks(width, _CACHED_BLOCK, True)
-    found = []
-    for rows in column_blocks(lists, max(_CACHED_BLOCK // max(width, 1), 1), True):
-        found += [(rows, part) for part in columns]
-    return found
+    size = _CACHED_BLOCK if on_host else max(_BLOCK // max(lists, 1), 1)
+    columns = column_blocks(width, size, on_host)
+    rows = [slice(None)]
+    if on_host:
+        rows = column_blocks(lists, max(_CACHED_BLOCK // max(width, 1), 1), True)
+    return [(row, column) for row in rows for column in columns]
 
 
 def _look_up(table: Tensor, places: Tensor) -> Tensor:

@@ -53,11 +53,8 @@ def checked_counts(counts: Counts, size: int | None = None) -> Tensor:
 class LabelCounts(SavedState):
     """Positives and negatives of each class, from the config or the data; not in a checkpoint.
 
-    Args:
-        num_classes: Number of classes C; 1 is a binary problem. None: the length of ``positives``.
-        positives: (C,) positives of each class, or None until :meth:`set`.
-        num_samples: Samples of the data set. None: the sum of ``positives``, as where every sample
-            has one class.
+    Of ``num_classes`` C, 1 for a binary problem, ``positives`` are (C,), or None until :meth:`set`;
+    ``num_samples`` are all samples, None: their sum, as where every sample has one class.
     """
 
     negative_positive: Tensor | None = None  # (C, 2) float64
@@ -97,13 +94,10 @@ class LabelCounts(SavedState):
 class ClassPrior(SavedState):
     """Class priors pi, given or from the class counts of a data set; not in a checkpoint.
 
-    Args:
-        prior: One number, or one per class, each in (0, 1); or ``counts``: N_c/N of the data set,
-            set by :meth:`set_counts`.
-        size: Number of classes; needed for ``counts``.
-        maximum: Scale the priors so that the largest is this, as the authors of SOPRC do with 0.1;
-            None leaves them. True priors of 1e-4 make ``(1-pi)/pi`` so large that a risk ``x/(1 +
-            x)`` has no slope.
+    ``prior`` is one number, or one per class, each in (0, 1); or ``counts``: N_c/N of ``size``
+    classes, set by :meth:`set_counts`. They are scaled so that the largest is the ``maximum``, as
+    the authors of SOPRC do with 0.1: true priors of 1e-4 make ``(1-pi)/pi`` so large that a risk
+    ``x/(1 + x)`` has no slope.
     """
 
     prior: Tensor  # (size,) float64, NaN until the counts are set

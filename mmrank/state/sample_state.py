@@ -148,9 +148,8 @@ class SampleState(SavedState):
 def moving_log_mean(log_mean: Tensor, log_batch: Tensor, beta0: float) -> Tensor:
     """(n,) moving average of exponentials, ``log s <- log((1 - beta0) s + beta0 g)``.
 
-    Source: iSogCLR (ICML 2023), eq. 12. Where ``log s`` is not finite (a first visit) it becomes
-    log g; where log g is -inf (no negatives) or NaN, log s stays. In the wider dtype of the two,
-    without gradient.
+    Where ``log s`` is not finite (a first visit) it becomes log g; where log g is -inf (no
+    negatives) or NaN, log s stays. In the wider dtype of the two, without gradient.
     """
     dtype = torch.promote_types(log_mean.dtype, log_batch.dtype)
     old = log_mean.detach().to(dtype)
@@ -203,7 +202,7 @@ class SampleLogMean(SampleState):
     """``log s`` of each sample: the log of a moving average of its g, -inf before the first visit.
 
     ``s <- (1 - beta0) s + beta0 g``. Source: SogCLR (ICML 2022), algorithm 1; iSogCLR (ICML 2023),
-    eq. 12. See :class:`SampleState` for ``size`` and ``load_state``.
+    eq. 12.
     """
 
     says_log = True

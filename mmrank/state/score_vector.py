@@ -89,13 +89,9 @@ class ScoreVector(SavedState):
     row than :attr:`REACH` widths of ``score_range`` plus its size; the first time is warned of. The
     state is the same on all ranks and for any world size.
 
-    Args:
-        size: Number of rows: 1 for a single ranking, C for one per class.
-        length: Number of points V of a row, >= 1.
-        momentum: beta in ``(0, 1]``, the weight of the new batch.
-        score_range: Range of the values that phi may extrapolate to.
-        mode: ``ema``: the formula unchanged. ``off``: every list is given the phi of its own scores
-            (the paper's ablation without v); a row keeps the phi of the last batch.
+    Each of ``size`` rows has ``length`` points V; ``momentum`` is beta in ``(0, 1]``. Phi may
+    extrapolate within ``score_range``. With ``mode='off'`` every list is given the phi of its own
+    scores (the paper's ablation without v); a row keeps the phi of the last batch.
     """
 
     shape_settings = 'num_classes and vector_length'

@@ -38,8 +38,7 @@ class ContrastedBatch:
     """Samples of this rank, and those they are compared with.
 
     ``gathered`` are the samples of all ranks, or ``local`` itself. ``counts`` are the rows of each
-    rank of ``group``, over which state is kept equal, or of this rank alone. ``sample_idx`` is as
-    given.
+    rank of ``group``, over which state is kept equal, or of this rank alone.
     """
 
     local: Samples
@@ -188,8 +187,8 @@ class ContrastiveLoss(ScopedLoss):
 
         Args:
             view1: (B, D) embeddings, any float dtype; B may differ by rank and batch. Without
-                ``view2`` a list of the views, or (V, B, D). More than two are for losses that
-                compare each view with all, as :class:`InfoNCELoss` and SogCLR without ``bimodal``.
+                ``view2`` a list of the views, or (V, B, D), more than two for losses that compare
+                each view with all, as :class:`InfoNCELoss` and SogCLR without ``bimodal``.
             view2: (B, D) embeddings of the same samples: another augmentation, or another modality.
             sample_idx: (B,) integer index of each sample in the training set; rows of one sample
                 are not negatives of each other. None, where the loss keeps nothing per sample: all

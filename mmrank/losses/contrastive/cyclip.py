@@ -54,8 +54,7 @@ class CyCLIPLoss(CLIPLoss):
 
     The similarity of an image and another pair's text should equal the one of the swapped text and
     image, and the similarity of two images the one of their texts. Source: Goel et al., CyCLIP:
-    Cyclic Contrastive Language-Image Pretraining, NeurIPS 2022. See :class:`CLIPLoss` for the
-    arguments.
+    Cyclic Contrastive Language-Image Pretraining, NeurIPS 2022.
     """
 
     takes_labels = False  # a similarity across is to equal its mirror image, whatever the classes

@@ -75,11 +75,9 @@ class BarlowTwinsLoss(_DecorrelationLoss):
 
     ``sum_a (1 - C_aa)^2`` and, weighted by :attr:`off_diagonal`, ``sum_{a != b} C_ab^2``. Columns
     are standardised over the batch, as batch norm does it. Source: Zbontar et al., Barlow Twins,
-    ICML 2021, eq. 1 and 2. See :class:`ContrastiveLoss` for the arguments.
-
-    In one process it is mmpretrain's ``LatentCrossCorrelationHead`` with ``CrossCorrelationLoss``.
-    That one standardises each rank by itself and sends no gradient through its sum over ranks; here
-    the batch is the batch of all ranks.
+    ICML 2021, eq. 1 and 2. In one process it is mmpretrain's ``LatentCrossCorrelationHead`` with
+    ``CrossCorrelationLoss``, which standardises each rank by itself; here the batch is of all
+    ranks.
     """
 
     off_diagonal = 0.0051
@@ -105,7 +103,7 @@ class VICRegLoss(_DecorrelationLoss):
     - standard deviation)`` over the columns of both, and ``covariance`` the sum over both of the
     squared covariances of different columns over the number of columns. Source: Bardes et al.,
     VICReg, ICLR 2022, eq. 1 to 6, with the mean over the views in the variance and ``eps`` added to
-    it before the root, as in the authors' code. See :class:`ContrastiveLoss` for the arguments. The
+    it before the root, as in the authors' code. The
     divisor of the variances is the sum of the weights less 1. A gradient beyond 65504 is infinite
     in float16, so that a ``GradScaler`` skips the step.
     """

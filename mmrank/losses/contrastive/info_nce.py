@@ -47,8 +47,7 @@ class InfoNCELoss(ContrastiveLoss):
 
     Args:
         tau: Temperature > 0. SimCLR takes 0.5 for CIFAR-10, 0.1 for ImageNet.
-        bimodal: True: each view is contrasted with the other one of all other samples. False: with
-            both views of them.
+        bimodal: Contrast each view with the other one of all other samples; else with both of them.
         hardness_strength: Weigh each negative z of an anchor a by ``exp(strength * <a, z>)``, a
             constant in backward. Source: Lan et al., LLaVE, 2025, eq. 5, which takes 9. As in
             sentence-transformers with ``hardness_mode='in_batch_negatives'``, in both directions.
@@ -120,7 +119,7 @@ class FlatCLRLoss(InfoNCELoss):
     :class:`ISogCLRLoss`: its value is always 1. The value here is ``log S``, which has the same
     gradient and shows what is learnt. It is below 0 once the positive outweighs all negatives.
     Source: Chen et al., Simpler, Faster, Stronger: Breaking The log-K Curse On Contrastive Learners
-    With FlatNCE, 2021. See :class:`InfoNCELoss` for the arguments.
+    With FlatNCE, 2021.
     """
 
     positive_in_denominator = False

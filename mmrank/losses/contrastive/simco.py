@@ -21,8 +21,8 @@ class SimCoLoss(ContrastiveLoss):
 
     Args:
         tau: Temperature > 0 within an anchor, weighs its negatives; the paper's is 0.1.
-        bimodal: True: each view is contrasted with the other one of all other samples, as SimCo
-            does it. False: with both views of them.
+        bimodal: Contrast each view with the other one of all other samples, as SimCo does it; else
+            with both views of them.
     """
 
     tau_inter = 1.0

@@ -149,15 +149,15 @@ class SogCLRLoss(MovingAverageLoss):
     ``mmrank.CosineBeta0Hook``.
 
     Args:
-        num_samples: See :class:`ISogCLRLoss`, like ``beta0`` and ``load_state``.
+        num_samples: Number of samples, or pairs, in the training set.
         tau: Temperature > 0, at the start if it is learned.
         rho: None: the temperature is fixed. >= 0: it is learned, and falls until the logarithm of
             the mean is about -rho and more. FastCLIP tunes 6.5 to 11. Spare ``log_tau`` the weight
             decay, see :class:`CLIPLoss`.
         tau_min: A learned temperature stays above, and below 1.
         beta0: Weight of the batch in the moving average, in (0, 1].
-        bimodal: True: each view is contrasted with the other one of all other samples and has an
-            average of its own. False: with both views of them, one average.
+        bimodal: Contrast each view with the other one of all other samples, with an average of its
+            own; else with both views of them, with one average.
         load_state: False resets the state when a checkpoint is loaded.
     """
 
@@ -264,9 +264,8 @@ class BimodalISogCLRLoss(ISogCLRLoss):
 
     The image of a pair is contrasted with the texts of all other pairs, and its text with their
     images; the two losses are added. Source: Qiu et al., Not All Semantics are Created Equal, ICML
-    2023, appendix B. See :class:`ISogCLRLoss` for the arguments. For ``rho`` the paper
-    compares 5.8, 6.0, 6.2 and 6.4 at a batch of 512: with ``log(B - 1) <= rho`` temperatures only
-    fall, but for what the moving average adds.
+    2023, appendix B. For ``rho`` the paper compares 5.8, 6.0, 6.2 and 6.4 at a batch of 512: with
+    ``log(B - 1) <= rho`` temperatures only fall, but for what the moving average adds.
     """
 
     prefixes = ('image_', 'text_')

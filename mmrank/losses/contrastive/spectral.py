@@ -15,8 +15,7 @@ class SpectralContrastiveLoss(ContrastiveLoss):
     ``-2 <a, a+> + mean_z <a, z>^2`` over ``mu``, with the second views z of all other samples.
     Embeddings longer than ``sqrt(mu)`` are shortened to it, and others left as they are, as in the
     authors' code, with ``mu = 1``. Source: HaoChen et al., Provable Guarantees for Self-Supervised
-    Deep Learning with Spectral Contrastive Loss, NeurIPS 2021. See :class:`ContrastiveLoss` for the
-    arguments.
+    Deep Learning with Spectral Contrastive Loss, NeurIPS 2021.
     """
 
     mu = 1.0

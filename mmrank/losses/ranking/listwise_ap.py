@@ -98,8 +98,6 @@ def _histogram(
 class ListwiseAPLoss(StatelessRankingLoss):
     """:func:`mmrank.functional.listwise_ap_loss` of a batch.
 
-    The query itself is excluded from its own list.
-
     Args:
         num_bins: Number of bins, >= 2.
         score_range: Centres of the last and of the first bin in units of the (activated) scores;

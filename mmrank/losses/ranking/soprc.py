@@ -273,13 +273,11 @@ class SOPRCLoss(RankingLoss):
 
     @property
     def wants_class_counts(self) -> bool:
-        """Whether the priors are to be the training set's."""
         return self.prior is not None and self.prior.from_counts
 
     def set_class_counts(
         self, counts: Sequence[int] | Tensor, num_samples: int | None = None
     ) -> None:
-        """Take the class priors from (C,) numbers of samples; ``num_samples`` None is their sum."""
         has_priors = self.prior is not None and (
             self.prior.from_counts or self.prior.prior.numel() > 1
         )
@@ -310,7 +308,6 @@ class SOPRCLoss(RankingLoss):
         return losses
 
     def total(self, losses: Tensor, counted: Tensor, parts: Sequence[RankedLists]) -> Tensor:
-        """Mean of the lists, and the semi-variance."""
         if self.per_batch:
             spread = _semi_variance(_in_one_row(parts), self.lam1, self.lam2, True)[0]
         else:

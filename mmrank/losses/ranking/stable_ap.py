@@ -178,8 +178,7 @@ class StableAPLoss(CountsQuality, RankingLoss):
 
     :func:`mmrank.functional.stable_ap_loss` with moving averages, plus ``score_penalty * |mean_i
     s_i|^2``. Source: stable AP (2025), OP2 and section 7.2.1.2. The loss stays near 0.71 for nearly
-    any scores: watch ``risk`` and AP; choose checkpoints by the AP of the validation split.
-    ``docs/pages/losses.md`` says why there are these settings.
+    any scores: watch ``risk`` and AP. ``docs/pages/losses.md`` says why there are these settings.
 
     Args:
         num_classes: Number of classes C. Needed for ``mean_scope='per_class'``; heads fill it in.

@@ -136,11 +136,9 @@ class SumLoss(HeadLoss):
 
     @property
     def wants_class_counts(self) -> bool:
-        """Whether a part needs the class counts of the training set."""
         return bool(self._count_parts())
 
     def set_class_counts(self, counts: Sequence[int], num_samples: int | None = None) -> None:
-        """Pass (C,) class counts to the parts that need them."""
         for part in self._count_parts():
             cast(TakesClassCounts, part).set_class_counts(counts, num_samples)
 

@@ -117,10 +117,9 @@ class InBatchLoss(TwoTowerLoss):
 
     The counts of the training pairs are set by ``mmrank.PairCountsHook`` or :meth:`set_pairs`; they
     are not part of a checkpoint. There is no matrix of all scores: the square loss costs O(B D^2),
-    others are computed in blocks. With all pairs of a data set as the batch this is the full
-    objective.
+    others are computed in blocks.
 
-    **Weights.** A pair of weight w counts as w pairs in all sums, its own copies included as equal
+    A pair of weight w counts as w pairs in all sums, its own copies included as equal
     entities are, and in ``|Ohat|``. The counts ``|O|`` stay as they are set, so weights should be 1
     on average. With weights a pair may come up twice.
 

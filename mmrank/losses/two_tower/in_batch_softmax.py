@@ -138,7 +138,6 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
         self.wants_pair_counts = frequency == 'counts'
 
     def check_takes_labels(self) -> None:
-        """Refuse labels where one positive of a pair is corrected."""
         if self.refined:
             raise UserError(
                 'refined=True corrects one positive of each pair, and labels= are of several. Fix: '
