@@ -44,16 +44,12 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         diagnostics: Detached scalars of the last forward by name, for ``RankingMonitorHook``.
     """
 
-    #: ``flatten``: a list holds the scores of all classes. ``per_class``: there is one for each.
-    mode = 'flatten'
-    #: Of the scores before they are compared, ``none`` or ``sigmoid``.
-    activation = 'none'
+    mode = 'flatten'  # a list holds the scores of all classes; or ``per_class``, one for each
+    activation = 'none'  # of the scores before they are compared, or ``sigmoid``
     #: None, or what the loss takes of the positives' boxes: ``'quality'`` (IoU) or ``'loss'``.
     box_input: str | None = None
-    #: Whether the loss refuses a batch without its ``box_input``.
-    requires_boxes = True
-    #: Whether (n,) or (n, C) labels are levels: whole numbers, of which 0 is a negative.
-    takes_levels = False
+    requires_boxes = True  # whether the loss refuses a batch without its ``box_input``
+    takes_levels = False  # whether labels are levels: whole numbers, of which 0 is a negative
     saturation_advice = ''
 
     def __init__(
@@ -240,8 +236,7 @@ class RankingLoss(RanksEmbeddings, HeadLoss):
     counts_lone_queries = False
     #: Whether it counts ``lists.positives`` and ``lists.negatives``; else weights are refused.
     takes_weights = False
-    #: What a step takes time for: ``pairs`` of a positive and a score, or ``scores``.
-    cost = 'pairs'
+    cost = 'pairs'  # what a step takes time for, see :class:`ListSettings`
     #: Logged once before training by ``RankingMonitorHook``.
     reading_advice = (
         'The value of a ranking loss says little: watch AP, and risk where it is logged; choose '

@@ -32,10 +32,8 @@ class BoxHeadHooks(nn.Module):
     #: Make mmdet's heads call :meth:`get_cls_channels`, :meth:`get_activation` and
     #: :meth:`get_accuracy`.
     custom_cls_channels = custom_activation = custom_accuracy = True
-    #: Classes of the box head that the loss was built into; a dense head requests no channels.
-    roi_classes: int | None = None
-    #: Class of the head that gathers all scores of a batch before it calls the loss.
-    holder: str | None = None
+    roi_classes: int | None = None  # of the box head that the loss was built into
+    holder: str | None = None  # class of the head that gathers all scores before it calls the loss
     use_sigmoid = True
     _warned_of_low_scores = False
 

@@ -49,14 +49,11 @@ class RankedLists:
     is_negative: Tensor
     #: (L, P) one value for each positive, such as the quality of its box, or None.
     values: Tensor | None = None
-    #: Process group over which the negatives are spread, or None.
-    group: object = None
-    #: Process group whose ranks hold other positives than ``pos``, or None.
-    state_group: object = None
+    group: object = None  # over which the negatives are spread, or None
+    state_group: object = None  # whose ranks hold other positives than ``pos``, or None
     #: (L,) integer class of each list; None if list i is class i's or there is one in all.
     list_classes: Tensor | None = None
-    #: (L,) float weights of the lists in their mean, or None.
-    list_weight: Tensor | None = None
+    list_weight: Tensor | None = None  # (L,) floats, of the lists in their mean
     #: Whether the host may look at the lists without waiting for them, which nothing below asks
     #: again: on a CPU, but not in a compiled graph, nor in a transform of ``torch.func``.
     on_host: bool = False
@@ -341,16 +338,11 @@ def probabilities(scores: Tensor) -> Tensor:
 class ListSettings:
     """What :func:`ranked_lists` does with lists; by default they stay as they are."""
 
-    #: Of the scores before they are compared, ``none`` or ``sigmoid``.
-    activation: str = 'none'
-    #: What a step takes time for: ``pairs`` of a positive and a score, or ``scores``.
-    cost: str = 'pairs'
-    #: Whether the scores of a list without a positive are 0.
-    zero_without_positives: bool = False
-    #: Process group whose batches are one, or None.
-    group: object = None
-    #: Process group whose ranks have lists of their own, but one state, or None.
-    state_group: object = None
+    activation: str = 'none'  # of the scores before they are compared, or ``sigmoid``
+    cost: str = 'pairs'  # what a step takes time for: of a positive and a score, or ``scores``
+    zero_without_positives: bool = False  # whether the scores of a list without one are 0
+    group: object = None  # process group whose batches are one, or None
+    state_group: object = None  # process group of lists of their own, but one state, or None
 
 
 def ranked_lists(
