@@ -127,10 +127,10 @@ def violated(condition: Tensor, message: str) -> bool:
     return False
 
 
-def inside_backward(on_host: bool = False) -> bool:
+def inside_backward() -> bool:
     """Whether autograd is running backward in this thread.
 
     A forward that runs now is a recomputation by activation checkpointing: a state has counted its
     batch already. A compiled graph does not look: compile no loss that is checkpointed.
     """
-    return (on_host or not is_compiling()) and torch._C._current_graph_task_id() != -1
+    return not is_compiling() and torch._C._current_graph_task_id() != -1

@@ -8,11 +8,13 @@ from mmrank.distributed import all_reduce_sum as all_reduce_sum
 from mmrank.losses.auc.auc import auc_loss as auc_loss
 from mmrank.losses.contrastive.grad_cache import grad_cache as grad_cache
 from mmrank.losses.contrastive.sogclr import global_contrastive_loss as global_contrastive_loss
-from mmrank.losses.pairs import pairwise_surrogate_sum as pairwise_surrogate_sum
-from mmrank.losses.pairs_smooth import OneSidedHuber as OneSidedHuber
+from mmrank.losses.pairs import OneSidedHuber as OneSidedHuber
 from mmrank.losses.pairs_smooth import Sigmoid as Sigmoid
 from mmrank.losses.pairs_smooth import SquaredHinge as SquaredHinge
 from mmrank.losses.pairs_smooth import Surrogate as Surrogate
+from mmrank.losses.pairs_smooth import pairwise_surrogate_sum as pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import sum_over_negatives as sum_over_negatives
+from mmrank.losses.pairs_smooth import sum_over_positives as sum_over_positives
 from mmrank.losses.plain_lists import split_lists as split_lists
 from mmrank.losses.ranking.alrp import alrp_loss as alrp_loss
 from mmrank.losses.ranking.ap_loss import ap_loss as ap_loss

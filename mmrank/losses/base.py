@@ -23,6 +23,9 @@ from mmrank.losses.lists import (
 from mmrank.settings import ScopedLoss, one_of
 from mmrank.tensors import as_divisor, is_first_batch
 
+#: A loss, or one for each list, or several of either by name.
+Losses = Tensor | dict[str, Tensor]
+
 
 class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
     """Base of losses of one-vs-all scores, which rank them or score each.
@@ -33,31 +36,35 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         num_classes: Number of classes C, checked against the scores.
         class_weight: How often a positive of each class counts: (C,) numbers, a dict by the name
             or index of a class, 1 for the others, or ``'auto'``: the inverse of its share of the
-            positives, of mean 1, or a power of it, ``('auto', 0.5)``: ``mmrank.ClassCountsHook``
-            counts, or you do, for :meth:`set_class_counts`. With ``mode='per_class'`` they are the
-            weights of the mean over the classes.
-        **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
+            positives, of mean 1, or a power of it, ``('auto', 0.5)``, by the counts of
+            ``mmrank.ClassCountsHook`` or :meth:`set_class_counts`. With ``mode='per_class'`` they
+            weigh the mean over the classes.
 
     Attributes:
         diagnostics: Detached scalars of the last forward by name, for ``RankingMonitorHook``.
     """
 
-    #: ``flatten``: a list holds the scores of all classes. ``per_class``: there is one for each.
-    mode = 'flatten'
-    #: Of the scores before they are compared, ``none`` or ``sigmoid``.
-    activation = 'none'
+    mode = 'flatten'  # a list holds the scores of all classes; or ``per_class``, one for each
+    activation = 'none'  # of the scores before they are compared, or ``sigmoid``
     #: None, or what the loss takes of the positives' boxes: ``'quality'`` (IoU) or ``'loss'``.
     box_input: str | None = None
-    #: Whether the loss refuses a batch without its ``box_input``.
-    requires_boxes = True
-    #: Whether (n,) or (n, C) labels are levels: whole numbers, of which 0 is a negative.
-    takes_levels = False
+    requires_boxes = True  # whether the loss refuses a batch without its ``box_input``
+    takes_levels = False  # whether labels are levels: whole numbers, of which 0 is a negative
     saturation_advice = ''
 
     def __init__(
-        self, num_classes: int | None = None, class_weight: ClassWeight = None, **kwargs
+        self,
+        num_classes: int | None = None,
+        class_weight: ClassWeight = None,
+        use_sigmoid: bool = True,
+        **kwargs,
     ) -> None:
         super().__init__(**kwargs)
+        if not use_sigmoid:
+            raise UserError(
+                'use_sigmoid=False is not supported: the loss scores each class on its own. Fix: '
+                'use_sigmoid=True, or leave it out'
+            )
         self.class_weights = (
             None if class_weight is None else ClassWeights(class_weight, num_classes)
         )
@@ -78,43 +85,40 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         box_loss: Tensor | None = None,
         sample_idx: Tensor | None = None,
         group: Tensor | None = None,
-    ) -> Tensor | dict[str, Tensor]:
+    ) -> Losses:
         """Loss of all scores of a batch.
 
         Args:
             cls_score: (n,) raw scores of one list, or (n, C), any float dtype. A row of (n, C) is
                 not a list of its own: see ``group``. Embeddings go into
                 :class:`mmrank.losses.EmbeddingLoss`: here their columns would be classes.
-            target: (n,) of 0 and 1 for (n,) scores. For (n, C): (n,) class indices, C =
-                background, or (n, C) of 0 and 1. Class indices for C = 1, where 0 is the class,
-                need ``weight`` or ``avg_factor``, as heads give them. A loss that ``takes_levels``
-                has levels, 0, 1, 2, ..., in place of 0 and 1.
+            target: Of the shape of the scores 0 and 1, or levels 0, 1, 2, ... of a loss that
+                ``takes_levels``; or (n,) class indices for (n, C), C = background. For C = 1, where
+                0 is the class, these need ``weight`` or ``avg_factor``, as heads give them.
             weight: (n,) or (n, C) bool, or finite numbers >= 0: an entry of weight w counts as w
                 entries, a constant. Those of 0 are left out, whatever their labels. None: all 1,
                 also where other ranks have weights.
-            avg_factor: Passed by heads, and not used: a ranking loss has its own normalisation.
-                Where no head :meth:`holds <held_by>` the loss, the number of rows.
-                With it (n, C) targets may be soft, in [0, 1]: those above 0 are positives.
+            avg_factor: Passed by heads, not used: a ranking loss has its own normalisation. The
+                number of rows, unless a head :meth:`holds <held_by>` the loss. With it (n, C)
+                targets may be soft, in [0, 1]: those above 0 are positives.
             reduction_override: Only None is supported.
             quality: (n,) of the rows, or (n_pos,) of those with a class, if that is ``box_input``.
             box_loss: Likewise with ``box_input='loss'``.
-            sample_idx: (n,) places of the rows in the training set, of a loss that
-                ``keeps_samples``.
+            sample_idx: (n,) places of the rows in the training set, if it ``keeps_samples``.
             group: (n,) integers: scores with the same number, such as the documents of a query,
-                are one list. Of (n, C) scores and (n, C) labels of 0 and 1 the number is the number
-                of a row: ``group=torch.arange(n)`` makes each row a list. In one process, or with
-                ``scope='local'``.
+                are one list; of (n, C) scores and labels those of the rows with it. In one process,
+                or with ``scope='local'``.
 
         Returns:
             Scalar >= 0; 0, still attached to the graph, without a positive. With
             ``box_input='loss'`` a dict of ``loss_cls`` and ``loss_bbox``.
         """
-        if group is not None and self.class_weights is not None:
-            raise UserError(
-                'class_weight with group=: a list of a query has no class. Fix: leave it out, and '
-                'weight=, a number for each score'
-            )
         if group is not None:
+            if self.class_weights is not None:
+                raise UserError(
+                    'class_weight with group=: a list of a query has no class. Fix: leave it out, '
+                    'and weight=, a number for each score'
+                )
             cls_score, target, weight, group = check_groups(cls_score, target, weight, group)
             if joined_group(self) is not None:
                 raise UserError(
@@ -126,11 +130,12 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         if by_head or reduction_override is not None:
             self.check_head_call(len(cls_score), avg_factor, reduction_override)
         cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
-        is_unsaid = self.takes_levels and self.mode == 'flatten' and self.num_columns is None
-        if is_unsaid and group is None and not by_head:
-            refuse_rows_of_levels(cls_score, target)
-        if not by_head and is_first_batch(self, cls_score):
-            warn_of_first_batch(self, cls_score, target)
+        if not by_head:
+            is_unsaid = self.takes_levels and self.mode == 'flatten' and self.num_columns is None
+            if is_unsaid and group is None:
+                refuse_rows_of_levels(cls_score, target)
+            if is_first_batch(self, cls_score):
+                warn_of_first_batch(self, cls_score, target)
         is_positive, is_negative, weight, list_weight = self.labelled(
             cls_score, target, weight, by_head
         )
@@ -138,8 +143,7 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         entries = self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
         weight = None if weight is None else self.lists_of(weight)
         if group is None:
-            options = dict(weight=weight, list_weight=list_weight)
-            losses = self.loss_of_lists(*entries, values, **options)
+            losses = self.loss_of_lists(*entries, values, weight=weight, list_weight=list_weight)
         else:
             losses = self.loss_of_groups(entries, group, values, weight)
         if isinstance(losses, dict):
@@ -189,27 +193,8 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         # Blocks of a few lists read a transposed view at a tenth of the speed.
         return entries.reshape(1, -1) if self.mode == 'flatten' else entries.t().contiguous()
 
-    def loss_of_lists(
-        self,
-        scores: Tensor,
-        is_positive: Tensor,
-        is_negative: Tensor,
-        values: Tensor | None = None,
-        list_classes: Tensor | None = None,
-        weight: Tensor | None = None,
-        list_weight: Tensor | None = None,
-    ) -> Tensor | dict[str, Tensor]:
-        """Loss of L lists without ``loss_weight``.
-
-        Args:
-            scores: (L, N) raw scores.
-            is_positive: (L, N) bool, True at the positives.
-            is_negative: (L, N) bool, True at the negatives.
-            values: (L, M) floats of the boxes of a list, each of which has N / M scores in a row.
-            list_classes: (L,) integers where the lists are queries.
-            weight: (L, N) floats >= 0, how often each score counts; None: once.
-            list_weight: (L,) floats >= 0, how often each list counts in the mean; None: once.
-        """
+    def loss_of_lists(self, *entries: Tensor | None, **options: Tensor | None) -> Losses:
+        """Loss of L lists without ``loss_weight``; see :func:`ranked_lists` for the arguments."""
         raise NotImplementedError
 
     def loss_of_groups(
@@ -218,7 +203,7 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         group: Tensor,
         row_values: Tensor | None,
         weight: Tensor | None = None,
-    ) -> Tensor | dict[str, Tensor]:
+    ) -> Losses:
         """Loss of (1, n) scores, positives and negatives, a list for each value of (n,) ``group``.
 
         ``row_values`` and ``weight`` are (1, n).
@@ -229,26 +214,19 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
 class RankingLoss(RanksEmbeddings, HeadLoss):
     """Base of losses that rank all scores of a batch against each other.
 
-    Heads that call a loss once per feature level must gather first (see
-    :func:`mmrank.models.ListwiseHead`). Subclasses implement :meth:`list_losses`, or
-    :meth:`part_losses`.
-
-    The value says little, and a batch without positives counts 0: watch ``risk`` in
-    :attr:`diagnostics` and AP; choose checkpoints by the AP of the validation split.
+    Subclasses implement :meth:`list_losses`, or :meth:`part_losses`. The value says little: watch
+    ``risk`` in :attr:`diagnostics` and AP; choose checkpoints by the AP of the validation split.
 
     Args:
-        num_classes: Number of classes C, checked against the scores.
         mode: ``flatten``: all classes in one ranking, every score counts once per class.
             ``per_class``: one ranking per class; the loss is their mean over those with a positive.
         activation: ``none`` ranks raw logits, ``sigmoid`` scores in (0, 1).
-        **kwargs: ``scope`` and ``loss_weight`` of :class:`mmrank.losses.HeadLoss`.
 
     Attributes:
         diagnostics: Detached scalars of the last forward by name, for ``RankingMonitorHook``.
             ``argument`` is what ``x/(1 + x)`` or the like is applied to: far above 1 its gradient
             vanishes, and the hook gives the ``saturation_advice``. ``idle`` is the share of the
-            lists with positives that have no gradient, as no pair is within the margin.
-            ``num_positive`` is there for every loss.
+            lists with positives that have no gradient. ``num_positive`` is there for every loss.
     """
 
     #: Whether a list without a positive has neither a loss nor a gradient. Its scores are then 0: a
@@ -258,8 +236,7 @@ class RankingLoss(RanksEmbeddings, HeadLoss):
     counts_lone_queries = False
     #: Whether it counts ``lists.positives`` and ``lists.negatives``; else weights are refused.
     takes_weights = False
-    #: What a step takes time for: ``pairs`` of a positive and a score, or ``scores``.
-    cost = 'pairs'
+    cost = 'pairs'  # what a step takes time for, see :class:`ListSettings`
     #: Logged once before training by ``RankingMonitorHook``.
     reading_advice = (
         'The value of a ranking loss says little: watch AP, and risk where it is logged; choose '
@@ -292,7 +269,7 @@ class RankingLoss(RanksEmbeddings, HeadLoss):
             state_group=None if is_joined else world,
         )
 
-    def loss_of_lists(self, *entries, **options) -> Tensor | dict[str, Tensor]:
+    def loss_of_lists(self, *entries, **options) -> Losses:
         settings = self.list_settings(options.get('list_classes') is not None)
         return self.loss_of_parts([ranked_lists(settings, *entries, **options)])
 
@@ -302,7 +279,7 @@ class RankingLoss(RanksEmbeddings, HeadLoss):
         settings = self.list_settings(of_queries=True)
         return self.loss_of_parts([ranked_lists(settings, *one) for one in grouped])
 
-    def loss_of_parts(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
+    def loss_of_parts(self, parts: Sequence[RankedLists]) -> Losses:
         """Loss of the lists of all parts, without ``loss_weight``, and the diagnostics."""
         if parts[0].weight is not None and not self.takes_weights:
             name = type(self).__name__
@@ -322,11 +299,11 @@ class RankingLoss(RanksEmbeddings, HeadLoss):
             return {name: loss.to(dtype) for name, loss in total.items()}
         return total.to(dtype)
 
-    def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
+    def list_losses(self, lists: RankedLists) -> Losses:
         """(L,) losses >= 0 of the lists, 0 for those that are not counted, or a dict of such."""
         return self.part_losses([lists])
 
-    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
+    def part_losses(self, parts: Sequence[RankedLists]) -> Losses:
         """:meth:`list_losses` of lists of unlike lengths, in parts of like lengths.
 
         A loss that implements :meth:`list_losses` gets a padded matrix of all lists of ``group=``.
@@ -336,7 +313,7 @@ class RankingLoss(RanksEmbeddings, HeadLoss):
             return torch.cat(all_losses)
         return {name: torch.cat([x[name] for x in all_losses]) for name in all_losses[0]}
 
-    def losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
+    def losses(self, lists: RankedLists) -> Losses:
         """:meth:`list_losses` that depend on nothing but the lists."""
         raise NotImplementedError
 
@@ -344,17 +321,13 @@ class RankingLoss(RanksEmbeddings, HeadLoss):
         """(L,) bool of the lists that the mean divides by, or their float weights."""
         return lists.counted
 
-    def total(
-        self, losses: Tensor | dict[str, Tensor], counted: Tensor, parts: Sequence[RankedLists]
-    ) -> Tensor | dict[str, Tensor]:
+    def total(self, losses: Losses, counted: Tensor, parts: Sequence[RankedLists]) -> Losses:
         """Loss of the batch of (L,) losses of its lists: their mean, of each in a dict."""
         if isinstance(losses, dict):
             return {name: self.reduce_lists(loss, counted) for name, loss in losses.items()}
         return self.reduce_lists(losses, counted)
 
-    def diagnose(
-        self, losses: Tensor | dict[str, Tensor], counted: Tensor, parts: Sequence[RankedLists]
-    ) -> dict[str, Tensor]:
+    def diagnose(self, losses: Losses, counted: Tensor, parts) -> dict[str, Tensor]:
         """Detached scalars of the batch by name; see :meth:`total` for the arguments."""
         return {}
 

@@ -21,12 +21,8 @@ ClassWeight = Sequence[float] | Mapping[str | int, float] | str | tuple[str, flo
 class ClassWeights(SavedState):
     """How often a positive of each class counts, given or by its frequency; not in a checkpoint.
 
-    Args:
-        given: (C,) finite numbers >= 0; or a dict of such by the name or index of a class, 1 for
-            the others; or ``'auto'``: the inverse of the class's share of the positives, or
-            ``('auto', power)`` a power of it in [0, 1], such that the positives of the data set
-            have the mean 1. :meth:`set_class_counts` takes the counts.
-        num_classes: Number of classes C; None: the columns of the scores.
+    ``given`` is the ``class_weight`` of :class:`mmrank.losses.HeadLoss`; ``num_classes`` is None
+    for the columns of the scores.
     """
 
     weight: Tensor | None = None  # (C,) float64

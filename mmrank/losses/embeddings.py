@@ -60,9 +60,7 @@ def _class_numbers(name: str, labels: Tensor) -> Tensor:
     if not labels.is_floating_point():
         return labels.long()  # a smaller type wraps the number of classes it is compared with
     refuse_nan(name, labels, 'give each image its class')
-    if labels.numel() and violated(
-        (labels == labels.floor()).all(), f'{name} are not whole numbers'
-    ):
+    if violated((labels == labels.floor()).all(), f'{name} are not whole numbers'):
         raise UserError(
             f'{name} must be whole numbers of classes, got numbers from {labels.min().item()} to '
             f'{labels.max().item()}. Fix: labels.long()'
@@ -123,11 +121,8 @@ class EmbeddingBatch:
                 f'and {self.gallery.size(1)}; compute both by the same model'
             )
         sizes = len(self.queries), len(self.gallery)
-        for name, shape in (
-            ('query_labels', sizes[:1]),
-            ('gallery_labels', sizes[1:]),
-            ('is_itself', sizes),
-        ):
+        shapes = dict(query_labels=sizes[:1], gallery_labels=sizes[1:], is_itself=sizes)
+        for name, shape in shapes.items():
             found = tuple(getattr(self, name).shape)
             if (found if name == 'is_itself' else found[:1]) != shape or len(found) > 2:
                 raise ValueError(
@@ -147,9 +142,7 @@ class EmbeddingBatch:
         self.gallery_labels = of_gallery[-1]
         self._same_class = self.query_labels[:, None] == self.gallery_labels
         # A label of -1 in the gallery is of no query: an empty place, or a text without a class.
-        if len(self.query_labels) and violated(
-            (self.query_labels >= 0).all(), 'a label is below 0'
-        ):
+        if violated((self.query_labels >= 0).all(), 'a label is below 0'):
             raise UserError(
                 f'query_labels must be >= 0, got {self.query_labels.min().item()}, which would be '
                 'a class like any other. Fix: keep = labels >= 0; pass embeddings[keep] and '
@@ -182,9 +175,8 @@ class EmbeddingBatch:
         shared = torch.zeros_like(self._same_class, dtype=torch.uint8)
         for number, (queries, gallery) in enumerate(self._levels):
             same = queries[:, None] == gallery
-            if violated(
-                (~same | (shared == number)).all(), 'a level does not refine the one before'
-            ):
+            refines = (~same | (shared == number)).all()
+            if violated(refines, 'a level does not refine the one before'):
                 raise UserError(
                     f'level {number} of the labels does not refine level {number - 1}: two images '
                     'share a class there, but not one level before. Fix: labels from coarse to '
@@ -263,10 +255,9 @@ class RanksEmbeddings(TakesCosines):
 class EmbeddingLoss(NamedSettings):
     """Embeddings that search each other by their cosines, ranked by any ranking loss.
 
-    The attribute ``loss`` is a copy of a ranking loss, which takes its settings for cosines where
-    none was given, see :meth:`mmrank.losses.HeadLoss.of_cosines`; the loss itself stays as it
-    is. Miners of pytorch-metric-learning give the ``indices_tuple``. Its ``CrossBatchMemory`` has a
-    list of losses by name, to which a class of yours adds this one::
+    The attribute ``loss`` is a copy of a ranking loss, with its settings for cosines where none was
+    given. Miners of pytorch-metric-learning give the ``indices_tuple``. Its ``CrossBatchMemory``
+    has a list of losses by name, to which a class of yours adds this one::
 
         class Memory(CrossBatchMemory):
             supported_losses = staticmethod(lambda: ['EmbeddingLoss'])
@@ -310,8 +301,7 @@ class EmbeddingLoss(NamedSettings):
 
         Args:
             embeddings: (n, D) queries of any float dtype and length.
-            labels: (n,) integer classes >= 0, or (n, L) from coarse to fine. One-hot labels are
-                refused: pass ``labels.argmax(1)``.
+            labels: (n,) integer classes >= 0, or (n, L) from coarse to fine.
             indices_tuple: (anchors, positives, anchors, negatives) or (anchors, positives,
                 negatives) of a miner: each anchor ranks these alone. In one process, or with
                 ``scope='local'``. None: all pairs.
@@ -341,8 +331,8 @@ class EmbeddingLoss(NamedSettings):
         gallery, ref_labels, ref_weight = _weighted(
             'ref_weight', ref_embeddings, ref_labels, ref_weight
         )
-        queries = rows = unit_rows(queries)
-        gallery = rows if searches_itself else unit_rows(gallery)
+        queries = unit_rows(queries)
+        gallery = queries if searches_itself else unit_rows(gallery)
         counts = [len(queries)]
         offset = 0
         group = joined_group(self.loss)
@@ -352,8 +342,8 @@ class EmbeddingLoss(NamedSettings):
                     "indices_tuple with scope='global': its pairs are of one process. Fix: "
                     f"{type(self.loss).__name__}(scope='local')"
                 )
-            own = [len(queries), int(weight is not None)]
-            sizes, dtype = sizes_and_dtype(own, queries.dtype, group, queries.device, queries)
+            counts = [len(queries), int(weight is not None)]
+            sizes, dtype = sizes_and_dtype(counts, queries.dtype, group, queries.device, queries)
             counts, weighted = zip(*sizes)
             if any(weighted) and weight is None:  # once, also where other ranks have weights
                 weight = queries.new_ones(len(queries), dtype=torch.float64)

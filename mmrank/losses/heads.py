@@ -17,12 +17,10 @@ _USUAL_THRESHOLD = 0.05
 
 
 class BoxHeadHooks(nn.Module):
-    """What mmdet's ``BBoxHead`` asks of a loss.
+    """What mmdet's ``BBoxHead`` asks of a loss, which then gets C and not C + 1 scores of a box.
 
-    A stock head then passes C instead of C + 1 score channels to the loss, so
-    ``loss_cls=dict(type='mmrank.StableAPLoss')`` in a stock config is enough. One thing a stock
-    head cannot do: it skips the loss on a rank without a single proposal, for which the others
-    would wait; :func:`mmrank.models.ListwiseBBoxHead` calls it.
+    A stock head skips the loss on a rank without a single proposal, for which the others would
+    wait; :func:`mmrank.models.ListwiseBBoxHead` calls it.
     """
 
     num_columns: int | None
@@ -34,20 +32,10 @@ class BoxHeadHooks(nn.Module):
     #: Make mmdet's heads call :meth:`get_cls_channels`, :meth:`get_activation` and
     #: :meth:`get_accuracy`.
     custom_cls_channels = custom_activation = custom_accuracy = True
-    #: Classes of the box head that the loss was built into; a dense head requests no channels.
-    roi_classes: int | None = None
-    #: Class of the head that gathers all scores of a batch before it calls the loss.
-    holder: str | None = None
+    roi_classes: int | None = None  # of the box head that the loss was built into
+    holder: str | None = None  # class of the head that gathers all scores before it calls the loss
+    use_sigmoid = True
     _warned_of_low_scores = False
-
-    def __init__(self, use_sigmoid: bool = True, **kwargs) -> None:
-        super().__init__(**kwargs)
-        if not use_sigmoid:
-            raise UserError(
-                'use_sigmoid=False is not supported: the loss scores each class on its own. '
-                'Fix: use_sigmoid=True, or leave it out'
-            )
-        self.use_sigmoid = use_sigmoid
 
     def held_by(self, head: nn.Module) -> None:
         """Note that ``head`` calls the loss once for all scores of a batch.
@@ -109,8 +97,7 @@ class BoxHeadHooks(nn.Module):
         self._warn_of_low_scores(scores)
         if self.roi_classes is None:
             return scores
-        background = 1 - scores.amax(dim=1, keepdim=True)
-        return torch.cat([scores, background], dim=1)
+        return torch.cat([scores, 1 - scores.amax(dim=1, keepdim=True)], dim=1)
 
     @torch.no_grad()
     def get_accuracy(self, cls_score: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -120,10 +107,8 @@ class BoxHeadHooks(nn.Module):
         """
         labels = labels.long()
         has_class = (labels >= 0) & (labels < cls_score.size(1))
-        highest = self._centred(cls_score).argmax(dim=1)
-        right = (highest == labels) & has_class
-        share = right.sum() / has_class.sum().clamp(min=1)
-        return dict(acc_classes=100 * share)
+        right = (self._centred(cls_score).argmax(dim=1) == labels) & has_class
+        return dict(acc_classes=100 * (right.sum() / has_class.sum().clamp(min=1)))
 
     def logit_centre(self) -> Tensor | None:
         """(1,) or (C,) raw score that heads show as 0.5 at test time; None leaves them as they are.
@@ -138,9 +123,8 @@ class BoxHeadHooks(nn.Module):
 
     def _warn_of_low_scores(self, scores: Tensor) -> None:
         """Warn, once, where a threshold would drop every box of a batch."""
-        if self._warned_of_low_scores or not scores.numel():
-            return
-        if self.logit_centre() is None and scores.max() < _USUAL_THRESHOLD:
+        is_news = scores.numel() and not self._warned_of_low_scores
+        if is_news and self.logit_centre() is None and scores.max() < _USUAL_THRESHOLD:
             self._warned_of_low_scores = True
             name = type(self).__name__
             warnings.warn(
@@ -186,9 +170,7 @@ def _values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
         )
     if _are_equal(values.numel(), len(target)) and values.dim() == 1:
         return torch.where(has_class, values, 0)
-    rows = None
-    if can_sync(target):
-        rows = torch.from_numpy(np.flatnonzero(has_class.numpy()))
+    rows = torch.from_numpy(np.flatnonzero(has_class.numpy())) if can_sync(target) else None
     if values.dim() != 1 or (rows is not None and len(values) != len(rows)):
         raise ValueError(
             f'quality or box_loss must be ({len(target)},), one for each row, or '

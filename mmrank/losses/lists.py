@@ -49,12 +49,14 @@ class RankedLists:
     is_negative: Tensor
     #: (L, P) one value for each positive, such as the quality of its box, or None.
     values: Tensor | None = None
-    #: Process group over which the negatives are spread, or None.
-    group: object = None
-    #: Process group whose ranks hold other positives than ``pos``, or None.
-    state_group: object = None
+    group: object = None  # over which the negatives are spread, or None
+    state_group: object = None  # whose ranks hold other positives than ``pos``, or None
     #: (L,) integer class of each list; None if list i is class i's or there is one in all.
     list_classes: Tensor | None = None
+    list_weight: Tensor | None = None  # (L,) floats, of the lists in their mean
+    #: Whether the host may look at the lists without waiting for them, which nothing below asks
+    #: again: on a CPU, but not in a compiled graph, nor in a transform of ``torch.func``.
+    on_host: bool = False
     #: Of the labels, of which ``values`` holds those that a positive shares with the query. None:
     #: the largest of the values, which the host looks at.
     num_levels: int | None = None
@@ -62,11 +64,6 @@ class RankedLists:
     #: scores. None: each is one.
     pos_weight: Tensor | None = None
     weight: Tensor | None = None
-    #: (L,) float weights of the lists in their mean, or None.
-    list_weight: Tensor | None = None
-    #: Whether the host may look at the lists without waiting for them, which nothing below asks
-    #: again: on a CPU, but not in a compiled graph, nor in a transform of ``torch.func``.
-    on_host: bool = False
     #: (L, P) how often each of ``pos`` counts, 0 for padding: ``pos_mask``, or float weights.
     positives: Tensor = field(init=False)
     #: (L, N) how often each of ``scores`` counts as a negative: ``is_negative``, or float weights.
@@ -219,7 +216,7 @@ def check_classified(
             'loss(cls_score.movedim(1, -1).flatten(0, -2), target.flatten())'
         )
     rows, classes = cls_score.shape
-    if num_classes is not None and num_classes != classes:
+    if num_classes not in (None, classes):
         raise ValueError(
             f'num_classes={num_classes} but cls_score has {classes} columns; set num_classes of '
             'the loss and the head to the same value'
@@ -237,9 +234,7 @@ def check_classified(
 
 def without_left_out(target: Tensor, counted: Tensor) -> Tensor:
     """Labels with 0 where nothing of (n, 1) or (n, C) bool counts: those are never looked at."""
-    if target.dim() == 1:
-        counted = counted.any(1)
-    return target.masked_fill(~counted, 0)
+    return target.masked_fill(~(counted.any(1) if target.dim() == 1 else counted), 0)
 
 
 def labelled_entries(
@@ -259,14 +254,18 @@ def labelled_entries(
     counted = None
     if weight is not None:
         counted, weight = counted_and_weight(weight.unsqueeze(1) if weight.dim() == 1 else weight)
+        weight = None if weight is None else weight.expand(cls_score.shape)
     if counted is not None:
         target = without_left_out(target, counted)
     is_positive = one_vs_all(target, cls_score.size(1), soft, levels)
-    is_negative = ~is_positive
-    if counted is not None:
-        is_positive = is_positive & counted
-        is_negative = is_negative & counted
-    return is_positive, is_negative, None if weight is None else weight.expand(is_positive.shape)
+    return *both_sides(is_positive, counted), weight
+
+
+def both_sides(is_positive: Tensor, counted: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Bool of the positives and of the negatives, of what counts; None: all does."""
+    if counted is None:
+        return is_positive, ~is_positive
+    return is_positive & counted, ~is_positive & counted
 
 
 def counted_and_weight(weight: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -339,16 +338,11 @@ def probabilities(scores: Tensor) -> Tensor:
 class ListSettings:
     """What :func:`ranked_lists` does with lists; by default they stay as they are."""
 
-    #: Of the scores before they are compared, ``none`` or ``sigmoid``.
-    activation: str = 'none'
-    #: What a step takes time for: ``pairs`` of a positive and a score, or ``scores``.
-    cost: str = 'pairs'
-    #: Whether the scores of a list without a positive are 0.
-    zero_without_positives: bool = False
-    #: Process group whose batches are one, or None.
-    group: object = None
-    #: Process group whose ranks have lists of their own, but one state, or None.
-    state_group: object = None
+    activation: str = 'none'  # of the scores before they are compared, or ``sigmoid``
+    cost: str = 'pairs'  # what a step takes time for: of a positive and a score, or ``scores``
+    zero_without_positives: bool = False  # whether the scores of a list without one are 0
+    group: object = None  # process group whose batches are one, or None
+    state_group: object = None  # process group of lists of their own, but one state, or None
 
 
 def ranked_lists(
@@ -363,8 +357,9 @@ def ranked_lists(
 ) -> RankedLists:
     """Activate (L, N) raw scores and gather their positives, of all ranks of a group.
 
-    ``values`` are (L, M) floats of boxes, see :func:`values_at`; ``weight`` and ``list_weight`` are
-    (L, N) and (L,) floats.
+    ``is_positive`` and ``is_negative`` are (L, N) bool. ``values`` are (L, M) floats of boxes, see
+    :func:`values_at`, ``list_classes`` (L,) integers where the lists are queries, ``weight`` and
+    ``list_weight`` (L, N) and (L,) floats >= 0, how often each counts.
     """
     on_host = can_sync(scores)
     group = settings.group
@@ -395,34 +390,22 @@ def ranked_lists(
         if not (on_host and has_positive.all()):
             scores = torch.where(has_positive, scores, 0)
         pos = torch.where(pos_mask, pos, 0)
-    return RankedLists(
-        pos,
-        pos_mask,
-        scores,
-        is_positive,
-        is_negative,
-        values,
-        group,
-        settings.state_group,
-        list_classes,
-        pos_weight=None if pos_weight is None else pos_weight.double(),
-        weight=weight,
-        list_weight=list_weight,
-        on_host=on_host,
-    )
+    pos_weight = None if pos_weight is None else pos_weight.double()
+    entries = pos, pos_mask, scores, is_positive, is_negative, values
+    of_lists = group, settings.state_group, list_classes, list_weight, on_host
+    return RankedLists(*entries, *of_lists, pos_weight=pos_weight, weight=weight)
 
 
 def _of_all_ranks(
     pos: Tensor, values: Tensor | None, weight: Tensor | None, pos_mask: Tensor, group
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor]:
     """(L, P) positives, values, weights and mask of this rank, joined with those of all ranks."""
-    parts = [pos]
+    rows = pos
     if values is not None:
-        parts.append(scale_gradient(values, dist.get_world_size(group)))
-    # They travel together: one wait for the width.
-    joined, pos_mask, weight = all_gather_lists(join(parts), pos_mask, group, weight)
-    pos, *rest = joined.chunk(len(parts))
-    return pos, rest[0] if rest else None, weight, pos_mask
+        # They travel together: one wait for the width.
+        rows = join([pos, scale_gradient(values, dist.get_world_size(group))])
+    rows, pos_mask, weight = all_gather_lists(rows, pos_mask, group, weight)
+    return rows[: len(pos)], None if values is None else rows[len(pos) :], weight, pos_mask
 
 
 def negatives_of_all_ranks(scores: Tensor, lists: RankedLists) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,6 @@ Other surrogates, and small problems, go over the matrix of pairs: ``pairs_smoot
 """
 
 from collections.abc import Callable
-from dataclasses import astuple
 from typing import NamedTuple
 
 import numpy as np
@@ -27,11 +26,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import Function, can_sync, is_compiling, once_differentiable
-from mmrank.tensors import at_least_float32, check_floats, clamp_infinite, column_blocks
+from mmrank.autograd import Function, is_compiling, once_differentiable
+from mmrank.tensors import at_least_float32, clamp_infinite, column_blocks
 
-from .lists import RankedLists
-from .pairs_smooth import OneSidedHuber, Sums, Surrogate, matrix_gradient, matrix_sums
+from .pairs_smooth import MATRIX, Pairs, Sums, Surrogate, Way
 
 #: Pairs up to which the matrix is faster than the intervals.
 DENSE_PAIRS = 2**18
@@ -53,6 +51,40 @@ _LEAST_CELLS = 2**10
 _MOST_CELLS = 2**20
 # Thresholds so close that cells per unit of score might be infinite.
 _NO_WIDTH = 1e-30
+
+
+class OneSidedHuber(Surrogate):
+    """``1 - 2x/tau`` for ``x < 0``, ``(1 - x/tau)^2`` for ``0 <= x < tau``, 0 beyond.
+
+    Convex, bounds ``l01``, slope at most ``2/tau``. Source: stable AP (2025), eq. 7.
+
+    Example:
+        >>> OneSidedHuber(1.0)(torch.tensor([-1.0, 0.0, 0.5]))
+        tensor([3.0000, 1.0000, 0.2500])
+    """
+
+    @property
+    def value_factor(self) -> float:
+        return 2.0
+
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x)
+        # The slope without its factor; the value is 2 c (z - c/2).
+        c = torch.clamp(z, 0, 1, out=slopes)
+        return z.sub_(c, alpha=0.5).mul_(c) if values else None
+
+    def way(self, pos_mask: Tensor, width: int, on_host: bool) -> Way:
+        # A subclass has other values.
+        if type(self) is not OneSidedHuber:
+            return MATRIX
+        # The size of a compiled graph is not known.
+        if not on_host and is_compiling():
+            return _INTERVALS
+        if pos_mask.numel() * width <= DENSE_PAIRS:
+            return MATRIX
+        if on_host and int(pos_mask.sum()) <= _FEW_POSITIVES * len(pos_mask):
+            return MATRIX
+        return _INTERVALS
 
 
 class _Intervals(NamedTuple):
@@ -106,14 +138,12 @@ def _intervals_of(pos: Tensor, pos_mask: Tensor, tau: float, on_host: bool) -> _
 def _blocks(scores: Tensor, on_host: bool) -> list[tuple[slice, slice]]:
     """Rows and columns of blocks of (L, N) scores."""
     lists, width = scores.shape
-    if not on_host:
-        size = max(_BLOCK // max(lists, 1), 1)
-        return [(slice(None), part) for part in column_blocks(width, size)]
-    columns = column_blocks(width, _CACHED_BLOCK, True)
-    found = []
-    for rows in column_blocks(lists, max(_CACHED_BLOCK // max(width, 1), 1), True):
-        found += [(rows, part) for part in columns]
-    return found
+    size = _CACHED_BLOCK if on_host else max(_BLOCK // max(lists, 1), 1)
+    columns = column_blocks(width, size, on_host)
+    rows = [slice(None)]
+    if on_host:
+        rows = column_blocks(lists, max(_CACHED_BLOCK // max(width, 1), 1), True)
+    return [(row, column) for row in rows for column in columns]
 
 
 def _look_up(table: Tensor, places: Tensor) -> Tensor:
@@ -278,16 +308,9 @@ def _coefficients(intervals: _Intervals, grad: Tensor) -> tuple[Tensor, Tensor]:
     return 2 / tau * constant, 2 / tau**2 * by_y
 
 
-def _interval_sums(
-    surrogate: Surrogate,
-    pos: Tensor,
-    pos_mask: Tensor,
-    neg: Tensor,
-    neg_mask: Tensor | None,
-    on_host: bool,
-    **_,
-) -> Sums:
+def _interval_sums(surrogate: Surrogate, pairs: Pairs, **_) -> Sums:
     """See :func:`mmrank.losses.pairs_smooth.matrix_sums`; values and slopes come together."""
+    pos, pos_mask, neg, neg_mask, on_host = pairs
     # NaN has no place on the line: it stays out, and makes NaN of its own sum and, as in the
     # matrix, of the gradient of every negative of its list.
     nan = torch.where(pos.isnan() & pos_mask, torch.nan, 0.0)
@@ -298,16 +321,10 @@ def _interval_sums(
 
 
 def _interval_gradient(
-    _: Surrogate,
-    grad: Tensor,
-    neg: Tensor,
-    neg_mask: Tensor | None,
-    on_host: bool,
-    places: Tensor,
-    nan: Tensor,
-    *saved: Tensor,
+    _: Surrogate, grad: Tensor, pairs: Pairs, places: Tensor, nan: Tensor, *saved: Tensor
 ) -> Tensor:
     """See :func:`mmrank.losses.pairs_smooth.matrix_gradient`."""
+    _, _, neg, neg_mask, on_host = pairs
     intervals = _Intervals(*saved)
     constant, by_y = _coefficients(intervals, grad)
     constant += nan.sum(1, keepdim=True)
@@ -325,147 +342,11 @@ def _interval_gradient(
     return out
 
 
-class _Way(NamedTuple):
-    """Two functions that sum a surrogate and give the gradient of the negatives."""
-
-    sums: Callable[..., Sums]
-    gradient: Callable[..., Tensor]
-
-
-_MATRIX = _Way(matrix_sums, matrix_gradient)
-_INTERVALS = _Way(_interval_sums, _interval_gradient)
-
-
-def _fastest_way(surrogate: Surrogate, pos_mask: Tensor, width: int, on_host: bool) -> _Way:
-    """The way that is fastest for (L, P) positives and ``width`` negatives."""
-    # A subclass has other values.
-    if type(surrogate) is not OneSidedHuber:
-        return _MATRIX
-    # The size of a compiled graph is not known.
-    if not on_host and is_compiling():
-        return _INTERVALS
-    if pos_mask.numel() * width <= DENSE_PAIRS:
-        return _MATRIX
-    if on_host and int(pos_mask.sum()) <= _FEW_POSITIVES * len(pos_mask):
-        return _MATRIX
-    return _INTERVALS
-
-
-class _PairSum(Function):
-    @staticmethod
-    def forward(ctx, pos, neg, pos_mask, neg_mask, surrogate, group, on_host):
-        way = _fastest_way(surrogate, pos_mask, neg.size(1), on_host)
-        slopes = any(ctx.needs_input_grad[:2]) or (not on_host and is_compiling())
-        entries = pos, pos_mask, neg, neg_mask
-        total, slope, saved = way.sums(surrogate, *entries, on_host, slopes=slopes)
-        if group is not None:
-            # Sums over negatives add up over the ranks that hold them.
-            both = torch.stack([total, slope])
-            dist.all_reduce(both, group=group)
-            total, slope = both
-        ctx.surrogate = surrogate
-        ctx.way = way
-        ctx.save_for_backward(pos, neg, pos_mask, slope, neg_mask, *saved)
-        return torch.where(pos_mask, total, 0)
-
-    @staticmethod
-    @once_differentiable('pairwise_surrogate_sum')
-    def backward(ctx, grad):
-        pos, neg, pos_mask, slope, neg_mask, *saved = ctx.saved_tensors
-        grad = torch.where(pos_mask, grad, 0)
-        grad_pos = grad_neg = None
-        if ctx.needs_input_grad[0]:
-            grad_pos = torch.where(pos_mask, grad * slope, 0).to(pos.dtype)
-        if ctx.needs_input_grad[1]:
-            # Not as in forward: what was built in eager mode may be compiled by now.
-            on_host = can_sync(neg)
-            grad_neg = ctx.way.gradient(ctx.surrogate, grad, neg, neg_mask, on_host, *saved)
-        return grad_pos, grad_neg, None, None, None, None, None
-
-
-def pairwise_surrogate_sum(
-    pos: Tensor,
-    neg: Tensor,
-    surrogate: Surrogate,
-    *,
-    pos_mask: Tensor | None = None,
-    neg_mask: Tensor | None = None,
-    group=None,
-    on_host: bool | None = None,
-) -> Tensor:
-    """``sum_j l(s_i - t_j)`` for every positive of L lists at once.
-
-    The one-sided Huber takes O((P + N) log P) time and O(N) memory, other surrogates all P * N
-    pairs, in blocks.
-
-    Args:
-        pos: (L, P) float scores of the positives, padded.
-        neg: (L, N) float scores, any strides.
-        surrogate: The pair surrogate l.
-        pos_mask: (L, P) bool, False for padding. None: no padding.
-        neg_mask: (L, N) bool, True at the negatives, or float weights >= 0: a negative of weight w
-            counts as w. None: all scores are, and count once.
-        group: Process group over which the negatives are spread: every rank passes the same ``pos``
-            and its own ``neg``, and receives the sums over all and the gradient of its own.
-        on_host: Whether the host may look at the scores, see :attr:`RankedLists.on_host`. None:
-            what the scores say.
-
-    Returns:
-        (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and ``neg``. Infinite
-        scores act as +-1e30; NaN gives NaN.
-    """
-    check_floats(pos=pos, neg=neg)
-    for name, scores, mask in (('pos', pos, pos_mask), ('neg', neg, neg_mask)):
-        if mask is not None and mask.shape != scores.shape:
-            shape = tuple(scores.shape)
-            raise ValueError(f'{name}_mask must have shape {shape}, got {tuple(mask.shape)}')
-    if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
-        raise ValueError(
-            'pos and neg must be (lists, scores) with as many lists, '
-            f'got shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
-        )
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
-    if on_host is None:
-        on_host = can_sync(pos)
-    if neg is pos:
-        # torch.compile (2.12) gives a wrong gradient to a tensor that is an argument of a Function
-        # twice.
-        neg = pos.view_as(pos)
-    if neg_mask is pos_mask:
-        neg_mask = pos_mask.view_as(pos_mask)  # nor does it trace that
-    if not on_host and is_compiling():
-        # By texts, which are constants of the graph: torch.compile (2.12) does not trace two
-        # functions that share a number.
-        texts = [float(x).hex() for x in astuple(surrogate)]
-        surrogate = type(surrogate)(*map(float.fromhex, texts))
-    return _PairSum.apply(pos, neg, pos_mask, neg_mask, surrogate, group, on_host)
-
-
-def sum_over_negatives(lists: RankedLists, surrogate: Surrogate) -> Tensor:
-    """:func:`pairwise_surrogate_sum` of the positives and the negatives of lists."""
-    options = dict(pos_mask=lists.pos_mask, group=lists.group, on_host=lists.on_host)
-    return pairwise_surrogate_sum(
-        lists.pos, lists.scores, surrogate, neg_mask=lists.negatives, **options
-    )
-
-
-def sum_over_positives(lists: RankedLists, surrogate: Surrogate) -> Tensor:
-    """The same of the positives and the positives, each with itself, too."""
-    options = dict(pos_mask=lists.pos_mask, on_host=lists.on_host)
-    return pairwise_surrogate_sum(
-        lists.pos, lists.pos, surrogate, neg_mask=lists.positives, **options
-    )
+_INTERVALS = Way(_interval_sums, _interval_gradient)
 
 
 def count_above(
-    pos: Tensor,
-    pos_mask: Tensor,
-    neg: Tensor,
-    neg_mask: Tensor | None,
-    delta: float,
-    on_host: bool,
-    group=None,
+    pairs: Pairs, delta: float, group=None
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """(L, P) float64 ``sum_j c_j H(t_j - s_i)``, 0 at padding, and a function that spreads weights.
 
@@ -475,19 +356,19 @@ def count_above(
     the one-sided Huber of margin ``2 delta``: ``H(t - s) = -delta l'(s + delta - t)``.
     """
     surrogate = OneSidedHuber(2 * delta)
-    way = _fastest_way(surrogate, pos_mask, neg.size(1), on_host)
-    shifted = pos.double() + delta
-    _, slope, saved = way.sums(surrogate, shifted, pos_mask, neg, neg_mask, on_host, values=False)
+    pairs = pairs._replace(pos=pairs.pos.double() + delta)
+    way = surrogate.way(pairs.pos_mask, pairs.neg.size(1), pairs.on_host)
+    _, slope, saved = way.sums(surrogate, pairs, values=False)
     count = -delta * slope
     if group is not None:
         dist.all_reduce(count, group=group)
 
     def spread(weight: Tensor) -> Tensor:
-        scores = at_least_float32(neg)
-        return way.gradient(surrogate, delta * weight, scores, neg_mask, on_host, *saved)
+        exact = pairs._replace(neg=at_least_float32(pairs.neg))
+        return way.gradient(surrogate, delta * weight, exact, *saved)
 
     # Rounding may leave -1e-17 where the count is 0.
-    return torch.where(pos_mask, count.clamp(min=0), 0), spread
+    return torch.where(pairs.pos_mask, count.clamp(min=0), 0), spread
 
 
 class _GivenGradient(Function):

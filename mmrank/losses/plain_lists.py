@@ -6,13 +6,16 @@ from torch import Tensor
 from mmrank.errors import UserError
 from mmrank.tensors import check_floats, check_tensors, checked_weight, zeros_and_ones
 
-from .lists import ListSettings, RankedLists, counted_and_weight, ranked_lists
+from .lists import ListSettings, RankedLists, both_sides, counted_and_weight, ranked_lists
 
 
 def split_lists(
     scores: Tensor, is_positive: Tensor, mask: Tensor | None = None, values: Tensor | None = None
 ) -> RankedLists:
     """Positives and negatives of each list; the last dimension is the list.
+
+    A function that is called with them returns a scalar for (N,) scores, else (L,) losses, >= 0, at
+    least float32; 0, still attached to the graph, for a list without positives.
 
     Args:
         scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
@@ -37,14 +40,10 @@ def split_lists(
             )
     fix = 'is_positive > 0 if these are positives, and mask=... to leave scores out'
     is_positive = zeros_and_ones('is_positive', is_positive, fix)
-    is_negative = ~is_positive
-    weight = None
+    counted = weight = None
     if mask is not None:
         counted, weight = counted_and_weight(checked_weight('mask', mask, scores.shape))
-        if counted is not None:
-            is_positive = is_positive & counted
-            is_negative = is_negative & counted
-    entries = [scores, is_positive, is_negative, values, None, weight]
+    entries = [scores, *both_sides(is_positive, counted), values, None, weight]
     if scores.dim() == 1:
         entries = [None if x is None else x[None] for x in entries]
     return ranked_lists(ListSettings(), *entries)

@@ -41,10 +41,7 @@ class TakesClassLabels(Protocol):
 
 @runtime_checkable
 class KeepsSampleState(Protocol):
-    """Keeps state for each sample, so its ``forward`` takes ``sample_idx``.
-
-    ``mmrank.SampleIndexHook`` compares the number with the training set.
-    """
+    """Takes ``sample_idx``; ``mmrank.SampleIndexHook`` compares the number with the data."""
 
     keeps_samples: bool  # whether there is such state
     num_samples: int  # that the state is for
@@ -63,8 +60,7 @@ class TakesBoxValues(Protocol):
     """Takes values of boxes, from ``mmrank.ListwiseHead`` and ``mmrank.ListwiseBBoxHead``."""
 
     #: None, ``'quality'``: the IoU of each positive's box, as ``quality``; ``'loss'``: its box
-    #: loss, as ``box_loss``. Heads pass them; one that cannot refuses the loss, unless the loss has
-    #: ``requires_boxes = False``.
+    #: loss, as ``box_loss``. A head that cannot refuses it, unless ``requires_boxes = False``.
     box_input: str | None
 
 
@@ -80,9 +76,7 @@ class HasLogitCentre(Protocol):
 class HasDiagnostics(Protocol):
     """Has scalars for the log, which ``mmrank.RankingMonitorHook`` reads."""
 
-    #: Detached scalars of the last forward by name. ``argument`` is what an outer function like
-    #: ``x/(1 + x)`` is applied to: far above 1 its gradient vanishes.
-    diagnostics: Mapping[str, Any]
+    diagnostics: Mapping[str, Any]  # detached scalars of the last forward by name
     saturation_advice: str  # what to change then
 
 

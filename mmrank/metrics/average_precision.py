@@ -85,13 +85,8 @@ def average_precision(
         Scalar in [0, 1], float64 for float64 scores and float32 otherwise;
         NaN when the list has no positive or a score is NaN.
 
-    Raises:
-        ValueError: If the shapes are not one and the same 1-D shape, or a label is not 0 or 1.
-        TypeError: If the scores are not of a float dtype.
-
     Example:
-        >>> average_precision(torch.tensor([0.9, 0.8, 0.7]),
-        ...                   torch.tensor([1, 0, 1]))
+        >>> average_precision(torch.tensor([0.9, 0.8, 0.7]), torch.tensor([1, 0, 1]))
         tensor(0.8333)
     """
     scores, is_positive, weight = _checked(scores, is_positive, weight)
@@ -108,12 +103,11 @@ def auroc(scores: Tensor, is_positive: Tensor, *, weight: Tensor | None = None) 
     """Exact area under the ROC curve of one list.
 
     The share of pairs of a positive and a negative in which the positive is higher; a tie counts
-    one half. Two sorts, no matrix of pairs. See :func:`average_precision` for the arguments, errors
-    and result; NaN also without a negative.
+    one half. Two sorts, no matrix of pairs. See :func:`average_precision` for the arguments and
+    result; NaN also without a negative.
 
     Example:
-        >>> auroc(torch.tensor([0.9, 0.8, 0.7, 0.7]),
-        ...       torch.tensor([1, 0, 1, 0]))
+        >>> auroc(torch.tensor([0.9, 0.8, 0.7, 0.7]), torch.tensor([1, 0, 1, 0]))
         tensor(0.6250)
     """
     scores, is_positive, weight = _checked(scores, is_positive, weight)
@@ -144,15 +138,9 @@ def partial_auroc(
 
     As a share of the rectangle ``max_fpr * (1 - min_tpr)``; the curve is straight between distinct
     scores, as in scikit-learn. Without ties, and where the rates are whole numbers of samples, this
-    is :func:`auroc` of the highest negatives and the lowest positives. The arguments, errors and
-    result are the same.
-
-    Args:
-        scores: (n,) float scores.
-        is_positive: (n,) bool, or 0 and 1.
-        max_fpr: In (0, 1].
-        min_tpr: In [0, 1); above 0 this is two-way partial AUC.
-        weight: (n,), as in :func:`average_precision`.
+    is :func:`auroc` of the highest negatives and the lowest positives. The arguments and result are
+    the same, with ``max_fpr`` in (0, 1] and ``min_tpr`` in [0, 1); above 0 it is two-way partial
+    AUC.
 
     Example:
         >>> partial_auroc(torch.tensor([0.9, 0.8, 0.7, 0.6]),
@@ -252,11 +240,7 @@ def graded_average_precision(
         weight: (n,), as in :func:`average_precision`.
 
     Returns:
-        Scalar, float64 for float64 scores and float32 otherwise; NaN where G is 0 or a score or a
-        relevance is NaN.
-
-    Raises:
-        ValueError, TypeError: As :func:`average_precision`.
+        Scalar, as :func:`average_precision`; NaN where G is 0 or a score or a relevance is NaN.
 
     Example:
         >>> graded_average_precision(torch.tensor([0.9, 0.8, 0.7]), torch.tensor([0.5, 0.0, 1.0]))
@@ -272,17 +256,13 @@ def graded_average_precision(
     own = torch.ones_like(grades) if weight is None else weight[real]
     rank = count_at_or_above(pos, scores, weight).double()
     order = pos.argsort(descending=True)
+    pos, grades, rank, own = (x[order] for x in (pos, grades, rank, own))
     # Ascending, the last of those that tie.
-    end = count_at_or_above(pos[order], pos) - 1
-    pos = pos[order]
-    grades = grades[order]
-    rank = rank[order]
-    own = own[order]
+    end = count_at_or_above(pos, pos) - 1
     steps = torch.cat([grades.new_zeros(1), grades.unique()])
     total = torch.zeros_like(grades)
-    for levels, gaps in zip(
-        *(x.split(max(2**20 // max(len(pos), 1), 1)) for x in (steps[1:], steps.diff()))
-    ):
+    size = max(2**20 // max(len(pos), 1), 1)
+    for levels, gaps in zip(steps[1:].split(size), steps.diff().split(size)):
         reached = grades >= levels[:, None]
         above = (reached * own).cumsum(1)[:, end]
         total += (gaps[:, None] * (reached * above)).sum(0)

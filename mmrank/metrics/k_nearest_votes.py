@@ -35,20 +35,15 @@ def k_nearest_votes(
     """
     check_tensors(queries=queries, bank=bank, bank_labels=bank_labels)
     check_positive(tau=tau)
-    if (
-        queries.dim() != 2
-        or bank.shape[1:] != queries.shape[1:]
-        or bank_labels.shape != bank.shape[:1]
-    ):
+    is_one_width = queries.dim() == 2 and bank.shape[1:] == queries.shape[1:]
+    if not is_one_width or bank_labels.shape != bank.shape[:1]:
         raise ValueError(
             'queries must be (Q, D), bank (N, D) and bank_labels (N,), got '
             f'{tuple(queries.shape)}, {tuple(bank.shape)} and {tuple(bank_labels.shape)}'
         )
     fix = 'num_classes of the data set; keep = bank_labels >= 0; bank[keep] and bank_labels[keep]'
     check_index('bank_labels', bank_labels, num_classes, fix)
-    excluded = torch.zeros(0, dtype=torch.long, device=queries.device)
-    if bank is queries:
-        excluded = torch.arange(len(queries), device=queries.device)
+    excluded = torch.arange(len(queries) if bank is queries else 0, device=queries.device)
     queries = at_least_float32(queries)
     bank = bank.to(queries.dtype)
     votes = queries.new_zeros(queries.size(0), num_classes)

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mmrank.autograd import can_sync, inside_backward, inside_transform, is_compiling
+from mmrank.autograd import can_sync, inside_transform, is_compiling
 from mmrank.errors import UserError
 from mmrank.tensors import check_index
 
@@ -49,12 +49,13 @@ class SavedState(nn.Module):
         either; its first pass does. ``on_host``: whether it is known that neither a compiler nor
         ``torch.func`` sees the call.
         """
+        if not on_host and is_compiling():
+            return self.training and torch.is_grad_enabled()
         # The first pass of ``torch.utils.checkpoint`` with ``use_reentrant=True`` has no gradients,
         # but as in each autograd function there are no forward-mode gradients either.
-        has_gradients = torch.is_grad_enabled() or not (
-            is_compiling() or torch._C._is_fwd_grad_enabled() or torch.is_inference_mode_enabled()
-        )
-        if not (self.training and has_gradients) or inside_backward(bool(on_host)):
+        is_value = torch._C._is_fwd_grad_enabled() or torch.is_inference_mode_enabled()
+        is_training = self.training and (torch.is_grad_enabled() or not is_value)
+        if not is_training or torch._C._current_graph_task_id() != -1:
             return False
         if not on_host and inside_transform():
             raise UserError(
@@ -148,7 +149,20 @@ class SavedState(nn.Module):
         )
 
 
-def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:
-    """Check (lists,) rows of a state of ``size``; see :func:`check_index`."""
-    fix = 'num_classes=the number of classes of the training set'
-    check_index(name, rows, size, fix, shape=(lists,))
+def rows_of_lists(rows: Tensor | None, lists: int, size: int) -> Tensor | None:
+    """(lists,) int64 rows of the lists in a state of ``size``; None: in order, or there is one.
+
+    ValueError where the classes ``rows``, or the lists without them, do not fit.
+    """
+    if size == 1:
+        return None
+    if rows is not None:
+        fix = 'num_classes=the number of classes of the training set'
+        check_index('list_classes', rows, size, fix, shape=(lists,))
+        return rows.long()
+    if lists != size:
+        raise ValueError(
+            f'the state is of {size} classes but the scores have {lists} lists; set '
+            f'num_classes={lists}, or pass the class of each list'
+        )
+    return None

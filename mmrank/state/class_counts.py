@@ -8,7 +8,7 @@ from torch import Tensor
 from mmrank.errors import UserError
 from mmrank.settings import check_within
 
-from .base import SavedState, check_rows
+from .base import SavedState, rows_of_lists
 
 MISSING_COUNTS = (
     'the class counts of the training set are missing. Fix: loss.set_class_counts(counts) before '
@@ -53,11 +53,8 @@ def checked_counts(counts: Counts, size: int | None = None) -> Tensor:
 class LabelCounts(SavedState):
     """Positives and negatives of each class, from the config or the data; not in a checkpoint.
 
-    Args:
-        num_classes: Number of classes C; 1 is a binary problem. None: the length of ``positives``.
-        positives: (C,) positives of each class, or None until :meth:`set`.
-        num_samples: Samples of the data set. None: the sum of ``positives``, as where every sample
-            has one class.
+    Of ``num_classes`` C, 1 for a binary problem, ``positives`` are (C,), or None until :meth:`set`;
+    ``num_samples`` are all samples, None: their sum, as where every sample has one class.
     """
 
     negative_positive: Tensor | None = None  # (C, 2) float64
@@ -97,13 +94,10 @@ class LabelCounts(SavedState):
 class ClassPrior(SavedState):
     """Class priors pi, given or from the class counts of a data set; not in a checkpoint.
 
-    Args:
-        prior: One number, or one per class, each in (0, 1); or ``counts``: N_c/N of the data set,
-            set by :meth:`set_counts`.
-        size: Number of classes; needed for ``counts``.
-        maximum: Scale the priors so that the largest is this, as the authors of SOPRC do with 0.1;
-            None leaves them. True priors of 1e-4 make ``(1-pi)/pi`` so large that a risk ``x/(1 +
-            x)`` has no slope.
+    ``prior`` is one number, or one per class, each in (0, 1); or ``counts``: N_c/N of ``size``
+    classes, set by :meth:`set_counts`. They are scaled so that the largest is the ``maximum``, as
+    the authors of SOPRC do with 0.1: true priors of 1e-4 make ``(1-pi)/pi`` so large that a risk
+    ``x/(1 + x)`` has no slope.
     """
 
     prior: Tensor  # (size,) float64, NaN until the counts are set
@@ -166,18 +160,8 @@ class ClassPrior(SavedState):
         """(1,) or (lists,) priors: of the (L,) classes ``rows`` of the lists, or all in order."""
         if not self.known:
             raise RuntimeError(f"prior='counts': {MISSING_COUNTS}")
-        size = self.prior.numel()
-        if size == 1:
-            return self.prior
-        if rows is not None:
-            check_rows('list_classes', rows, lists, size)
-            return self.prior[rows.long()]
-        if lists != size:
-            raise ValueError(
-                f'there are {size} class priors but {lists} lists; set '
-                f'num_classes={lists} or pass list_classes'
-            )
-        return self.prior
+        rows = rows_of_lists(rows, lists, self.prior.numel())
+        return self.prior if rows is None else self.prior[rows]
 
     def _scaled(self, values: Tensor) -> Tensor:
         if self.maximum is None:

@@ -31,11 +31,9 @@ class CrossBatchMemory(SavedState):
     is no wait for the device: empty slots are part of the share and marked. So is an entry that was
     not finite: one overflow in half precision must not spoil later batches.
 
-    Args:
-        size: Number of entries.
-        dim: Length D of an embedding.
-        start_iter: Batches that only fill the memory before its entries may be used: early in
-            training the features drift fast. The paper takes 1000.
+    ``size`` is the number of entries, ``dim`` the length D of an embedding. The first
+    ``start_iter`` batches only fill the memory: early in training the features drift fast. The
+    paper takes 1000.
     """
 
     shape_settings = 'the size and dim of the memory'

@@ -12,7 +12,7 @@ from mmrank.errors import UserError
 from mmrank.settings import check_count, check_within
 from mmrank.tensors import as_divisor
 
-from .base import SavedState, ScoreRange, check_rows
+from .base import SavedState, ScoreRange, rows_of_lists
 
 MEAN_MODES = ('plain', 'exact', 'off')
 
@@ -59,11 +59,8 @@ class RunningMean(SavedState):
     ) -> tuple[Tensor, Tensor]:
         """(size,) float64 means, and bool whether a row has one; see :meth:`update`."""
         size = self.mean.numel()
-        if rows is None and size not in (1, values.size(0)):
-            raise ValueError(
-                f'the state holds {size} means but the scores have {values.size(0)} lists; set '
-                f'num_classes={values.size(0)}, or pass the class of each list'
-            )
+        if size > 1:
+            rows = rows_of_lists(rows, len(values), size)
         counted = torch.where(mask > 0, values.detach().double(), 0)
         if mask.is_floating_point():
             counted = counted * mask
@@ -71,18 +68,18 @@ class RunningMean(SavedState):
         if size == 1:
             totals = totals.sum(1, keepdim=True)
         elif rows is not None:
-            check_rows('list_classes', rows, values.size(0), size)
             same = rows[:, None] == rows
             pooled = torch.where(same, totals[:, None], 0).sum(2)
             # Lists of one row all write the same sums, so the order of the writes cannot show, as
             # the order of an atomic addition would.
             totals = totals.new_zeros(2, size)
-            totals[:, rows.long()] = pooled
+            totals[:, rows] = pooled
         if group is not None:
             totals = all_reduce_sum(totals, group)
         total, number = totals
-        batch_mean = total / as_divisor(number)
-        return batch_mean, (number > 0) & batch_mean.float().isfinite()
+        usable = number > 0
+        batch_mean = total / torch.where(usable, number, 1)
+        return batch_mean, usable & batch_mean.float().isfinite()
 
     def of_lists(self, values: Tensor, rows: Tensor | None) -> Tensor:
         """Values of the means, (size,), for the lists with these rows."""
@@ -211,13 +208,7 @@ class CappedImbalance(RunningMean):
         super().__init__(size, momentum)
 
     def rho(
-        self,
-        risk: Tensor,
-        ratio: Tensor,
-        has_positive: Tensor,
-        group=None,
-        rows: Tensor | None = None,
-        on_host: bool | None = None,
+        self, risk: Tensor, ratio: Tensor, counted: Tensor, group=None, rows=None, on_host=None
     ) -> Tensor:
         """Take in the (L,) risks X >= 0 of a batch; returns (L,) float64 rho > 0 for its lists.
 
@@ -225,7 +216,7 @@ class CappedImbalance(RunningMean):
         lists; see :meth:`RunningMean.update` for the others.
         """
         risk = risk.detach().double()
-        mean = self.update(risk[:, None], has_positive[:, None], group, rows, on_host)
+        mean = self.update(risk[:, None], counted[:, None], group, rows, on_host)
         seen = self.of_lists(self.num_updates > 0, rows)
         return torch.minimum(ratio, 1 / torch.where(seen, mean.double(), risk))
 

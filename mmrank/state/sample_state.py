@@ -129,12 +129,9 @@ class SampleState(SavedState):
         merged += [groups.mean(x, usable) for x in batch[1:]]
         old = self.read(ids).double()
         new = self.stepped(old, torch.stack(merged))
-        self.store(ids, torch.where(groups.sum(usable) > 0, new, old))
-
-    def store(self, ids: Tensor, entries: Tensor) -> None:
-        """Write (states, n) entries of (n,) ids; what is repeated has equal entries."""
-        for state, values in zip(self.buffers(), entries.float()):
-            state[ids.long()] = values
+        new = torch.where(groups.sum(usable) > 0, new, old).float()
+        for state, values in zip(self.buffers(), new):
+            state[ids.long()] = values  # what is repeated has equal entries
 
     def _load_from_state_dict(self, *args) -> None:
         if self.load_state:
@@ -151,15 +148,12 @@ class SampleState(SavedState):
 def moving_log_mean(log_mean: Tensor, log_batch: Tensor, beta0: float) -> Tensor:
     """(n,) moving average of exponentials, ``log s <- log((1 - beta0) s + beta0 g)``.
 
-    Source: iSogCLR (ICML 2023), eq. 12. Where ``log s`` is not finite (a first visit) it becomes
-    log g; where log g is -inf (no negatives) or NaN, log s stays. In the wider dtype of the two,
-    without gradient.
+    Where ``log s`` is not finite (a first visit) it becomes log g; where log g is -inf (no
+    negatives) or NaN, log s stays. In the wider dtype of the two, without gradient.
     """
-    old = log_mean.detach()
-    new = log_batch.detach()
-    dtype = torch.promote_types(old.dtype, new.dtype)
-    old = old.to(dtype)
-    new = new.to(dtype)
+    dtype = torch.promote_types(log_mean.dtype, log_batch.dtype)
+    old = log_mean.detach().to(dtype)
+    new = log_batch.detach().to(dtype)
     keep = math.log(1 - beta0) if beta0 < 1 else -math.inf
     mixed = torch.logaddexp(old + keep, new + math.log(beta0))
     mixed = torch.where(old.isfinite(), mixed, new)
@@ -199,8 +193,7 @@ class TemperatureStep:
         """New (n,) tau and u, of (n,) tau, u and G; without u it is 0."""
         if self.gradient_clip is not None:
             gradient = gradient.clamp(-self.gradient_clip, self.gradient_clip)
-        if momentum is None:
-            momentum = torch.zeros_like(tau)
+        momentum = torch.zeros_like(tau) if momentum is None else momentum
         momentum = torch.lerp(momentum, gradient.to(momentum.dtype), self.beta1)
         return (tau - self.eta * momentum).clamp(self.tau0, self.tau_max), momentum
 
@@ -209,7 +202,7 @@ class SampleLogMean(SampleState):
     """``log s`` of each sample: the log of a moving average of its g, -inf before the first visit.
 
     ``s <- (1 - beta0) s + beta0 g``. Source: SogCLR (ICML 2022), algorithm 1; iSogCLR (ICML 2023),
-    eq. 12. See :class:`SampleState` for ``size`` and ``load_state``.
+    eq. 12.
     """
 
     says_log = True
@@ -220,11 +213,6 @@ class SampleLogMean(SampleState):
         super().__init__(size, load_state)
         self.beta0 = beta0
         self.add_state('log_s', (size,), -math.inf)
-
-    @property
-    def seen(self) -> Tensor:
-        """(size,) bool, True for the samples that a batch has shown."""
-        return self.log_s.isfinite()
 
     def update(
         self,
@@ -249,11 +237,10 @@ class SampleLogMean(SampleState):
             rows = all_gather_rows(rows, counts, group).t()
             ids = rows[0].long()
             batch = rows[1:]
-        usable = torch.ones_like(batch[0])
-        if weight is not None:
-            usable = batch[-1]
-            batch = batch[:-1]
-        self.take(ids, batch, usable)
+        if weight is None:
+            self.take(ids, batch, torch.ones_like(batch[0]))
+        else:
+            self.take(ids, batch[:-1], batch[-1])
 
     def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
         return moving_log_mean(entries, batch, self.beta0)

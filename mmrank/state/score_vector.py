@@ -1,7 +1,5 @@
 """Running estimate of the sorted scores of the positives."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -9,7 +7,7 @@ from mmrank.distributed import all_gather_lists
 from mmrank.settings import check_count, check_score_range, check_within, one_of
 from mmrank.tensors import as_divisor, check_floats
 
-from .base import SavedState, check_rows
+from .base import SavedState, rows_of_lists
 
 
 @torch.no_grad()
@@ -91,13 +89,9 @@ class ScoreVector(SavedState):
     row than :attr:`REACH` widths of ``score_range`` plus its size; the first time is warned of. The
     state is the same on all ranks and for any world size.
 
-    Args:
-        size: Number of rows: 1 for a single ranking, C for one per class.
-        length: Number of points V of a row, >= 1.
-        momentum: beta in ``(0, 1]``, the weight of the new batch.
-        score_range: Range of the values that phi may extrapolate to.
-        mode: ``ema``: the formula unchanged. ``off``: every list is given the phi of its own scores
-            (the paper's ablation without v); a row keeps the phi of the last batch.
+    Each of ``size`` rows has ``length`` points V; ``momentum`` is beta in ``(0, 1]``. Phi may
+    extrapolate within ``score_range``. With ``mode='off'`` every list is given the phi of its own
+    scores (the paper's ablation without v); a row keeps the phi of the last batch.
     """
 
     shape_settings = 'num_classes and vector_length'
@@ -128,37 +122,26 @@ class ScoreVector(SavedState):
         self.add_state('vector', (size, length))
         self.add_state('num_updates', (size,), dtype=torch.long)
 
-    @property
-    def seen(self) -> Tensor:
-        """(size,) bool, True for the rows that a batch has set."""
-        return self.num_updates > 0
-
-    def update(self, pos: Tensor, mask: Tensor, rows: Tensor | None = None, group=None) -> Tensor:
-        """Take in the (L, P) positives of a batch and return (L, length) float32 v for its lists.
-
-        Where nothing is updated, see :class:`SavedState`, a row that was never seen returns the
-        phi of the list itself, of its finite scores. ``rows`` are (L,) int64 rows of the lists,
-        repeated or not: the class of a query. None: list i is row i. With ``size`` 1 all lists
-        share the row. The ranks of ``group`` hold different lists, or without ``rows`` parts of the
-        same.
-        """
-        return self.update_parts([(pos, mask)], rows, group)
-
-    def update_parts(
+    def update(
         self,
-        parts: Sequence[tuple[Tensor, Tensor]],
+        *parts: tuple[Tensor, Tensor],
         rows: Tensor | None = None,
         group=None,
         list_weight: Tensor | None = None,
         on_host: bool | None = None,
     ) -> Tensor:
-        """:meth:`update` from the positives and masks of lists of unlike lengths, in parts.
+        """Take in the positives of a batch and return (L, length) float32 v for its lists.
 
+        Each of ``parts`` has (l, P) positives of l lists and their mask, bool or floats. Where
+        nothing is updated, see :class:`SavedState`, a row that was never seen returns the phi of
+        the list itself, of its finite scores. ``rows`` are (L,) int64 rows of the lists, repeated
+        or not: the class of a query. None: list i is row i. With ``size`` 1 all lists share the
+        row. The ranks of ``group`` hold different lists, or without ``rows`` parts of the same.
         ``list_weight``: (L,) floats >= 0, how often each list counts in the mean of a row.
         ``on_host``: see ``RankedLists``; None: not known.
         """
         if group is not None and rows is None:
-            parts = [_of_all_ranks(*part, group) for part in parts]
+            parts = tuple(_of_all_ranks(*part, group) for part in parts)
         points = []
         usable = []
         for pos, mask in parts:
@@ -185,23 +168,15 @@ class ScoreVector(SavedState):
         points = points.float()
         if self.mode == 'off':
             return points
-        return torch.where(self.seen[index].unsqueeze(1), self.vector[index], points)
+        seen = self.num_updates[index].unsqueeze(1) > 0
+        return torch.where(seen, self.vector[index], points)
 
     def _index(self, rows: Tensor | None, points: Tensor) -> Tensor:
         """(L,) int64 row of each list."""
-        size = len(self.vector)
-        lists = len(points)
-        if size == 1:
-            return torch.zeros(lists, dtype=torch.long, device=points.device)
+        rows = rows_of_lists(rows, len(points), len(self.vector))
         if rows is not None:
-            check_rows('rows', rows, lists, size)
-            return rows.long()
-        if lists != size:
-            raise ValueError(
-                f'the state holds {size} vectors but the scores have {lists} lists; pass the row '
-                f'of each list or set num_classes={lists}'
-            )
-        return torch.arange(lists, device=points.device)
+            return rows
+        return torch.arange(len(points), device=points.device).clamp(max=len(self.vector) - 1)
 
     def _step(self, points: Tensor, usable: Tensor, index: Tensor, on_host: bool | None) -> None:
         if len(index) == 0:
@@ -212,7 +187,7 @@ class ScoreVector(SavedState):
         total = same @ torch.where(usable[:, None] > 0, points, 0)
         batch = total / as_divisor(number)
         old = self.vector[rows].double()
-        seen = self.seen[rows].unsqueeze(1)
+        seen = self.num_updates[rows].unsqueeze(1) > 0
         limits = self.score_range, self.REACH
         batch = self.within_reach(batch, number > 0, old, seen, *limits, on_host)
         beta = torch.where(seen, self.momentum, 1.0)

@@ -8,8 +8,8 @@ import torch
 from mmrank.losses import pairs
 from mmrank.losses.auc.auc import MAUCLoss, _mauc_of_classes
 from mmrank.losses.auc.soap import _soap_of_ranks, _surrogate_ranks
-from mmrank.losses.pairs import pairwise_surrogate_sum
-from mmrank.losses.pairs_smooth import OneSidedHuber, SquaredHinge
+from mmrank.losses.pairs import OneSidedHuber
+from mmrank.losses.pairs_smooth import SquaredHinge, pairwise_surrogate_sum
 from mmrank.losses.plain_lists import like_scores, split_lists
 
 

@@ -80,7 +80,7 @@ STATES = {
         lambda s, g: s.update(*torch.rand(2, generator=g)),
         None,
     ),
-    'ScoreVector': (lambda size: ScoreVector(size, 7), lambda s, g: s.update(*lists(g)), 'vector'),
+    'ScoreVector': (lambda size: ScoreVector(size, 7), lambda s, g: s.update(lists(g)), 'vector'),
     'SampleLogMean': (lambda size: SampleLogMean(3 * size), visit, '9 ' + OTHER_SET),
     'SampleTemperature': (
         lambda size: sample_states.temperature(3 * size, eta=0.1),
@@ -284,8 +284,10 @@ of_classes = pytest.mark.parametrize('name', ['MeanPositiveScore', 'RunningMean'
 def test_rows_that_do_not_fit_are_named(name, rows, error, message):
     state = STATES[name][0](3)
     before = {k: v.clone() for k, v in state.state_dict().items()}
+    batch = torch.rand(2, 1), torch.ones(2, 1).bool()
+    batch = [batch] if name == 'ScoreVector' else batch
     with pytest.raises(error, match=message):
-        state.update(torch.rand(2, 1), torch.ones(2, 1).bool(), rows=torch.tensor(rows))
+        state.update(*batch, rows=torch.tensor(rows))
     assert_equal(dict(state.state_dict()), before)
 
 
@@ -382,13 +384,13 @@ def test_a_score_vector_forgets_an_outlier(broken):
     state, other = (ScoreVector(1, 4, 0.1, RANGE) for _ in range(2))
     ordinary, mask = scores(0.5, 1.0, 1.5, 2.0)
     for x in (state, other):
-        x.update(ordinary, mask)
+        x.update((ordinary, mask))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
-        state.update(broken * ordinary, mask)
+        state.update((broken * ordinary, mask))
     # What does not fit into float32 is left out without a word, as before.
     assert len(caught) == (broken < 1e39)
     assert (state.vector - other.vector).abs().max() <= 0.1 * (100 + 2 * 2)
     for _ in range(60):
-        state.update(ordinary, mask)
+        state.update((ordinary, mask))
     torch.testing.assert_close(state.vector, other.vector, atol=0.1, rtol=0)

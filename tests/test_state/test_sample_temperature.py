@@ -37,7 +37,7 @@ def test_steps_are_those_of_the_algorithm():
         assert float(state.tau[4]) == pytest.approx(tau, rel=1e-6)
     assert tau == 0.3
     others = [0, 1, 2, 3, 5]
-    assert state.seen.tolist() == [False] * 4 + [True, False]
+    assert state.log_s.isfinite().tolist() == [False] * 4 + [True, False]
     assert state.tau[others].tolist() == [0.5] * 5
     assert state.log_s[others].tolist() == [-math.inf] * 5
 

@@ -7,8 +7,8 @@ from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss, StatelessRankingLoss
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.pairs import sum_over_negatives
-from mmrank.losses.pairs_smooth import OneSidedHuber, Sigmoid
+from mmrank.losses.pairs import OneSidedHuber
+from mmrank.losses.pairs_smooth import Sigmoid, sum_over_negatives
 from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_positive, one_of
 from mmrank.tensors import as_divisor, clamp_infinite
@@ -28,13 +28,9 @@ def auc_loss(
 ) -> Tensor:
     """AUC loss of each list: ``mean_ij l(s_i - t_j)`` over positives i and negatives j.
 
-    Every pair has the same weight, whatever its rank: a baseline of AP losses.
-
-    See :func:`split_lists` for the lists and :class:`mmrank.losses.AUCLoss` for the options.
-
-    Returns:
-        Scalar, or (L,) losses, >= 0, with the sigmoid at most 1, at least float32; 0, still
-        attached to the graph, for a list without positives or without negatives.
+    Every pair has the same weight, whatever its rank: a baseline of AP losses. A list without
+    negatives has the loss 0, too. See :func:`split_lists` for the lists and
+    :class:`mmrank.losses.AUCLoss` for the options.
 
     Example:
         >>> auc_loss(torch.tensor([0.9, 0.2, 0.5, -0.5]), torch.tensor([1, 1, 0, 0]), tau=0.01)
@@ -63,7 +59,6 @@ class AUCLoss(StatelessRankingLoss):
             ``one_sided_huber``: :class:`mmrank.functional.OneSidedHuber`, in near-linear time.
         tau: Temperature or margin in units of the (activated) scores, > 0. 0.1 is for cosines; take
             1 for logits.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     takes_weights = True
@@ -80,8 +75,8 @@ class AUCLoss(StatelessRankingLoss):
         return _auc(lists, self.surrogate, self.factor)
 
 
-def _mauc_of_classes(lists: RankedLists, tau: float) -> tuple[Tensor, Tensor]:
-    """(C,) float64 losses, 0 for a class without pairs, and (C,) bool whether it has any."""
+def _mauc_of_classes(lists: RankedLists, tau: float) -> Tensor:
+    """(C,) float64 losses, 0 for a class without pairs."""
     x = clamp_infinite(lists.scores.double())
     # Classes of negatives, (N, C + 1): samples of no class are the last.
     members = torch.cat([lists.is_positive, ~lists.is_positive.any(0, keepdim=True)])
@@ -92,22 +87,17 @@ def _mauc_of_classes(lists: RankedLists, tau: float) -> tuple[Tensor, Tensor]:
         pos = torch.where(lists.is_positive, values, 0).sum(1, keepdim=True)
         return torch.cat([pos, torch.where(lists.is_negative, values, 0) @ members], 1)
 
-    moments = [torch.ones_like(x), x, x.square()]
-    if lists.weight is not None:
-        weight = lists.weight.double()
-        moments = [weight, weight * x, weight * moments[2]]
+    weight = torch.ones_like(x) if lists.weight is None else lists.weight.double()
+    moments = [weight, weight * x, weight * x.square()]
     sums = torch.stack([by_class(values) for values in moments])
     number, first, second = all_reduce_sum(sums, lists.group)
     has_pairs = (number[:, :1] > 0) & (number[:, 1:] > 0)
-    number = as_divisor(number)
-    first = first / number
-    second = second / number
+    first, second = torch.stack([first, second]) / as_divisor(number)
     pos = first[:, :1]
     neg = first[:, 1:]
     squared = second[:, :1] - 2 * pos * neg + second[:, 1:]
     means = 1 - 2 * (pos - neg) / tau + squared / tau**2
-    others = has_pairs.sum(1)
-    return torch.where(has_pairs, means, 0).sum(1) / others.clamp(min=1), others > 0
+    return torch.where(has_pairs, means, 0).sum(1) / has_pairs.sum(1).clamp(min=1)
 
 
 class MAUCLoss(RankingLoss):
@@ -118,12 +108,11 @@ class MAUCLoss(RankingLoss):
     negatives. O(C^2 n), from sums and sums of squares of the classes, without a pair. Source: Yang
     et al., Learning with Multiclass AUC: Theory and Algorithms, TPAMI 2021, eq. 1. Samples of no
     class are one more class of negatives: with one column the loss is the binary AUC. A sample with
-    several classes counts in each of them; it is never a negative of its own.
+    several classes counts in each of them; it is never a negative of its own. The mean is over the
+    classes that have a pair.
 
     Args:
         tau: Margin in units of the (activated) scores, > 0.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``mode``. The mean is over
-            the classes that have a pair.
     """
 
     takes_weights = True
@@ -146,8 +135,7 @@ class MAUCLoss(RankingLoss):
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:
             self.check_retrieval()
-        losses, _ = _mauc_of_classes(lists, self.tau)
-        return losses
+        return _mauc_of_classes(lists, self.tau)
 
     def counted(self, lists: RankedLists) -> Tensor:
         """A class without negatives has no pair either."""

@@ -8,7 +8,7 @@ from mmrank.distributed import all_reduce_sum
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists
 from mmrank.settings import check_positive
-from mmrank.state.base import check_rows
+from mmrank.state.base import rows_of_lists
 from mmrank.tensors import as_divisor, clamp_infinite
 
 
@@ -35,7 +35,6 @@ class AUCMLoss(StatelessRankingLoss):
             own numbers; else all lists share them.
         margin: By how much the positives should lead, in units of the (activated) scores, > 0.
             The authors take 1 and ``activation='sigmoid'``.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     takes_weights = True
@@ -59,11 +58,8 @@ class AUCMLoss(StatelessRankingLoss):
         # The value of alpha, and minus its gradient.
         alpha = 2 * self.alpha.detach() - self.alpha
         numbers = torch.stack([self.a, self.b, alpha]).double()
-        if lists.list_classes is not None and numbers.size(1) > 1:
-            rows = lists.list_classes
-            check_rows('list_classes', rows, len(rows), numbers.size(1))
-            numbers = numbers[:, rows.long()]
-        a, b, alpha = numbers
+        rows = rows_of_lists(lists.list_classes, len(lists.pos), numbers.size(1))
+        a, b, alpha = numbers if rows is None else numbers[:, rows]
         number = lists.num_positives()
         others = lists.num_negatives()
         pos, pos_square = _moments(lists.pos, lists.positives) / as_divisor(number)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, negatives_of_all_ranks, positive_index
-from mmrank.losses.pairs import pairwise_surrogate_sum
-from mmrank.losses.pairs_smooth import OneSidedHuber
+from mmrank.losses.pairs import OneSidedHuber
+from mmrank.losses.pairs_smooth import pairwise_surrogate_sum
 from mmrank.settings import check_within
 from mmrank.tensors import as_divisor, at_least_float32
 
@@ -27,13 +27,12 @@ class PartialAUCLoss(StatelessRankingLoss):
     Need is a Piece of the Pie, ICML 2021; it is the least that the objective of SOPA, Zhu et al.,
     When AUC meets DRO, ICML 2022, has over its thresholds.
 
-    The highest negatives of a batch are lower than those of the data set. With ``scope='global'``
-    the negatives of all ranks compete. A list without negatives counts as 0 in the mean.
+    With ``scope='global'`` the negatives of all ranks compete. A list without negatives counts as 0
+    in the mean.
 
     Args:
         max_fpr: Share of the negatives that count, in (0, 1].
         tau: Margin in units of the (activated) scores, > 0. 1 is for logits.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
 
     Example:
         >>> loss = PartialAUCLoss(max_fpr=0.5, tau=0.5)
@@ -70,12 +69,9 @@ class PartialAUCLoss(StatelessRankingLoss):
 def _highest_negatives(lists: RankedLists, share: float) -> tuple[Tensor, Tensor, Tensor | None]:
     """The ``ceil(share * n)`` highest of the n negatives of a list, and their ties.
 
-    A negative of weight w is w negatives. NaN counts as high. With a ``group`` they are the highest
-    of the negatives of all ranks.
-
-    Returns:
-        (L,) their number, of all ranks; of this rank their (L, K) columns, and how often each
-        counts, 0 for padding, or None.
+    A negative of weight w is w negatives. NaN counts as high. Gives (L,) their number, of all ranks
+    of a group; of this rank their (L, K) columns, and how often each counts, 0 for padding, or
+    None.
     """
     scores = at_least_float32(lists.scores.detach())
     # 0.1 times 30 is above 3.

@@ -9,8 +9,7 @@ from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.pairs import sum_over_negatives, sum_over_positives
-from mmrank.losses.pairs_smooth import SquaredHinge
+from mmrank.losses.pairs_smooth import SquaredHinge, sum_over_negatives, sum_over_positives
 from mmrank.settings import check_positive, check_within
 from mmrank.state.sample_state import SampleState, check_sample_ids
 from mmrank.tensors import as_divisor, check_tensors
@@ -101,9 +100,8 @@ def _soap_of_ranks(batch: Tensor, moving: Tensor, lists: RankedLists) -> Tensor:
     g1, g2 = batch
     varying = (among / total * g2 - g1) / total
     risk = 1 - among / total + (varying - varying.detach())
-    number = lists.num_positives()
     risk = lists.positives * torch.where(mask, risk, 0)
-    return risk.sum(1) / as_divisor(number)
+    return risk.sum(1) / as_divisor(lists.num_positives())
 
 
 class SOAPLoss(RankingLoss):
@@ -124,7 +122,6 @@ class SOAPLoss(RankingLoss):
             take 0.6 to 1 for sigmoid scores.
         gamma: Weight of the batch in the moving averages, in (0, 1]. The authors' code has 0.1 to
             0.9, by data set.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``mode``.
     """
 
     takes_weights = True
@@ -155,8 +152,8 @@ class SOAPLoss(RankingLoss):
         """Places of the entries in the state, from the (n,) places of the rows."""
         super().row_values(cls_score, target, quality, box_loss, None)
         check_tensors(sample_idx=sample_idx)
-        if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
-            shape = None if sample_idx is None else tuple(sample_idx.shape)
+        shape = None if sample_idx is None else tuple(sample_idx.shape)
+        if shape != (len(cls_score),):
             raise UserError(
                 f'{type(self).__name__} needs sample_idx of shape ({len(cls_score)},), got '
                 f'{shape}. Fix: loss(scores, labels, sample_idx=the place of each row in the '

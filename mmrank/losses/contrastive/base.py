@@ -38,8 +38,7 @@ class ContrastedBatch:
     """Samples of this rank, and those they are compared with.
 
     ``gathered`` are the samples of all ranks, or ``local`` itself. ``counts`` are the rows of each
-    rank of ``group``, over which state is kept equal, or of this rank alone. ``sample_idx`` is as
-    given.
+    rank of ``group``, over which state is kept equal, or of this rank alone.
     """
 
     local: Samples
@@ -145,19 +144,14 @@ class ContrastedBatch:
             batch = self.mapped(Samples.views_as_samples)
             positives = torch.cat([*views[1:], views[0]])
             terms = negative_terms(batch.local, positives, batch.gathered, tau.reshape(-1))
-            shaped = (x.view_as(tau) for x in (terms.log_mean, terms.mean_h, terms.count))
-            return NegativeTerms(*shaped)
+            return NegativeTerms(*(x.view_as(tau) for x in terms.parts))
         images = local.of_view(0)
         texts = local.of_view(1)
         if self.is_whole:
             return negative_terms(images, views[1], texts, tau)
         first = negative_terms(images, views[1], self.gathered.of_view(1), tau[0])
         second = negative_terms(texts, views[0], self.gathered.of_view(0), tau[1])
-        return NegativeTerms(
-            torch.stack([first.log_mean, second.log_mean]),
-            torch.stack([first.mean_h, second.mean_h]),
-            torch.stack([first.count, second.count]),
-        )
+        return NegativeTerms(*map(torch.stack, zip(first.parts, second.parts)))
 
 
 class ContrastiveLoss(ScopedLoss):
@@ -193,8 +187,8 @@ class ContrastiveLoss(ScopedLoss):
 
         Args:
             view1: (B, D) embeddings, any float dtype; B may differ by rank and batch. Without
-                ``view2`` a list of the views, or (V, B, D). More than two are for losses that
-                compare each view with all, as :class:`InfoNCELoss` and SogCLR without ``bimodal``.
+                ``view2`` a list of the views, or (V, B, D), more than two for losses that compare
+                each view with all, as :class:`InfoNCELoss` and SogCLR without ``bimodal``.
             view2: (B, D) embeddings of the same samples: another augmentation, or another modality.
             sample_idx: (B,) integer index of each sample in the training set; rows of one sample
                 are not negatives of each other. None, where the loss keeps nothing per sample: all

@@ -34,7 +34,6 @@ class CLIPLoss(ContrastiveLoss):
             (``paramwise_cfg=dict(custom_keys={'log_tau': dict(decay_mult=0)})``).
         tau_min: The learned temperature stays above; CLIP takes 0.01.
         tau_max: And below.
-        **kwargs: See :class:`ContrastiveLoss`.
 
     Example:
         >>> rows = torch.eye(2)
@@ -71,7 +70,6 @@ class CLIPLoss(ContrastiveLoss):
         return tau
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        """Mean over image and text of each sample."""
         return info_nce_losses(self.terms(batch, self.temperature(), bimodal=True)).mean(0)
 
 
@@ -90,7 +88,6 @@ class IndividualCLIPLoss(ContrastiveLoss):
     Args:
         num_samples: Number of pairs in the training set.
         tau: Temperature at the start, above 0.001.
-        **kwargs: See :class:`ContrastiveLoss`.
     """
 
     keeps_samples = True
@@ -108,7 +105,6 @@ class IndividualCLIPLoss(ContrastiveLoss):
         self.text_tau = nn.Parameter(start.clone())
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        """Mean over image and text of each sample."""
         check_sample_ids(batch.local.ids, len(batch.local.ids), self.num_samples)
         taus = []
         for name in ('image_tau', 'text_tau'):

@@ -54,8 +54,7 @@ class CyCLIPLoss(CLIPLoss):
 
     The similarity of an image and another pair's text should equal the one of the swapped text and
     image, and the similarity of two images the one of their texts. Source: Goel et al., CyCLIP:
-    Cyclic Contrastive Language-Image Pretraining, NeurIPS 2022. See :class:`CLIPLoss` for the
-    arguments.
+    Cyclic Contrastive Language-Image Pretraining, NeurIPS 2022.
     """
 
     takes_labels = False  # a similarity across is to equal its mirror image, whatever the classes
@@ -63,7 +62,6 @@ class CyCLIPLoss(CLIPLoss):
     in_weight = 0.25
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        """CLIP's loss and the weighted inconsistency of each sample."""
         cross, within = _cyclic_consistency(batch)
         self.diagnostics['cross_inconsistency'] = batch.mean(cross.detach())
         self.diagnostics['in_inconsistency'] = batch.mean(within.detach())

@@ -75,18 +75,15 @@ class BarlowTwinsLoss(_DecorrelationLoss):
 
     ``sum_a (1 - C_aa)^2`` and, weighted by :attr:`off_diagonal`, ``sum_{a != b} C_ab^2``. Columns
     are standardised over the batch, as batch norm does it. Source: Zbontar et al., Barlow Twins,
-    ICML 2021, eq. 1 and 2. See :class:`ContrastiveLoss` for the arguments.
-
-    In one process it is mmpretrain's ``LatentCrossCorrelationHead`` with ``CrossCorrelationLoss``.
-    That one standardises each rank by itself and sends no gradient through its sum over ranks; here
-    the batch is the batch of all ranks.
+    ICML 2021, eq. 1 and 2. In one process it is mmpretrain's ``LatentCrossCorrelationHead`` with
+    ``CrossCorrelationLoss``, which standardises each rank by itself; here the batch is of all
+    ranks.
     """
 
     off_diagonal = 0.0051
     eps = 1e-5  # is added to the variance
 
     def batch_loss(self, view1: Tensor, view2: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Both parts of the distance from the identity, weighted."""
         x, y = [
             _centred(view, weight) / (_variance(view, weight, 0) + self.eps).sqrt()
             for view in (view1, view2)
@@ -106,11 +103,9 @@ class VICRegLoss(_DecorrelationLoss):
     - standard deviation)`` over the columns of both, and ``covariance`` the sum over both of the
     squared covariances of different columns over the number of columns. Source: Bardes et al.,
     VICReg, ICLR 2022, eq. 1 to 6, with the mean over the views in the variance and ``eps`` added to
-    it before the root, as in the authors' code. See :class:`ContrastiveLoss` for the arguments. The
-    divisor of the variances is the sum of the weights less 1.
-
-    **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
-    float16, so that a ``GradScaler`` skips the step.
+    it before the root, as in the authors' code. The
+    divisor of the variances is the sum of the weights less 1. A gradient beyond 65504 is infinite
+    in float16, so that a ``GradScaler`` skips the step.
     """
 
     invariance = 25.0
@@ -119,7 +114,6 @@ class VICRegLoss(_DecorrelationLoss):
     eps = 1e-4
 
     def batch_loss(self, view1: Tensor, view2: Tensor, weight: Tensor | None = None) -> Tensor:
-        """The weighted sum of the terms."""
         n, d = view1.shape
         if weight is not None:
             n = weight.sum()

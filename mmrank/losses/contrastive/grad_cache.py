@@ -25,13 +25,10 @@ def grad_cache(
     chunk, and gradient scaling, accumulation and autocast are as without chunks.
 
     The second pass of a chunk starts from torch's random states of its first, and from the buffers
-    of the modules as they were then; afterwards the buffers have what the first passes left in
-    them. So dropout repeats itself, and running statistics take in each chunk once. Random numbers
-    of numpy and of Python are not repeated.
-
-    The gradient is the gradient of ``encode(rows)`` where a row's embedding does not depend on the
-    other rows. Dropout draws its masks chunk by chunk, from the same distribution. Batch norm in
-    training mode takes a chunk's statistics for the batch's.
+    of the modules as they were then; afterwards these have what the first passes left in them. So
+    dropout repeats itself, and running statistics take in each chunk once; random numbers of numpy
+    and of Python are not repeated. The gradient is the gradient of ``encode(rows)`` where a row
+    does not depend on others: batch norm in training takes a chunk's statistics for the batch's.
 
     Args:
         encode: Embeds some of the rows: returns (n, ...) of n of them.

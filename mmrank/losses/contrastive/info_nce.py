@@ -29,8 +29,7 @@ def info_nce_losses(terms: NegativeTerms, positive_in_denominator: bool = True) 
     log_sum = log_sum_of_negatives(terms)
     if positive_in_denominator:
         positives = terms.log_positives
-        if positives is None:
-            positives = torch.zeros_like(log_sum)
+        positives = torch.zeros_like(log_sum) if positives is None else positives
         log_sum = torch.logaddexp(log_sum, positives)
     return torch.where(terms.count > 0, log_sum, log_sum * 0)
 
@@ -40,21 +39,18 @@ class InfoNCELoss(ContrastiveLoss):
 
     ``-log exp(<a, a+>/tau) / (exp(<a, a+>/tau) + sum_z exp(<a, z>/tau))``, the mean over the
     anchors a. Source: van den Oord et al., Representation Learning with Contrastive Predictive
-    Coding, 2018; SimCLR (ICML 2020), eq. 1.
-
-    With two augmentations it is SimCLR (ICML 2020); with ``bimodal=True`` and images and texts as
-    views it is CLIP (ICML 2021) of a fixed temperature. With ``labels`` it is SupCon, Khosla et
-    al., Supervised Contrastive Learning, NeurIPS 2020, eq. 2, of two views or more; of one view it
-    is a loss of :class:`EmbeddingLoss`, alone or as a part of :class:`SumLoss`.
+    Coding, 2018. With two augmentations it is SimCLR (ICML 2020), eq. 1; with ``bimodal=True`` and
+    images and texts as views it is CLIP (ICML 2021) of a fixed temperature. With ``labels`` it is
+    SupCon, Khosla et al., Supervised Contrastive Learning, NeurIPS 2020, eq. 2, of two views or
+    more; of one view it is a loss of :class:`EmbeddingLoss`, alone or as a part of
+    :class:`SumLoss`.
 
     Args:
         tau: Temperature > 0. SimCLR takes 0.5 for CIFAR-10, 0.1 for ImageNet.
-        bimodal: True: each view is contrasted with the other one of all other samples. False: with
-            both views of them.
+        bimodal: Contrast each view with the other one of all other samples; else with both of them.
         hardness_strength: Weigh each negative z of an anchor a by ``exp(strength * <a, z>)``, a
             constant in backward. Source: Lan et al., LLaVE, 2025, eq. 5, which takes 9. As in
             sentence-transformers with ``hardness_mode='in_batch_negatives'``, in both directions.
-        **kwargs: See :class:`ContrastiveLoss`.
     """
 
     positive_in_denominator = True
@@ -72,7 +68,6 @@ class InfoNCELoss(ContrastiveLoss):
         self.two_views = bimodal or not self.takes_labels
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        """Mean over the two anchors of each sample."""
         strength = self.hardness_strength
         if not strength:
             true_negatives = not self.positive_in_denominator
@@ -124,7 +119,7 @@ class FlatCLRLoss(InfoNCELoss):
     :class:`ISogCLRLoss`: its value is always 1. The value here is ``log S``, which has the same
     gradient and shows what is learnt. It is below 0 once the positive outweighs all negatives.
     Source: Chen et al., Simpler, Faster, Stronger: Breaking The log-K Curse On Contrastive Learners
-    With FlatNCE, 2021. See :class:`InfoNCELoss` for the arguments.
+    With FlatNCE, 2021.
     """
 
     positive_in_denominator = False

@@ -72,7 +72,6 @@ class NUCLRLoss(MovingAverageLoss):
             ``eta`` of ``loss.image_margin`` and ``loss.text_margin``, 0 for no step.
         beta0: Weight of the batch in the moving average, in (0, 1]; the authors take 0.8.
         load_state: False resets the state when a checkpoint is loaded.
-        **kwargs: See :class:`ContrastiveLoss`.
     """
 
     takes_labels = False  # its margins say how likely a negative is a true one
@@ -96,7 +95,6 @@ class NUCLRLoss(MovingAverageLoss):
             self.add_module(f'{prefix}margin', state)
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        """Losses of the samples; then the state takes in the batch."""
         tau = self.tau
         states = self.states()
         old_log_s, zeta, _, largest = self.entries(batch)

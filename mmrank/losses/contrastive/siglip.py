@@ -84,7 +84,6 @@ class SigLIPLoss(ContrastiveLoss):
         learnable: Learn both: ``log_scale``, log t, and ``logit_bias`` are (1,) parameters, to be
             spared by weight decay (``paramwise_cfg=dict(custom_keys={'log_scale':
             dict(decay_mult=0), 'logit_bias': dict(decay_mult=0)})``).
-        **kwargs: See :class:`ContrastiveLoss`.
 
     Example:
         >>> rows = torch.eye(2)
@@ -106,7 +105,6 @@ class SigLIPLoss(ContrastiveLoss):
             self.register_parameter(name, scalar_parameter(start) if learnable else None)
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        """Loss of the image of each sample with all texts."""
         if self.log_scale is None or self.logit_bias is None:
             return sigmoid_losses(batch, 1 / self.tau, self.start_bias)
         scale = self.learnt('log_scale').exp().view(())

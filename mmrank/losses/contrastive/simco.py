@@ -21,9 +21,8 @@ class SimCoLoss(ContrastiveLoss):
 
     Args:
         tau: Temperature > 0 within an anchor, weighs its negatives; the paper's is 0.1.
-        bimodal: True: each view is contrasted with the other one of all other samples, as SimCo
-            does it. False: with both views of them.
-        **kwargs: See :class:`ContrastiveLoss`.
+        bimodal: Contrast each view with the other one of all other samples, as SimCo does it; else
+            with both views of them.
     """
 
     tau_inter = 1.0
@@ -35,7 +34,6 @@ class SimCoLoss(ContrastiveLoss):
         self.bimodal = bimodal
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        """Mean over the two anchors of each sample."""
         with torch.no_grad():
             smooth = batch.terms(self.tau_inter, self.bimodal)
         sharp = self.terms(batch, self.tau, self.bimodal)

@@ -1,7 +1,7 @@
 """SogCLR, and iSogCLR, which learns a temperature of each sample."""
 
 import math
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,10 +75,9 @@ class MovingAverageLoss(ContrastiveLoss):
     def two_views(self) -> bool:
         return len(self.prefixes) == 2
 
-    def states(self) -> list[SampleLogMean]:
+    def states(self) -> list[Any]:
         """State of the anchors: one, or one for each modality."""
-        modules = [self.get_submodule(x + self.state_name) for x in self.prefixes]
-        return cast(list[SampleLogMean], modules)
+        return [getattr(self, x + self.state_name) for x in self.prefixes]
 
     def temperatures(self, entries: Tensor, batch: ContrastedBatch) -> Tensor:
         """(k, n) temperatures, of the (quantities, k, n) entries of n samples in k states."""
@@ -91,13 +90,12 @@ class MovingAverageLoss(ContrastiveLoss):
 
     def entries(self, batch: ContrastedBatch) -> Tensor:
         """(quantities, k, n) entries of the samples of a batch in k states."""
-        sample_idx = cast(Tensor, batch.sample_idx)  # the base refuses None
+        index = batch.sample_idx  # the base refuses None
         ids = batch.local.ids
-        check_sample_ids(sample_idx, len(ids), self.num_samples)
-        return torch.stack([x.fetch(sample_idx, ids.device) for x in self.states()], 1)
+        check_sample_ids(index, len(ids), self.num_samples)
+        return torch.stack([x.fetch(index, ids.device) for x in self.states()], 1)
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        """Losses of the samples; then the state takes in the batch."""
         ids = batch.local.ids
         states = self.states()
         entries = self.entries(batch)
@@ -151,17 +149,16 @@ class SogCLRLoss(MovingAverageLoss):
     ``mmrank.CosineBeta0Hook``.
 
     Args:
-        num_samples: See :class:`ISogCLRLoss`, like ``beta0`` and ``load_state``.
+        num_samples: Number of samples, or pairs, in the training set.
         tau: Temperature > 0, at the start if it is learned.
         rho: None: the temperature is fixed. >= 0: it is learned, and falls until the logarithm of
             the mean is about -rho and more. FastCLIP tunes 6.5 to 11. Spare ``log_tau`` the weight
             decay, see :class:`CLIPLoss`.
         tau_min: A learned temperature stays above, and below 1.
         beta0: Weight of the batch in the moving average, in (0, 1].
-        bimodal: True: each view is contrasted with the other one of all other samples and has an
-            average of its own. False: with both views of them, one average.
+        bimodal: Contrast each view with the other one of all other samples, with an average of its
+            own; else with both views of them, with one average.
         load_state: False resets the state when a checkpoint is loaded.
-        **kwargs: See :class:`ContrastiveLoss`.
     """
 
     def __init__(
@@ -220,13 +217,12 @@ class ISogCLRLoss(MovingAverageLoss):
             0.1 takes 100 visits of a sample and more. ``mmrank.RankingMonitorHook`` warns above
             0.5.
         beta0: Weight of the batch in the moving average; the paper compares 0.7, 0.8 and 0.9.
-        beta1: Weight of the new gradient in the momentum of the temperature; the authors' code has
-            0.5. 1: no momentum.
+        beta1: Weight of the new gradient in the momentum of the temperature, 1: none; the authors'
+            code has 0.5.
         load_state: False resets the state when a checkpoint is loaded. It has 12 bytes per sample
             and temperature, 8 without momentum.
         gradient_clip: Largest size of the gradient of a temperature; None: any. The authors' code
             has 3 for two augmentations and 5 for images and texts.
-        **kwargs: See :class:`ContrastiveLoss`.
     """
 
     learn_temperature = True
@@ -268,9 +264,8 @@ class BimodalISogCLRLoss(ISogCLRLoss):
 
     The image of a pair is contrasted with the texts of all other pairs, and its text with their
     images; the two losses are added. Source: Qiu et al., Not All Semantics are Created Equal, ICML
-    2023, appendix B. See :class:`ISogCLRLoss` for the arguments. For ``rho`` the paper
-    compares 5.8, 6.0, 6.2 and 6.4 at a batch of 512: with ``log(B - 1) <= rho`` temperatures only
-    fall, but for what the moving average adds.
+    2023, appendix B. For ``rho`` the paper compares 5.8, 6.0, 6.2 and 6.4 at a batch of 512: with
+    ``log(B - 1) <= rho`` temperatures only fall, but for what the moving average adds.
     """
 
     prefixes = ('image_', 'text_')

@@ -15,8 +15,7 @@ class SpectralContrastiveLoss(ContrastiveLoss):
     ``-2 <a, a+> + mean_z <a, z>^2`` over ``mu``, with the second views z of all other samples.
     Embeddings longer than ``sqrt(mu)`` are shortened to it, and others left as they are, as in the
     authors' code, with ``mu = 1``. Source: HaoChen et al., Provable Guarantees for Self-Supervised
-    Deep Learning with Spectral Contrastive Loss, NeurIPS 2021. See :class:`ContrastiveLoss` for the
-    arguments.
+    Deep Learning with Spectral Contrastive Loss, NeurIPS 2021.
     """
 
     mu = 1.0
@@ -29,7 +28,6 @@ class SpectralContrastiveLoss(ContrastiveLoss):
         return torch.where(length > longest, longest * unit_rows(view), view)
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        """Loss of each sample, its first view the anchor; 0 without negatives."""
         view1, view2 = batch.local.views
         with torch.autocast(view1.device.type, enabled=False):
             others = batch.gathered

@@ -23,7 +23,6 @@ class TaUSimCLRLoss(ContrastiveLoss):
 
     Args:
         tau: Temperature > 0 that no anchor goes below.
-        **kwargs: See :class:`ContrastiveLoss`.
     """
 
     def __init__(self, tau: float = 0.1, **kwargs) -> None:
@@ -48,7 +47,6 @@ class TaUSimCLRLoss(ContrastiveLoss):
         return self.tau * (1 + e.clamp(min=-15).neg().exp())
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        """Mean over the two anchors of each sample."""
         tau = torch.stack([self.temperatures(x) for x in batch.local.views])
         terms = self.terms(_embeddings_of(batch), tau, bimodal=False)
         if tau.numel():

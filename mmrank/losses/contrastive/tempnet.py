@@ -83,7 +83,6 @@ class TempNetLoss(MovingAverageLoss):
         dropout: Share of the hidden values that training drops, in [0, 1).
         beta0: Weight of the batch in the moving average, in (0, 1]; the authors take 0.8.
         load_state: False resets the state when a checkpoint is loaded.
-        **kwargs: See :class:`ContrastiveLoss`.
     """
 
     prefixes = ('image_', 'text_')
@@ -115,7 +114,7 @@ class TempNetLoss(MovingAverageLoss):
             self.add_module(f'{prefix}network', network)
 
     def temperatures(self, entries: Tensor, batch: ContrastedBatch) -> Tensor:
-        networks = [self.get_submodule(f'{x}network') for x in self.prefixes]
+        networks = [getattr(self, f'{x}network') for x in self.prefixes]
         # A temperature needs the full mantissa, as h/tau does.
         with torch.autocast(entries.device.type, enabled=False):
             taus = [self._predict(network, x) for network, x in zip(networks, batch.local.views)]

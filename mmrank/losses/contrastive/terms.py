@@ -244,6 +244,10 @@ class NegativeTerms:
     log_positives: Tensor | None = None  # log sum of exp(h/tau) of the own positives; None: 0
 
     @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.log_mean, self.mean_h, self.count
+
+    @property
     def log_count(self) -> Tensor:
         """Log of the number of negatives; 0 without."""
         return torch.where(self.count > 0, self.count, 1).to(self.log_mean).log()

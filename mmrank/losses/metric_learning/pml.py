@@ -38,19 +38,13 @@ class PMLLoss(ScopedLoss):
     of the package would drop it. The pairs are read from the device: the host waits for it.
 
     Args:
-        loss: The loss of the package, its name, or its config: ``type`` and its arguments;
+        loss: The loss of the package, its name, or its config, as ``dict(type='CircleLoss',
+        m=0.4)``;
             ``distance``, ``reducer`` and ``embedding_regularizer`` are configs themselves.
         miner: Likewise a miner, which chooses the pairs; None takes all. With a memory a miner sees
             the query's own image as a candidate and the pair is dropped afterwards: do not use
             one that selects the easiest positive. A random miner draws on every rank for itself,
             and the gradient is the mean of the draws.
-        **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
-
-    Example:
-        >>> loss = dict(
-        ...     type='mmrank.PMLLoss',
-        ...     loss=dict(type='MultiSimilarityLoss', alpha=2, beta=50),
-        ...     miner=dict(type='MultiSimilarityMiner', epsilon=0.1))
     """
 
     def __init__(
@@ -173,10 +167,7 @@ class PMLLoss(ScopedLoss):
             )
             # Queries are at positions 0 and 2 of pairs, at 0 of triplets.
             of_queries = (0, 2) if len(mined) == 4 else (0,)
-            mined = list(mined)
-            for place in range(len(mined)):
-                if place not in of_queries:
-                    mined[place] = columns[mined[place]]
+            mined = [x if i in of_queries else columns[x] for i, x in enumerate(mined)]
         if len(mined) == 3:
             anchors, positives, negatives = mined
             keep = ~(itself[anchors, positives] | itself[anchors, negatives])

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrank.losses.pairs import pairwise_surrogate_sum
-from mmrank.losses.pairs_smooth import Sigmoid
+from mmrank.losses.pairs_smooth import Sigmoid, sum_over_negatives
 from mmrank.losses.plain_lists import split_lists
 from mmrank.losses.ranking.listwise_ap import listwise_ap_loss
 
@@ -44,9 +43,8 @@ def _pnp(loss: Any, cosines: Tensor, is_positive: Tensor, mask: Tensor) -> Tenso
     Instances before Positive Ones is Enough, AAAI 2022.
     """
     lists = split_lists(cosines, is_positive, mask)
-    sums = dict(pos_mask=lists.pos_mask, neg_mask=lists.negatives)
     # The surrogate is twice the sigmoid.
-    above = pairwise_surrogate_sum(lists.pos, lists.scores, Sigmoid(loss.anneal), **sums) / 2
+    above = sum_over_negatives(lists, Sigmoid(loss.anneal)) / 2
     penalty = torch.where(lists.pos_mask, _PENALTIES[loss.variant](loss, above), 0)
     return penalty.sum(1) / lists.num_positives().clamp(min=1)
 

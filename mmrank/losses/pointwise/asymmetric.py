@@ -23,7 +23,6 @@ class AsymmetricLoss(PointwiseLoss):
         gamma_neg: Exponent of the negatives, >= 0.
         gamma_pos: Exponent of the positives, >= 0.
         clip: Probability up to which a negative has no loss, in [0, 1).
-        **kwargs: ``scope`` and ``loss_weight`` of :class:`PointwiseLoss`.
     """
 
     def __init__(

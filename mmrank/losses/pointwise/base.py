@@ -39,7 +39,6 @@ class PointwiseLoss(WeighsClasses, ScopedLoss):
             sigmoid for (n, C) labels.
         class_weight: How often a positive of each class counts, see
             :class:`mmrank.losses.HeadLoss`.
-        **kwargs: ``scope`` and ``loss_weight`` of :class:`ScopedLoss`.
     """
 
     takes_logits = True
@@ -77,8 +76,7 @@ class PointwiseLoss(WeighsClasses, ScopedLoss):
             target: (n,) class indices, or (n, C) of 0 and 1, which softmax does not take. With
                 ``use_sigmoid=True`` C = no class.
             weight: (n,) finite weights >= 0 of the rows, or (n, C) of the entries, which softmax
-                does not take: an entry of weight w counts as w entries, in the sum and in what
-                divides it. What has weight 0, NaN and labels of -100 included, is not read.
+                does not take: an entry of weight w counts as w entries. One of 0 is not read.
             avg_factor: Accepted because heads pass it, not used: the mean is over the rows. With it
                 (n, C) targets may be soft, in [0, 1]: those above 0 are positives.
             reduction_override: Likewise; only None is supported.
@@ -160,7 +158,6 @@ class ClassCountLoss(PointwiseLoss):
         num_classes: Number of classes C. None: as many as there are counts.
         num_samples: Number of samples of the training set, with ``class_counts``. None: their
             sum.
-        **kwargs: ``use_sigmoid``, ``scope`` and ``loss_weight`` of :class:`PointwiseLoss`.
     """
 
     def __init__(
@@ -176,7 +173,6 @@ class ClassCountLoss(PointwiseLoss):
         self.counts = counts
 
     def set_class_counts(self, counts: Counts, num_samples: int | None = None) -> None:
-        """Take the (C,) positives of each class and the number of samples; None: their sum."""
         self.counts.set(counts, num_samples)
         self.num_columns = self.counts.num_classes
         if self.has_auto_weights:

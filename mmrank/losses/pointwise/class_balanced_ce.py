@@ -41,7 +41,6 @@ class ClassBalancedCELoss(ClassCountLoss):
         class_counts: See :class:`ClassCountLoss`.
         beta: In [0, 1): 0 is plain cross-entropy, towards 1 the weights tend to 1/n. The paper
             compares 0.9, 0.99, 0.999 and 0.9999.
-        **kwargs: See :class:`ClassCountLoss`.
     """
 
     def __init__(self, class_counts: Counts | None = None, beta: float = 0.9999, **kwargs) -> None:

@@ -38,7 +38,6 @@ class LDAMLoss(ClassCountLoss):
         scale: Factor of the scores, > 0. The paper's 30 is for cosines, with weights and features
             of length 1; take 1 for free scores.
         reweight_beta: beta of the deferred weights, in [0, 1).
-        **kwargs: See :class:`ClassCountLoss`.
 
     Attributes:
         reweighting: () int64 buffer, 1 from the start of the re-weighting on.

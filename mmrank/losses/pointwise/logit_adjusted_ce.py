@@ -32,7 +32,6 @@ class LogitAdjustedCELoss(ClassCountLoss):
     Args:
         class_counts: See :class:`ClassCountLoss`.
         tau: Factor of the shift, >= 0; 0 is plain cross-entropy.
-        **kwargs: See :class:`ClassCountLoss`.
     """
 
     def __init__(self, class_counts: Counts | None = None, tau: float = 1.0, **kwargs) -> None:
@@ -61,7 +60,6 @@ class BalancedSoftmaxLoss(LogitAdjustedCELoss):
 
     Args:
         class_counts: See :class:`ClassCountLoss`.
-        **kwargs: See :class:`LogitAdjustedCELoss`, except ``tau`` and ``use_sigmoid``.
     """
 
     fixed_settings = ('tau', 'use_sigmoid')

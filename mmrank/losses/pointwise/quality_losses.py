@@ -44,26 +44,22 @@ def power(x: Tensor, exponent: float) -> Tensor:
 class QualityLoss(HeadLoss):
     """Base of the point-wise losses.
 
-    It is called as ranking losses are, keeps no state and leaves the scores as they are at test
-    time. ``n_pos`` counts the positives of all ranks, or adds up their weights, exactly as in a
-    single process. Without a positive it is 1, and the loss is proportional to the weights.
+    It keeps no state and leaves the scores as they are at test time. ``n_pos`` counts the positives
+    of all ranks, or adds up their weights, exactly as in a single process. Without a positive it is
+    1, and the loss is proportional to the weights.
 
     Args:
         gamma: Exponent of the loss, >= 0.
         use_iou: Whether the quality of a positive is the IoU of its box. False: 1 for all, and no
             head has to pass boxes.
-        num_classes: Number of classes C, checked against the scores.
-        **kwargs: ``scope`` and ``loss_weight`` of :class:`mmrank.losses.HeadLoss`.
     """
 
     box_input = 'quality'
     takes_logits = True
     no_retrieval = 'scores the boxes of a detector'
 
-    def __init__(
-        self, gamma: float, use_iou: bool = True, num_classes: int | None = None, **kwargs
-    ) -> None:
-        super().__init__(num_classes, **kwargs)
+    def __init__(self, gamma: float, use_iou: bool = True, **kwargs) -> None:
+        super().__init__(**kwargs)
         check_not_negative(gamma=gamma)
         self.gamma = gamma
         if not use_iou:
@@ -78,16 +74,8 @@ class QualityLoss(HeadLoss):
         return power(p.detach(), self.gamma)
 
     def loss_of_lists(
-        self,
-        scores,
-        is_positive,
-        is_negative,
-        values=None,
-        list_classes=None,
-        weight=None,
-        list_weight=None,
+        self, scores, is_positive, is_negative, values=None, weight=None, **_
     ) -> Tensor:
-        """See :meth:`HeadLoss.loss_of_lists`; at least float32."""
         group = joined_group(self)
         if group is not None:
             scores = scale_gradient(scores, group.size())
@@ -134,8 +122,6 @@ class VarifocalLoss(QualityLoss):
     Args:
         alpha: Weight of the negatives, >= 0.
         gamma: Exponent of a negative's probability, >= 0.
-        **kwargs: ``use_iou``, ``num_classes``, ``scope`` and ``loss_weight`` of
-            :class:`QualityLoss`.
 
     Example:
         >>> loss = VarifocalLoss()
@@ -163,7 +149,6 @@ class MALLoss(QualityLoss):
 
     Args:
         gamma: Exponent of quality and probability, >= 0.
-        **kwargs: See :class:`VarifocalLoss`, except ``alpha``.
     """
 
     def __init__(self, gamma: float = 1.5, **kwargs) -> None:
@@ -183,7 +168,6 @@ class IABCELoss(QualityLoss):
     Args:
         alpha: Exponent of the probability in the target, in [0, 1].
         gamma: Exponent of a negative's probability, >= 0.
-        **kwargs: See :class:`VarifocalLoss`.
     """
 
     def __init__(self, alpha: float = 0.25, gamma: float = 2.0, **kwargs) -> None:
@@ -210,7 +194,6 @@ class QualityFocalLoss(QualityLoss):
         gamma: Exponent of the distance to the target, >= 0.
         alpha: Weight of the positives, in [0, 1]; the negatives have ``1 - alpha``. None: 1 for
             both.
-        **kwargs: See :class:`VarifocalLoss`.
     """
 
     def __init__(self, gamma: float = 2.0, alpha: float | None = None, **kwargs) -> None:

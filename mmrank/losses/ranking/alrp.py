@@ -41,12 +41,8 @@ def alrp_loss(
 
     See :func:`ap_loss` for the lists and ``delta``. ``box_errors`` have the shape of the logits:
     localisation errors E, read at the positives; in [0, 1] by the paper: ``1 - IoU`` over ``1 -
-    0.5``, or half the GIoU loss.
-
-    Returns:
-        Both parts, scalars or (L,), at least float32; 0, still attached to the graph, for a list
-        without positives. The gradient of the scores is the paper's update for the error of both
-        parts together; the weights of the box errors are constants.
+    0.5``, or half the GIoU loss. The gradient of the scores is the paper's update for the error of
+    both parts together; the weights of the box errors are constants.
 
     Example:
         >>> alrp_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]),
@@ -82,15 +78,13 @@ def _alrp(lists: RankedLists, delta: float) -> tuple[Tensor, Tensor]:
 class ALRPLoss(ErrorDrivenLoss):
     """:func:`mmrank.functional.alrp_loss` of a batch, with self-balancing.
 
-    Takes the place of the classification and the box loss of a head: the head's own ``loss_bbox``
-    computes the error of each positive's box. The paper has it in [0, 1], so use
-    ``GIoULoss(loss_weight=0.5)`` for ``(1 - GIoU)/2``, on decoded boxes. Needs
-    ``mmrank.ListwiseHead`` or ``mmrank.ListwiseBBoxHead``.
+    Takes the place of the classification and the box loss of ``mmrank.ListwiseHead`` or
+    ``mmrank.ListwiseBBoxHead``, whose own ``loss_bbox`` computes the error of each positive's box.
+    The paper has it in [0, 1]: use ``GIoULoss(loss_weight=0.5)`` on decoded boxes.
 
     Args:
         balance_period: Iterations after which the ratio is updated; set it to the iterations of an
             epoch of your data.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
     box_input = 'loss'
@@ -107,7 +101,6 @@ class ALRPLoss(ErrorDrivenLoss):
         return dict(loss_cls=classification, loss_bbox=localisation)
 
     def total(self, losses, counted, parts) -> dict[str, Tensor]:
-        """Both means, the box part balanced."""
         means = super().total(losses, counted, parts)
         ratio = self.balance.update(*means.values(), parts[0].state_group)
         self.diagnostics['box_balance'] = ratio.detach()

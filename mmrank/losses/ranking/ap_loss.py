@@ -26,8 +26,11 @@ def ap_loss(
     Chen et al., Towards Accurate One-Stage Object Detection with AP-Loss, CVPR 2019, eqs. 4 to 6
     and section 3.4.3.
 
+    See :func:`split_lists` for the lists and the result. The gradient is the paper's update, not
+    the derivative of the value.
+
     Args:
-        logits: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        logits: (N,) or (L, N) scores.
         targets: Same shape; in (0, 1] positive, 0 negative.
         mask: Same shape, False or 0 at entries to ignore, whatever their target. None: all count.
         delta: Half width of the step H in units of the scores, > 0.
@@ -39,10 +42,6 @@ def ap_loss(
             (sum_i u_i) sum_i F_i / rank(i)`` is 1 - GAP over its largest value, of
             :func:`mmrank.functional.graded_average_precision`, with the step H. Interpolated are
             ``F_i / (u_i rank(i))``. None: all are alike.
-
-    Returns:
-        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
-        list without positives. The gradient is the paper's update, not the derivative of the value.
 
     Example:
         >>> ap_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
@@ -80,11 +79,9 @@ class APLoss(CountsQuality, ErrorDrivenLoss):
     """:func:`mmrank.functional.ap_loss` of a batch.
 
     Args:
-        delta: Half width of the step in units of the logits, > 0.
         interpolate: Use the interpolated precision, as the paper does.
         quality: How much the IoU of a positive's box counts, q in [0, 1]: its relevance is ``1 - q
             + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere. 0 is the paper's.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
     cost = 'scores'
@@ -107,16 +104,14 @@ class GradedAPLoss(APLoss):
 
     A positive counts by the IoU of its box, ``u = 0.1 + 0.9 IoU``, and is a false positive of the
     positives with better boxes. It is :class:`APLoss` with ``quality=0.9``, ``delta=0.5`` and
-    without interpolation. Heads pass the IoUs, so the loss needs the boxes of a detector. Its
-    value is one batch's value: watch AP; choose checkpoints by the AP of the validation split.
-    Source: graded average precision of Robertson et al., SIGIR 2010; the update rule of Chen et
-    al., AP-Loss, CVPR 2019.
+    without interpolation. Heads pass the IoUs, so the loss needs the boxes of a detector. Source:
+    graded average precision of Robertson et al., SIGIR 2010; the update rule of Chen et al.,
+    AP-Loss, CVPR 2019.
 
     Args:
         loss_weight: Weight of the class part. 0.6 was level with 1 or better on the five sets on
             which it was chosen, for one-stage heads; less raises AP75 and costs AP50 where classes
             are easily confused.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
 
     Example:
         >>> loss = GradedAPLoss(loss_weight=1.0)

@@ -32,18 +32,15 @@ def blackbox_ap_loss(
     al., Optimizing Rank-Based Metrics with Blackbox Differentiation, CVPR 2020, algorithm 1 and
     section 4.
 
-    Ranks are 1, 2, ... and L is the loss of one list, whatever factor the incoming gradient has: a
-    loss weight, a mean over lists or the scaler of mixed precision multiply the gradient and do not
-    change the perturbation. The authors divide ranks by the list's length n and let the mean over Q
-    queries into the perturbation; both agree for Q = n, where every image of a batch is a query,
-    and ``lam`` is the authors' lambda times n/Q otherwise.
+    Ranks are 1, 2, ... and L is the loss of one list, whatever factor the incoming gradient has.
+    The authors divide ranks by the list's length n and let the mean over Q queries into the
+    perturbation; both agree for Q = n, where every image of a batch is a query, and ``lam`` is the
+    authors' lambda times n/Q otherwise.
 
     See :func:`split_lists` for the lists and :class:`mmrank.losses.BlackBoxAPLoss` for the options.
 
-    Returns:
-        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
-        list without positives. Ties count as ranked above, as in :func:`average_precision`.
-        Infinite scores act as +-1e30; NaN gives NaN. O(N log P) time.
+    Ties count as ranked above, as in :func:`average_precision`. Infinite scores act as +-1e30; NaN
+    gives NaN. O(N log P) time.
 
     Example:
         >>> blackbox_ap_loss(torch.tensor([0.9, 0.2, 0.5, -0.5]), torch.tensor([1, 1, 0, 0]))
@@ -142,7 +139,6 @@ class BlackBoxAPLoss(StatelessRankingLoss):
     Args:
         lam: Strength of the perturbation, > 0.
         margin: Distance by which positives should lead, in units of the (activated) scores, >= 0.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     takes_weights = True

@@ -31,11 +31,8 @@ def dr_loss(logits: Tensor, targets: Tensor, *, mask: Tensor | None = None) -> T
     positives with ``softmax(-p)``. Source: Qian et al., DR Loss: Improving Object Detection by
     Distributional Ranking, CVPR 2020, eqs. 6 to 9, whose sum over images is over lists here.
 
-    See :func:`ap_loss` for the lists.
-
-    Returns:
-        Scalar, or (L,) losses, > 0, at least float32. Without positives ``P+ = 1``, as in the
-        authors' code: the negatives are still pushed down. 0 for a list of which nothing counts.
+    See :func:`ap_loss` for the lists. Without positives ``P+ = 1``, as in the authors' code: the
+    negatives are still pushed down. 0 for a list of which nothing counts.
 
     Example:
         >>> dr_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
@@ -83,12 +80,8 @@ def _softmax_mean(p: Tensor, temperature: float, counts: Tensor, group=None) -> 
 class DRLoss(StatelessRankingLoss):
     """:func:`mmrank.functional.dr_loss` of a batch.
 
-    Scores are probabilities with a fixed margin, so they need no centring at test time.
-
-    Args:
-        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``. The mean of
-            ``per_class`` is over all classes: those without a positive still push their negatives
-            down.
+    Scores are probabilities with a fixed margin, so they need no centring at test time. The mean of
+    ``per_class`` is over all classes: those without a positive still push their negatives down.
     """
 
     takes_weights = True
@@ -103,5 +96,4 @@ class DRLoss(StatelessRankingLoss):
         return _dr(lists)
 
     def counted(self, lists: RankedLists) -> Tensor:
-        """One without a positive has a loss, too."""
         return lists.counts_of(_counts(lists))

@@ -14,6 +14,7 @@ from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists, all_positives
 from mmrank.losses.pairs import count_above, given_gradient
 from mmrank.losses.pairs_graded import graded_pairs
+from mmrank.losses.pairs_smooth import Pairs
 from mmrank.losses.plain_lists import split_lists
 from mmrank.settings import check_positive
 from mmrank.state import MeanPositiveScore
@@ -69,11 +70,11 @@ class RankCounts:
         pos = lists.pos
         mask = lists.pos_mask
         with torch.no_grad():
-            self.false_positives, self._spread_over_negatives = count_above(
-                pos, mask, lists.scores, lists.negatives, delta, lists.on_host, lists.group
-            )
-            pos = pos.double()
-            among, self._spread = count_above(pos, mask, pos, lists.positives, delta, lists.on_host)
+            pairs = Pairs(pos, mask, lists.scores, lists.negatives, lists.on_host)
+            found = count_above(pairs, delta, lists.group)
+            self.false_positives, self._spread_over_negatives = found
+            pairs = pairs._replace(neg=pos.double(), neg_mask=lists.positives)
+            among, self._spread = count_above(pairs, delta)
         # A positive of weight below 1 meets less than itself.
         least = 0.0 if lists.pos_weight is None else -0.5
         self.positives = torch.where(mask, (among - 0.5).clamp(min=least), 0)
@@ -131,12 +132,10 @@ class RankCounts:
 class ErrorDrivenLoss(RankingLoss):
     """Base of AP-Loss, aLRP and Rank & Sort: a subclass defines :meth:`losses`.
 
-    The mean positive logit is tracked for :meth:`logit_centre` alone, which centres the scores
-    shown at test time; it does not affect the loss.
+    The mean positive logit is tracked for :meth:`logit_centre` alone, not for the loss.
 
     Args:
         delta: Half width of the step in units of the raw logits, > 0.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
     takes_weights = True

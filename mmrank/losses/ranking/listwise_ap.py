@@ -32,10 +32,6 @@ def listwise_ap_loss(
 
     See :func:`split_lists` for the lists and :class:`mmrank.losses.ListwiseAPLoss` for the options.
 
-    Returns:
-        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
-        list without positives. Time and memory do not grow with ``num_bins`` times the scores.
-
     Example:
         >>> scores, is_positive = torch.tensor([0.9, 0.2, 0.5, -0.5]), torch.tensor([1, 1, 0, 0])
         >>> listwise_ap_loss(scores, is_positive, num_bins=21)
@@ -102,13 +98,10 @@ def _histogram(
 class ListwiseAPLoss(StatelessRankingLoss):
     """:func:`mmrank.functional.listwise_ap_loss` of a batch.
 
-    The query itself is excluded from its own list.
-
     Args:
         num_bins: Number of bins, >= 2.
         score_range: Centres of the last and of the first bin in units of the (activated) scores;
             scores outside count there and have no gradient. (-1, 1) is for cosines.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     takes_weights = True

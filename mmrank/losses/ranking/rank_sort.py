@@ -38,10 +38,7 @@ def rank_sort_loss(
     ``H(0) = 1/2``.
 
     See :func:`ap_loss` for the lists and ``delta``. The target of a positive is its quality (IoU).
-
-    Returns:
-        Both parts, scalars or (L,), at least float32; 0, still attached to the graph, for a list
-        without positives. Each has the gradient of its own update.
+    Each part has the gradient of its own update.
 
     Example:
         >>> rank_sort_loss(torch.tensor([2.0, 0.0, 1.0]), torch.tensor([0.6, 0.9, 0.0]))
@@ -57,10 +54,9 @@ def _rank_sort(lists: RankedLists, delta: float) -> tuple[Tensor, Tensor]:
     rank = 0.5 + counts.positives + counts.false_positives
     ranking = counts.loss(torch.where(lists.pos_mask, counts.false_positives / rank, 0))
     errors, grad = _sorting(lists, lists.required_values().detach().double(), delta)
-    total = counts.total
     errors = (counts.number * errors).sum(1)
-    sorting = given_gradient(errors / total, (lists.pos, grad / total.unsqueeze(1)))
-    return ranking, sorting
+    grad = grad / counts.total.unsqueeze(1)
+    return ranking, given_gradient(errors / counts.total, (lists.pos, grad))
 
 
 @torch.no_grad()
@@ -136,9 +132,7 @@ class RankSortLoss(ErrorDrivenLoss):
     ``balance_boxes=True`` is the paper's weighting of the box loss.
 
     Args:
-        delta: Half width of the step in units of the logits, > 0.
         sort_weight: Weight of the sorting part relative to the ranking part, >= 0.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
     box_input = 'quality'

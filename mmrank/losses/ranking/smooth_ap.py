@@ -5,9 +5,8 @@ from torch import Tensor
 
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.pairs import sum_over_negatives, sum_over_positives
 from mmrank.losses.pairs_graded import CountsQuality, graded_pair_sum, relevances
-from mmrank.losses.pairs_smooth import Sigmoid
+from mmrank.losses.pairs_smooth import Sigmoid, sum_over_negatives, sum_over_positives
 from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.tensors import as_divisor
 
@@ -26,16 +25,13 @@ def smooth_ap_loss(
     sum_{k != i} G(s_k - s_i)`` and ``G(x) = sigmoid(x / tau)``. Source: Brown et al., Smooth-AP:
     Smoothing the Path Towards Large-Scale Image Retrieval, ECCV 2020, eqs. 5 to 7.
 
-    See :func:`split_lists` for the lists and :class:`mmrank.losses.SmoothAPLoss` for the options.
-    ``relevance`` u has the shape of the scores and is read at the positives, where it is > 0; no
-    gradient, only ratios count. The loss is then ``1 - GAP / (sum_i u_i / n+)`` of
-    :func:`mmrank.functional.graded_average_precision` with that sigmoid,
+    See :func:`split_lists` for the lists, :class:`mmrank.losses.SmoothAPLoss` for the options.
+    Memory does not grow with the number of pairs. ``relevance`` u has the shape of the scores and
+    is read at the positives, where it is > 0; no gradient, only ratios count. The loss is then ``1
+    - GAP / (sum_i u_i / n+)`` of :func:`mmrank.functional.graded_average_precision` with that
+    sigmoid,
 
     ``1 / (sum_i u_i) sum_i [u_i sum_j G(t_j - s_i) + sum_k (u_i - u_k)_+ G(s_k - s_i)] / rank_i``.
-
-    Returns:
-        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
-        list without positives. Memory does not grow with the number of pairs.
 
     Example:
         >>> smooth_ap_loss(torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([1, 0, 1, 0]))
@@ -77,7 +73,6 @@ class SmoothAPLoss(CountsQuality, StatelessRankingLoss):
             beyond a few tau a pair has no gradient.
         quality: How much the IoU of a positive's box counts, q in [0, 1]: its relevance is ``1 - q
             + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere. 0 is the paper's.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     takes_weights = True

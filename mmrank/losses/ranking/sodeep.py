@@ -108,11 +108,9 @@ class RankSorter(SavedState):
 
     def save(self, path: str | os.PathLike, rank_error: float) -> None:
         """Write the network, with its mean distance to the exact rank, for :meth:`load`."""
-        content = dict(
-            settings=self.settings, state_dict=self.state_dict(), rank_error=float(rank_error)
-        )
+        content = dict(settings=self.settings, state_dict=self.state_dict())
         with replace_atomically(path) as part:
-            torch.save(content, part)
+            torch.save({**content, 'rank_error': float(rank_error)}, part)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> 'RankSorter':
@@ -138,20 +136,17 @@ class SoDeepLoss(RankingLoss):
     """Mean rank of the positives, by a network that learned to sort.
 
     ``mean_i r_i / n``, where the r are what a frozen :class:`RankSorter` makes of the whole list.
-    The gradient is the network's gradient. Source: Engilberge et al., SoDeep, CVPR 2019, whose loss
+    Source: Engilberge et al., SoDeep, CVPR 2019, whose loss
     for average precision is the sum of the ranks of the positives; the mean keeps lists of unequal
     size apart from each other.
 
     The sorter is trained beforehand on made-up lists, see ``tools/misc/train_sorter.py``, and takes
     up to its ``length`` of scores; shorter lists are filled up below. ``rank_error`` in the log is
-    its mean distance to the exact rank: the loss is no better than that.
-
-    All lists are shown in one fixed order of their ranks, so the loss does not depend on the order
-    of the batch, nor on how it is spread over GPUs.
+    its mean distance to the exact rank: the loss is no better than that. It does not depend on the
+    order of the batch, nor on how it is spread over GPUs.
 
     Args:
         sorter: File of the sorter. A checkpoint of the model also holds it.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     zero_without_positives = True
@@ -164,7 +159,6 @@ class SoDeepLoss(RankingLoss):
         self.sorter = RankSorter.load(sorter).requires_grad_(False)
 
     def list_losses(self, lists: RankedLists) -> Tensor:
-        """Mean predicted rank of the positives of each list."""
         scores, is_positive, is_real = self._sorted(lists)
         with torch.autocast(scores.device.type, enabled=False):
             ranks = self.sorter.ranks_of_sorted(scores)

@@ -10,8 +10,13 @@ from mmrank.autograd import can_sync
 from mmrank.distributed import all_reduce_sum, join
 from mmrank.losses.base import RankingLoss, idle_share
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.pairs import pairwise_surrogate_sum, sum_over_negatives
-from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Surrogate
+from mmrank.losses.pairs import OneSidedHuber
+from mmrank.losses.pairs_smooth import (
+    OneSidedSigmoid,
+    Surrogate,
+    pairwise_surrogate_sum,
+    sum_over_negatives,
+)
 from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_count, check_not_negative, check_positive, one_of
 from mmrank.state import ClassPrior, ScoreVector
@@ -42,10 +47,6 @@ def soprc_loss(
       vector of its class.
     - ``prior``: A number or (L,). None: n+/(n+ + n-) of each list, the biased estimator of average
       precision.
-
-    Returns:
-        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
-        list without positives.
 
     Example:
         >>> scores = torch.tensor([0.9, 0.2, 0.3, -0.5])
@@ -79,12 +80,11 @@ def soprc_terms(
     pos = lists.pos
     mask = lists.pos_mask
     check_floats(v=v)
-    v = v.expand(pos.size(0), -1) if v.dim() == 1 else v
-    if v.dim() != 2 or v.size(0) != pos.size(0):
-        raise ValueError(
-            f'v must be (length,) or ({pos.size(0)}, length) for '
-            f'{pos.size(0)} lists, got shape {tuple(v.shape)}'
-        )
+    size = len(pos)
+    v = v.expand(size, -1) if v.dim() == 1 else v
+    if v.dim() != 2 or len(v) != size:
+        shape = tuple(v.shape)
+        raise ValueError(f'v must be (length,) or ({size}, length) for {size} lists, got {shape}')
     total = sum_over_negatives(lists, surrogate)
     with torch.no_grad():
         num_pos = lists.num_positives()
@@ -142,12 +142,11 @@ def _semi_variance(lists: RankedLists, lam1: float, lam2: float, of_beyond: bool
     Source: SOPRC (NeurIPS 2022), eq. 9; ``of_beyond`` divides by the scores beyond the mean.
     """
     spread = lists.pos.new_zeros(len(lists.pos), dtype=torch.float64)
-    if lam1 > 0:
-        low = _upper_semi_variance(-lists.pos, lists.positives, None, of_beyond)
-        spread = spread + lam1 * low
-    if lam2 > 0:
-        high = _upper_semi_variance(lists.scores, lists.negatives, lists.group, of_beyond)
-        spread = spread + lam2 * high
+    below = -lists.pos, lists.positives, None
+    above = lists.scores, lists.negatives, lists.group
+    for lam, side in ((lam1, below), (lam2, above)):
+        if lam > 0:
+            spread = spread + lam * _upper_semi_variance(*side, of_beyond)
     return torch.where(lists.has_positive, spread, 0)
 
 
@@ -219,8 +218,6 @@ class SOPRCLoss(RankingLoss):
             are allowed.
         semi_variance: ``per_list`` (eq. 9), or ``batch``: one mean over all lists, averaged over
             the scores beyond it, as in the authors' code.
-        **kwargs: ``activation``, ``scope`` and ``loss_weight`` of
-            :class:`mmrank.losses.RankingLoss`.
     """
 
     takes_weights = True
@@ -259,7 +256,7 @@ class SOPRCLoss(RankingLoss):
         self.lam2 = lam2
         self.per_batch = semi_variance == 'batch'
         self.prior = None
-        if not (isinstance(prior, str) and prior == 'batch'):
+        if not isinstance(prior, str) or prior != 'batch':
             self.prior = ClassPrior(prior, num_classes, max_prior)
             if mode == 'flatten' and self.prior.prior.numel() > 1:
                 raise ValueError(
@@ -276,13 +273,11 @@ class SOPRCLoss(RankingLoss):
 
     @property
     def wants_class_counts(self) -> bool:
-        """Whether the priors are to be the training set's."""
         return self.prior is not None and self.prior.from_counts
 
     def set_class_counts(
         self, counts: Sequence[int] | Tensor, num_samples: int | None = None
     ) -> None:
-        """Take the class priors from (C,) numbers of samples; ``num_samples`` None is their sum."""
         has_priors = self.prior is not None and (
             self.prior.from_counts or self.prior.prior.numel() > 1
         )
@@ -293,12 +288,12 @@ class SOPRCLoss(RankingLoss):
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
         first = parts[0]
-        v = self.score_vector.update_parts(
-            [(lists.pos, lists.positives) for lists in parts],
-            first.list_classes,
-            first.state_group,
-            first.list_weight,
-            first.on_host,
+        v = self.score_vector.update(
+            *((lists.pos, lists.positives) for lists in parts),
+            rows=first.list_classes,
+            group=first.state_group,
+            list_weight=first.list_weight,
+            on_host=first.on_host,
         )
         terms = []
         for lists, own in zip(parts, v.split([len(lists.pos) for lists in parts])):
@@ -313,7 +308,6 @@ class SOPRCLoss(RankingLoss):
         return losses
 
     def total(self, losses: Tensor, counted: Tensor, parts: Sequence[RankedLists]) -> Tensor:
-        """Mean of the lists, and the semi-variance."""
         if self.per_batch:
             spread = _semi_variance(_in_one_row(parts), self.lam1, self.lam2, True)[0]
         else:

@@ -10,9 +10,9 @@ from torch import Tensor
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists, all_positives
-from mmrank.losses.pairs import sum_over_negatives
+from mmrank.losses.pairs import OneSidedHuber
 from mmrank.losses.pairs_graded import CountsQuality, graded_mass, graded_pair_sum, relevances
-from mmrank.losses.pairs_smooth import OneSidedHuber
+from mmrank.losses.pairs_smooth import sum_over_negatives
 from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_not_negative, check_positive, one_of
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
@@ -41,7 +41,8 @@ def stable_ap_loss(
 ) -> Tensor:
     """Stable AP of each list, with the one-sided Huber surrogate l.
 
-    ``h(rho / (n+ n-) * sum_ij sg[w_i] l(s_i - t_j))``. Source: stable AP (2025), OP1 and OP2.
+    ``h(rho / (n+ n-) * sum_ij sg[w_i] l(s_i - t_j))``, in ``[eps, sqrt(1 + eps^2)]``. Source:
+    stable AP (2025), OP1 and OP2.
 
     See :func:`split_lists` for the lists and :class:`mmrank.losses.StableAPLoss` for other options.
 
@@ -55,10 +56,6 @@ def stable_ap_loss(
       gradient. Only ratios count. The risk is then ``sum_i w_i [u_i sum_j l(s_i - t_j) + sum_k (u_i
       - u_k)_+ l(s_i - s_k)]`` over ``sum_i w_i [u_i n- + sum_k (u_i - u_k)_+]``, there without
       ``w_i`` for printed weights.
-
-    Returns:
-        Scalar, or (L,) losses, in ``[eps, sqrt(1 + eps^2)]``, at least float32; 0, still attached
-        to the graph, for a list without positives.
 
     Example:
         >>> scores = torch.tensor([1.0, 0.2, 0.1, -3.0])
@@ -181,8 +178,7 @@ class StableAPLoss(CountsQuality, RankingLoss):
 
     :func:`mmrank.functional.stable_ap_loss` with moving averages, plus ``score_penalty * |mean_i
     s_i|^2``. Source: stable AP (2025), OP2 and section 7.2.1.2. The loss stays near 0.71 for nearly
-    any scores: watch ``risk`` and AP; choose checkpoints by the AP of the validation split.
-    ``docs/pages/losses.md`` says why there are these settings.
+    any scores: watch ``risk`` and AP. ``docs/pages/losses.md`` says why there are these settings.
 
     Args:
         num_classes: Number of classes C. Needed for ``mean_scope='per_class'``; heads fill it in.
@@ -208,8 +204,6 @@ class StableAPLoss(CountsQuality, RankingLoss):
             ``1 - q + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere (the paper's).
         reduction: ``mean`` over the rankings that have a positive, or ``sum``. The paper sums, also
             over the queries, and its learning rates are meant for it.
-        **kwargs: ``activation``, ``scope`` and ``loss_weight`` of
-            :class:`mmrank.losses.RankingLoss`.
     """
 
     takes_weights = True
@@ -330,7 +324,6 @@ class StableAPLoss(CountsQuality, RankingLoss):
         return torch.where(counted > 0, stable_ap_outer(argument, self.eps), 0)
 
     def total(self, losses: Tensor, counted: Tensor, parts: Sequence[RankedLists]) -> Tensor:
-        """Mean or sum of the lists, and the penalty of the mean score of all positives."""
         loss = super().total(losses, counted, parts)
         if self.reduction == 'sum':
             loss = (losses * counted).sum()
@@ -378,11 +371,11 @@ class StableAPLoss(CountsQuality, RankingLoss):
 
     def _risk(self, lists: RankedLists, unit: Tensor | float, mu: Tensor) -> tuple[Tensor, Tensor]:
         """(L,) risks X and n-/n+ of each list."""
-        relevance = None if lists.values is None else self.relevance(lists)
         if isinstance(unit, Tensor):
             divisor = unit.to(lists.pos.dtype)[:, None]
             lists = replace(lists, pos=lists.pos / divisor, scores=lists.scores / divisor)
         settings = (self.surrogate, self.bound, self.a, self.t, self.weights)
+        relevance = None if lists.values is None else self.relevance(lists)
         return _weighted_risk(lists, mu, *settings, relevance)
 
     def _rho(self, risk: Tensor, ratio: Tensor, counted: Tensor, lists: RankedLists) -> Tensor:

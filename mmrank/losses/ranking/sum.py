@@ -27,8 +27,7 @@ class SumLoss(HeadLoss):
                 dict(type='mmrank.AUCLoss', tau=1.0)],
             weights=[1.0, 0.2])
 
-    For embeddings any loss of :class:`EmbeddingLoss` is a part, with its proxies where it has any,
-    such as ``dict(type='mmrank.PMLLoss', loss=dict(type='NTXentLoss'))``.
+    For embeddings any loss of :class:`EmbeddingLoss` is a part, with its proxies where it has any.
 
     At test time the scores are centred by the :meth:`logit_centre` of the first part that has one.
     ``diagnostics`` are the weighted values of the parts, ``part_0``, ..., which add up to the loss.
@@ -39,11 +38,6 @@ class SumLoss(HeadLoss):
         weights: One finite number >= 0 for each part. None: 1 for each.
         num_classes: Number of classes C, checked against the scores. None: the parts' C.
         loss_weight: Factor of the whole loss, >= 0.
-
-    Example:
-        >>> loss = SumLoss([SmoothAPLoss(tau=1.0), AUCLoss(tau=1.0)])
-        >>> loss(torch.tensor([0.0, 0.0]), torch.tensor([1, 0]))
-        tensor(0.8333)
     """
 
     def __init__(
@@ -68,8 +62,7 @@ class SumLoss(HeadLoss):
             loss_weight=loss_weight,
             use_sigmoid=use_sigmoid,
         )
-        if weights is None:
-            weights = [1.0] * len(parts)
+        weights = [1.0] * len(parts) if weights is None else weights
         if not isinstance(weights, Sequence) or len(weights) != len(parts):
             raise ValueError(
                 f'weights must be a list of {len(parts)} numbers, one for each part, '
@@ -129,11 +122,8 @@ class SumLoss(HeadLoss):
         return sum(terms)
 
     def logit_centre(self) -> Tensor | None:
-        for part in self._head_parts():
-            centre = part.logit_centre()
-            if centre is not None:
-                return centre
-        return None
+        centres = (part.logit_centre() for part in self._head_parts())
+        return next((x for x in centres if x is not None), None)
 
     def get_cls_channels(self, num_classes: int) -> int:
         for part in self._head_parts():
@@ -146,11 +136,9 @@ class SumLoss(HeadLoss):
 
     @property
     def wants_class_counts(self) -> bool:
-        """Whether a part needs the class counts of the training set."""
         return bool(self._count_parts())
 
     def set_class_counts(self, counts: Sequence[int], num_samples: int | None = None) -> None:
-        """Pass (C,) class counts to the parts that need them."""
         for part in self._count_parts():
             cast(TakesClassCounts, part).set_class_counts(counts, num_samples)
 

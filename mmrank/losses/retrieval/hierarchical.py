@@ -11,8 +11,7 @@ from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.lists import RankedLists, negatives_of_all_ranks, ranked_lists
-from mmrank.losses.pairs import pairwise_surrogate_sum, sum_over_negatives
-from mmrank.losses.pairs_smooth import Surrogate
+from mmrank.losses.pairs_smooth import Surrogate, pairwise_surrogate_sum, sum_over_negatives
 from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_not_negative
 from mmrank.tensors import as_divisor, check_tensors, whole_numbers
@@ -71,10 +70,6 @@ def hap_loss(
     ``levels`` has the shape of the scores: the integer number of levels that are shared with the
     query, 0 for a negative; L is the largest. A level of few scores may have more relevance than a
     finer one of many, and then belongs above it. One level is AP with that bound (ROADMAP's).
-
-    Returns:
-        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
-        list without positives.
 
     Example:
         >>> hap_loss(torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([2, 0, 1, 0]))
@@ -231,7 +226,7 @@ class HAPLoss(LevelLoss):
 
     In retrieval labels may have several levels, (n, L) of classes from coarse to fine, such as
     family, genus and species: an image that shares the first l levels with the query is of level l.
-    Each level must refine the one before. With scores the labels are the levels, 0 for a negative,
+    With scores the labels are the levels, 0 for a negative,
     in one list or in the lists of ``group=``; class indices have one level.
 
     The code of HAPPIER counts the query as its first positive and adds 0.1 of a loss with proxies,
@@ -240,7 +235,6 @@ class HAPLoss(LevelLoss):
     Args:
         alpha: Power of the level in the relevance, >= 0; larger ones weigh the fine levels more.
         tau: Temperature of the step in units of the (activated) scores, > 0; 0.01 is for cosines.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     takes_weights = True
@@ -265,7 +259,6 @@ class SupAPLoss(StatelessRankingLoss):
 
     Args:
         tau: Temperature of the step in units of the (activated) scores, > 0; 0.01 is for cosines.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     takes_weights = True
@@ -283,7 +276,6 @@ class NDCGLoss(LevelLoss):
 
     Args:
         tau: Temperature of the step in units of the (activated) scores, > 0; 0.01 is for cosines.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     def __init__(self, tau: float = 0.01, **kwargs) -> None:

@@ -32,7 +32,6 @@ class LambdaLoss(LevelLoss):
     Args:
         scheme: ``ndcg_loss2++`` has mu = 10, ``lambdarank`` 0; ``ndcg_loss2`` is delta alone.
         tau: Temperature in units of the scores, > 0; 1 over the paper's sigma.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     def __init__(self, scheme: str = 'ndcg_loss2++', tau: float = 1.0, **kwargs) -> None:

@@ -14,9 +14,6 @@ class ListNetLoss(LevelLoss):
 
     Linear in the list. The mean is over the lists that have a positive. Source: Cao et al.,
     Learning to Rank: From Pairwise Approach to Listwise Approach, ICML 2007, section 4.2.
-
-    Args:
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     takes_weights = True

@@ -12,8 +12,7 @@ from mmrank.errors import UserError
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.pairs import pairwise_surrogate_sum
-from mmrank.losses.pairs_smooth import Sigmoid
+from mmrank.losses.pairs_smooth import Sigmoid, sum_over_negatives
 from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.tensors import as_divisor
 
@@ -38,10 +37,6 @@ def recall_at_k_loss(
 
     See :func:`split_lists` for the lists and :class:`mmrank.losses.RecallAtKLoss` for the options.
 
-    Returns:
-        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
-        list without positives. Memory does not grow with the number of pairs.
-
     Example:
         >>> scores, is_positive = torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([1, 0, 1, 0])
         >>> recall_at_k_loss(scores, is_positive, ks=(1, 2))
@@ -64,15 +59,7 @@ def _recall_at_k(lists: RankedLists, sigmoid: Sigmoid, ks: Sequence[int]) -> Ten
     if lists.weight is not None:
         everything = torch.where(everything, lists.weight, 0)
     # The surrogate is twice the sigmoid. A positive meets itself at 1/2.
-    rank = 0.5 + 0.5 * pairwise_surrogate_sum(
-        lists.pos,
-        lists.scores,
-        sigmoid,
-        pos_mask=mask,
-        neg_mask=everything,
-        group=lists.group,
-        on_host=lists.on_host,
-    )
+    rank = 0.5 + 0.5 * sum_over_negatives(lists, sigmoid, everything)
     recalls = []
     for k in ks:
         found = torch.where(mask, ((k - rank) / RANK_TAU).sigmoid(), 0)
@@ -97,7 +84,6 @@ class RecallAtKLoss(StatelessRankingLoss):
         ks: The k, each at least 1.
         tau: Temperature of the ranks in units of the (activated) scores, > 0; 0.01 is for cosines.
         mixup: Whether to mix embeddings of a class, in retrieval.
-        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     takes_weights = True

@@ -24,7 +24,6 @@ class ROADMAPLoss(SupAPLoss):
 
     Args:
         lam: Weight of the contrastive part, in [0, 1].
-        **kwargs: See :class:`SupAPLoss`.
     """
 
     counts_lone_queries = True

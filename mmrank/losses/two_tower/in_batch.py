@@ -117,25 +117,22 @@ class InBatchLoss(TwoTowerLoss):
 
     The counts of the training pairs are set by ``mmrank.PairCountsHook`` or :meth:`set_pairs`; they
     are not part of a checkpoint. There is no matrix of all scores: the square loss costs O(B D^2),
-    others are computed in blocks. With all pairs of a data set as the batch this is the full
-    objective.
+    others are computed in blocks.
 
-    **Weights.** A pair of weight w counts as w pairs in all sums, its own copies included as equal
+    A pair of weight w counts as w pairs in all sums, its own copies included as equal
     entities are, and in ``|Ohat|``. The counts ``|O|`` stay as they are set, so weights should be 1
     on average. With weights a pair may come up twice.
 
-    **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
-    float16, so that a ``GradScaler`` skips the step.
+    With ``scope='global'`` the ranks sample one batch together. The loss is computed in float32; a
+    gradient beyond 65504 is infinite in float16, so that a ``GradScaler`` skips the step.
 
     Args:
         mode: See above.
         pointwise: ``square`` (targets 1 and 0), ``logistic`` (labels +1 and -1), or a
             :class:`mmrank.functional.Pointwise`.
         omega: Weight of the negatives, > 0, only for ``unbiased_omega`` and ``popularity``.
-        **kwargs: See :class:`ScopedLoss`; with ``global`` the ranks sample one batch together.
 
     Example:
-        >>> import torch
         >>> loss = InBatchLoss(mode='unbiased', pointwise='square')
         >>> pairs = torch.tensor([0, 1])
         >>> loss.set_pairs(pairs, pairs, (2, 2))

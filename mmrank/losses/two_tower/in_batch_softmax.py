@@ -114,7 +114,6 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
             q_q / (1 - q_p)``: ``-log exp(f_p) / (exp(f_p) + mean_q exp(f_q) / q')`` estimates the
             softmax over all right entities. Source: Khrylchenko et al., Correcting the LogQ
             Correction, RecSys 2025.
-        **kwargs: See :class:`ScopedLoss`; the shares are over all ranks in any case.
 
     Example:
         >>> loss = InBatchSoftmaxLoss(frequency='none')
@@ -139,7 +138,6 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
         self.wants_pair_counts = frequency == 'counts'
 
     def check_takes_labels(self) -> None:
-        """Refuse labels where one positive of a pair is corrected."""
         if self.refined:
             raise UserError(
                 'refined=True corrects one positive of each pair, and labels= are of several. Fix: '

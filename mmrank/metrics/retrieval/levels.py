@@ -50,9 +50,6 @@ def level_metrics(
         ndcg_at: The k, integers of at least 1.
         alpha: Power of the level in the relevance.
 
-    Raises:
-        ValueError, TypeError: As ``retrieval_metrics``; if labels are not (rows, L).
-
     Example:
         >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.9, 0.1], [0.0, 1.0]])
         >>> labels = torch.tensor([[0, 0], [0, 1], [0, 0], [1, 2]])

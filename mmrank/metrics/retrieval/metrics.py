@@ -127,10 +127,6 @@ def retrieval_metrics(
     Returns:
         Figures per query; ``summary()`` averages them.
 
-    Raises:
-        ValueError: If a shape does not fit, an embedding is not finite or a label is below 0.
-        TypeError: If embeddings are not floats or labels not integers.
-
     Example:
         >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.9, 0.1], [0.0, 1.0]])
         >>> figures = retrieval_metrics(x, torch.tensor([0, 1, 0, 1]))
@@ -165,11 +161,8 @@ def retrieval_curves(
     queries is the curve that SOPRC (Wen et al., 2022) shows in fig. 2. It lies above AP, which is
     the mean of the points themselves.
 
-    See ``retrieval_metrics`` for the arguments and errors, except ``points``: T, an integer of at
-    least 2. The result holds 8 bytes per query and point.
-
-    Returns:
-        Figures of ``retrieval_metrics``, and the curves.
+    See ``retrieval_metrics`` for the arguments, except ``points``: T, an integer of at least 2. The
+    result, its figures and the curves, holds 8 bytes per query and point.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.9, 0.1], [0.0, 1.0]])
@@ -215,9 +208,7 @@ def recall_curve(
 def nearest_in_gallery(
     queries: Tensor, gallery: Tensor, count: int, *, own: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Best gallery samples of each query, best first.
-
-    Equal scores keep the order of the gallery. See ``retrieval_metrics`` for the errors.
+    """Best gallery samples of each query, best first; equal scores keep the order of the gallery.
 
     Args:
         queries: (Q, D) float embeddings.

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 from score_lists import summed_by
 
 from mmrank.losses import pairs, pairs_smooth
-from mmrank.losses.pairs import pairwise_surrogate_sum
-from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Sigmoid, SquaredHinge
+from mmrank.losses.pairs import OneSidedHuber
+from mmrank.losses.pairs_smooth import (
+    OneSidedSigmoid,
+    Sigmoid,
+    SquaredHinge,
+    pairwise_surrogate_sum,
+)
 
 INF, NAN = torch.inf, torch.nan
 #: Ties, scores at the margin, beyond the limit, and of no use.
@@ -53,7 +58,8 @@ def run(pos, pos_mask, neg, neg_mask, surrogate):
 
 @contextmanager
 def on_the_path_of_a_device(block):
-    with mock.patch.multiple(pairs, can_sync=lambda x: False, _BLOCK=block):
+    on_device = mock.patch.object(pairs_smooth, 'can_sync', return_value=False)
+    with on_device, mock.patch.object(pairs, '_BLOCK', block):
         yield
 
 
@@ -80,7 +86,7 @@ FORMS = ['plain', 'fast', 'fast with a grid', 'matrix', 'matrix in blocks', 'mat
 def form(request, monkeypatch):
     name = request.param
     if name == 'plain':
-        monkeypatch.setattr(pairs, 'can_sync', lambda x: False)
+        monkeypatch.setattr(pairs_smooth, 'can_sync', lambda x: False)
     elif name == 'fast with a grid':
         monkeypatch.setattr(pairs, '_GRID_SCORES', 1)
     elif name == 'matrix in blocks':

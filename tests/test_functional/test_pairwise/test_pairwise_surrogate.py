@@ -6,7 +6,7 @@ from torch import nn
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.losses import pairs_smooth
 from mmrank.losses.pairs import Places, _interval_sums
-from mmrank.losses.pairs_smooth import OneSidedSigmoid, Sigmoid, SquaredHinge
+from mmrank.losses.pairs_smooth import OneSidedSigmoid, Pairs, Sigmoid, SquaredHinge
 from mmrank.losses.retrieval.hierarchical import _SupRankStep
 
 
@@ -212,7 +212,7 @@ def test_memory_for_backward_is_that_of_the_scores(scores, positives, dtype):
     pos = torch.randn(1, positives).to(scores)
     neg = torch.randn(1, 70_000).to(scores)
     mask = torch.ones_like(pos, dtype=torch.bool)
-    total, _, (places, *_) = _interval_sums(OneSidedHuber(1.0), pos, mask, neg, None, True)
+    total, _, (places, *_) = _interval_sums(OneSidedHuber(1.0), Pairs(pos, mask, neg, None, True))
     assert places.dtype == dtype
     assert 0 <= places.min() < places.max() <= 2 * positives
     some = slice(0, positives, positives // 50)

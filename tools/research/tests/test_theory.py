@@ -129,7 +129,7 @@ def test_moving_score_vector_is_the_state_of_training():
     rng = np.random.default_rng(1)
     for _ in range(5):
         pos = BIBETA.sample_positives(4, 6, rng)
-        expected = state.update(pos, torch.ones_like(pos, dtype=torch.bool))
+        expected = state.update((pos, torch.ones_like(pos, dtype=torch.bool)))
     torch.testing.assert_close(got.float(), expected)
 
 

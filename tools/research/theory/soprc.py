@@ -328,7 +328,7 @@ def score_vector_noise(
         return pos, torch.ones_like(pos, dtype=torch.bool)
 
     unmoved = ScoreVector(20 * trials, length, mode='off', score_range=score_range)
-    phi = unmoved.update(*batch(20 * trials)).double()
+    phi = unmoved.update(batch(20 * trials)).double()
     phi_mean, phi_variance = phi.mean(0), phi.var(0)
     state = ScoreVector(trials, length, momentum, score_range=score_range)
     state.vector.copy_(phi_mean + offset)
@@ -336,7 +336,7 @@ def score_vector_noise(
     state.num_updates.fill_(1)
     distance, variance = [], []
     for _ in range(steps):
-        v = state.update(*batch(trials)).double()
+        v = state.update(batch(trials)).double()
         distance.append((v.mean(0) - phi_mean).mean().item() / offset)
         variance.append((v.var(0) / phi_variance).mean().item())
     times = np.arange(1, steps + 1)
