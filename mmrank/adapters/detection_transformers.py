@@ -11,8 +11,8 @@ from mmrank.errors import UserError
 from mmrank.imports import required_package
 from mmrank.losses import HeadLoss, IABCELoss, MALLoss, VarifocalLoss
 
-from .detectors import RankingSettings, centre_of, check_fit, check_ranks
-from .label_ranges import check_fractions, check_labels
+from .detectors import RankingSettings, centre_of, check_ranks, check_settings
+from .label_ranges import check_objects
 from .query_criterion import LAST, QueryCriterion, copies_of
 
 with required_package(
@@ -237,13 +237,9 @@ def show_centred(model: nn.Module, args: tuple, outputs):
 def _check_objects(model: nn.Module, args: tuple, settings: dict) -> None:
     """Forward pre-hook: refuse labels and boxes of the objects that are none of this model."""
     labels = settings.get('labels') or ()
-    check_labels(
-        [x['class_labels'] for x in labels],
-        0,
-        model.config.num_labels - 1,
-        'number the classes from 0, not by category id of COCO, or a larger num_labels',
-    )
-    check_fractions([x['boxes'] for x in labels])
+    classes = [x['class_labels'] for x in labels]
+    boxes = [x['boxes'] for x in labels]
+    check_objects(classes, boxes, model.config.num_labels, 'num_labels')
 
 
 def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
@@ -251,12 +247,7 @@ def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
     check_ranks(model, isinstance(model.loss_function, _DetectorLosses), False)
     name = type(model).__name__
     config = model.config
-    if settings.balance_boxes:
-        raise UserError(
-            f'balance_boxes=True is not supported for {name}, whose layers have box losses of '
-            'their own weights. Fix: remove it; set the weights of the box losses in the config'
-        )
-    check_fit(settings.loss, config.num_labels, (None, 'quality'), name)
+    check_settings(settings, config.num_labels, name)
     if getattr(config, 'mal_alpha', None) is not None:
         raise UserError(
             f'mal_alpha={config.mal_alpha!r} weighs the negatives of the proposals. The loss that '

@@ -11,6 +11,15 @@ from mmrank.errors import UserError
 _LARGEST_FRACTION = 2.0
 
 
+def check_objects(
+    labels: Sequence[Tensor], boxes: Sequence[Tensor], num_classes: int, option: str
+) -> None:
+    """Check labels that count from 0, and boxes in fractions; ``option`` sets the classes."""
+    fix = f'number the classes from 0, not by category id of COCO, or a larger {option}'
+    check_labels(labels, 0, num_classes - 1, fix)
+    check_fractions(boxes)
+
+
 def check_labels(labels: Sequence[Tensor], least: int, most: int, fix: str) -> None:
     """Refuse, by a UserError, class labels of images outside of ``[least, most]``.
 

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
 
+from .class_part import ClassPart
 from .detectors import RankingSettings, aligned_iou, centre_of, check_fit, check_ranks
 from .label_ranges import check_labels
 from .torchvision_parts import RankingPart, put_loss, take_loss
@@ -56,12 +57,10 @@ class _RankingHead(RankingPart):
         for own, target, index in zip(labels, targets, matched_idxs):
             rows = index >= 0
             own[rows] = target['labels'][index[rows]]
-        ranked = self.ranking_loss(
-            logits.flatten(0, 1),
-            labels.flatten(),
-            (matched != Matcher.BETWEEN_THRESHOLDS).flatten().float(),
-            **self._box_values(targets, head_outputs, anchors, matched_idxs),
-        )
+        counts = matched != Matcher.BETWEEN_THRESHOLDS
+        values = self._box_values(targets, head_outputs, anchors, matched_idxs)
+        part = ClassPart(logits, labels, values.pop('quality', None), counts)
+        ranked = part.loss(self.ranking_loss, **values)
         ranked = ranked if isinstance(ranked, dict) else dict(loss_cls=ranked)
         losses['classification'] = ranked['loss_cls']
         if 'loss_bbox' in ranked:
