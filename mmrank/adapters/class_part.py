@@ -67,22 +67,32 @@ def put_rankings(
     owner.rankings = nn.ModuleDict(losses).to(device).train(owner.training)
     for name in layers if settings.centre_scores else ():
         for layer in layers[name]:
-            layer.register_forward_hook(partial(_subtract_centre, owner.rankings[name]))
+            show_centred(layer, owner.rankings[name])
 
 
-def take_rankings(owner: nn.Module) -> None:
-    """Undo :func:`put_rankings`; the centre moves into the bias of the layers."""
-    for layer in owner.modules():
+def show_centred(layer: nn.Module, ranking: HeadLoss) -> None:
+    """In eval mode, let a layer that scores classes show the mean positive of a loss at 0."""
+    layer.register_forward_hook(partial(_subtract_centre, ranking))
+
+
+def keep_centred(model: nn.Module) -> None:
+    """Undo :func:`show_centred`; the centre moves into the bias of the layers."""
+    for layer in model.modules():
         for key, hook in [*layer._forward_hooks.items()]:
             if isinstance(hook, partial) and hook.func is _subtract_centre:
                 with torch.no_grad():
-                    layer.bias -= centre_of(hook.args[0], layer.bias)
+                    layer.bias -= _centre_of_channels(hook.args[0], layer.bias)
                 del layer._forward_hooks[key]
-    del owner.rankings
 
 
 def _subtract_centre(ranking: HeadLoss, layer: nn.Module, args: tuple, scores: Tensor) -> Tensor:
     if layer.training:
         return scores
-    centre = centre_of(ranking, scores)
+    centre = _centre_of_channels(ranking, layer.bias).to(scores)
     return scores - (centre.view(-1, 1, 1) if isinstance(layer, nn.Conv2d) else centre)
+
+
+def _centre_of_channels(ranking: HeadLoss, bias: Tensor) -> Tensor:
+    """Of several anchors, the class runs fastest."""
+    centre = centre_of(ranking, bias.detach())
+    return centre.repeat(bias.numel() // centre.numel())

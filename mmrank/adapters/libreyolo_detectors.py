@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mmrank.losses import HeadLoss
 from mmrank.made_class import MadeClass
 
-from .class_part import ClassPart, put_rankings, take_rankings
+from .class_part import ClassPart, keep_centred, put_rankings
 from .detectors import RankingSettings, check_ranks, check_settings
 from .label_ranges import check_objects
 
@@ -52,7 +52,8 @@ def detach(model: nn.Module) -> None:
     """Undo :func:`attach`; the centre moves into the bias of the scores."""
     check_ranks(model, isinstance(model.head, _RankingHead), True)
     for head in _heads(model):
-        take_rankings(head)
+        keep_centred(head)
+        del head.rankings
         head.__class__ = head.host
         head._loss_fn = None
 

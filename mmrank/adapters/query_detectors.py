@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from mmrank.made_class import MadeClass
 
-from .class_part import put_rankings, take_rankings
+from .class_part import keep_centred, put_rankings
 from .detectors import RankingSettings, check_ranks, check_settings
-from .label_ranges import check_objects
+from .label_ranges import check_objects, remove_check
 from .query_criterion import LAST, QueryCriterion, copies_of
 
 
@@ -26,16 +26,18 @@ class _AuthorsCriterion(QueryCriterion):
     def rankings(self) -> nn.ModuleDict:
         return self.decoders[0].rankings
 
-    def forward(self, outputs: dict, targets: list[dict], **kwargs) -> dict[str, Tensor]:
-        labels = [x['labels'] for x in targets]
-        check_objects(labels, [x['boxes'] for x in targets], self.num_classes, 'num_classes')
-        return super().forward(outputs, targets, **kwargs)
-
     def get_loss(self, loss: str, outputs: dict, *args, **kwargs) -> dict[str, Tensor]:
         # The proposals keep their own.
         if f'loss_{loss}' == self.loss_name and outputs['layer'] in self.rankings:
             return self.loss_labels(outputs, *args, **kwargs)
         return super().get_loss(loss, outputs, *args, **kwargs)
+
+
+def _check_targets(decoder: nn.Module, args: tuple, named: dict) -> None:
+    """Forward pre-hook: denoising queries are made from the labels before there is a loss."""
+    targets = named.get('targets', args[1] if len(args) > 1 else None) or ()
+    labels = [x['labels'] for x in targets]
+    check_objects(labels, [x['boxes'] for x in targets], decoder.num_classes, 'num_classes')
 
 
 class _StockExport(MadeClass):
@@ -65,6 +67,7 @@ def attach(holder, settings: RankingSettings) -> None:
             names.append('pre')
             denoising.append('dn_pre')
         names += denoising if decoder.num_denoising else []
+        decoder.register_forward_pre_hook(_check_targets, with_kwargs=True)
         last = decoder.dec_score_head[decoder.decoder.eval_idx]
         put_rankings(decoder, copies_of(settings.loss, names, {}), {LAST: [last]}, settings)
     if hasattr(holder, 'get_export_state_dict'):
@@ -76,7 +79,9 @@ def detach(holder) -> None:
     criterion = holder.criterion
     check_ranks(holder, isinstance(criterion, _AuthorsCriterion), True)
     for decoder in criterion.decoders:
-        take_rankings(decoder)
+        keep_centred(decoder)
+        remove_check(decoder, _check_targets)
+        del decoder.rankings
     del criterion.decoders, criterion.loss_name, criterion.loss_factor
     vars(criterion).pop('calls', None)
     criterion.__class__ = criterion.host

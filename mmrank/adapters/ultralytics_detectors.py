@@ -12,7 +12,7 @@ from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss
 from mmrank.made_class import MadeClass
 
-from .class_part import ClassPart, put_rankings, take_rankings
+from .class_part import ClassPart, keep_centred, put_rankings
 from .detectors import RankingSettings, check_ranks, check_settings
 from .label_ranges import check_objects
 
@@ -61,6 +61,7 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
 def detach(model: nn.Module) -> None:
     """Undo :func:`attach`; the centre moves into the bias of the scores."""
     check_ranks(model, isinstance(model, _RankingModel), True)
-    take_rankings(model)
+    keep_centred(model)
+    del model.rankings
     model.__class__ = model.host
     model.criterion = None

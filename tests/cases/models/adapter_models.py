@@ -416,8 +416,12 @@ def predict(kind, model, images):
     if kind in AUTHORS:
         found = model(images)
         scores, labels = found['pred_logits'].sigmoid().max(-1)
-        boxes = _corners(found['pred_boxes'])
-        return [dict(zip(('boxes', 'scores', 'labels'), x)) for x in zip(boxes, scores, labels)]
+        found = zip(_corners(found['pred_boxes']), scores, labels)
+        orders = scores.argsort(descending=True)
+        return [
+            dict(boxes=x[order], scores=y[order], labels=z[order])
+            for (x, y, z), order in zip(found, orders)
+        ]
     from transformers import DeformableDetrImageProcessor, RTDetrImageProcessor
 
     processor = RTDetrImageProcessor if kind in DENOISING else DeformableDetrImageProcessor
