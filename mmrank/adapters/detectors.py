@@ -70,6 +70,11 @@ def use_ranking_loss(
       :class:`.query_criterion.QueryCriterion`. The last layer of D-FINE and DEIMv2 gets the loss of
       its distributions of edges, ``loss_fgl``, which transformers has for the layers before it.
 
+    * Models of Ultralytics with a ``Detect`` head, and ``LibreYOLO9Model``: one ranking of all
+      points for each branch of the head.
+    * What holds ``criterion`` and ``model.decoder``, as the DETRs: trainers of LibreYOLO,
+      ``LTDETRObjectDetectionTrain`` of lightly-train, ``YAMLConfig`` of a clone of DEIMv2.
+
     Choose checkpoints by the AP of the validation split, not by the ``eval_loss`` of a trainer: the
     value of a ranking loss says little.
 

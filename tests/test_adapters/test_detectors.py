@@ -268,6 +268,19 @@ def test_trains_predicts_is_saved_and_leaves(kind):
     assert run(kind, left.train()).total.isfinite()
 
 
+@all_of(['LTDETR'])
+def test_lightly_train_exports_its_own_model(kind):
+    """The weights that it writes load where mmrank is not, and are centred."""
+    model = ranked(kind)
+    before = build(kind).get_export_state_dict()
+    models.rankings(model)['last'].mean_positive.mean.fill_(-3.0)
+    exported = model.get_export_state_dict()
+    assert exported.keys() == before.keys()
+    moved = [key for key in before if not torch.equal(exported[key], before[key])]
+    assert moved == [f'decoder.dec_score_head.{models.LAYERS - 1}.bias']
+    assert models.rankings(model)
+
+
 # A score of FCOS is the root of that of the class times that of the place.
 @all_of([kind for kind in KINDS if kind != 'FCOS'], FAST)
 def test_the_mean_positive_is_shown_as_half(kind):

@@ -228,6 +228,9 @@ class LTDETRObjectDetectionTrain(nn.Module):
     def forward(self, images, targets=None):
         return self.model.decoder([*self.model.backbone(images).values()], targets)
 
+    def get_export_state_dict(self):
+        return self.model.state_dict()
+
 
 def _authors(kind):
     home, decoder, criterion = AUTHORS[kind]
