@@ -310,7 +310,7 @@ def test_the_blocks_of_the_page(kind, capsys):
 
 def _step(rank, kind, own):
     # RF-DETR calls dropout as a function.
-    config = {'dropout': 0.0, **({'num_denoising': 0} if kind in DENOISING else {})}
+    config = {'dropout': 0.0, **({'num_denoising': 0} if kind in (*DENOISING, *AUTHORS) else {})}
     dtype = dtype_of(kind)
     model = ranked(kind, StableAPLoss(momentum=0.5), **config).to(dtype)
     for module in model.modules():

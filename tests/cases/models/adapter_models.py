@@ -67,7 +67,7 @@ def build(kind, seed=0, **config):
     if kind in YOLO:
         return _ultralytics(kind).train()
     if kind in AUTHORS:
-        return _authors(kind).train()
+        return _authors(kind, config.get('num_denoising', 10)).train()
     import transformers as hf
 
     resnet = dict(
@@ -232,7 +232,7 @@ class LTDETRObjectDetectionTrain(nn.Module):
         return self.model.state_dict()
 
 
-def _authors(kind):
+def _authors(kind, num_denoising):
     home, decoder, criterion = AUTHORS[kind]
 
     def find(name):
@@ -249,7 +249,7 @@ def _authors(kind):
         nhead=2,
         num_layers=LAYERS,
         dim_feedforward=32,
-        num_denoising=10,
+        num_denoising=num_denoising,
     )
     kind = 'mal' if criterion.endswith('DEIMCriterion') else 'vfl'
     weights = dict(loss_bbox=5.0, loss_giou=2.0, loss_fgl=0.15, loss_ddf=1.5)
