@@ -1,4 +1,5 @@
 # The public names: what type checkers and editors read, and what is imported when first used.
+from .class_part import ClassPart as ClassPart
 from .clip_losses import OpenCLIPLoss as OpenCLIPLoss
 from .clip_losses import use_contrastive_loss as use_contrastive_loss
 from .detection_transformers import load_ranking_state as load_ranking_state

@@ -11,8 +11,9 @@ from mmrank.errors import UserError
 from mmrank.imports import required_package
 from mmrank.losses import HeadLoss, IABCELoss, MALLoss, VarifocalLoss
 
-from .detectors import RankingSettings, centre_of, check_fit, check_ranks
-from .label_ranges import check_fractions, check_labels
+from .class_part import keep_centred, show_centred
+from .detectors import RankingSettings, check_ranks, check_settings
+from .label_ranges import check_objects, remove_check
 from .query_criterion import LAST, QueryCriterion, copies_of
 
 with required_package(
@@ -58,7 +59,6 @@ class _DetectorLosses(nn.Module):
 
     def __init__(self, settings: RankingSettings, config) -> None:
         super().__init__()
-        self.centre_scores = settings.centre_scores
         self.rankings = self.rankings_of(settings.loss, config)
 
 
@@ -219,31 +219,12 @@ def _layers(
     return layers
 
 
-def show_centred(model: nn.Module, args: tuple, outputs):
-    """Forward hook: in eval mode ``logits`` with the mean positive at 0."""
-    criterion = model._loss_function
-    if model.training or not criterion.centre_scores:
-        return outputs
-    loss = criterion.rankings[LAST]
-    if hasattr(outputs, 'logits'):
-        outputs.logits = outputs.logits - centre_of(loss, outputs.logits)
-        return outputs
-    # A tuple: (logits, ...), or (loss, losses by name, logits, ...).
-    at = 2 if isinstance(outputs[1], dict) else 0
-    logits = outputs[at] - centre_of(loss, outputs[at])
-    return (*outputs[:at], logits, *outputs[at + 1 :])
-
-
 def _check_objects(model: nn.Module, args: tuple, settings: dict) -> None:
     """Forward pre-hook: refuse labels and boxes of the objects that are none of this model."""
     labels = settings.get('labels') or ()
-    check_labels(
-        [x['class_labels'] for x in labels],
-        0,
-        model.config.num_labels - 1,
-        'number the classes from 0, not by category id of COCO, or a larger num_labels',
-    )
-    check_fractions([x['boxes'] for x in labels])
+    classes = [x['class_labels'] for x in labels]
+    boxes = [x['boxes'] for x in labels]
+    check_objects(classes, boxes, model.config.num_labels, 'num_labels')
 
 
 def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
@@ -251,12 +232,7 @@ def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
     check_ranks(model, isinstance(model.loss_function, _DetectorLosses), False)
     name = type(model).__name__
     config = model.config
-    if settings.balance_boxes:
-        raise UserError(
-            f'balance_boxes=True is not supported for {name}, whose layers have box losses of '
-            'their own weights. Fix: remove it; set the weights of the box losses in the config'
-        )
-    check_fit(settings.loss, config.num_labels, (None, 'quality'), name)
+    check_settings(settings, config.num_labels, name)
     if getattr(config, 'mal_alpha', None) is not None:
         raise UserError(
             f'mal_alpha={config.mal_alpha!r} weighs the negatives of the proposals. The loss that '
@@ -267,7 +243,8 @@ def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
     criterion.to(model.device).train(model.training)
     # What model.loss_function = criterion calls; torch would hide a module behind the property.
     type(model).loss_function.fset(model, criterion)
-    model.register_forward_hook(show_centred)
+    if settings.centre_scores:
+        show_centred(_score_layer(model), criterion.rankings[LAST])
     model.register_forward_pre_hook(_check_objects, with_kwargs=True)
 
 
@@ -275,26 +252,24 @@ def detach(model: nn.Module) -> None:
     """Undo :func:`attach`; the centre moves into the bias of the scores."""
     criterion = model.loss_function
     check_ranks(model, isinstance(criterion, _DetectorLosses), True)
-    if criterion.centre_scores:
-        if hasattr(model, 'class_labels_classifier'):  # Conditional DETR
-            heads = model.class_labels_classifier
-        else:
-            heads = getattr(model, 'class_embed', None)
-        if heads is None:
-            heads = model.model.decoder.class_embed
-        if isinstance(heads, nn.ModuleList):
-            # D-FINE may predict by another layer than the last; Deformable DETR's heads may end
-            # with the encoder's.
-            heads = heads[getattr(model, 'eval_idx', model.config.decoder_layers - 1)]
-        bias = heads.bias
-        with torch.no_grad():
-            bias -= centre_of(criterion.rankings[LAST], bias.detach())
+    keep_centred(model)
     del model._loss_function
-    for hooks in (model._forward_hooks, model._forward_pre_hooks):
-        for key, hook in list(hooks.items()):
-            if hook in (show_centred, _check_objects):
-                del hooks[key]
-                model._forward_pre_hooks_with_kwargs.pop(key, None)
+    remove_check(model, _check_objects)
+
+
+def _score_layer(model: nn.Module) -> nn.Module:
+    """What computes the scores that the model predicts."""
+    # RT-DETRv2 has a copy of the decoder's, with the same weights.
+    heads = getattr(model.model.decoder, 'class_embed', None)
+    if heads is None:
+        heads = getattr(model, 'class_labels_classifier', None)
+    if heads is None:
+        heads = model.class_embed
+    if isinstance(heads, nn.ModuleList):
+        # D-FINE may predict by another layer than the last; Deformable DETR's heads may end with
+        # the encoder's.
+        heads = heads[getattr(model, 'eval_idx', model.config.decoder_layers - 1)]
+    return heads
 
 
 def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:

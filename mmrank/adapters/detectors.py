@@ -25,6 +25,15 @@ SERVED = {
     'LwDetrForObjectDetection': 'detection_transformers',
     'RfDetrForObjectDetection': 'detection_transformers',
     'RFDETRModelModule': 'rfdetr_module',
+    # of Ultralytics
+    'DetectionModel': 'ultralytics_detectors',
+    # of LibreYOLO, lightly-train, and the config of clones such as DEIMv2
+    'LibreYOLO9Model': 'libreyolo_detectors',
+    'LTDETRObjectDetectionTrain': 'query_detectors',
+    'DFINETrainer': 'query_detectors',
+    'DEIMTrainer': 'query_detectors',
+    'RTDETRTrainer': 'query_detectors',
+    'YAMLConfig': 'query_detectors',
 }
 
 
@@ -60,6 +69,11 @@ def use_ranking_loss(
       The encoder's proposals keep their point-wise loss. See
       :class:`.query_criterion.QueryCriterion`. The last layer of D-FINE and DEIMv2 gets the loss of
       its distributions of edges, ``loss_fgl``, which transformers has for the layers before it.
+
+    * Models of Ultralytics with a ``Detect`` head, and ``LibreYOLO9Model``: one ranking of all
+      points for each branch of the head.
+    * What holds ``criterion`` and ``model.decoder``, as the DETRs: trainers of LibreYOLO,
+      ``LTDETRObjectDetectionTrain`` of lightly-train, ``YAMLConfig`` of a clone of DEIMv2.
 
     Choose checkpoints by the AP of the validation split, not by the ``eval_loss`` of a trainer: the
     value of a ranking loss says little.
@@ -120,6 +134,16 @@ def check_fit(loss: HeadLoss, num_classes: int, box_inputs: tuple, model: str) -
         raise UserError(
             f'{name} replaces the box loss (box_input={loss.box_input!r}), which {model} has for '
             'each query. Fix: use another loss, such as GradedAPLoss or StableAPLoss'
+        )
+
+
+def check_settings(settings: RankingSettings, num_classes: int, model: str) -> None:
+    """As :func:`check_fit`, for models whose adapter passes IoUs and balances no box losses."""
+    check_fit(settings.loss, num_classes, (None, 'quality'), model)
+    if settings.balance_boxes:
+        raise UserError(
+            f'balance_boxes=True is not supported for {model}, whose box losses have weights of '
+            'their own. Fix: remove it; set the weights of the box losses in the config'
         )
 
 

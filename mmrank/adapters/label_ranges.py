@@ -1,14 +1,30 @@
 """Refuses labels and boxes that a library would train on as something else."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmrank.errors import UserError
 
 # Boxes in fractions may end a little beyond their image; those in pixels go on.
 _LARGEST_FRACTION = 2.0
+
+
+def check_objects(
+    labels: Sequence[Tensor], boxes: Sequence[Tensor], num_classes: int, option: str
+) -> None:
+    """Check labels that count from 0, and boxes in fractions; ``option`` sets the classes."""
+    fix = f'number the classes from 0, not by category id of COCO, or a larger {option}'
+    check_labels(labels, 0, num_classes - 1, fix)
+    check_fractions(boxes)
+
+
+def remove_check(model: nn.Module, check: Callable) -> None:
+    """Remove a forward pre-hook that was registered ``with_kwargs``."""
+    for key, hook in [*model._forward_pre_hooks.items()]:
+        if hook is check:
+            del model._forward_pre_hooks[key], model._forward_pre_hooks_with_kwargs[key]
 
 
 def check_labels(labels: Sequence[Tensor], least: int, most: int, fix: str) -> None:

@@ -12,11 +12,15 @@ from mmrank.losses.ranking.separate_rankings import can_be_separate, separate_ra
 from mmrank.made_class import MadeClass
 from mmrank.tensors import at_least_float32
 
+from .class_part import ClassPart
 from .detectors import aligned_iou
 
 #: The last decoder layer, whose scores the model predicts.
 LAST = 'last'
-_LISTS = {'auxiliary_outputs': 'aux', 'aux_outputs': 'aux', 'dn_auxiliary_outputs': 'dn'}
+#: What the libraries call the outputs of layers, and the single ones.
+_LISTS = {'auxiliary_outputs': 'aux', 'aux_outputs': 'aux', 'enc_aux_outputs': 'enc'}
+_LISTS |= dict.fromkeys(('dn_auxiliary_outputs', 'dn_aux_outputs', 'dn_outputs'), 'dn')
+_SINGLE = {'enc_outputs': 'enc', 'pre_outputs': 'pre', 'dn_pre_outputs': 'dn_pre'}
 
 
 def copies_of(loss: HeadLoss, names: list[str], proposals: dict[str, HeadLoss]) -> nn.ModuleDict:
@@ -50,14 +54,13 @@ class QueryCriterion(MadeClass):
 
     def forward(self, outputs: dict, targets: list[dict], **kwargs) -> dict[str, Tensor]:
         """Losses of all layers; the names are the criterion's."""
-        # Scores, classes and IoUs of each layer.
-        self.calls: dict[str, tuple[Tensor, Tensor, Tensor | None]] = {}
+        self.calls: dict[str, ClassPart] = {}  # of each layer
         losses = super().forward(_named(outputs), targets, **kwargs)
         if world_group() is not None:
             # A rank without boxes has no denoising queries. The others wait for it to take part in
             # their rankings.
             rows = outputs[self.logits].flatten(0, 1)[:0]
-            empty = rows, rows.new_zeros(0, dtype=torch.long), rows.new_zeros(0)
+            empty = ClassPart(rows, rows.new_zeros(0, dtype=torch.long), rows.new_zeros(0))
             lacking = [x for x in self.rankings if x.startswith('dn_') and x not in self.calls]
             ranked = self._ranked({**self.calls, **dict.fromkeys(lacking, empty)})
         else:
@@ -88,7 +91,7 @@ class QueryCriterion(MadeClass):
         if self.rankings[name].box_input is not None:
             found = outputs['pred_boxes'].detach().flatten(0, 1)[rows]
             quality = aligned_iou(_corners(found), _corners(matched('boxes')))
-        self.calls[name] = logits.flatten(0, 1), labels, quality
+        self.calls[name] = ClassPart(logits.flatten(0, 1), labels, quality)
         return {}
 
     def _ranked(self, calls: dict) -> dict[str, Tensor]:
@@ -101,16 +104,12 @@ class QueryCriterion(MadeClass):
         for names in batches.values():
             losses = [self.rankings[name] for name in names]
             if len(names) > 1 and can_be_separate(losses):
-                scores, labels, ious = zip(*(calls[name] for name in names))
-                lists = [(x, y, None) for x, y in zip(scores, labels)]
-                ious = None if losses[0].box_input is None else ious
+                parts = [calls[name] for name in names]
+                lists = [(part.logits, part.labels, None) for part in parts]
+                ious = None if losses[0].box_input is None else [part.quality for part in parts]
                 found.update(zip(names, separate_rankings(losses, lists, ious)))
                 continue
-            for name, loss in zip(names, losses):
-                scores, labels, ious = calls[name]
-                boxes = {} if loss.box_input is None else {'quality': ious}
-                # The factor says that C is the background, also of one class.
-                found[name] = loss(scores, labels, avg_factor=len(scores), **boxes)
+            found.update({name: calls[name].loss(x) for name, x in zip(names, losses)})
         return found
 
 
@@ -121,8 +120,9 @@ def _named(outputs: dict) -> dict:
         if key in outputs:
             layers = enumerate(outputs[key])
             named[key] = [{**layer, 'layer': f'{kind}_{i}'} for i, layer in layers]
-    if 'enc_outputs' in outputs:
-        named['enc_outputs'] = {**outputs['enc_outputs'], 'layer': 'enc'}
+    for key, name in _SINGLE.items():
+        if key in outputs:
+            named[key] = {**outputs[key], 'layer': name}
     return named
 
 

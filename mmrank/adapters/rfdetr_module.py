@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from mmrank.errors import UserError
 from mmrank.losses import IABCELoss
 
-from .detectors import RankingSettings, centre_of, check_fit, check_ranks
-from .label_ranges import check_fractions, check_labels
+from .detectors import RankingSettings, centre_of, check_ranks, check_settings
+from .label_ranges import check_objects
 from .query_criterion import LAST, QueryCriterion, copies_of
 
 
@@ -28,9 +28,8 @@ class _QuerySetCriterion(QueryCriterion):
                 'pad_targets_to adds objects that are none, and a ranking would take them for '
                 'positives. Fix: TrainConfig(pad_targets_to=None)'
             )
-        fix = 'number the classes from 0, or make the model with a larger num_classes'
-        check_labels([x['labels'] for x in targets], 0, self.num_classes - 1, fix)
-        check_fractions([x['boxes'] for x in targets])
+        labels = [x['labels'] for x in targets]
+        check_objects(labels, [x['boxes'] for x in targets], self.num_classes, 'num_classes')
         return super().forward(outputs, targets, num_boxes=num_boxes)
 
 
@@ -48,10 +47,9 @@ def attach(module: nn.Module, settings: RankingSettings) -> None:
     loss = settings.loss
     name = type(module).__name__
     check_ranks(module, isinstance(criterion, _QuerySetCriterion), False)
-    if settings.balance_boxes or 'keypoints' in criterion.losses:
-        given = 'balance_boxes=True' if settings.balance_boxes else 'a keypoint model'
-        raise UserError(f'{given} is not supported for {name}. Fix: use one without')
-    check_fit(loss, criterion.num_classes, (None, 'quality'), name)
+    if 'keypoints' in criterion.losses:
+        raise UserError(f'a keypoint model is not supported for {name}. Fix: use one without')
+    check_settings(settings, criterion.num_classes, name)
     names = ['aux_' + key.removeprefix('loss_ce_') for key in criterion.weight_dict]
     names = [LAST, *(x for x in names if x.removeprefix('aux_').isdigit())]
     proposals = {'enc': IABCELoss(criterion.focal_alpha, scope=loss.scope)}

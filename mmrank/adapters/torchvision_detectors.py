@@ -5,7 +5,8 @@ from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
 
-from .detectors import RankingSettings, aligned_iou, centre_of, check_fit, check_ranks
+from .class_part import ClassPart, keep_centred, show_centred
+from .detectors import RankingSettings, aligned_iou, check_fit, check_ranks
 from .label_ranges import check_labels
 from .torchvision_parts import RankingPart, put_loss, take_loss
 
@@ -20,14 +21,6 @@ from torchvision.ops import generalized_box_iou_loss
 
 class _RankingHead(RankingPart):
     """Mixin for dense heads: all anchors or points of a batch are one ranking."""
-
-    def forward(self, x: list[Tensor]) -> dict[str, Tensor]:
-        """Outputs of the host head, in eval mode with centred scores."""
-        outputs = super().forward(x)
-        if self.centre_scores and not self.training:
-            logits = outputs['cls_logits']
-            outputs['cls_logits'] = logits - centre_of(self.ranking_loss, logits)
-        return outputs
 
     def compute_loss(
         self,
@@ -56,12 +49,10 @@ class _RankingHead(RankingPart):
         for own, target, index in zip(labels, targets, matched_idxs):
             rows = index >= 0
             own[rows] = target['labels'][index[rows]]
-        ranked = self.ranking_loss(
-            logits.flatten(0, 1),
-            labels.flatten(),
-            (matched != Matcher.BETWEEN_THRESHOLDS).flatten().float(),
-            **self._box_values(targets, head_outputs, anchors, matched_idxs),
-        )
+        counts = matched != Matcher.BETWEEN_THRESHOLDS
+        values = self._box_values(targets, head_outputs, anchors, matched_idxs)
+        part = ClassPart(logits, labels, values.pop('quality', None), counts)
+        ranked = part.loss(self.ranking_loss, **values)
         ranked = ranked if isinstance(ranked, dict) else dict(loss_cls=ranked)
         losses['classification'] = ranked['loss_cls']
         if 'loss_bbox' in ranked:
@@ -114,17 +105,15 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
             f'balance_boxes=True: {type(loss).__name__} computes the box loss itself. Fix: remove '
             'balance_boxes'
         )
-    put_loss(head, _RankingHead, settings, head.classification_head.cls_logits)
+    layer = head.classification_head.cls_logits
+    put_loss(head, _RankingHead, settings, layer)
+    if settings.centre_scores:
+        show_centred(layer, head.ranking_loss)
 
 
 def detach(model: nn.Module) -> None:
     """Undo :func:`attach`; the centre moves into the bias of the scores."""
     head = model.head
     check_ranks(model, isinstance(head, _RankingHead), True)
-    if head.centre_scores:
-        bias = head.classification_head.cls_logits.bias
-        centre = centre_of(head.ranking_loss, bias.detach())
-        with torch.no_grad():
-            # The class runs fastest.
-            bias -= centre.repeat(bias.numel() // centre.numel())
+    keep_centred(head)
     take_loss(head)

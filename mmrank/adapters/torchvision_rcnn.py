@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from mmrank.errors import UserError, UserTypeError
 from mmrank.tensors import at_least_float32
 
+from .class_part import ClassPart
 from .detectors import RankingSettings, aligned_iou, centre_of, check_fit, check_ranks
 from .label_ranges import check_labels
 from .torchvision_parts import RankingPart, put_loss, take_loss
@@ -61,7 +62,7 @@ class RankingRoIHeads(RankingPart):
         number = logits.size(1) - 1
         # 0 is the background there, C here; < 0 counts for nothing.
         target = torch.where(labels > 0, labels - 1, number)
-        boxes = {}
+        quality = None
         if self.ranking_loss.box_input is not None:
             rows = (labels > 0).nonzero().squeeze(1)
             decoded = self.box_coder.decode(at_least_float32(codes.detach()), proposals)
@@ -71,8 +72,9 @@ class RankingRoIHeads(RankingPart):
                     for t, i in zip(targets, matched)
                 ]
             )
-            boxes['quality'] = aligned_iou(decoded[rows, labels[rows]], true[rows])
-        return self.ranking_loss(_log_odds(logits)[:, 1:], target, (labels >= 0).float(), **boxes)
+            quality = aligned_iou(decoded[rows, labels[rows]], true[rows])
+        part = ClassPart(_log_odds(logits)[:, 1:], target, quality, labels >= 0)
+        return part.loss(self.ranking_loss)
 
     def postprocess_detections(self, class_logits, *args, **kwargs) -> tuple:
         """The host's detections, the mean positive score shown as 0.5."""

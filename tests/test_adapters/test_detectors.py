@@ -8,7 +8,18 @@ import re
 import adapter_models as models
 import pytest
 import torch
-from adapter_models import CLASSES, DENOISING, FOCAL, GROUPED, KINDS, TORCHVISION, batch, build
+from adapter_models import (
+    AUTHORS,
+    CLASSES,
+    DENOISING,
+    FOCAL,
+    GROUPED,
+    KINDS,
+    TORCHVISION,
+    YOLO,
+    batch,
+    build,
+)
 from docs_blocks import PAGES, blocks
 from gloo_processes import run_on_ranks
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -27,15 +38,21 @@ from mmrank.losses import (
 transformers = pytest.importorskip('transformers')
 FIVE = transformers.__version__.startswith('5')
 LATER = pytest.mark.skipif(not FIVE, reason='transformers 5 has it')
-PACKAGE = pytest.mark.skipif(not importlib.util.find_spec('rfdetr'), reason='needs rfdetr')
 MARKS = dict.fromkeys(('Deimv2', 'ConditionalDetr', 'DabDetr', *GROUPED), LATER)
-MARKS['rfdetr'] = PACKAGE
+PACKAGES = {'rfdetr': 'rfdetr', **dict.fromkeys([*YOLO, *AUTHORS], 'libreyolo')}
+PACKAGES |= dict.fromkeys(['YOLO11', 'YOLO26'], 'ultralytics')
+PACKAGES |= dict.fromkeys(['LTDETR', 'LTDETR1'], 'lightly_train')
+for kind, package in PACKAGES.items():
+    absent = not importlib.util.find_spec(package)
+    MARKS[kind] = pytest.mark.skipif(absent, reason=f'pip install {package}')
 #: Part of these computes in float32 whatever one asks for.
-SINGLE = ['DFine', 'Deimv2', 'DabDetr', 'rfdetr']
+SINGLE = ['DFine', 'Deimv2', 'DabDetr', 'rfdetr', *AUTHORS]
 #: Their boxes are distributions of each edge.
 FINE = ['DFine', 'Deimv2']
 #: One for each way in which the adapters reach a loss; the others share their code.
-FAST = ['RetinaNet', 'FasterRCNN', 'RTDetr', 'DeformableDetr', 'LwDetr']
+FAST = ['RetinaNet', 'FasterRCNN', 'RTDetr', 'DeformableDetr', 'LwDetr', *YOLO, *AUTHORS]
+#: Of anchors or points.
+DENSE = [*TORCHVISION, *YOLO]
 
 
 def all_of(kinds, fast=KINDS):
@@ -50,12 +67,23 @@ def all_of(kinds, fast=KINDS):
 
 
 every, every_shared = all_of(KINDS), all_of(KINDS, FAST)
-DETRS = [kind for kind in KINDS if kind not in TORCHVISION]
+DETRS = [kind for kind in KINDS if kind not in DENSE]
+
+
+class SoftBCE(QualityFocalLoss):
+    """Binary cross-entropy divided by the sum of the qualities, as heads of YOLO have it."""
+
+    def __init__(self):
+        super().__init__(gamma=0.0)
+
+    def forward(self, scores, labels, *args, quality, **kwargs):
+        loss = super().forward(scores, labels, *args, quality=quality, **kwargs)
+        return loss * (labels < CLASSES).sum() / quality.sum().clamp(min=1)
 
 
 def dtype_of(kind):
     """The widest in which the library computes."""
-    return torch.float32 if kind in (*SINGLE, *GROUPED) else torch.float64
+    return torch.float32 if kind in (*SINGLE, *GROUPED, *YOLO) else torch.float64
 
 
 def ranked(kind, loss=None, **config):
@@ -72,6 +100,11 @@ def key_of(kind, name):
     """Name of the class loss of a layer among the parts."""
     if name == 'all':
         return 'loss_classifier' if kind.endswith('RCNN') else 'classification'
+    if kind in YOLO:
+        return name
+    if kind in AUTHORS:
+        loss = 'loss_mal' if kind == 'LibreDEIM' else 'loss_vfl'
+        return loss if name == 'last' else f'{loss}_{name}'
     suffix = '' if name == 'last' else f'_{name}'
     return f'loss_ranking{suffix}' if kind in DENOISING else f'loss_ce{suffix}'.replace('aux_', '')
 
@@ -98,9 +131,9 @@ def test_class_losses_and_gradients_are_those_of_the_loss(kind):
     calls = spy(model)
     found = run(kind, model, dtype_of(kind))
     assert [*calls] == [*models.rankings(model)]
-    for name, (loss, (scores, labels, *weight), told) in calls.items():
+    for name, (loss, (scores, labels, weight), told) in calls.items():
         loss._forward_pre_hooks.clear()
-        rows = slice(None) if not weight else weight[0] > 0
+        rows = slice(None) if weight is None else weight > 0
         leaf = scores.detach()[rows].requires_grad_()
         direct = loss(leaf, labels[rows], **{**told, 'avg_factor': len(leaf)})
         part = found.parts[key_of(kind, name)]
@@ -110,7 +143,7 @@ def test_class_losses_and_gradients_are_those_of_the_loss(kind):
         torch.testing.assert_close(grad[rows], expected, rtol=1e-6, atol=1e-9)
         assert expected.abs().sum() > 0
         positives = int(((labels >= 0) & (labels < CLASSES))[rows].sum())
-        if kind in TORCHVISION:
+        if kind in DENSE:
             assert positives >= 3
         elif not name.startswith('dn'):
             assert positives == 3 * (3 if kind in (*GROUPED, 'rfdetr') else 1)
@@ -119,12 +152,14 @@ def test_class_losses_and_gradients_are_those_of_the_loss(kind):
     assert all(means)
 
 
-@all_of(DETRS)
+@all_of([*DETRS, *YOLO])
 def test_the_librarys_own_loss_is_reproduced(kind):
     """With its point-wise loss in place: matching, IoU, normalisation and weights are stock."""
-    if kind == 'Deimv2':
+    if kind in YOLO:
+        loss = SoftBCE()
+    elif kind in ('Deimv2', 'LibreDEIM'):
         loss = MALLoss(gamma=2.0)
-    elif kind in DENOISING:
+    elif kind in DENOISING or kind in AUTHORS:
         loss = VarifocalLoss()
     elif kind in FOCAL:
         loss = QualityFocalLoss(use_iou=False, alpha=0.25)
@@ -233,6 +268,19 @@ def test_trains_predicts_is_saved_and_leaves(kind):
     assert run(kind, left.train()).total.isfinite()
 
 
+@all_of(['LTDETR'])
+def test_lightly_train_exports_its_own_model(kind):
+    """The weights that it writes load where mmrank is not, and are centred."""
+    model = ranked(kind)
+    before = build(kind).get_export_state_dict()
+    models.rankings(model)['last'].mean_positive.mean.fill_(-3.0)
+    exported = model.get_export_state_dict()
+    assert exported.keys() == before.keys()
+    moved = [key for key in before if not torch.equal(exported[key], before[key])]
+    assert moved == [f'decoder.dec_score_head.{models.LAYERS - 1}.bias']
+    assert models.rankings(model)
+
+
 # A score of FCOS is the root of that of the class times that of the place.
 @all_of([kind for kind in KINDS if kind != 'FCOS'], FAST)
 def test_the_mean_positive_is_shown_as_half(kind):
@@ -241,15 +289,15 @@ def test_the_mean_positive_is_shown_as_half(kind):
         # A softmax moves by less where classes share a box.
         model.roi_heads.box_predictor.cls_score.bias.data[2:] = -20
     raw = models.predict(kind, model, images)
-    loss = models.rankings(model).get('last') or models.rankings(model)['all']
-    loss.mean_positive.mean.fill_(-3.0)
-    loss.mean_positive.num_updates.fill_(1)
+    for loss in models.rankings(model).values():
+        loss.mean_positive.mean.fill_(-3.0)
+        loss.mean_positive.num_updates.fill_(1)
     shown = models.predict(kind, model, images)
     before, after = (torch.cat([x['scores'] for x in y]).max().logit() for y in (raw, shown))
     torch.testing.assert_close(after - before, torch.tensor(3.0), rtol=1e-3, atol=0)
 
 
-@all_of([kind for kind in KINDS if kind != 'rfdetr'], [])
+@all_of([*TORCHVISION, *models.TRANSFORMERS], [])
 def test_the_blocks_of_the_page(kind, capsys):
     """Typed out, with another name where the block says so."""
     name = 'retinanet' if kind in TORCHVISION else "'RTDetr'"
@@ -262,7 +310,7 @@ def test_the_blocks_of_the_page(kind, capsys):
 
 def _step(rank, kind, own):
     # RF-DETR calls dropout as a function.
-    config = {'dropout': 0.0, **({'num_denoising': 0} if kind in DENOISING else {})}
+    config = {'dropout': 0.0, **({'num_denoising': 0} if kind in (*DENOISING, *AUTHORS) else {})}
     dtype = dtype_of(kind)
     model = ranked(kind, StableAPLoss(momentum=0.5), **config).to(dtype)
     for module in model.modules():
@@ -314,7 +362,7 @@ def test_messages(kind):
     if kind not in ('RetinaNet', 'FCOS'):
         with pytest.raises(UserError, match='replaces the box loss'):
             use_ranking_loss(model, ALRPLoss())
-    if kind in DETRS:
+    if kind not in TORCHVISION:
         with pytest.raises(UserError, match='balance_boxes=True is not supported'):
             use_ranking_loss(model, StableAPLoss(), balance_boxes=True)
     keys = model.state_dict().keys()

@@ -1,5 +1,6 @@
 """Small detectors of other libraries, of random weights, behind one interface."""
 
+from importlib import import_module
 from types import SimpleNamespace
 
 import torch
@@ -15,7 +16,22 @@ FOCAL = ['DeformableDetr', 'ConditionalDetr', 'DabDetr']
 #: What transformers 5 has.
 GROUPED = ['LwDetr', 'RfDetr']
 TRANSFORMERS = [*DENOISING, *FOCAL, *GROUPED]
-KINDS = [*TORCHVISION, *TRANSFORMERS, 'rfdetr']
+#: Heads of YOLO.
+YOLO = ['YOLO11', 'YOLO26', 'LibreYOLO9', 'LibreYOLO9E2E']
+#: Decoders and criterions that descend from those of RT-DETR's authors, and their class loss.
+LIGHTLY = 'lightly_train._task_models.object_detection_components.'
+LIBRE = 'libreyolo.models.'
+AUTHORS = {
+    'LTDETR': (LIGHTLY, 'dfine_decoder.DFINETransformer', 'dfine_criterion.DFINECriterion'),
+    'LTDETR1': (
+        LIGHTLY,
+        'rtdetrv2_decoder.RTDETRTransformerv2',
+        'rtdetrv2_criterion.RTDETRCriterionv2',
+    ),
+    'LibreDFINE': (LIBRE, 'dfine.decoder.DFINETransformer', 'dfine.loss.DFINECriterion'),
+    'LibreDEIM': (LIBRE, 'deim.decoder.DEIMTransformer', 'deim.loss.DEIMCriterion'),
+}
+KINDS = [*TORCHVISION, *TRANSFORMERS, 'rfdetr', *YOLO, *AUTHORS]
 
 
 class Backbone(nn.Module):
@@ -46,6 +62,12 @@ def build(kind, seed=0, **config):
         return _rfdetr().train()
     if kind in TORCHVISION:
         return _torchvision(kind).train()
+    if kind.startswith('LibreYOLO'):
+        return _libreyolo(kind).train()
+    if kind in YOLO:
+        return _ultralytics(kind).train()
+    if kind in AUTHORS:
+        return _authors(kind, config.get('num_denoising', 10)).train()
     import transformers as hf
 
     resnet = dict(
@@ -173,6 +195,76 @@ def _rfdetr():
     return RFDETRModelModule(config, TrainConfig(dataset_dir='.', output_dir='.'))
 
 
+def _ultralytics(kind):
+    from ultralytics.cfg import get_cfg
+    from ultralytics.nn.tasks import DetectionModel, yaml_model_load
+
+    config = yaml_model_load(f'{kind.lower()}n.yaml')
+    config['scales'] = {'n': [0.5, 0.125, 256]}
+    model = DetectionModel(config, nc=CLASSES, verbose=False)
+    model.args = get_cfg(overrides={'cls': 1.0})
+    model.end2end = kind == 'YOLO26'
+    return model
+
+
+def _libreyolo(kind):
+    from libreyolo.models.yolo9.nn import LibreYOLO9Model
+    from libreyolo.models.yolo9_e2e.nn import LibreYOLO9E2EModel
+
+    made = LibreYOLO9E2EModel if kind.endswith('E2E') else LibreYOLO9Model
+    return made('t', nb_classes=CLASSES, img_size=SIZE)
+
+
+class LTDETRObjectDetectionTrain(nn.Module):
+    """Holds a model and its criterion, as the trainers and configs of the libraries do."""
+
+    def __init__(self, decoder, criterion):
+        super().__init__()
+        self.model = nn.Module()
+        self.model.backbone = Backbone()
+        self.model.decoder = decoder
+        self.criterion = criterion
+
+    def forward(self, images, targets=None):
+        return self.model.decoder([*self.model.backbone(images).values()], targets)
+
+    def get_export_state_dict(self):
+        return self.model.state_dict()
+
+
+def _authors(kind, num_denoising):
+    home, decoder, criterion = AUTHORS[kind]
+
+    def find(name):
+        module, _, name = name.rpartition('.')
+        return getattr(import_module(home + module), name)
+
+    decoder = find(decoder)(
+        CLASSES,
+        hidden_dim=32,
+        num_queries=QUERIES,
+        feat_channels=[32, 32],
+        feat_strides=[8, 16],
+        num_levels=2,
+        nhead=2,
+        num_layers=LAYERS,
+        dim_feedforward=32,
+        num_denoising=num_denoising,
+    )
+    kind = 'mal' if criterion.endswith('DEIMCriterion') else 'vfl'
+    weights = dict(loss_bbox=5.0, loss_giou=2.0, loss_fgl=0.15, loss_ddf=1.5)
+    weights[f'loss_{kind}'] = 1.0
+    local = ['local'] if 'RTDETR' not in criterion else []
+    matcher = find(
+        'matcher.HungarianMatcher' if home == LIGHTLY else 'dfine.matcher.HungarianMatcher'
+    )
+    matcher = matcher(dict(cost_class=2, cost_bbox=5, cost_giou=2), use_focal_loss=True)
+    criterion = find(criterion)(
+        matcher, weights, [kind, 'boxes', *local], alpha=0.75, num_classes=CLASSES
+    )
+    return LTDETRObjectDetectionTrain(decoder, criterion)
+
+
 def batch(dtype=torch.float32, boxes=True):
     """Three images, with two, one and no rectangle in the colour of its class; (n, 4) centres."""
     g = torch.Generator().manual_seed(1)
@@ -210,9 +302,63 @@ def compute(kind, model, images, targets):
         parts, weights = model.criterion(outputs, targets), model.criterion.weight_dict
         total = sum(weights[key] * loss for key, loss in parts.items() if key in weights)
         return SimpleNamespace(total=total, parts=parts, outputs=outputs)
+    if kind.startswith('LibreYOLO'):
+        objects = torch.zeros(len(images), 2, 5, dtype=images.dtype)
+        for row, t in zip(objects, targets):
+            row[: len(t['labels'])] = torch.cat(
+                [t['labels'][:, None], box_convert(t['boxes'], 'cxcywh', 'xyxy')], 1
+            )
+        parts = {}
+        model.head._loss_fn = None
+        criterion = model.head._get_loss_fn(images.device)
+        for name in ('dense_loss', 'exclusive_loss')[: 1 + kind.endswith('E2E')]:
+            branch = getattr(criterion, name, criterion)
+            branch.cls_loss = _noted(parts, name, branch.cls_loss)
+        found = model(images, objects)
+        model.head._loss_fn = None
+        return SimpleNamespace(total=found['total_loss'], parts=parts, outputs=None)
+    if kind in YOLO:
+        return _compute_ultralytics(model, images, targets)
+    if kind in AUTHORS:
+        settings = dict(world_size=1) if AUTHORS[kind][0] == LIGHTLY else {}
+        parts = model.criterion(model(images, targets), targets, **settings)
+        return SimpleNamespace(total=sum(parts.values()), parts=parts, outputs=None)
     own = [dict(class_labels=t['labels'], boxes=t['boxes']) for t in targets]
     outputs = model(pixel_values=images, labels=own)
     return SimpleNamespace(total=outputs.loss, parts=outputs.loss_dict, outputs=outputs)
+
+
+def _noted(parts, name, compute):
+    def loss(*args):
+        parts[name] = compute(*args)
+        return parts[name]
+
+    return loss
+
+
+def _compute_ultralytics(model, images, targets):
+    index = [torch.full_like(t['labels'], i) for i, t in enumerate(targets)]
+    labels = torch.cat([t['labels'] for t in targets])[:, None]
+    objects = dict(batch_idx=torch.cat(index), cls=labels)
+    objects['bboxes'] = torch.cat([t['boxes'] for t in targets]).float()
+    model.criterion = model.init_criterion()
+    parts = {}
+
+    def noted(name, branch):
+        compute = branch.loss
+
+        def loss(*args):
+            found = compute(*args)
+            parts[name] = found[0][1] / len(images)
+            return found
+
+        branch.loss = loss
+
+    for name in ('one2many', 'one2one'):
+        if hasattr(model.criterion, name) or name == 'one2many':
+            noted(name, getattr(model.criterion, name, model.criterion))
+    total = model.loss(dict(img=images, **objects))[0].sum()
+    return SimpleNamespace(total=total, parts=parts, outputs=None)
 
 
 def train(kind, model, steps, lr=1e-3):
@@ -252,12 +398,33 @@ def predict(kind, model, images):
         found = model([*images])
         first = 1 if kind.endswith('RCNN') else 0
         return [dict(x, labels=x['labels'] - first) for x in found]
+    if kind in YOLO:
+        found = model(images)
+        found = found['predictions'] if 'Libre' in kind else found[0]
+        if kind != 'YOLO26':  # (B, 4 + C, n)
+            boxes, scores = found.transpose(1, 2).split([4, CLASSES], -1)
+            scores, labels = scores.max(-1)
+            if 'Libre' not in kind:
+                boxes = box_convert(boxes, 'cxcywh', 'xyxy')
+            found = [boxes, scores[..., None], labels[..., None]]
+            found = torch.cat(found, -1)
+        found = [x[x[:, 4].argsort(descending=True, stable=True)[:20]] for x in found]
+        return [dict(boxes=x[:, :4], scores=x[:, 4], labels=x[:, 5].long()) for x in found]
     sizes = torch.full((len(images), 2), SIZE)
     if kind == 'rfdetr':
         from rfdetr.utilities.tensors import nested_tensor_from_tensor_list
 
         outputs = model.model(nested_tensor_from_tensor_list([*images]))
         return model.postprocess(outputs, sizes)
+    if kind in AUTHORS:
+        found = model(images)
+        scores, labels = found['pred_logits'].sigmoid().max(-1)
+        found = zip(_corners(found['pred_boxes']), scores, labels)
+        orders = scores.argsort(descending=True)
+        return [
+            dict(boxes=x[order], scores=y[order], labels=z[order])
+            for (x, y, z), order in zip(found, orders)
+        ]
     from transformers import DeformableDetrImageProcessor, RTDetrImageProcessor
 
     processor = RTDetrImageProcessor if kind in DENOISING else DeformableDetrImageProcessor
@@ -268,6 +435,10 @@ def predict(kind, model, images):
 
 def rankings(model):
     """The losses of a model by name, those of the encoder's proposals left out."""
+    for owner in (model, getattr(model, 'head', None), getattr(model, 'model', None)):
+        owner = getattr(owner, 'decoder', owner)
+        if hasattr(owner, 'rankings'):
+            return dict(owner.rankings)
     if hasattr(model, 'head'):
         return {'all': model.head.ranking_loss}
     if hasattr(model, 'roi_heads'):
