@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from registered_losses import CLASSES, box_argument, cases, make
+from subjects import CLASSES, box_argument, cases, make
 
 from mmrank.state import MeanPositiveScore
 

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from gloo_processes import run_on_ranks
-from random_batches import assert_same_gradients
+from subjects import assert_same_gradients
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.functional import normalize

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from random_batches import assert_same_gradients, two_views
+from subjects import assert_same_gradients, two_views
 from torch import nn
 from torch.nn.functional import cross_entropy, normalize, one_hot
 

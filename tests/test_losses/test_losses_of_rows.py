@@ -10,8 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from random_batches import assert_same_gradients, made_up
-from registered_losses import CLASSES, build, cases
+from subjects import CLASSES, assert_same_gradients, build, cases, made_up
 from torch.nn.functional import one_hot
 
 from mmrank import functional

@@ -18,7 +18,7 @@ from in_batch_enumeration import (
     objective,
     score_matrix,
 )
-from random_batches import assert_same_gradients
+from subjects import assert_same_gradients
 
 from mmrank.losses.two_tower import sums
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
