@@ -46,6 +46,7 @@ COCO = [
     (set_ann(0, bbox=[1, 2, 3]), '[1, 2, 3]', 'four'),
     (set_ann(0, bbox=[1, 2, '3', 4]), "'3'", 'four'),
     (set_ann(0, area=0), 'area not positive', 'area is 0'),
+    (set_ann(0, area=1e30), IMPOSSIBLE),
     (set_ann(0, iscrowd=7), 'iscrowd is 7'),
     (set_ann(2, category_id=9), 'unknown category id', 'category_id is 9'),
     (set_ann(2, image_id=77), 'unknown image id', 'image_id 77'),
@@ -127,6 +128,7 @@ ROWS = [
         ('a,x\n\nb,y,3\n', 'csv:3: expected 2 fields'),
         ('user,item,age\na,x\n', 'csv:2: expected 3 fields (user, item, age)'),
         ('a,x\n,y\n', 'csv:2: a user or item is empty'),
+        ('a,x\nb,\n', 'csv:2: a user or item is empty'),
         ('1,2\n1,"3\n', 'csv:2: ', ' quote'),
         ('1,2\n1,"3\n' + '1,2\n' * 50_000, 'csv:2: ', ' quote'),
         (LATIN, "plain.csv cannot be read: 'utf-8'", ' 0xe9'),
@@ -170,6 +172,7 @@ ROWS = [
         ('{"image": "1.jpg", "caption": "a"}\noops\n', 'captions.jsonl:2 is not valid'),
     ]),
     ('captions.json', dict(images=[]), 'mmrank.KarpathyCaptions'),
+    ('captions.json', [], 'captions.json has no'),
     ('captions.json', [3], 'entry 0'),
     ('captions.json', [dict(image='1.jpg', caption=[7])], 'entry 0'),
     *(('coco_captions.json', *row) for row in [
