@@ -497,6 +497,14 @@ def test_an_infinite_positive_makes_nothing_nan(case, value):
     assert all(x.isfinite().all() for x in gradients)
 
 
+@pytest.mark.parametrize('penalty', [0.0, 0.001])
+def test_an_infinite_positive_of_stable_ap_is_finite(penalty):
+    scores, labels = made_up(30), torch.arange(30) < 5
+    scores[2] = -torch.inf
+    value = StableAPLoss(score_penalty=penalty)(scores, labels)
+    assert value.isfinite()
+
+
 @pytest.mark.parametrize('case', [x for x in CASES if x.kind == 'queries'], ids=str)
 def test_embeddings_whose_products_overflow(case):
     loss = case.build()
