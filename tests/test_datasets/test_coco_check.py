@@ -1,13 +1,13 @@
 """Checks of COCO files: every way to be bad, and the ways to be good."""
 
 import json
-from functools import partial
 from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
 from coco_document import make_document
+from hostile_files import put, set_ann, set_image
 from PIL import Image
 from retrieval_trees import write_images
 
@@ -52,94 +52,6 @@ def warnings_of(document, **options):
 
 def errors_of(document, **options):
     return [problem.kind for problem in inspect_coco(document, 'a.json', **options).errors]
-
-
-def put(part, index, **values):
-    return lambda document: document[part][index].update(values)
-
-
-set_ann = partial(put, 'annotations')
-set_image = partial(put, 'images')
-
-
-def drop(part, key):
-    return lambda document: document[part][0].pop(key)
-
-
-BAD = {
-    'negative width': (
-        set_ann(1, bbox=[20, 5, -12, 12]),
-        ['annotations[1]', 'id 2', '[20, 5, -12, 12]', 'box of negative size', 'width'],
-    ),
-    'negative height': (set_ann(0, bbox=[2, 3, 10, -8]), ['[2, 3, 10, -8]', 'of negative size']),
-    'zero width': (set_ann(0, bbox=[2, 3, 0, 8]), ['box of zero size', '[2, 3, 0, 8]']),
-    'nan': (set_ann(0, bbox=[2, float('nan'), 5, 5]), ['box of impossible size', 'nan']),
-    'infinity': (set_ann(0, bbox=[2, 3, float('inf'), 5]), ['box of impossible size', 'inf']),
-    'outside right': (set_ann(0, bbox=[40, 3, 5, 5]), ['outside the image', 'image 40 x 30']),
-    'outside left': (set_ann(0, bbox=[-9, 3, 5, 5]), ['outside the image']),
-    'three numbers': (set_ann(0, bbox=[1, 2, 3]), ['[1, 2, 3]', 'four']),
-    'text in box': (set_ann(0, bbox=[1, 2, '3', 4]), ["'3'", 'four']),
-    'zero area': (set_ann(0, area=0), ['area not positive', 'area is 0']),
-    'bad crowd flag': (set_ann(0, iscrowd=7), ['iscrowd is 7']),
-    'unknown category': (set_ann(2, category_id=9), ['unknown category id', 'category_id is 9']),
-    'unknown image': (set_ann(2, image_id=77), ['unknown image id', 'image_id 77']),
-    'duplicate annotation id': (set_ann(2, id=1), ['duplicate annotation id', 'annotations[2]']),
-    'list as id': (set_ann(2, id=[1]), ['id is [1]']),
-    'duplicate image id': (set_image(1, id=1), ['duplicate image id', 'images[1]', 'image_id 2']),
-    'zero image width': (set_image(0, width=0), ['width 0']),
-    'same category id': (put('categories', 1, id=1), ['duplicate category id', "'cat' and 'dog'"]),
-    'duplicate category name': (put('categories', 1, name='cat'), ['duplicate category name']),
-    'no images key': (lambda d: d.pop('images'), ["no 'images'"]),
-    'no annotations key': (lambda d: d.pop('annotations'), ["no 'annotations'"]),
-    'no categories key': (lambda d: d.pop('categories'), ["no 'categories'"]),
-    'annotations no list': (lambda d: d.update(annotations={}), ['annotations is a dict']),
-    'no bbox': (drop('annotations', 'bbox'), ["has no 'bbox'"]),
-    'no area': (drop('annotations', 'area'), ["has no 'area'"]),
-    'no iscrowd': (drop('annotations', 'iscrowd'), ["no 'iscrowd'"]),
-    'no file name': (drop('images', 'file_name'), ["no 'file_name'"]),
-    'no image size': (drop('images', 'width'), ["no 'width'"]),
-    'annotation no object': (lambda d: d['annotations'].append(5), ['annotations[3] is a int']),
-    'missing image': (
-        set_image(0, file_name='x.png'),
-        ['missing image file', 'x.png', 'data_prefix'],
-    ),
-}
-
-
-@pytest.mark.parametrize('case', BAD)
-def test_bad_file_is_refused_with_place_and_fix(coco, case):
-    write, folder = coco
-    change, fragments = BAD[case]
-    document = make_document()
-    change(document)
-    with pytest.raises(UserError) as caught:
-        read_checked(write(document), folder)
-    message = str(caught.value)
-    for fragment in [*fragments, 'ann.json', 'Fix: ']:
-        assert fragment in message
-
-
-GOOD = json.dumps(make_document()).encode()
-UNREADABLE = {
-    'cut in an object': (GOOD[: len(GOOD) // 2], 'is cut off or damaged'),
-    'cut in a string': (GOOD[: GOOD.index(b'file_na') + 5], 'is cut off or damaged'),
-    'bad syntax': (GOOD.replace(b':', b';', 1), 'line 1 column'),
-    'one a line': (GOOD + b'\n' + GOOD, 'Extra data'),
-    'not UTF-8': (b'{"a": "\xff"}', "'utf-8' codec"),
-    'empty': (b'  ', 'not JSON: its 2 bytes'),
-    'lfs': (b'version https://git-lfs.github.com', 'git lfs pull'),
-    'compressed': (b'\x1f\x8b123', 'unpack it'),
-}
-
-
-@pytest.mark.parametrize('case', UNREADABLE)
-def test_unreadable_file_says_where_and_why(tmp_path, case):
-    data, fragment = UNREADABLE[case]
-    path = tmp_path / 'a.json'
-    path.write_bytes(data)
-    with pytest.raises(UserError, match='Fix: ') as caught:
-        read_checked(path)
-    assert fragment in str(caught.value)
 
 
 def test_missing_file_shows_what_is_there(coco, tmp_path):

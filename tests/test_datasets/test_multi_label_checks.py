@@ -32,11 +32,6 @@ def table(root, text=TABLE, **settings):
     )
 
 
-def edited(old, new):
-    assert old in TABLE
-    return TABLE.replace(old, new)
-
-
 def test_table_of_zeros_and_ones(tmp_path):
     found = table(tmp_path)
     assert found.metainfo['classes'] == ('cat', 'dog')
@@ -52,27 +47,6 @@ def test_table_of_zeros_and_ones(tmp_path):
     )
     samples = [dogs[i]['data_samples'] for i in range(4)]
     assert [int(s.gt_score) for s in samples] == [0, 1, 1, 0]
-
-
-@pytest.mark.parametrize(
-    ('text', 'settings', 'message'),
-    [
-        (edited('b.png,0', 'b.png,-1'), {}, "train.csv:3: 'cat' is '-1'"),
-        (edited('a.png,1', 'a.png,'), {}, "'cat' is '', not 0 or 1"),
-        (edited('b.png,0,1', 'b.png,0'), {}, 'train.csv:3: expected 3 fields'),
-        (TABLE, dict(classes=['cow']), "no column 'cow', only"),
-        (edited('image,', 'path,'), {}, "no column 'image'"),
-        (edited('cat,', 'image,'), {}, 'has a column twice.*Fix: rename'),
-        ('image\na.png\n', {}, 'has 1 images and 0 classes'),
-        ('image,cat\n', {}, 'has 0 images and 1 classes'),
-        ('image,cat,dog\na.png,1,0\nb.png,0,0\n', {}, 'positive of dog'),
-        ('image,cat\na.png,1\nb.png,1\n', {}, 'no negative of cat'),
-        (edited('d.png', 'e.png'), {}, '1 of 4 images .* are missing'),
-    ],
-)
-def test_bad_tables_are_named(tmp_path, text, settings, message):
-    with pytest.raises(UserError, match=message):
-        table(tmp_path, text, **settings)
 
 
 def test_labels_of_any_data_set():

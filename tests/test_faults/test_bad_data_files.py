@@ -1,6 +1,5 @@
 """Data files of a stranger: each flaw is named, with its place and its fix."""
 
-import gzip
 import json
 import os
 import re
@@ -17,8 +16,6 @@ from retrieval_trees import write_images
 
 from mmrank.annotations.check import inspect_coco, read_checked
 from mmrank.annotations.clean import clean_coco
-from mmrank.datasets.interactions.read_csv import read_csv
-from mmrank.datasets.interactions.read_xmc import read_xmc
 from mmrank.datasets.interactions.splitting import split_file
 from mmrank.errors import UserError
 from mmrank.files import whole_folder
@@ -42,46 +39,6 @@ def refusal(path, *args, **options):
     with pytest.raises(UserError, match='Fix: ') as caught:
         read_checked(path, *args, **options)
     return str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ('text', 'message'),
-    [
-        ('{"images": ' + '[' * 100_000, 'more than about 1,000 deep'),
-        (f'{{"images": [{"9" * 5000}]}}', 'Exceeds the limit'),
-    ],
-)
-def test_json_that_python_refuses(tmp_path, text, message):
-    path = tmp_path / 'a.json'
-    path.write_text(text)
-    found = refusal(path)
-    assert 'a.json' in found
-    assert message in found
-
-
-@pytest.mark.parametrize(
-    ('name', 'message'),
-    [
-        (None, 'file_name None, which is a NoneType, not text'),
-        (7, 'file_name 7, which is a int, not text'),
-        ('', "file_name '', which is empty"),
-        ('C:\\a.png', 'which is absolute'),
-        ('../1.png', "'../1.png', which leaves its folder by '..'"),
-        ('a/../../1.png', "which leaves its folder by '..'"),
-        ('x' * 300, 'which has a part of 300 bytes'),
-        ('a\0.png', 'which holds a null character'),
-        ('\ud800.png', 'which holds a character that is not valid Unicode'),
-    ],
-)
-def test_file_names_that_leave_the_folder(tmp_path, folder, name, message):
-    bad = document()
-    bad['images'][1]['file_name'] = name
-    path = tmp_path / 'a.json'
-    path.write_text(json.dumps(bad))
-    found = refusal(path, folder)
-    assert 'images[1] (id 1) has file_name ' in found
-    assert message in found
-    assert 'Fix: make file_name the path of the image within' in found
 
 
 HUGE = 10**400
@@ -143,34 +100,6 @@ def test_decompression_bombs(tmp_path, folder):
     found = refusal(path, folder, verify_images=True)
     assert 'image id 1: ' in found
     assert 'MAX_IMAGE_PIXELS' in found
-
-
-@pytest.mark.parametrize('read', [read_csv, read_xmc])
-@pytest.mark.parametrize(
-    ('name', 'content', 'message'),
-    [
-        ('a.csv', '1,2 0:1\n1,é\n'.encode('latin-1'), "a.csv cannot be read: 'utf-8' .* 0xe9"),
-        ('a.csv.gz', b'1,2\n', 'a.csv.gz cannot be read: Not a gzipped file'),
-        (
-            'a.csv.gz',
-            gzip.compress(b'1,2 0:1\n' * 99, mtime=0)[:-20],
-            'a.csv.gz cannot be read: Compressed',
-        ),
-    ],
-)
-def test_text_that_cannot_be_read_is_named(tmp_path, read, name, content, message):
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=f'{message}.* Fix: '):
-        read(path)
-
-
-@pytest.mark.parametrize('rest', ['', '1,2\n' * 50_000])
-def test_a_quote_that_is_not_closed(tmp_path, rest):
-    path = tmp_path / 'a.csv'
-    path.write_text('1,2\n1,"3\n' + rest)
-    with pytest.raises(UserError, match=r'a\.csv:2: .*Fix: .* quote'):
-        read_csv(path)
 
 
 def test_a_split_finds_quoted_blank_and_named_columns(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from registered_losses import CLASSES, box_argument, cases, make
+from subjects import CLASSES, box_argument, cases, make
 
 from mmrank.state import MeanPositiveScore
 
@@ -47,6 +47,8 @@ WRONG = {
     'a column of weights': (dict(weight=torch.ones(N, 1)), 'weight'),
     'a weight without shape': (dict(weight=torch.tensor(1.0)), 'weight'),
     'a NaN weight': (dict(weight=torch.full((N,), NAN)), 'weight'),
+    'a negative weight': (dict(weight=torch.tensor([5.0, 1, 1, 1, 1, -0.1])), 'weight'),
+    'an infinite weight': (dict(weight=torch.tensor([5.0, 1, 1, 1, 1, torch.inf])), 'weight'),
     'integer scores': (dict(cls_score=torch.ones(N, CLASSES).int()), 'score'),
     'deep scores': (dict(cls_score=torch.ones(N, CLASSES, 1)), 'cls_score'),
 }

@@ -1,5 +1,6 @@
 """Whatever a file holds, a reader reads it or says in one message why not."""
 
+import json
 import resource
 import shutil
 import signal
@@ -8,7 +9,10 @@ from pathlib import Path
 
 import pytest
 from cifar_trees import CIFAR10_NAMES
+from coco_document import make_document
+from hostile_files import ROWS
 from malformed_files import good_files, malformed
+from retrieval_trees import write_images
 
 from mmrank.annotations.check import inspect_coco, read_checked
 from mmrank.annotations.clean import clean_coco
@@ -60,10 +64,10 @@ def read_arrays(path):
     cifar_images._read_arrays(path, CIFAR10_NAMES)
 
 
-def read_labels(path):
+def read_labels(path, **settings):
     from mmrank.datasets.long_tail.multi_label_csv import MultiLabelCSV
 
-    MultiLabelCSV(path.name, data_root=str(path.parent), data_prefix='images')
+    MultiLabelCSV(path.name, data_root=str(path.parent), data_prefix='images', **settings)
 
 
 def chest_xray14():
@@ -79,7 +83,7 @@ READERS = {
     'captions.json': read_caption_table,
     'captions.jsonl': read_caption_table,
     'captions.tsv': read_caption_table,
-    'pairs.csv': lambda path: read_csv(path, 2),
+    'pairs.csv': lambda path, min_rating=2: read_csv(path, min_rating),
     'pairs.csv.gz': read_csv,
     'split.csv': lambda path: split_file(path, path.parent / 'out'),
     'ratings.dat': lambda path: read_csv(path, 4, '::'),
@@ -96,6 +100,8 @@ READERS = {
     'train.npz': read_arrays,
     **{name: read_image for name in GOOD if name.startswith('image.')},
 }
+#: The readers of the rows: also where a file has no ratings, and is packed.
+OF_ROWS = {**READERS, 'plain.csv': read_csv, 'xmc.txt.gz': read_xmc}
 HOST = {'train.npz', 'labels.csv', 'entries.csv', 'names.txt'}
 
 
@@ -166,6 +172,28 @@ def attack(name, seeds, folder):
                 raise AssertionError(f'seed {seed}: {text}') from error
             refused += 1
     return refused
+
+
+@pytest.mark.parametrize('row', ROWS, ids=[f'{x[0]}-{i}' for i, x in enumerate(ROWS)])
+def test_a_flaw_is_named_with_its_place_and_its_fix(tmp_path, row):
+    name, content, *words = row
+    settings = words.pop() if isinstance(words[-1], dict) else {}
+    if name in HOST:
+        pytest.importorskip('mmpretrain')
+    write_images(tmp_path / 'images', [f'{i}.png' for i in range(4)], (30, 40, 3))
+    if callable(content):
+        document = make_document()
+        content(document)
+        content = document
+    if isinstance(content, dict | list):
+        content = json.dumps(content)
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match='Fix: ') as caught:
+        OF_ROWS[name](path, **settings)
+    assert complaint(name, caught.value) is None
+    for word in words:
+        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize('name', READERS)

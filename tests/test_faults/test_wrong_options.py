@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from labelled import Labels
-from registered_losses import SETTINGS, loss_names
+from subjects import loss_names, row_of
 
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.registry import DATA_SAMPLERS, METRICS, MODELS
@@ -38,7 +38,7 @@ def kinds():
     entries = DATA_SAMPLERS.module_dict.items()  # research registers its own, too
     samplers = {name for name, x in entries if x.__module__.startswith('mmrank.')}
     return [
-        *((MODELS, name, SETTINGS.get(name, [{}])[0]) for name in loss_names()),
+        *((MODELS, name, row_of(name).settings[0]) for name in loss_names()),
         *((METRICS, name, {}) for name in sorted(metrics)),
         *((DATA_SAMPLERS, name, SAMPLERS[name]) for name in sorted(samplers)),
     ]

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from gloo_processes import run_on_ranks
-from random_batches import assert_same_gradients
+from subjects import assert_same_gradients
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.functional import normalize
@@ -197,65 +197,6 @@ def test_temperature_gradient_is_that_of_the_dual():
         terms.log_mean, terms.log_mean, terms.mean_h, tau.repeat(2), 0.3
     )
     torch.testing.assert_close(gradient.view(2, 5).sum(0), expected)
-
-
-@pytest.mark.parametrize('rho', [0.05, 0.3, 1.0])
-def test_dual_equals_primal(rho):
-    scipy = pytest.importorskip('scipy.optimize')
-    h = torch.tensor([0.3, 0.1, -0.2, -0.9], dtype=torch.float64)
-    tau0 = 0.05
-
-    def kl(p):
-        return sum(x * math.log(max(x, 1e-300) * len(p)) for x in p)
-
-    def of_p(p):
-        return -(float(h @ torch.as_tensor(p)) - tau0 * kl(p))
-
-    solved = scipy.minimize(
-        of_p,
-        [0.25] * 4,
-        bounds=[(1e-12, 1)] * 4,
-        constraints=[
-            {'type': 'eq', 'fun': lambda p: sum(p) - 1},
-            {'type': 'ineq', 'fun': lambda p: rho - kl(p)},
-        ],
-        options={'ftol': 1e-14, 'maxiter': 500},
-    )
-
-    def dual(tau):
-        log_g = (h / tau).logsumexp(0) - math.log(4)
-        return float(global_contrastive_loss(log_g, log_g, tau, rho, tau0))
-
-    best = scipy.minimize_scalar(
-        dual, bounds=(tau0, 50), method='bounded', options={'xatol': 1e-10}
-    )
-    assert min(best.fun, dual(tau0)) == pytest.approx(-solved.fun, abs=1e-6)
-
-
-@pytest.mark.parametrize('rho', [0.3, 1.0, 2.5])
-def test_temperatures_settle_below_tau_over_rho_and_swing_above(rho):
-    # Normal h by their quantiles.
-    levels = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
-    h = 0.3 * math.sqrt(2) * torch.erfinv(2 * levels - 1)
-    start = torch.tensor([0.3 / math.sqrt(2 * rho)], dtype=torch.float64)
-
-    def last(eta):
-        step = TemperatureStep(eta=eta, tau0=0.02)
-        tau, momentum, visited = 1.2 * start, torch.zeros_like(start), []
-        for _ in range(200):
-            log_g = (h / tau).logsumexp(0) - math.log(len(h))
-            mean_h = ((h / tau).softmax(0) * h).sum()[None]
-            gradient = _temperature_gradient(log_g, log_g, mean_h, tau, rho)
-            tau, momentum = step(tau, momentum, gradient)
-            visited.append(float(tau))
-        return torch.tensor(visited[-50:]) / start
-
-    limit = float(start) / rho
-    settled = last(0.5 * limit)
-    assert settled.std() < 1e-6
-    # The tails of 4,000 quantiles are a little short.
-    torch.testing.assert_close(settled, torch.ones_like(settled), rtol=0.1, atol=0)
-    assert last(2 * limit).std() > 0.1
 
 
 def test_temperature_step():

@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from random_batches import with_gradient
 from score_lists import one_sided_huber
+from subjects import with_gradient
 
 from mmrank.errors import UserError
 from mmrank.losses import AUCMLoss, EmbeddingLoss, PartialAUCLoss

@@ -1,18 +1,18 @@
 """Every registered loss on the path of a device: the host looks at no value, in one graph too.
 
-That a step looks at no value is a check of mmrank.testing, too: test_registered_losses.py.
+That a step looks at no value is a check of mmrank.testing, too: test_subjects.py.
 """
 
 import contextlib
 
 import pytest
-import registered_losses
+import subjects
 import torch
 
 from mmrank.losses import lists
 from mmrank.testing import CHECKS
 
-CASES = registered_losses.cases()
+CASES = subjects.cases()
 #: Each loss once for each way to call it, with its first settings.
 FIRST = {(case.name, case.kind): case for case in reversed(CASES)}
 #: In the default run: one whose pairs have one tensor on both sides, and one of queries.
@@ -78,8 +78,8 @@ def test_one_graph_serves_all_sizes_of_a_batch(key):
     [
         pytest.param(case, marks=[] if key in SHOWN else pytest.mark.slow, id='-'.join(key))
         for key, case in sorted(FIRST.items())
-        if case.name not in registered_losses.BREAKS
+        if subjects.row_of(case.name).is_one_graph
     ],
 )
 def test_compiled(case):
-    assert CHECKS['compile'](registered_losses.subject_of_case(case)).outcome == 'passed'
+    assert CHECKS['compile'](subjects.subject_of_case(case)).outcome == 'passed'

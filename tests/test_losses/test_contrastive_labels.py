@@ -3,7 +3,7 @@
 import pytest
 import torch
 from gloo_processes import run_on_ranks
-from rank_batches import share
+from subjects import share
 from torch import nn
 from torch.nn.functional import logsigmoid, normalize
 

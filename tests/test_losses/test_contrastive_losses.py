@@ -4,14 +4,13 @@ import math
 
 import pytest
 import torch
-from random_batches import assert_same_gradients, two_views
+from subjects import assert_same_gradients, two_views
 from torch import nn
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
 from mmrank.errors import UserError
 from mmrank.losses import (
     BimodalISogCLRLoss,
-    FlatCLRLoss,
     IndividualCLIPLoss,
     ISogCLRLoss,
     NUCLRLoss,
@@ -128,25 +127,16 @@ def test_isogclr_equals_loops(name):
     assert len({round(x, 4) for x in loops.tau.values()}) > 5
 
 
-def test_sogclr_is_isogclr_that_does_not_learn():
+@pytest.mark.parametrize('bimodal', [False, True])
+def test_sogclr_is_isogclr_that_does_not_learn(bimodal):
     views = [x.requires_grad_() for x in two_views(6)]
     ids = torch.arange(6)
-    fixed = SogCLRLoss(SAMPLES, tau=0.3, beta0=0.7)
-    loops = Loops(dict(tau_init=0.3, rho=0, beta0=0.7, eta=0, tau_max=9), False)
+    fixed = SogCLRLoss(SAMPLES, tau=0.3, beta0=0.7, bimodal=bimodal)
+    loops = Loops(dict(tau_init=0.3, rho=0, beta0=0.7, eta=0, tau_max=9), bimodal)
     for _ in range(2):
         got, expected = fixed(*views, ids), loops.loss(views, ids.tolist())
         assert_same_gradients(got, expected, views, rtol=1e-6, atol=1e-7)
-
-
-def test_gradient_is_tau_times_info_nce():
-    views = [x.requires_grad_() for x in two_views(6)]
-    ids = torch.arange(6)
-    loss = SogCLRLoss(SAMPLES, tau=0.2, beta0=1.0)
-    for seed in range(2):  # the state of an earlier batch has no effect
-        loss(*two_views(6, 7 + seed), ids)
-    got = torch.autograd.grad(loss(*views, ids), views)
-    info_nce = FlatCLRLoss(tau=0.2)(*views)
-    torch.testing.assert_close(got, torch.autograd.grad(0.2 * info_nce, views))
+    assert ({'image_log_s', 'text_log_s'} < set(fixed.diagnostics)) == bimodal
 
 
 @pytest.mark.parametrize('strength', [0.0, 9.0])
@@ -252,16 +242,6 @@ def test_individual_clip_and_the_gradient_of_each_temperature():
     expected = clip_with_temperatures(*leaves[:2], loss.image_tau[idx], loss.text_tau[idx])
     assert_same_gradients(got, expected, leaves)
     assert torch.autograd.grad(got, leaves[2])[0].count_nonzero() == 4
-
-
-@pytest.mark.parametrize('ranked_right', [False, True])
-def test_mean_temperature_grows_while_pairs_are_ranked_wrong(ranked_right):
-    """As appendix C.3 reports; with the sign that its equation has."""
-    loss = IndividualCLIPLoss(num_samples=4, tau=0.3)
-    images = torch.eye(4)
-    texts = images if ranked_right else images.roll(1, 1)
-    loss(images, texts, torch.arange(4)).backward()
-    assert ((loss.image_tau.grad > 0) == ranked_right).all()
 
 
 @pytest.mark.parametrize('kind', [ISogCLRLoss, BimodalISogCLRLoss])

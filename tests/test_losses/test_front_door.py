@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 import torch
-from random_batches import made_up
+from subjects import made_up
 from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 

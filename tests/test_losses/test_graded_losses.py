@@ -5,8 +5,8 @@ import math
 
 import pytest
 import torch
-from random_batches import made_up, with_gradient
 from score_lists import one_sided_huber
+from subjects import made_up, with_gradient
 
 from mmrank.errors import UserError
 from mmrank.functional import (

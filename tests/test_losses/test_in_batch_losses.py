@@ -4,7 +4,7 @@ import pytest
 import torch
 from gloo_processes import run_on_ranks
 from in_batch_enumeration import in_batch_loss
-from random_batches import assert_same_gradients, two_views
+from subjects import assert_same_gradients, two_views
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

@@ -10,8 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from random_batches import assert_same_gradients, made_up
-from registered_losses import CLASSES, build, cases
+from subjects import CLASSES, assert_same_gradients, build, cases, made_up
 from torch.nn.functional import one_hot
 
 from mmrank import functional
@@ -342,15 +341,6 @@ def test_labels_count_by_value(case):
                 call(case, made_up(6, 3).double(), target, group=torch.arange(6))
     with pytest.raises(ValueError, match=r'target must be in \[0, 1\]'):
         call(case, made_up(6, 3).double(), unknown, avg_factor=6)
-
-
-@every_case
-def test_weights_are_finite_and_not_negative(case):
-    scores = made_up(6, 3).double()
-    weight = torch.tensor([5.0, 1, 1, 1, 1, 0.1])
-    for wrong in (-weight, torch.inf * weight):
-        with pytest.raises(ValueError, match='weight must be finite and >= 0'):
-            call(case, scores, torch.arange(6) % 3, wrong)
 
 
 @pytest.mark.parametrize(

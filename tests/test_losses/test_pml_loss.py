@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from random_batches import with_gradient
+from subjects import with_gradient
 
 from mmrank.losses import EmbeddingBatch, EmbeddingLoss, PMLLoss, SumLoss
 from mmrank.registry import MODELS

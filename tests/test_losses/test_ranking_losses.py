@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from random_batches import rows_with_background
+from subjects import rows_with_background
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from registered_losses import SETTINGS, build, cases, loss_names
+from subjects import build, cases, loss_names, row_of
 
 from mmrank import losses
 from mmrank.errors import UserError, UserTypeError
@@ -109,7 +109,7 @@ for name in ('StableAPLoss', 'SmoothAPLoss', 'LDAMLoss'):
 @pytest.mark.parametrize('name', loss_names())
 def test_a_number_out_of_range_is_named(name):
     """NaN and -1, of every option that is a number, and what is none."""
-    settings = SETTINGS.get(name, [{}])[0]
+    settings = row_of(name).settings[0]
     cls = getattr(losses, name)
     for option, parameter in inspect.signature(cls).parameters.items():
         if 'float' in str(parameter.annotation):

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from registered_losses import (
+from subjects import (
     CLASSES,
-    OWN_GRADIENT,
-    SETTINGS,
+    ROWS,
     Weighted,
     build,
     cases,
     kinds,
     loss_names,
+    row_of,
     subject_of_case,
 )
 
@@ -54,16 +54,14 @@ def assert_same(one, other, **tolerance):
 
 @pytest.mark.parametrize('name', loss_names())
 def test_a_batch_is_known(name):
-    for settings in SETTINGS.get(name, [{}]):
+    for settings in row_of(name).settings:
         if name == 'PMLLoss':
             pytest.importorskip('pytorch_metric_learning')
         assert kinds(build(name, settings))
 
 
 def test_the_table_names_only_registered_losses():
-    names = set(loss_names())
-    assert SETTINGS.keys() <= names
-    assert OWN_GRADIENT.keys() <= names
+    assert ROWS.keys() <= {*loss_names()}
 
 
 class FreshLoss(RankingLoss):

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from random_batches import made_up, one_vs_rest, rows_with_background, with_gradient
 from score_lists import joined
+from subjects import made_up, one_vs_rest, rows_with_background, with_gradient
 from torch import nn
 from torch.nn.functional import normalize
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from random_batches import one_vs_rest, rows_with_background
+from subjects import one_vs_rest, rows_with_background
 from torch.nn.functional import normalize
 
 from mmrank.functional import OneSidedHuber, soprc_loss, split_lists, stable_ap_loss

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from random_batches import two_views
+from subjects import two_views
 from torch.nn.functional import normalize
 
 from mmrank.registry import MODELS

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from registered_losses import (
+from subjects import (
     CLASSES,
     DEFERRED,
-    NO_WEIGHTS,
-    POINTWISE,
+    ROWS,
     Weighted,
     build,
     cases,
+    row_of,
     subject_of_case,
     weighted_call,
     weighted_cases,
@@ -91,7 +91,7 @@ SCALE_FREE = (
     'SOAPLoss',
     'StableAPLoss',
 )
-SCALE_FREE += POINTWISE
+SCALE_FREE += tuple(name for name, row in ROWS.items() if row.is_pointwise)
 
 
 @pytest.mark.parametrize('case', [x for x in CASES if x.name in SCALE_FREE], ids=str)
@@ -171,7 +171,7 @@ def test_many_weighted_scores_are_copies(loss):
     assert torch.equal(weight, given)
 
 
-@pytest.mark.parametrize('name', NO_WEIGHTS)
+@pytest.mark.parametrize('name', [x for x in ROWS if not row_of(x).takes_weights])
 def test_a_loss_without_weights_says_why(name):
     for case in cases(name):
         if case.kind == 'rows':
@@ -193,7 +193,8 @@ def test_compiled(subject, check):
     check(subject)
 
 
-RETRIEVAL = [x for x in cases() if x.kind == 'queries' and x.name not in (*NO_WEIGHTS, 'PMLLoss')]
+RETRIEVAL = [x for x in cases() if x.kind == 'queries' and x.name != 'PMLLoss']
+RETRIEVAL = [x for x in RETRIEVAL if row_of(x.name).takes_weights]
 
 
 @pytest.mark.parametrize('case', RETRIEVAL, ids=str)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from gloo_processes import run_on_ranks
-from registered_losses import cases, subject_of_case
+from subjects import cases, subject_of_case
 
 from mmrank.losses import CLIPLoss, FlatCLRLoss, InBatchLoss, InBatchSoftmaxLoss, VICRegLoss
 from mmrank.testing import CHECKS, Call

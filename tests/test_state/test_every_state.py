@@ -7,9 +7,9 @@ import pickle
 import warnings
 
 import pytest
-import sample_states
 import torch
 from mmengine.runner.checkpoint import load_state_dict as mmengine_load
+from subjects import temperature
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -83,7 +83,7 @@ STATES = {
     'ScoreVector': (lambda size: ScoreVector(size, 7), lambda s, g: s.update(lists(g)), 'vector'),
     'SampleLogMean': (lambda size: SampleLogMean(3 * size), visit, '9 ' + OTHER_SET),
     'SampleTemperature': (
-        lambda size: sample_states.temperature(3 * size, eta=0.1),
+        lambda size: temperature(3 * size, eta=0.1),
         visit,
         'state.log_s .* 9 ' + OTHER_SET,
     ),

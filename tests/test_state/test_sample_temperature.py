@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-import sample_states
+import subjects
 import torch
 from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
@@ -21,7 +21,7 @@ def step(state, ids, log_batch, gradient):
 
 
 def temperature(size=6, **kwargs):
-    return sample_states.temperature(size, **{'eta': 0.1, **kwargs})
+    return subjects.temperature(size, **{'eta': 0.1, **kwargs})
 
 
 def test_steps_are_those_of_the_algorithm():

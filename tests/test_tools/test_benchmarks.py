@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from registered_losses import loss_names
+from subjects import loss_names
 
 import mmrank.losses
 import timing

@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_metric import RetrievalMetric
-from mmrank.functional import graded_average_precision, level_metrics, retrieval_metrics
+from mmrank.functional import level_metrics
 
 
 def made_up(size=30, seed=0):
@@ -60,30 +60,6 @@ def test_equals_the_double_loop(similarity, alpha):
                 hap, ndcg = by_hand(scores, level, k, power)
                 assert figures.hap[row].item() == pytest.approx(hap, abs=1e-9)
                 assert figures.ndcg[row, column].item() == pytest.approx(ndcg, abs=1e-9)
-
-
-def test_one_level_is_average_precision():
-    x, labels = made_up(seed=1)
-    found = by_dot(level_metrics, x, labels[:, 1:2], ndcg_at=[]).hap
-    expected = by_dot(retrieval_metrics, x, labels[:, 1]).average_precision
-    torch.testing.assert_close(found, expected, equal_nan=True)
-
-
-def test_is_graded_average_precision_and_perfect_where_sorted():
-    _, labels = made_up()
-    # The cosine of two images grows with the levels that they share.
-    eye = torch.eye(len(labels)).double()
-    x = torch.cat([eye[level] for level in labels.t()], 1) + 0
-    figures = level_metrics(x, labels, ndcg_at=[1, 100], alpha=20)
-    torch.testing.assert_close(figures.hap, torch.ones(30).double())
-    torch.testing.assert_close(figures.ndcg, torch.ones(30, 2).double())
-    level = (labels[:1] == labels[1:]).sum(1)
-    number = torch.stack([(level == m).sum() for m in range(4)]).double()
-    u = level / 3 / number[level]
-    g = torch.Generator().manual_seed(3)
-    y = torch.randn(30, 4, generator=g).double()
-    expected = graded_average_precision(normalize(y)[1:] @ normalize(y)[0], u, num_objects=u.sum())
-    torch.testing.assert_close(level_metrics(y, labels).hap[0], expected)
 
 
 def test_without_relevant_entries_and_wrong_labels():

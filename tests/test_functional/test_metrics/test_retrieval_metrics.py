@@ -156,15 +156,6 @@ def test_figures_stand_in_the_order_of_the_queries():
         torch.testing.assert_close(a[order], b, rtol=0, atol=1e-12)
 
 
-def test_collapsed_embeddings():
-    """All tied: AP is the prior, and no query gets a lucky first hit."""
-    x, labels = torch.ones(60, 4), torch.arange(60) % 3
-    got = retrieval_metrics(x, labels).summary([1, 40, 41])
-    assert got['mAP'] == pytest.approx(19 / 59)
-    assert got['R_precision'] == got['MAP_at_R'] == got['recall@40'] == 0
-    assert got['recall@41'] == 1
-
-
 def test_queries_without_a_positive_are_counted_and_left_out():
     x = torch.eye(4)
     got = retrieval_metrics(x, torch.tensor([7, 7, 8, 9]))

@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 import torch
-from random_batches import with_gradient
 from score_lists import soap_losses, summed_by
+from subjects import with_gradient
 
 from mmrank import functional as F
 from mmrank import tensors

@@ -7,20 +7,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from score_lists import joined, plain_huber, summed_by
-from sklearn.metrics import roc_auc_score
 from torch.nn.functional import normalize
 
 from mmrank.functional import (
     auc_loss,
-    average_precision,
     blackbox_ap_loss,
     listwise_ap_loss,
     recall_at_k_loss,
-    retrieval_metrics,
     smooth_ap_loss,
 )
 from mmrank.losses import EmbeddingBatch, EmbeddingLoss, RecallAtKLoss
-from mmrank.losses.retrieval import recall_at_k
 from mmrank.losses.retrieval.recall_at_k import _with_mixtures
 
 SOME = [0.0, 0.5, -0.5, 1.0, -1.0, 1.5]
@@ -52,14 +48,6 @@ def test_gradient_of_ties():
         lambda p: smooth_ap_loss(*joined(p, torch.tensor([0.5]).double()), tau=0.2),
         tied.requires_grad_(),
     )
-
-
-def test_a_small_temperature_gives_average_precision():
-    g = torch.Generator().manual_seed(1)
-    values = torch.randperm(60, generator=g).double()
-    positive = torch.rand(60, generator=g) < 0.3
-    loss = smooth_ap_loss(values, positive, tau=0.01)
-    torch.testing.assert_close(1 - loss, average_precision(values, positive))
 
 
 lists = st.lists(
@@ -188,17 +176,6 @@ def images(classes=6, per_class=4, seed=0):
     return normalize((centres + torch.randn(len(labels), classes, generator=g)).double()), labels
 
 
-def test_small_temperatures_give_the_metrics(monkeypatch):
-    """But for a positive of rank k itself, which counts half."""
-    monkeypatch.setattr(recall_at_k, 'RANK_TAU', 1e-3)
-    x, labels = images()
-    figures = retrieval_metrics(x, labels)
-    setting = dict(tau=1e-6, mask=~torch.eye(len(x), dtype=torch.bool))
-    same = labels[:, None] == labels
-    first = 1 - recall_at_k_loss(x @ x.t(), same, ks=(1,), **setting)
-    torch.testing.assert_close(first, (figures.first_rank == 1).double() / 2, atol=1e-6, rtol=0)
-
-
 def test_mixtures_are_queries_and_in_the_gallery():
     x, labels = images(3, 3)
     labels[-1] = 7  # pairs of the classes: 3, 3 and 1
@@ -248,12 +225,3 @@ def test_any_list_of_auc(surrogate, pos, neg, tau):
         with summed_by(method):
             got = auc_loss(entries, is_positive, surrogate=surrogate, tau=tau)
         assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
-
-
-def test_a_small_temperature_gives_one_minus_auc():
-    g = torch.Generator().manual_seed(1)
-    values = torch.randperm(80, generator=g).double()
-    positive = torch.rand(80, generator=g) < 0.3
-    loss = auc_loss(values, positive, tau=0.01)
-    auc = roc_auc_score(positive.numpy(), values.numpy())
-    assert 1 - loss.item() == pytest.approx(auc, abs=1e-12)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from score_lists import joined, one_sided_huber, one_sided_sigmoid, plain_huber, summed_by
 
-from mmrank.functional import average_precision, soprc_loss, split_lists
+from mmrank.functional import soprc_loss, split_lists
 from mmrank.losses.ranking.soprc import _in_one_row, _semi_variance
 from mmrank.state.score_vector import interpolate_scores
 
@@ -92,17 +92,6 @@ def test_v_gets_no_gradient():
     loss.backward()
     assert v.grad is None
     assert pos.grad.abs().sum() > 0
-
-
-@given(st.lists(values, min_size=1, max_size=8), st.lists(values, max_size=12))
-def test_bounds_the_average_precision_risk(pos, neg):
-    """With the batch's ratio and its positives as v: 1 - AP <= f."""
-    pos = torch.tensor(pos, dtype=torch.float64)
-    neg = torch.tensor(neg, dtype=torch.float64)
-    labels = torch.arange(len(pos) + len(neg)) < len(pos)
-    risk = 1 - average_precision(torch.cat([pos, neg]), labels)
-    loss = soprc_loss(*joined(pos, neg), pos, prior=None, **SETTING)
-    assert loss >= risk - 1e-12
 
 
 F64 = torch.float64

@@ -1,7 +1,8 @@
 """Every registered loss of mmrank, and batches of what it accepts.
 
-A new loss is in the list because it is registered. The arguments of its ``forward`` decide what it
-is called with:
+A new loss is in the list because it is registered; :data:`ROWS` has what cannot be read from it.
+Below are random scores, classes and views for what is not about every loss. The arguments of
+``forward`` decide what a loss is called with:
 
 ========== =============================== ==============================
 kind       ``forward`` or method takes     one entry of the batch
@@ -16,7 +17,8 @@ pairs      ``left, right, rows, cols``     a positive pair and its numbers
 
 import inspect
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -27,12 +29,13 @@ from mmrank.losses import EmbeddingBatch, EmbeddingLoss
 from mmrank.losses.ranking.sodeep import RankSorter
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.registry import MODELS
+from mmrank.state import SampleTemperature, TemperatureStep
 from mmrank.tensors import unit_rows
 from mmrank.testing import Batch, Call, Subject
 from mmrank.testing.calls import _call_in_order
 
 CLASSES, SAMPLES, WIDTH = 3, 40, 8
-HERE = 'tests/helpers/registered_losses.py'
+HERE = 'tests/helpers/subjects.py'
 COUNTED = dict(class_counts=[25, 10, 5], num_classes=CLASSES)
 PER_SAMPLE = dict(num_samples=SAMPLES)
 BOTH_MODES = [{}, dict(mode='per_class')]
@@ -50,93 +53,154 @@ def sorter_file() -> str:
 SORTER = dict(sorter=sorter_file())
 
 
-#: Arguments that have no default, and other settings to test. A loss that is not here is built with
-#: its defaults.
-SETTINGS = {
-    'ALRPLoss': [dict(balance_period=2), dict(mode='per_class')],
-    'APLoss': [*BOTH_MODES, dict(quality=0.9)],
-    'AsymmetricLoss': [
-        dict(num_classes=CLASSES),
-        dict(num_classes=CLASSES, gamma_neg=0.5, gamma_pos=1.0, clip=0.0),
-    ],
-    'AUCMLoss': [{}, dict(num_classes=CLASSES, mode='per_class', margin=0.5)],
-    'AUCLoss': [*BOTH_MODES, dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid')],
-    'BalancedSoftmaxLoss': [COUNTED],
-    'BimodalISogCLRLoss': [PER_SAMPLE],
-    'BlackBoxAPLoss': BOTH_MODES,
-    'CLIPLoss': [dict(tau=0.3), dict(tau=0.3, learnable=False)],
-    'ClassBalancedCELoss': [dict(COUNTED, use_sigmoid=True), COUNTED],
-    'CyCLIPLoss': [dict(tau=0.3)],
-    'DRLoss': BOTH_MODES,
-    'FlatCLRLoss': [{}, dict(bimodal=True)],
-    'HAPLoss': [dict(tau=0.3, alpha=2.0, mode='per_class')],
-    'ISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, gradient_clip=0.1)],
-    'InBatchLoss': [*(dict(mode=mode) for mode in IN_BATCH_MODES), dict(pointwise='logistic')],
-    'InBatchSoftmaxLoss': [
-        dict(frequency='counts', tau=0.5, loss_weight=2.0),
-        dict(frequency='counts', refined=True),
-        dict(frequency='none'),
-    ],
-    'IndividualCLIPLoss': [dict(PER_SAMPLE, tau=0.3)],
-    'InfoNCELoss': [
-        {},
-        dict(bimodal=True, loss_weight=0.5, hardness_strength=9.0),
-        dict(hardness_strength=2.0),
-    ],
+@dataclass(frozen=True)
+class Row:
+    """What is known of a registered loss."""
+
+    #: Arguments that have no default, and other settings to test.
+    settings: Sequence[dict] = ({},)
+    #: Why the gradient is not the derivative of the value that it shows.
+    own_gradient: str = ''
+    is_pointwise: bool = False  # A cross-entropy is infinite where a score is
+    takes_weights: bool = True  # Other than 0 and 1, of scores
+    is_one_graph: bool = True  # Miners and distances find pairs by nonzero
+
+
+#: The losses of which more is known than their defaults.
+ROWS = {
+    'ALRPLoss': Row(
+        [dict(balance_period=2), dict(mode='per_class')], own_gradient='error-driven update'
+    ),
+    'APLoss': Row([*BOTH_MODES, dict(quality=0.9)], own_gradient='error-driven update'),
+    'AsymmetricLoss': Row(
+        [
+            dict(num_classes=CLASSES),
+            dict(num_classes=CLASSES, gamma_neg=0.5, gamma_pos=1.0, clip=0.0),
+        ],
+        is_pointwise=True,
+    ),
+    'AUCLoss': Row([*BOTH_MODES, dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid')]),
+    'AUCMLoss': Row([{}, dict(num_classes=CLASSES, mode='per_class', margin=0.5)]),
+    'BalancedSoftmaxLoss': Row([COUNTED], is_pointwise=True),
+    'BimodalISogCLRLoss': Row([PER_SAMPLE]),
+    'BlackBoxAPLoss': Row([*BOTH_MODES], own_gradient='difference to a perturbed ranking'),
+    'ClassBalancedCELoss': Row([dict(COUNTED, use_sigmoid=True), COUNTED], is_pointwise=True),
+    'CLIPLoss': Row([dict(tau=0.3), dict(tau=0.3, learnable=False)]),
+    'CyCLIPLoss': Row([dict(tau=0.3)]),
+    'DRLoss': Row([*BOTH_MODES]),
+    'FlatCLRLoss': Row([{}, dict(bimodal=True)]),
+    'GradedAPLoss': Row(own_gradient='error-driven update'),
+    'HAPLoss': Row([dict(tau=0.3, alpha=2.0, mode='per_class')]),
+    'IABCELoss': Row(own_gradient='the target of a positive is a constant', is_pointwise=True),
+    'InBatchLoss': Row([*(dict(mode=mode) for mode in IN_BATCH_MODES), dict(pointwise='logistic')]),
+    'InBatchSoftmaxLoss': Row(
+        [
+            dict(frequency='counts', tau=0.5, loss_weight=2.0),
+            dict(frequency='counts', refined=True),
+            dict(frequency='none'),
+        ]
+    ),
+    'IndividualCLIPLoss': Row([dict(PER_SAMPLE, tau=0.3)]),
+    'InfoNCELoss': Row(
+        [
+            {},
+            dict(bimodal=True, loss_weight=0.5, hardness_strength=9.0),
+            dict(hardness_strength=2.0),
+        ]
+    ),
+    'ISogCLRLoss': Row([PER_SAMPLE, dict(PER_SAMPLE, gradient_clip=0.1)]),
     # Of (n, C) levels it says that the columns are classes.
-    'LambdaLoss': [dict(num_classes=CLASSES), dict(scheme='ndcg_loss2', mode='per_class', tau=0.5)],
-    'ListNetLoss': [dict(num_classes=CLASSES), dict(mode='per_class')],
-    'LDAMLoss': [dict(COUNTED, scale=2.0, use_sigmoid=True), dict(COUNTED, scale=2.0)],
-    'ListwiseAPLoss': BOTH_MODES,
-    'LogitAdjustedCELoss': [dict(COUNTED, use_sigmoid=True), dict(COUNTED, tau=1.5)],
-    'NDCGLoss': [dict(tau=0.3, num_classes=CLASSES), dict(tau=0.3, mode='per_class')],
-    'NUCLRLoss': [dict(PER_SAMPLE, tau=0.3, eta=0.02)],
-    'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
-    'PartialAUCLoss': [
-        dict(max_fpr=0.4),
-        dict(max_fpr=0.3, mode='per_class', activation='sigmoid', tau=0.5),
-    ],
-    'QualityFocalLoss': [{}, dict(use_iou=False, alpha=0.25)],
-    'ROADMAPLoss': [dict(tau=0.3, lam=0.3)],
-    'RankSortLoss': BOTH_MODES,
-    'RecallAtKLoss': [dict(ks=(1, 3), tau=0.3, mode='per_class')],
-    'SOAPLoss': [dict(PER_SAMPLE, num_classes=CLASSES)],
-    'SOPRCLoss': [
-        {},
-        dict(num_classes=CLASSES, mode='per_class'),
-        dict(num_classes=CLASSES, lam1=0.1, lam2=0.1),
-        dict(lam1=0.1, lam2=0.5, semi_variance='batch'),
-    ],
-    'SoDeepLoss': [SORTER, dict(SORTER, mode='per_class')],
-    'SigLIPLoss': [{}, dict(tau=0.5, loss_weight=0.5)],
-    'SimCoLoss': [{}, dict(bimodal=False)],
-    'SmoothAPLoss': [*BOTH_MODES, dict(quality=0.9, mode='per_class')],
-    'SogCLRLoss': [
-        PER_SAMPLE,
-        dict(PER_SAMPLE, bimodal=True),
-        dict(PER_SAMPLE, bimodal=True, tau=0.3, rho=0.5),
-        dict(PER_SAMPLE, tau=0.3, rho=0.5),
-    ],
-    'StableAPLoss': [
-        {},
-        dict(rho=1.0),
-        dict(rho='batch', activation='sigmoid', tau=0.3),
-        dict(num_classes=CLASSES, mode='per_class', rho=1.0),
-        dict(mean_mode=0.5, reduction='sum'),
-        dict(quality=0.9),
-        dict(tau='auto', num_classes=CLASSES, mode='per_class'),
-        dict(quality=0.5, num_classes=CLASSES, mode='per_class'),
-    ],
-    'SupAPLoss': [dict(tau=0.3, mode='per_class')],
-    'SumLoss': [
-        dict(
-            losses=[dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')],
-            weights=[1.0, 0.5],
-        )
-    ],
-    'TempNetLoss': [dict(PER_SAMPLE, width=WIDTH, tau_min=0.1, tau_max=0.5, dropout=0.0)],
-    'VarifocalLoss': [{}, dict(use_iou=False)],
+    'LambdaLoss': Row(
+        [dict(num_classes=CLASSES), dict(scheme='ndcg_loss2', mode='per_class', tau=0.5)],
+        own_gradient='the weights of the pairs are constants',
+        takes_weights=False,
+    ),
+    'LDAMLoss': Row(
+        [dict(COUNTED, scale=2.0, use_sigmoid=True), dict(COUNTED, scale=2.0)], is_pointwise=True
+    ),
+    'ListNetLoss': Row([dict(num_classes=CLASSES), dict(mode='per_class')]),
+    'ListwiseAPLoss': Row([*BOTH_MODES]),
+    'LogitAdjustedCELoss': Row(
+        [dict(COUNTED, use_sigmoid=True), dict(COUNTED, tau=1.5)], is_pointwise=True
+    ),
+    'MALLoss': Row(own_gradient='the weight of a negative is a constant', is_pointwise=True),
+    'NDCGLoss': Row(
+        [dict(tau=0.3, num_classes=CLASSES), dict(tau=0.3, mode='per_class')], takes_weights=False
+    ),
+    'NUCLRLoss': Row([dict(PER_SAMPLE, tau=0.3, eta=0.02)]),
+    'PartialAUCLoss': Row(
+        [dict(max_fpr=0.4), dict(max_fpr=0.3, mode='per_class', activation='sigmoid', tau=0.5)]
+    ),
+    'PMLLoss': Row(
+        [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
+        is_one_graph=False,
+    ),
+    'QualityFocalLoss': Row([{}, dict(use_iou=False, alpha=0.25)], is_pointwise=True),
+    'RankSortLoss': Row([*BOTH_MODES], own_gradient='error-driven update'),
+    'RecallAtKLoss': Row([dict(ks=(1, 3), tau=0.3, mode='per_class')]),
+    'ROADMAPLoss': Row([dict(tau=0.3, lam=0.3)]),
+    'SigLIPLoss': Row([{}, dict(tau=0.5, loss_weight=0.5)]),
+    'SimCoLoss': Row(
+        [{}, dict(bimodal=False)], own_gradient='the ratio of the two temperatures is a constant'
+    ),
+    'SmoothAPLoss': Row([*BOTH_MODES, dict(quality=0.9, mode='per_class')]),
+    'SOAPLoss': Row([dict(PER_SAMPLE, num_classes=CLASSES)]),
+    'SoDeepLoss': Row([SORTER, dict(SORTER, mode='per_class')], takes_weights=False),
+    'SogCLRLoss': Row(
+        [
+            PER_SAMPLE,
+            dict(PER_SAMPLE, bimodal=True),
+            dict(PER_SAMPLE, bimodal=True, tau=0.3, rho=0.5),
+            dict(PER_SAMPLE, tau=0.3, rho=0.5),
+        ]
+    ),
+    'SOPRCLoss': Row(
+        [
+            {},
+            dict(num_classes=CLASSES, mode='per_class'),
+            dict(num_classes=CLASSES, lam1=0.1, lam2=0.1),
+            dict(lam1=0.1, lam2=0.5, semi_variance='batch'),
+        ],
+        own_gradient='the ranks among the positives are constants',
+    ),
+    'StableAPLoss': Row(
+        [
+            {},
+            dict(rho=1.0),
+            dict(rho='batch', activation='sigmoid', tau=0.3),
+            dict(num_classes=CLASSES, mode='per_class', rho=1.0),
+            dict(mean_mode=0.5, reduction='sum'),
+            dict(quality=0.9),
+            dict(tau='auto', num_classes=CLASSES, mode='per_class'),
+            dict(quality=0.5, num_classes=CLASSES, mode='per_class'),
+        ],
+        own_gradient='the weights of the positives are constants',
+    ),
+    'SumLoss': Row(
+        [
+            dict(
+                losses=[dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')],
+                weights=[1.0, 0.5],
+            )
+        ],
+        own_gradient='it has StableAPLoss as a part',
+    ),
+    'SupAPLoss': Row([dict(tau=0.3, mode='per_class')]),
+    'TempNetLoss': Row(
+        [dict(PER_SAMPLE, width=WIDTH, tau_min=0.1, tau_max=0.5, dropout=0.0)],
+        own_gradient='a temperature is a constant of the embedding',
+    ),
+    'VarifocalLoss': Row(
+        [{}, dict(use_iou=False)],
+        own_gradient='the weight of a negative is a constant',
+        is_pointwise=True,
+    ),
 }
+
+
+def row_of(name: str) -> Row:
+    """What is known of a loss; nothing of one that is built with its defaults."""
+    return ROWS.get(name, Row())
 
 
 def loss_names() -> list[str]:
@@ -223,7 +287,7 @@ def build(name: str, settings: dict) -> nn.Module:
     except TypeError as error:
         raise LookupError(
             f'mmrank.{name} cannot be built with {settings}: {error}. Fix: '
-            f'add its arguments without default to SETTINGS in {HERE}.'
+            f'add its arguments without default to ROWS in {HERE}.'
         ) from error
     if hasattr(loss, 'set_pairs'):
         loss.set_pairs(*PAIRS, (7, 5))
@@ -309,31 +373,6 @@ def make(kind: str, loss: nn.Module, size: int = 12, seed: int = 0) -> Batch:
     return Batch(kind, leaves, (PAIRS[0][order], PAIRS[1][order]), CALLS[kind])
 
 
-#: Losses whose gradient is not the derivative of the value that they show,
-#: and why.
-OWN_GRADIENT = {
-    'ALRPLoss': 'error-driven update',
-    'APLoss': 'error-driven update',
-    'BlackBoxAPLoss': 'difference to a perturbed ranking',
-    'GradedAPLoss': 'error-driven update',
-    'LambdaLoss': 'the weights of the pairs are constants',
-    'IABCELoss': 'the target of a positive is a constant',
-    'MALLoss': 'the weight of a negative is a constant',
-    'RankSortLoss': 'error-driven update',
-    'SOPRCLoss': 'the ranks among the positives are constants',
-    'SimCoLoss': 'the ratio of the two temperatures is a constant',
-    'StableAPLoss': 'the weights of the positives are constants',
-    'SumLoss': 'it has StableAPLoss as a part',
-    'TempNetLoss': 'a temperature is a constant of the embedding',
-    'VarifocalLoss': 'the weight of a negative is a constant',
-}
-#: A cross-entropy is infinite where a score is.
-POINTWISE = ('AsymmetricLoss', 'BalancedSoftmaxLoss', 'ClassBalancedCELoss', 'LDAMLoss')
-POINTWISE += ('LogitAdjustedCELoss',)
-POINTWISE += ('IABCELoss', 'MALLoss', 'QualityFocalLoss', 'VarifocalLoss')
-#: Losses without one graph: the miners and distances of pytorch-metric-learning find pairs by
-#: nonzero.
-BREAKS = {'PMLLoss'}
 #: What each registered loss promises beyond the usual checks.
 PROMISES = {'no_element', 'infinities', 'computes_in_float32', 'compile', 'meta'}
 PROMISES |= {'zero_row', 'value_alone', 'built_on_meta', 'function_transform'}
@@ -371,13 +410,14 @@ def subject_of_case(case: 'Case') -> Subject:
         all_positives=None if case.kind in ('pairs', 'weighted') else _of_one_class,
     )
     excused = {}
-    if case.name in POINTWISE or case.kind != 'rows':
+    row = row_of(case.name)
+    if row.is_pointwise or case.kind != 'rows':
         excused['infinities'] = 'only what ranks scores takes them'
     if case.settings.get('mode') == 'sogram':
         excused['permutation'] = 'a sample is two rows'
     if case.settings.get('learnable') is False:
         excused['built_on_meta'] = 'a temperature that is fixed is in no checkpoint'
-    if case.name in BREAKS:
+    if not row.is_one_graph:
         excused.update(compile='it breaks the graph', meta='it looks at values')
     # The weights of negatives by their hardness are constants.
     hardness = 'hardness_strength' in case.settings
@@ -386,7 +426,7 @@ def subject_of_case(case: 'Case') -> Subject:
         str(case),
         case.build,
         call,
-        own_gradient=OWN_GRADIENT.get(case.name, own),
+        own_gradient=row.own_gradient or own,
         promises=PROMISES,
         not_promised=excused,
     )
@@ -438,7 +478,7 @@ def cases(*names: str) -> list[Case]:
     """
     found = []
     for name in names or loss_names():
-        for settings in SETTINGS.get(name, [{}]):
+        for settings in row_of(name).settings:
             try:
                 accepted = kinds(build(name, settings))
             except (LookupError, ImportError):
@@ -458,11 +498,66 @@ class _Deferred(Case):
 
 LDAM = dict(class_counts=[300, 20, 100], num_samples=500, reweight_beta=0.99)
 DEFERRED = _Deferred('LDAMLoss', dict(LDAM, num_classes=CLASSES, scale=2.0), 'rows')
-#: Losses of scores whose weights are 0 and 1.
-NO_WEIGHTS = ('LambdaLoss', 'NDCGLoss', 'SoDeepLoss')
 
 
 def weighted_cases() -> list[Case]:
     """Each loss of scores with a weight for each row."""
-    of_rows = [x for x in cases() if x.kind == 'rows' and x.name not in NO_WEIGHTS]
+    of_rows = [x for x in cases() if x.kind == 'rows' and row_of(x.name).takes_weights]
     return [replace(x, kind='weighted') for x in [*of_rows, DEFERRED]]
+
+
+def made_up(*shape, seed=0):
+    """Normal numbers in float32."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def rows_with_background(n, classes, seed=0, dtype=torch.float64):
+    """(n, C) scores, and the class of each row, which is C for two thirds of them: background."""
+    g = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, classes, generator=g, dtype=torch.float64)
+    target = torch.randint(0, 3 * classes, (n,), generator=g)
+    return scores.to(dtype), target.clamp(max=classes)
+
+
+def one_vs_rest(scores, target):
+    """(n, C) bool: whether a row is of a class."""
+    return target[:, None] == torch.arange(scores.size(1))
+
+
+def two_views(n=6, seed=0, dim=4):
+    """Two (n, dim) float64 tensors."""
+    g = torch.Generator().manual_seed(seed)
+    return [torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)]
+
+
+def with_gradient(function, leaf, *args, **kwargs):
+    """Value of a function of a tensor, and the gradient of its sum."""
+    leaf = leaf.detach().clone().requires_grad_()
+    value = function(leaf, *args, **kwargs)
+    (gradient,) = torch.autograd.grad(value.sum(), leaf)
+    return value.detach(), gradient
+
+
+def assert_same_gradients(found, expected, leaves, **tolerance):
+    """Compare a value, or several with a weight each, and the gradients."""
+    torch.testing.assert_close(found, expected, **tolerance)
+    slopes = torch.linspace(-1, 2, found.numel(), dtype=found.dtype).view_as(found)
+    gradients = [
+        torch.autograd.grad((x * slopes).sum(), leaves, retain_graph=True)
+        for x in (found, expected)
+    ]
+    torch.testing.assert_close(*gradients, **tolerance)
+
+
+def share(sizes, rank):
+    """The entries of a rank among those of all ranks."""
+    begin = sum(sizes[:rank])
+    return slice(begin, begin + sizes[rank])
+
+
+def temperature(size: int, **settings) -> SampleTemperature:
+    """A ``SampleTemperature``; the settings of its step stand beside its own."""
+    steps = {field.name for field in fields(TemperatureStep)}
+    step = TemperatureStep(**{k: v for k, v in settings.items() if k in steps})
+    own = {k: v for k, v in settings.items() if k not in steps}
+    return SampleTemperature(size, step=step, **own)

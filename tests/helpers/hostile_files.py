@@ -1,0 +1,204 @@
+"""One table of files that a reader refuses: which file, what is in it, and words of the error.
+
+A row is the name of a file of ``test_malformed_files.READERS``, its content, words that the message
+has, and settings of the reader. The content is text, bytes, a document for JSON, or a change of
+:func:`coco_document.make_document`.
+"""
+
+import gzip
+import json
+from functools import partial
+
+from coco_document import make_document
+
+
+def put(part, index, **values):
+    return lambda document: document[part][index].update(values)
+
+
+set_ann = partial(put, 'annotations')
+set_image = partial(put, 'images')
+
+
+def drop(part, key):
+    return lambda document: document[part][0].pop(key)
+
+
+def leave_out(key):
+    return lambda document: document.pop(key)
+
+
+ZERO = 'box of zero size'
+NEGATIVE = 'box of negative size'
+IMPOSSIBLE = 'box of impossible size'
+#: Changes of a good file with images, each of which training would not survive or not notice.
+COCO = [
+    (
+        set_ann(1, bbox=[20, 5, -12, 12]),
+        *('annotations[1]', 'id 2', '[20, 5, -12, 12]', NEGATIVE, 'width'),
+    ),
+    (set_ann(0, bbox=[2, 3, 10, -8]), '[2, 3, 10, -8]', NEGATIVE),
+    (set_ann(0, bbox=[2, 3, 0, 8]), ZERO, '[2, 3, 0, 8]'),
+    (set_ann(0, bbox=[2, float('nan'), 5, 5]), IMPOSSIBLE, 'nan'),
+    (set_ann(0, bbox=[2, 3, float('inf'), 5]), IMPOSSIBLE, 'inf'),
+    (set_ann(0, bbox=[40, 3, 5, 5]), 'outside the image', 'image 40 x 30'),
+    (set_ann(0, bbox=[-9, 3, 5, 5]), 'outside the image'),
+    (set_ann(0, bbox=[1, 2, 3]), '[1, 2, 3]', 'four'),
+    (set_ann(0, bbox=[1, 2, '3', 4]), "'3'", 'four'),
+    (set_ann(0, area=0), 'area not positive', 'area is 0'),
+    (set_ann(0, area=1e30), IMPOSSIBLE),
+    (set_ann(0, iscrowd=7), 'iscrowd is 7'),
+    (set_ann(2, category_id=9), 'unknown category id', 'category_id is 9'),
+    (set_ann(2, image_id=77), 'unknown image id', 'image_id 77'),
+    (set_ann(2, id=1), 'duplicate annotation id', 'annotations[2]'),
+    (set_ann(2, id=[1]), 'id is [1]'),
+    (set_image(1, id=1), 'duplicate image id', 'images[1]', 'image_id 2'),
+    (set_image(0, width=0), 'width 0'),
+    (put('categories', 1, id=1), 'duplicate category id', "'cat' and 'dog'"),
+    (put('categories', 1, name='cat'), 'duplicate category name'),
+    (leave_out('images'), "no 'images'"),
+    (leave_out('annotations'), "no 'annotations'"),
+    (leave_out('categories'), "no 'categories'"),
+    (lambda d: d.update(annotations={}), 'annotations is a dict'),
+    (drop('annotations', 'bbox'), "has no 'bbox'"),
+    (drop('annotations', 'area'), "has no 'area'"),
+    (drop('annotations', 'iscrowd'), "no 'iscrowd'"),
+    (drop('images', 'file_name'), "no 'file_name'"),
+    (drop('images', 'width'), "no 'width'"),
+    (lambda d: d['annotations'].append(5), 'annotations[3] is a int'),
+    (set_image(0, file_name='x.png'), 'missing image file', 'x.png', 'data_prefix'),
+]
+#: Names of images that leave their folder, and what is wrong with them.
+NAMES = [
+    (None, 'file_name None, which is a NoneType, not text'),
+    (7, 'file_name 7, which is a int, not text'),
+    ('', "file_name '', which is empty"),
+    ('C:\\a.png', 'which is absolute'),
+    ('../1.png', "'../1.png', which leaves its folder by '..'"),
+    ('a/../../1.png', "which leaves its folder by '..'"),
+    ('x' * 300, 'which has a part of 300 bytes'),
+    ('a\0.png', 'which holds a null character'),
+    ('\ud800.png', 'which holds a character that is not valid Unicode'),
+]
+PLACE = 'images[1] (id 2) has file_name '
+RIGHT_NAME = 'Fix: make file_name the path of the image within'
+COCO += [(set_image(1, file_name=x), PLACE, word, RIGHT_NAME) for x, word in NAMES]
+
+GZIPPED = gzip.compress(b'1,2 0:1\n' * 99, mtime=0)
+LATIN = '1,2 0:1\n1,\u00e9\n'.encode('latin-1')
+IMAGES = [dict(id=i, file_name=f'{i}.jpg') for i in (7, 3)]
+TABLE = 'image,cat,dog\n0.png,1,0\n1.png,0,1\n2.png,1,1.0\n3.png,0,0\n'
+
+
+def of_coco_captions(annotations, images=IMAGES):
+    return dict(images=images, annotations=annotations)
+
+
+def of_karpathy(split='train', **changes):
+    image = dict(filename='1.jpg', split=split, sentences=[dict(raw='a dog')])
+    return dict(images=[{**image, **changes}])
+
+
+def edited(old, new):
+    assert old in TABLE
+    return TABLE.replace(old, new)
+
+
+GOOD_COCO = json.dumps(make_document()).encode()
+ROWS = [
+    *(('coco.json', *row) for row in COCO),
+    *(('coco.json', content, word) for content, word in [
+        (GOOD_COCO[: len(GOOD_COCO) // 2], 'is cut off or damaged'),
+        (GOOD_COCO[: GOOD_COCO.index(b'file_na') + 5], 'is cut off or damaged'),
+        (GOOD_COCO.replace(b':', b';', 1), 'line 1 column'),
+        (GOOD_COCO + b'\n' + GOOD_COCO, 'Extra data'),
+        (b'{"a": "\xff"}', "'utf-8' codec"),
+        (b'  ', 'not JSON: its 2 bytes'),
+        (b'version https://git-lfs.github.com', 'git lfs pull'),
+        (b'\x1f\x8b123', 'unpack it'),
+        ('{"images": ' + '[' * 100_000, 'more than about 1,000 deep'),
+        (f'{{"images": [{"9" * 5000}]}}', 'Exceeds the limit'),
+    ]),
+    *(('plain.csv', content, *words) for content, *words in [
+        ('', 'csv:1: expected user,item'),
+        ('user,item\n', 'has no interaction'),
+        ('a\n', 'csv:1: expected user,item'),
+        ('a,b,1,2,3\n', 'csv:1: expected user,item'),
+        ('a,x\nb\n', 'csv:2: expected 2 fields', "got ['b']"),
+        ('a,x\n\nb,y,3\n', 'csv:3: expected 2 fields'),
+        ('user,item,age\na,x\n', 'csv:2: expected 3 fields (user, item, age)'),
+        ('a,x\n,y\n', 'csv:2: a user or item is empty'),
+        ('a,x\nb,\n', 'csv:2: a user or item is empty'),
+        ('1,2\n1,"3\n', 'csv:2: ', ' quote'),
+        ('1,2\n1,"3\n' + '1,2\n' * 50_000, 'csv:2: ', ' quote'),
+        (LATIN, "plain.csv cannot be read: 'utf-8'", ' 0xe9'),
+    ]),
+    *(('pairs.csv', content, *words, dict(min_rating=4)) for content, *words in [
+        ('a,x\n', "rating '' is not a number, and min_rating=4"),
+        ('a,x,1\n', 'no interaction', 'min_rating=4'),
+        ('a,x,5\n\na,y,good\n', "csv:3: rating 'good'"),
+        ('a,x,nan\n', "csv:1: rating 'nan'"),
+    ]),
+    *((name, content, f'{name} cannot be read: {word}')
+      for name in ('pairs.csv.gz', 'xmc.txt.gz')
+      for content, word in [(b'1,2\n', 'Not a gzipped file'), (GZIPPED[:-20], 'Compressed')]),
+    *(('xmc.txt', content, *words) for content, *words in [
+        ('', 'no line'),
+        (LATIN, "xmc.txt cannot be read: 'utf-8'", ' 0xe9'),
+        ('a,b 0:1\n', "txt:1: 'a,b 0:1", 'invalid literal'),
+        ('1 0:1\n2 0\n', "txt:2: '2 0", 'feature:value'),
+        ('1 0:1 2:3:4\n', 'txt:1: ', 'feature:value'),
+        *((x, 'txt:1: ', 'whole numbers that rise')
+          for x in ('1 -1:1\n', '1 0.5:1\n', '1 3:1 2:1\n')),
+        ('1.5 0:1\n', 'txt:1: ', 'invalid literal'),
+        ('1 0:x\n', 'txt:1: ', 'could not convert'),
+        ('1 0:1\n2 3:nan\n', 'txt:2: ', 'not finite'),
+        ('1 0:1\n2 3:1e39\n', 'txt:2: ', 'not finite'),
+        (f'1 {"9" * 5000} 3\n1 0:1\n', 'txt:1: ', 'cannot be read'),
+        (f'1 {"9" * 5000}:1\n', "txt:1: '1 9999"),
+        ('2 3 4\n1 3:1\n', 'first line declares 3 features'),
+        ('1 0:1\n', 'from 1 on, rising', dict(one_based=True)),
+    ]),
+    *(('captions.tsv', *row) for row in [
+        ('a caption\thttp://x.org/1.jpg\n', "no column 'image'"),
+        ('image\tcaption\n1.jpg\n', 'captions.tsv:2'),
+        ('label\timage\tcaption\ncat\ta.jpg\ta\nbear\tb.jpg\tb\ndog\ta.jpg\tc\n',
+         "captions.tsv:4 gives 'a.jpg' the class 'dog', ", " 'cat'", dict(label_key='label')),
+    ]),
+    *(('captions.jsonl', *row) for row in [
+        ('{"image": "1.jpg"}\n', 'captions.jsonl:1'),
+        ('{"image": "1.jpg", "caption": " "}', 'captions.jsonl:1'),
+        ('{"image": "1.jpg", "caption": []}', 'captions.jsonl:1'),
+        ('{"image": "1.jpg", "caption": "a"}\noops\n', 'captions.jsonl:2 is not valid'),
+    ]),
+    ('captions.json', dict(images=[]), 'mmrank.KarpathyCaptions'),
+    ('captions.json', [], 'captions.json has no'),
+    ('captions.json', [3], 'entry 0'),
+    ('captions.json', [dict(image='1.jpg', caption=[7])], 'entry 0'),
+    *(('coco_captions.json', *row) for row in [
+        (of_coco_captions([dict(image_id=1, caption='x')]), 'annotations[0]'),
+        (of_coco_captions([dict(image_id=3)]), 'annotations[0]'),
+        (of_coco_captions([dict(image_id=3, caption='x')], [dict(id=3), dict(id=7)]), 'image id 3'),
+        (of_coco_captions([], [dict(id=3), dict(id=3)]), 'images[1]'),
+        (of_coco_captions({}), "no list 'annotations'"),
+    ]),
+    *(('karpathy.json', *row) for row in [
+        (of_karpathy('test'), "no split 'train', only"),
+        (of_karpathy(sentences=[]), 'images[0]'),
+        (of_karpathy(sentences=['a dog']), 'images[0]'),
+        (of_karpathy(filename=None, filepath=None), 'images[0]'),
+    ]),
+    *(('labels.csv', *row) for row in [
+        (edited('1.png,0', '1.png,-1'), "labels.csv:3: 'cat' is '-1'"),
+        (edited('0.png,1', '0.png,'), "'cat' is '', not 0 or 1"),
+        (edited('1.png,0,1', '1.png,0'), 'labels.csv:3: expected 3 fields'),
+        (TABLE, "no column 'cow', only", dict(classes=['cow'])),
+        (edited('image,', 'path,'), "no column 'image'"),
+        (edited('cat,', 'image,'), 'has a column twice', 'Fix: rename'),
+        ('image\n0.png\n', 'has 1 images and 0 classes'),
+        ('image,cat\n', 'has 0 images and 1 classes'),
+        ('image,cat,dog\n0.png,1,0\n1.png,0,0\n', 'positive of dog'),
+        ('image,cat\n0.png,1\n1.png,1\n', 'no negative of cat'),
+        (edited('3.png', '7.png'), '1 of 4 images ', ' are missing'),
+    ]),
+]  # fmt: skip
