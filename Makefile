@@ -88,9 +88,8 @@ docs: env  ## the documentation site, in site/
 	@NO_MKDOCS_2_WARNING=1 "$(VENV)/bin/mkdocs" build -q --strict \
 	  -f docs/mkdocs.yml && echo "Open site/index.html."
 
-release: env  ## a wheel and its sources in dist/; PROJECT_URL=https://... for their links
-	@"$(VENV)/bin/uv" build -q --clear --no-build-isolation --python $(RUN) --out-dir dist
-	@echo pip install dist/*.whl
+release: env  ## build and try a wheel, write its notes; PROJECT_URL=https://... for its links
+	@$(RUN) tools/misc/release.py --url "$(PROJECT_URL)"
 
 clean:  ## remove what builds and test runs left (keeps .venv and work_dirs)
 	@rm -rf build dist site docs/notebooks/executed *.egg-info .pytest_cache .ruff_cache .hypothesis
