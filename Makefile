@@ -75,10 +75,11 @@ test-slow: env  ## the tests that take minutes, and more random examples
 	  tools/research/tests
 	@$(RUN) -m pytest tests/test_adapters  # on the oldest transformers that they support
 
-lint: env  ## ruff: style and format; types, where pyright is installed
+lint: env  ## ruff: style and format; pyright: types
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
-	@if command -v pyright > /dev/null; then pyright --pythonpath "$(VENV)/bin/python"; fi
+	@command -v pyright > /dev/null || { echo "lint takes pyright: pip install -r requirements/ci.txt"; exit 1; }
+	@pyright --pythonpath "$(VENV)/bin/python"
 
 notebooks: env  ## execute docs/notebooks/*.py for the site (6 minutes)
 	@"$(VENV)/bin/jupytext" --to executed//ipynb --execute --run-path . \

@@ -74,7 +74,9 @@ def try_in_empty_environment(package: Path, python: str, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--url', default='', help='address of the repository, for the metadata')
-    parser.add_argument('--python', nargs='+', default=PYTHONS, help='versions to try, if here')
+    parser.add_argument(
+        '--python', nargs='+', default=PYTHONS, help='versions or paths to try, if here'
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -88,7 +90,10 @@ def main() -> None:
         dist = ROOT / 'dist'
         build = ('build', '-q', '--clear', '--no-build-isolation', '--python', sys.executable)
         run(UV, *build, '--out-dir', dist, cwd=sources)
-        for python in filter(has, args.python):
+        here = [x for x in args.python if has(x)]
+        if not here:
+            sys.exit(f'No Python of {", ".join(args.python)} is here.\n  Fix: --python PATH')
+        for python in here:
             for package in sorted(dist.glob(f'mmrank-{version}*')):
                 try_in_empty_environment(package, python, folder)
     (dist / 'NOTES.md').write_text(notes, encoding='utf-8')
