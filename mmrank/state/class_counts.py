@@ -39,7 +39,7 @@ def checked_counts(counts: Counts, size: int | None = None) -> Tensor:
         if None in places:
             raise UserError(f'class_counts has {places[None]!r}, which is not a class index. {fix}')
         if size is None:
-            size = max(places, default=0) + 1
+            size = int(max(places, default=0)) + 1
         counts = [counts[places[i]] if i in places else 0 for i in range(size)]
     try:
         counts = torch.as_tensor(counts, dtype=torch.float64, device='cpu')
