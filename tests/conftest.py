@@ -22,7 +22,8 @@ def pytest_collection_finish():
     """Data sets of mmengine collect garbage when built, a second where much is imported."""
     gc.freeze()
     for device in (torch.cuda, getattr(torch, 'xpu', None)):
-        if device and not device.is_available():  # seeds would wait for one, each with a stack trace
+        # Seeds would wait for one, each with a stack trace. Early torch has no xpu.
+        if device and not device.is_available():
             device.manual_seed_all = lambda seed: None
     if not importlib.util.find_spec('mmengine'):
         return
