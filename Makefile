@@ -4,6 +4,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 TRY_VENV ?= .venv-torch
+TORCH ?= torch
 RUN := "$(VENV)/bin/python"
 ADAPTERS := "$(VENV)-adapters"
 UPSTREAM := "$(VENV)-upstream"
@@ -28,10 +29,12 @@ test-upstream: export TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD ?= 1
 
 # What one edits a loss against; tests that start processes are left out.
 FAST := tests/test_functional tests/test_state tests/test_losses
+# The files of tests/test_functional that take mmengine.
+OF_OPENMMLAB := --ignore-glob '*/test_level_metrics.py' --ignore-glob '*/test_hierarchical.py'
 
 .DEFAULT_GOAL := help
 .PHONY: help try env env-adapters env-upstream demo test test-fast test-slow test-adapters \
-  test-upstream lint notebooks docs release clean
+  test-upstream test-torch test-newcomers test-compiled lint notebooks floors audit docs release clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -67,6 +70,11 @@ test-fast: env  ## the maths alone: functional, state, losses (90 seconds)
 	@$(RUN) -m pytest -n auto --dist worksteal $(FAST) \
 	  -m 'not slow and not processes'
 
+test-torch:  ## the functions with torch alone, in the environment of PYTHON; TORCH='torch==2.0.* numpy<2'
+	@"$(PYTHON)" -m pip install -q $(foreach x,$(TORCH),"$(x)") -r requirements/runtime.txt \
+	  pytest hypothesis pyyaml scikit-learn
+	@"$(PYTHON)" -m pytest tests/test_functional $(OF_OPENMMLAB) -m 'not slow and not processes'
+
 test-research: env  ## tests of tools/research (1 minute)
 	@$(RUN) -m pytest -n auto --dist worksteal tools/research/tests
 
@@ -75,22 +83,40 @@ test-slow: env  ## the tests that take minutes, and more random examples
 	  tools/research/tests
 	@$(RUN) -m pytest tests/test_adapters  # on the oldest transformers that they support
 
-lint: env  ## ruff: style and format; types, where pyright is installed
+test-newcomers: env  ## what each page tells a newcomer to type, with mmrank from a wheel
+	@$(RUN) -m pytest tests/test_docs -m slow -k newcomer --durations=0
+
+test-compiled:  ## the operators against those of a compiled mmcv (20 minutes)
+	@"$(PYTHON)" tools/bootstrap.py --venv "$(VENV)" --compile-mmcv
+	@$(RUN) -m pytest tests/test_mmcv_ops -m 'slow or not slow'
+
+lint: env  ## ruff: style and format; pyright: types
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
-	@if command -v pyright > /dev/null; then pyright --pythonpath "$(VENV)/bin/python"; fi
+	@command -v pyright > /dev/null || { echo "lint takes pyright: pip install -r requirements/ci.txt"; exit 1; }
+	@pyright --pythonpath "$(VENV)/bin/python"
 
 notebooks: env  ## execute docs/notebooks/*.py for the site (6 minutes)
 	@"$(VENV)/bin/jupytext" --to executed//ipynb --execute --run-path . \
 	  docs/notebooks/*.py
 
+# Each in a checkout of its own; without a tag that of today alone.
+floors: env  ## times of losses and metrics: of the last release, and of today
+	@for at in $$(git describe --tags --abbrev=0) HEAD; do \
+	  git worktree add -qf --detach "work_dirs/at/$$at" "$$at" && echo "$$at" && \
+	  PYTHONPATH="work_dirs/at/$$at" $(RUN) "work_dirs/at/$$at/tools/benchmarks/floors.py"; \
+	  git worktree remove -f "work_dirs/at/$$at"; \
+	done
+
+audit: env  ## known vulnerabilities of what requirements/lock.txt pins
+	@pip-audit --disable-pip --require-hashes -r requirements/lock.txt
+
 docs: env  ## the documentation site, in site/
 	@NO_MKDOCS_2_WARNING=1 "$(VENV)/bin/mkdocs" build -q --strict \
 	  -f docs/mkdocs.yml && echo "Open site/index.html."
 
-release: env  ## a wheel and its sources in dist/; PROJECT_URL=https://... for their links
-	@"$(VENV)/bin/uv" build -q --clear --no-build-isolation --python $(RUN) --out-dir dist
-	@echo pip install dist/*.whl
+release: env  ## build and try a wheel, write its notes; PROJECT_URL=https://... for its links
+	@$(RUN) tools/misc/release.py --url "$(PROJECT_URL)"
 
 clean:  ## remove what builds and test runs left (keeps .venv and work_dirs)
 	@rm -rf build dist site docs/notebooks/executed *.egg-info .pytest_cache .ruff_cache .hypothesis

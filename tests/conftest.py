@@ -21,8 +21,9 @@ settings.load_profile('ci' if os.environ.get('CI') else 'quick')
 def pytest_collection_finish():
     """Data sets of mmengine collect garbage when built, a second where much is imported."""
     gc.freeze()
-    for device in (torch.cuda, torch.xpu):
-        if not device.is_available():  # seeds would wait for one, each with a stack trace
+    for device in (torch.cuda, getattr(torch, 'xpu', None)):
+        # Seeds would wait for one, each with a stack trace. Early torch has no xpu.
+        if device and not device.is_available():
             device.manual_seed_all = lambda seed: None
     if not importlib.util.find_spec('mmengine'):
         return

@@ -112,7 +112,7 @@ def make(args):
     lock = args.lock or LOCK
     openmmlab = not args.torch_alone and not names(lock).isdisjoint(MMDET)
     wanted = f'{ROOT}\n{lock.read_text(encoding="utf-8")}' + 'torch alone' * args.torch_alone
-    wanted += (ROOT / 'setup.py').read_text(encoding='utf-8')  # names the command mmrank
+    wanted += (ROOT / 'pyproject.toml').read_text(encoding='utf-8')  # names the command mmrank
     wanted += 'compiled' * args.compile_mmcv
     modules = ('torch', 'mmrank', *(('mmcv',) if openmmlab else ()))
     find = f'import importlib.util as u; print(all(map(u.find_spec, {modules})))'

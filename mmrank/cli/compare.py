@@ -82,7 +82,7 @@ def choose_metric(outcomes: Sequence[Outcome]) -> tuple[str, list[Outcome]]:
     metric = next((name for name in names if name.endswith('mAP')), next(iter(names), ''))
     checked = []
     for outcome in outcomes:
-        if not outcome.error and metric not in outcome.metrics:
+        if not outcome.error and metric not in (outcome.metrics or ()):
             error = f'{metric} is not finite: the training has diverged. Fix: a lower rate'
             outcome = dataclasses.replace(outcome, metrics=None, error=error)
         checked.append(outcome)

@@ -44,7 +44,7 @@ def load_config(args: argparse.Namespace) -> Config:
 
 class _Options(DictAction):
     def __call__(self, parser, namespace, values, option_string=None) -> None:
-        for word in values:
+        for word in values or ():
             if '=' not in word:
                 parser.error(
                     f'{option_string}: {word!r} has no value. Fix: KEY=VALUE without blanks, such '

@@ -1,12 +1,14 @@
 """Print what of the stack is installed, and what of it works.
 
     mmrank doctor
+    mmrank doctor --json    # for a report of a fault, or a script
 
 exit status: 0, also without OpenMMLab; 1 where torch, mmengine or mmrank is broken, or where two
 distributions wrote the folder of a package.
 """
 
 import importlib
+import json
 import platform
 import sys
 from collections.abc import Callable
@@ -100,22 +102,29 @@ def _row(name: str, check: Callable[[], tuple[str, str]], fix: str) -> tuple[str
 
 
 def main() -> int:
-    tool_parser(__doc__).parse_args()
+    args = tool_parser(__doc__, json=(False, 'print the rows as JSON')).parse_args()
     rows = [('Python', platform.python_version(), 'ok', sys.executable)]
     for name, (use, fix) in PACKAGES.items():
         rows.append(_row(name, partial(_import, name, use), f'{use}; {fix}'))
     rows.append(_row('mmrank.registry', _build_loss, 'pip install -e .'))
     rows.append(_row('mmcv.ops', _run_ops, 'pip install mmcv-lite: mmrank has its operators'))
     rows.append(_row('CUDA', _use_gpu, 'everything else runs on CPU'))
+    broken = []
+    for name, _, state, _ in rows:
+        if state == 'twice' or (state == 'broken' and name in CORE):
+            broken.append(name)
+    if args.json:
+        names = ('part', 'version', 'state', 'note')
+        print(json.dumps([dict(zip(names, row)) for row in rows], indent=2))
+        return int(bool(broken))
     table = Table('part', 'version', 'state', Column('note', overflow='fold'))
     for name, version, state, note in rows:
         # Notes hold text of other packages: no markup in it.
         table.add_row(name, version, Text(state, STYLES[state]), Text(note))
     Console().print(table)
     works = {name for name, _, state, _ in rows if state == 'ok'}
-    broken = (CORE - works) | {name for name, _, state, _ in rows if state == 'twice'}
     if broken:
-        print(f'The core is broken: {", ".join(sorted(broken))}.')
+        print(f'The core is broken: {", ".join(broken)}.')
         return 1
     for needed, what in (
         ({'mmdet', 'mmcv', 'mmcv.ops'}, 'detectors'),

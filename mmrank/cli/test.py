@@ -26,6 +26,7 @@ import sys
 from contextlib import nullcontext
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import mmengine
 from mmengine.config import Config, ConfigDict
@@ -155,7 +156,8 @@ def start(args: argparse.Namespace) -> None:
     model = bare_model(runner.model)
     if isinstance(model, CalibratedMixin):
         # It compares the classes with its maps' classes.
-        model.dataset_meta = runner.test_loop.dataloader.dataset.metainfo
+        loop: Any = runner.test_loop
+        model.dataset_meta = loop.dataloader.dataset.metainfo
     if args.out is None:
         runner.test()
     else:

@@ -65,11 +65,12 @@ def _set_resume(cfg: Config, resume: str) -> None:
     if resume == 'auto':
         from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
-        resume = find_last_whole_checkpoint(cfg.work_dir)
-        if resume is None:
+        last = find_last_whole_checkpoint(cfg.work_dir)
+        if last is None:
             print(f'No complete checkpoint in {cfg.work_dir}: starting over.')
             cfg.resume = False
             return
+        resume = last
         print(f'Resuming from {resume}')
     elif not Path(resume).exists() and '://' not in resume:
         raise UserError(

@@ -27,7 +27,7 @@ PACKAGES = ('mmcv', 'mmdet', 'mmpretrain', 'mmrank')
 
 def load(
     path: str,
-    options: Mapping | None = None,
+    options: dict | None = None,
     work_dir: str | None = None,
     launcher: str = 'none',
     trust: bool = False,
@@ -107,7 +107,7 @@ def _missing_package(name: str) -> UserError:
     )
 
 
-def apply_options(cfg: Config, options: Mapping | None) -> None:
+def apply_options(cfg: Config, options: dict | None) -> None:
     """Override settings by the options of the command line; see :func:`check_packages`."""
     if options is not None:
         check_option_names(cfg, options)

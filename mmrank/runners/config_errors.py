@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
 
 from mmengine import registry as roots
 from mmengine.logging import MMLogger
@@ -18,8 +19,13 @@ from mmrank.errors import UserError, machine_fault
 _NO_DATA = ('need at least one array to concatenate', '`epoch_length` must be a positive integer')
 _NUMBER = r'-?[\d.e-]+'
 
+if TYPE_CHECKING:
+    from mmengine.runner import Runner as _Host
+else:
+    _Host = object
 
-class NamedParts:
+
+class NamedParts(_Host):
     """Mixin before a runner of mmengine: an error that a config makes names the part of it."""
 
     #: The last call of the hooks, and the batch that it was of.
@@ -82,7 +88,7 @@ class NamedParts:
             told = config_error(error, self._stage())
             if told is not error:
                 for handler in MMLogger.get_current_instance().handlers:
-                    if isinstance(handler, logging.FileHandler):
+                    if isinstance(handler, logging.FileHandler) and handler.stream:
                         handler.stream.writelines(traceback.format_exception(error))
             raise told from error
 
@@ -94,7 +100,7 @@ class NamedParts:
         if not any(x in name for x in ('train', 'val', 'test')):
             return ''
         if name in ('after_val_iter', 'after_test_iter'):
-            loop = self.val_loop if name == 'after_val_iter' else self.test_loop
+            loop: Any = self.val_loop if name == 'after_val_iter' else self.test_loop
             is_last = number + 1 == len(loop.dataloader)
             return 'fails where metrics are computed' if is_last else ''
         has_worked = self.iter if 'train' in name else number
@@ -140,7 +146,7 @@ def _slip(message: str, part: object, path: str) -> tuple[str, str]:
         if not isinstance(config, dict):
             continue
         name = config.get('type')
-        if unknown and name == unknown[1]:
+        if name and unknown and name == unknown[1]:
             names = {}
             for root in (x for x in known if x.name == unknown[2]):
                 for node in [root, *sorted(root.children.values(), key=lambda x: x.scope)]:

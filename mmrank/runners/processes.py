@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from multiprocessing import connection, forkserver
-from multiprocessing.context import BaseContext
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 
 import torch
@@ -44,18 +44,20 @@ def start_process(
 
 
 @functools.cache
-def _fork_context() -> BaseContext:
+def _fork_context() -> ForkServerContext:
     """The context of copies, whose parent ends with this process.
 
     Who measures this process measures what it waited for: that parent, which waits for the copies.
     """
-    atexit.register(forkserver._forkserver._stop)
+    # The only way to end it, which typeshed does not list.
+    atexit.register(forkserver._forkserver._stop)  # pyright: ignore[reportAttributeAccessIssue]
     return multiprocessing.get_context('forkserver')
 
 
 def _end_with_parent() -> None:
     """End in order where the process that has started this one is gone, also by SIGKILL."""
-    connection.wait([multiprocessing.parent_process().sentinel])
+    if parent := multiprocessing.parent_process():
+        connection.wait([parent.sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -65,7 +67,8 @@ def _run(words: list[str], log: str, settings: dict[str, str]) -> None:
     with open(log, 'ab') as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
-    sys.stdout.reconfigure(line_buffering=True)
+    # In a process of its own this is the TextIOWrapper of file 1.
+    sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]
     os.environ.update(settings)
     torch.set_num_threads(int(settings['OMP_NUM_THREADS']))
     sys.path.insert(0, os.getcwd())
@@ -80,7 +83,7 @@ def _run(words: list[str], log: str, settings: dict[str, str]) -> None:
 def end_process(process: BaseProcess) -> None:
     """End a process and what it started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if not process.is_alive():
+        if process.pid is None or not process.is_alive():
             return
         process.terminate()  # it may not have a group yet
         with contextlib.suppress(ProcessLookupError):

@@ -131,7 +131,7 @@ class SavedState(nn.Module):
             self.set_constant(name, values)
         return self
 
-    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+    def _load_from_state_dict(self, state_dict, prefix, *args, **kwargs) -> None:
         for name, buffer in self.named_buffers(recurse=False):
             saved = state_dict.get(prefix + name)
             # Raised here: mmengine only logs what is put into `error_msgs`.
@@ -139,7 +139,7 @@ class SavedState(nn.Module):
                 raise ValueError(
                     f'{prefix}{name} of the checkpoint has {self._misfit(saved, buffer)}'
                 )
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def _misfit(self, saved: Tensor, buffer: Tensor) -> str:
         return (

@@ -1,6 +1,7 @@
 """Class counts of the data set, and the shares of positives that come from them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ MISSING_COUNTS = (
 Counts = Sequence[int] | Mapping[int, int] | Tensor
 
 
-def class_index(key: object, classes: int) -> int | None:
+def class_index(key: Any, classes: int) -> int | None:
     """Index of a class by a key of a dict, text where it comes from JSON; None: there is none."""
     if isinstance(key, str) and key.isdecimal():
         key = int(key)
@@ -32,10 +33,13 @@ def checked_counts(counts: Counts, size: int | None = None) -> Tensor:
     shape = f'({"C" if size is None else size},)'
     fix = f'Fix: {shape} numbers, or a Counter, of the positives of each class in training'
     if isinstance(counts, Mapping):
-        places = {class_index(x, 2**31 if size is None else size): x for x in counts}
+        places: dict[Any, int] = {
+            class_index(x, 2**31 if size is None else size): x for x in counts
+        }
         if None in places:
             raise UserError(f'class_counts has {places[None]!r}, which is not a class index. {fix}')
-        size = max(places, default=0) + 1 if size is None else size
+        if size is None:
+            size = int(max(places, default=0)) + 1
         counts = [counts[places[i]] if i in places else 0 for i in range(size)]
     try:
         counts = torch.as_tensor(counts, dtype=torch.float64, device='cpu')
@@ -114,7 +118,7 @@ class ClassPrior(SavedState):
         self.from_counts = isinstance(prior, str)
         self.maximum = maximum
         self.known = not self.from_counts
-        if self.known:
+        if not isinstance(prior, str):
             values = self._scaled(self._given(prior, size))
         elif prior != 'counts':
             raise ValueError(

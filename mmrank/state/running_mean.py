@@ -152,8 +152,8 @@ class MeanPositiveScore(RunningMean):
         finally:
             self._probing = False
 
-    def mean_of_batch(self, *args) -> tuple[Tensor, Tensor]:
-        batch_mean, usable = super().mean_of_batch(*args)
+    def mean_of_batch(self, *args, **kwargs) -> tuple[Tensor, Tensor]:
+        batch_mean, usable = super().mean_of_batch(*args, **kwargs)
         if self._probing:
             self._previous = batch_mean
         return batch_mean, usable
@@ -186,8 +186,8 @@ class MeanPositiveScore(RunningMean):
             is_right &= change.abs() <= high - low + mean.abs()
         return average + (1 - self.momentum) * torch.where(is_right, change, 0)
 
-    def _load_from_state_dict(self, *args) -> None:
-        super()._load_from_state_dict(*args)
+    def _load_from_state_dict(self, *args, **kwargs) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
         if self.value is not None:
             # A checkpoint may hold the mean of another mode.
             self.mean = torch.full_like(self.mean, self.value)

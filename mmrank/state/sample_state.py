@@ -133,9 +133,9 @@ class SampleState(SavedState):
         for state, values in zip(self.buffers(), new):
             state[ids.long()] = values  # what is repeated has equal entries
 
-    def _load_from_state_dict(self, *args) -> None:
+    def _load_from_state_dict(self, *args, **kwargs) -> None:
         if self.load_state:
-            super()._load_from_state_dict(*args)
+            super()._load_from_state_dict(*args, **kwargs)
 
     def _misfit(self, saved: Tensor, buffer: Tensor) -> str:
         return (

@@ -103,7 +103,7 @@ def test_commands_name_files_tools_and_options_that_are_there(path):
         makefile = (ROOT / 'Makefile').read_text('utf-8')
         assert re.search(rf'^{target}:', makefile, re.MULTILINE), target
     for extra in re.findall(r"'\.\[(\w+)\]'", text):
-        assert f"'{extra}':" in (ROOT / 'setup.py').read_text('utf-8')
+        assert f'\n{extra} = {{file' in (ROOT / 'pyproject.toml').read_text('utf-8')
 
 
 def test_the_times_of_the_first_results_stand_in_one_place():

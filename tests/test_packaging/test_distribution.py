@@ -10,6 +10,9 @@ import zipfile
 import pytest
 from built_package import ROOT, build, copy_checkout
 
+import release
+from mmrank.version import __version__
+
 
 @pytest.fixture(scope='module')
 def checkout(tmp_path_factory):
@@ -19,9 +22,8 @@ def checkout(tmp_path_factory):
 @pytest.fixture(scope='module')
 def wheel(checkout, tmp_path_factory):
     out = tmp_path_factory.mktemp('built') / 'wheel'
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv('PROJECT_URL', 'https://example.org/mmrank/')
-        return zipfile.ZipFile(build(checkout, 'build_wheel', out))
+    release.add_links(checkout, 'https://example.org/mmrank')
+    return zipfile.ZipFile(build(checkout, 'build_wheel', out))
 
 
 def test_wheel_holds_what_mim_reads(wheel):
@@ -72,13 +74,20 @@ def test_wheel_metadata(wheel):
         assert f'Project-URL: {page}https://example.org/mmrank' in text
 
 
-def test_long_description_has_no_link_into_the_checkout(wheel):
+def test_long_description_needs_no_checkout(wheel):
     (name,) = (x for x in wheel.namelist() if x.endswith('/METADATA'))
     text = wheel.read(name).decode()
     assert '# mmrank' in text
-    targets = re.findall(r'\]\(([^)]*)\)', text)
-    assert targets
-    assert all(x.startswith('https://') for x in targets), targets
+    assert re.findall(r'\]\(([^)]*)\)', text) == ['https://github.com/open-mmlab']
+    assert not re.search(r'\bmake \w|-e \.|tools/', text)
+
+
+def test_version_and_date_are_the_same_everywhere():
+    citation = (ROOT / 'CITATION.cff').read_text('utf-8')
+    date = re.search(rf'^version: {__version__}\ndate-released: (\S+)$', citation, re.M)[1]
+    changelog = (ROOT / 'CHANGELOG.md').read_text('utf-8')
+    assert f'## {__version__} ({date})\n' in changelog
+    assert release.notes_of(__version__, changelog).startswith('### ')
 
 
 def test_source_distribution_builds_the_same(checkout, tmp_path):

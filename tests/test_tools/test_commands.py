@@ -1,6 +1,7 @@
 """What every command says: help, unknown options, missing files; one message of a user's error."""
 
 import errno
+import json
 import os
 import re
 import stat
@@ -11,6 +12,7 @@ import pytest
 from docs_blocks import ROOT
 
 from mmrank import files
+from mmrank.cli import doctor
 from mmrank.cli import main as cli
 from mmrank.engine.resume.checkpoint import _AtomicLocalBackend
 from mmrank.errors import UserError, UserKeyError, machine_fault, show_user_errors
@@ -42,6 +44,15 @@ def mmrank(monkeypatch, capsys):
     monkeypatch.delenv('GOMP_SPINCOUNT', raising=False)
     yield run
     cli.interruption.restore_signals()
+
+
+def test_doctor_prints_json_and_works_without_openmmlab(mmrank, monkeypatch):
+    packages = {'numpy': ('arrays', ''), 'no_such_package': ('configs', 'pip install it')}
+    monkeypatch.setattr(doctor, 'PACKAGES', packages)
+    monkeypatch.setattr(doctor, 'CORE', set(packages))
+    status, output, _ = mmrank('doctor', '--json')
+    states = {row['part']: row['state'] for row in json.loads(output)}
+    assert (status, states['numpy'], states['no_such_package']) == (0, 'ok', 'absent')
 
 
 @pytest.fixture(params=[*cli.COMMANDS, *TOOLS])

@@ -135,11 +135,12 @@ def main() -> int:
     reports = []
     for path in args.ann_files:
         image_dir = _image_dir(args, path, documents[path])
-        options = dict(image_dir=image_dir, verify_images=args.verify_images)
-        reports.append(inspect_coco(documents[path], path, **options))
+        verify = args.verify_images
+        reports.append(inspect_coco(documents[path], path, image_dir, verify_images=verify))
         show(reports[-1], console)
     are_good = all(x.ok for x in reports)
     document = documents[args.ann_files[0]]
+    shared = set()
     if are_good and reports[1:] and not args.merge:
         shared = compare(reports, console)
         document = with_images(document, reports[0].images.keys() - shared)

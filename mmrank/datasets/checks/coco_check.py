@@ -7,6 +7,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from mmengine.config import Config
 from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 
@@ -26,7 +27,9 @@ _warn = partial(print_log, logger='current', level=30)
 
 
 def check_config(
-    cfg: Mapping, splits: Sequence[str] = ('train', 'val', 'test'), verify_images: bool = False
+    cfg: Mapping | Config,
+    splits: Sequence[str] = ('train', 'val', 'test'),
+    verify_images: bool = False,
 ) -> list[CocoReport]:
     """Check all COCO data sets of a config, also in wrappers, and the model against them.
 

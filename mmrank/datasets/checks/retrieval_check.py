@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mmengine.config import Config
 from mmengine.logging import print_log
 from rich.progress import track
 
@@ -59,7 +60,7 @@ class _RetrievalReport(DataReport):
 
 
 def inspect_config(
-    cfg: Mapping, splits: Sequence[str] = _SPLITS, read_images: bool = False
+    cfg: Mapping | Config, splits: Sequence[str] = _SPLITS, read_images: bool = False
 ) -> list[_RetrievalReport]:
     """Report on each retrieval data set of a config, and on what it shares with training.
 
