@@ -52,8 +52,7 @@ def mauc_losses(scores, is_positive, mask=None, **settings):
     """(C,) losses of :class:`mmrank.losses.MAUCLoss` of (C, N) scores, class by class."""
     loss = MAUCLoss(**settings)
     lists = split_lists(scores, is_positive, mask)
-    losses, _ = _mauc_of_classes(lists, loss.tau)
-    return like_scores(losses, scores)
+    return like_scores(_mauc_of_classes(lists, loss.tau), scores)
 
 
 def soap_losses(scores, is_positive, mask=None, margin=1.0):

@@ -308,7 +308,7 @@ CALLS = [
     ('use_ranking_loss(detector(), torch.nn.BCEWithLogitsLoss())',
      'use_ranking_loss(detector(), {fix})', 'neither a ranking loss'),
     ('use_ranking_loss(detector("RTDetr"), APLoss(), balance_boxes=True)',
-     'use_ranking_loss(detector("RTDetr"), APLoss())', 'box losses of their own weights'),
+     'use_ranking_loss(detector("RTDetr"), APLoss())', 'box losses have weights of their own'),
     ('use_ranking_loss(detector("FasterRCNN"), StableAPLoss(3, mode="per_class"))',
      'use_ranking_loss(detector("FasterRCNN"), {fix})', 'a level of their own'),
     ('SentenceInBatchLoss(None, InfoNCELoss(), [[0, 0]])',

@@ -1,6 +1,7 @@
 """The bootstrap with stand-ins for downloads; its whole run is what `make test` itself does."""
 
 import importlib.util
+import os
 import shutil
 import signal
 import subprocess
@@ -235,11 +236,15 @@ def test_makefile_works_in_any_path(tmp_path):
     python = place / 'bin' / 'python'
     python.write_text('#!/bin/sh\nfor part in "$@"; do echo "<$part>"; done\n')
     python.chmod(0o755)
+    shutil.copy(python, place / 'bin' / 'pyright')
     shutil.copytree(place, f'{place}-adapters')
     recipes = ('try', 'demo', 'test', 'test-slow', 'lint')
     command = ['make', '-C', ROOT, *recipes, f'VENV={place}', f'TRY_VENV={place}']
-    done = subprocess.run([*command, f'PYTHON={python}'], capture_output=True, text=True)
+    command.append(f'PYTHON={python}')
+    env = {**os.environ, 'PATH': f'{place / "bin"}:{os.environ["PATH"]}'}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
+    assert '<--pythonpath>' in done.stdout
     assert f'<--venv>\n<{place}>' in done.stdout
     assert f'<{place}-adapters>\n<--lock>' in done.stdout
     words = ('--torch-alone', 'tools/first_result.py', 'tests/test_adapters', 'tools/demo.py')

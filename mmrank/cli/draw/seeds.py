@@ -14,7 +14,7 @@ set, compared with each other method by the first metric, and the diamond its me
 
 from pathlib import Path
 
-from rich import print
+import rich
 
 from mmrank.cli.options import check_outputs, tool_parser
 from mmrank.experiments import many_sets
@@ -57,7 +57,7 @@ def _draw_sets(sets: many_sets.Sets, ours: str, out: str) -> Path:
     methods = next(iter(sets.values()))
     metric = next(iter(next(iter(methods.values()))))
     differences = many_sets.difference_rows(sets, ours, metric)
-    print(console_table(['', *methods], many_sets.mean_rows(sets, metric)))
-    print(console_table(many_sets.COLUMNS, differences))
+    rich.print(console_table(['', *methods], many_sets.mean_rows(sets, metric)))
+    rich.print(console_table(many_sets.COLUMNS, differences))
     each, mean = many_sets.compare_sets(sets, ours, metric)
     return draw_forest(each, mean, out, ours=ours, metric=metric)
