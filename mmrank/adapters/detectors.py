@@ -49,22 +49,8 @@ def use_ranking_loss(
 
         model = use_ranking_loss(retinanet_resnet50_fpn(), GradedAPLoss())
 
-    * ``RetinaNet`` and ``FCOS`` of torchvision: one ranking of all anchors or points. Anchors
-      between the two IoU thresholds are ignored.
-    * ``FasterRCNN`` and what is derived from it, such as ``MaskRCNN``: one ranking of all sampled
-      boxes. The proposals' loss stays. See :class:`.torchvision_rcnn.RankingRoIHeads`.
-    * ``RTDetrForObjectDetection``, ``RTDetrV2...``, ``DFine...``, ``Deimv2...``,
-      ``ConditionalDetr...``, ``DabDetr...``, ``DeformableDetr...``, ``LwDetr...`` and ``RfDetr...``
-      of transformers, ``RFDETRModelModule`` of rfdetr: each decoder layer, and the denoising
-      queries of each layer, have a ranking of their own, by a copy of the loss with its own state.
-      The encoder's proposals keep their point-wise loss. See
-      :class:`.query_criterion.QueryCriterion`. The last layer of D-FINE and DEIMv2 gets the loss of
-      its distributions of edges, ``loss_fgl``, which transformers has for the layers before it.
-
-    * Models of Ultralytics with a ``Detect`` head, and ``LibreYOLO9Model``: one ranking of all
-      points for each branch of the head.
-    * What holds ``criterion`` and ``model.decoder``, as the DETRs: trainers of LibreYOLO,
-      ``LTDETRObjectDetectionTrain`` of lightly-train, ``YAMLConfig`` of a clone of DEIMv2.
+    What is ranked in which model is in a table of docs/pages/users/other_detectors.md. The layers
+    of a DETR have a ranking each, see :class:`.query_criterion.QueryCriterion`.
 
     Choose checkpoints by the AP of the validation split, not by the ``eval_loss`` of a trainer: the
     value of a ranking loss says little.
