@@ -1,15 +1,26 @@
-"""What the class loss of a detector is computed from, for every library the same."""
+"""What the class loss of a detector is computed from, and how it comes and goes; for all alike."""
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from mmrank.errors import UserError
 from mmrank.losses import HeadLoss
+from mmrank.losses.pointwise.quality_losses import QualityLoss
+from mmrank.made_class import MadeClass
 
-from .detectors import RankingSettings, centre_of
+
+@dataclass(frozen=True)
+class RankingSettings:
+    """What an adapter puts into a model; see :func:`mmrank.adapters.use_ranking_loss`."""
+
+    loss: HeadLoss
+    centre_scores: bool
+    balance_boxes: bool
 
 
 @dataclass(frozen=True)
@@ -53,21 +64,82 @@ class ClassPart:
         return ranking(self.logits.flatten(0, -2), labels, counts, avg_factor=len(labels), **values)
 
 
+class RankingPart:
+    """A module of a detector that has ``rankings``, its losses by name, and is saved with them."""
+
+    rankings: nn.ModuleDict
+
+    def leave(self, model) -> None:
+        """Make ``model`` what it was without this."""
+        raise NotImplementedError
+
+
+class MadePart(RankingPart, MadeClass):
+    """Mixin for a part of a detector. Its class changes: a wrapper would change the saved keys."""
+
+    shows_centre = True  # By the layers that score the classes
+    added: tuple[str, ...]
+
+    def leave(self, model) -> None:
+        keep_centred(self)
+        for name in self.added:
+            delattr(self, name)
+        self.__class__ = self.host
+
+
+def make_part(part, mixin: type[MadePart], **added) -> None:
+    """Give a part of a detector a mixin and further attributes, until it leaves."""
+    part.__class__ = mixin.class_for(type(part))
+    part.added = ('added', *added)
+    for name, value in added.items():
+        setattr(part, name, value)
+
+
 def put_rankings(
-    owner: nn.Module,
-    losses: dict[str, HeadLoss],
+    part: nn.Module,
+    mixin: type[MadePart],
+    losses: nn.ModuleDict,
     layers: dict[str, Sequence[nn.Module]],
     settings: RankingSettings,
+    **added,
 ) -> None:
-    """Make the losses modules of ``owner.rankings``, and so part of what is saved and averaged.
+    """:func:`make_part` with the losses, on the device of the ``layers`` that score the classes.
 
-    In eval mode the ``layers`` that score the classes show the mean positive of their loss at 0.
+    In eval mode these show the mean positive of their loss at 0.
     """
     device = next(iter(layers.values()))[0].weight.device
-    owner.rankings = nn.ModuleDict(losses).to(device).train(owner.training)
-    for name in layers if settings.centre_scores else ():
-        for layer in layers[name]:
-            show_centred(layer, owner.rankings[name])
+    losses.to(device).train(part.training)
+    make_part(part, mixin, rankings=losses, **added)
+    if settings.centre_scores and mixin.shows_centre:
+        for name in layers:
+            for layer in layers[name]:
+                show_centred(layer, losses[name])
+
+
+def ranking_parts(model, expected: bool = True) -> list[RankingPart]:
+    """The parts of a model that have rankings; ``UserError`` if it has and should not, or not."""
+    roots = [model] if isinstance(model, nn.Module) else [model.criterion, model.model]
+    parts = [x for root in roots for x in root.modules() if isinstance(x, RankingPart)]
+    if bool(parts) == expected:
+        return parts
+    what = 'has no ranking loss. Fix: the model that use_ranking_loss(model, loss) returned'
+    if parts:
+        what = 'has a ranking loss already. Fix: call remove_ranking_loss(model) first'
+    raise UserError(f'{type(model).__name__} {what}')
+
+
+def copies_of(
+    loss: HeadLoss, names: Collection[str], proposals: Mapping[str, HeadLoss] = {}
+) -> nn.ModuleDict:
+    """A copy of the loss for each ranking, with its own state.
+
+    The scores of a decoder layer have another level and spread than the scores of the next. The
+    encoder's ``proposals`` keep their own point-wise loss: a ranking of them costs half of the mAP
+    (docs/pages/results/detr.md). Another point-wise loss, to compare with, takes them over too.
+    """
+    own = {} if isinstance(loss, QualityLoss) else proposals
+    names = [*names, *(name for name in proposals if name not in names)]
+    return nn.ModuleDict({name: own.get(name) or copy.deepcopy(loss) for name in names})
 
 
 def show_centred(layer: nn.Module, ranking: HeadLoss) -> None:
@@ -75,9 +147,9 @@ def show_centred(layer: nn.Module, ranking: HeadLoss) -> None:
     layer.register_forward_hook(partial(_subtract_centre, ranking))
 
 
-def keep_centred(model: nn.Module) -> None:
+def keep_centred(part: nn.Module) -> None:
     """Undo :func:`show_centred`; the centre moves into the bias of the layers."""
-    for layer in model.modules():
+    for layer in part.modules():
         for key, hook in [*layer._forward_hooks.items()]:
             if isinstance(hook, partial) and hook.func is _subtract_centre:
                 with torch.no_grad():
@@ -96,3 +168,21 @@ def _centre_of_channels(ranking: HeadLoss, bias: Tensor) -> Tensor:
     """Of several anchors, the class runs fastest."""
     centre = centre_of(ranking, bias.detach())
     return centre.repeat(bias.numel() // centre.numel())
+
+
+def centre_of(loss: HeadLoss, scores: Tensor) -> Tensor:
+    """Raw score that is shown as 0.5, (1,) or (C,), 0 where there is none."""
+    centre = loss.logit_centre()
+    return scores.new_zeros(1) if centre is None else centre.to(scores)
+
+
+def aligned_iou(first: Tensor, second: Tensor) -> Tensor:
+    """(n,) IoU in [0, 1] of (n, 4) boxes, corner and corner, at least float32."""
+    dtype = torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
+    first = first.to(dtype)
+    second = second.to(dtype)
+    low = torch.maximum(first[:, :2], second[:, :2])
+    high = torch.minimum(first[:, 2:], second[:, 2:])
+    inter = (high - low).clamp(min=0).prod(1)
+    union = sum((x[:, 2:] - x[:, :2]).prod(1) for x in (first, second)) - inter
+    return (inter / union.clamp(min=torch.finfo(dtype).tiny)).clamp(0, 1)

@@ -11,10 +11,17 @@ from mmrank.errors import UserError
 from mmrank.imports import required_package
 from mmrank.losses import HeadLoss, IABCELoss, MALLoss, VarifocalLoss
 
-from .class_part import keep_centred, show_centred
-from .detectors import RankingSettings, check_ranks, check_settings
+from .class_part import (
+    RankingPart,
+    RankingSettings,
+    copies_of,
+    keep_centred,
+    ranking_parts,
+    show_centred,
+)
+from .detectors import check_settings
 from .label_ranges import check_objects, remove_check
-from .query_criterion import LAST, QueryCriterion, copies_of
+from .query_criterion import LAST, QueryCriterion
 
 with required_package(
     'transformers', 'The adapter of the DETRs of transformers', "pip install 'mmrank[adapters]'"
@@ -49,7 +56,7 @@ def _ranked_criterion(mixin: type[QueryCriterion], file: str, name: str) -> type
     return mixin.class_for(getattr(import_module(f'transformers.loss.{file}'), name))
 
 
-class _DetectorLosses(nn.Module):
+class _DetectorLosses(RankingPart, nn.Module):
     """Takes the place of ``loss_function`` of a model.
 
     The functions of transformers make their criterion themselves, so this lays out the outputs of
@@ -60,6 +67,11 @@ class _DetectorLosses(nn.Module):
     def __init__(self, settings: RankingSettings, config) -> None:
         super().__init__()
         self.rankings = self.rankings_of(settings.loss, config)
+
+    def leave(self, model: nn.Module) -> None:
+        keep_centred(model)
+        del model._loss_function
+        remove_check(model, _check_objects)
 
 
 class _RTDetrLosses(_DetectorLosses):
@@ -228,8 +240,7 @@ def _check_objects(model: nn.Module, args: tuple, settings: dict) -> None:
 
 
 def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
-    """Put the ranking losses into a model, see :func:`mmrank.adapters.use_ranking_loss`."""
-    check_ranks(model, isinstance(model.loss_function, _DetectorLosses), False)
+    """Put the ranking losses in the place of a model's ``loss_function``."""
     name = type(model).__name__
     config = model.config
     check_settings(settings, config.num_labels, name)
@@ -246,15 +257,6 @@ def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
     if settings.centre_scores:
         show_centred(_score_layer(model), criterion.rankings[LAST])
     model.register_forward_pre_hook(_check_objects, with_kwargs=True)
-
-
-def detach(model: nn.Module) -> None:
-    """Undo :func:`attach`; the centre moves into the bias of the scores."""
-    criterion = model.loss_function
-    check_ranks(model, isinstance(criterion, _DetectorLosses), True)
-    keep_centred(model)
-    del model._loss_function
-    remove_check(model, _check_objects)
 
 
 def _score_layer(model: nn.Module) -> nn.Module:
@@ -286,8 +288,7 @@ def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
     """
     from safetensors.torch import load_file
 
-    criterion = model.loss_function
-    check_ranks(model, isinstance(criterion, _DetectorLosses), True)
+    (criterion,) = ranking_parts(model)
     state = {
         key.removeprefix(PREFIX): value
         for file in sorted(Path(folder).glob('*.safetensors'))

@@ -1,13 +1,13 @@
 """Any supported detector of another library on a ranking loss."""
 
-from dataclasses import dataclass
 from importlib import import_module
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss, KeepsSampleState
+
+from .class_part import RankingSettings, ranking_parts
 
 #: Served classes, with the module that serves them and those derived from them.
 SERVED = {
@@ -37,15 +37,6 @@ SERVED = {
 }
 
 
-@dataclass(frozen=True)
-class RankingSettings:
-    """What an adapter puts into a model; see :func:`use_ranking_loss`."""
-
-    loss: HeadLoss
-    centre_scores: bool
-    balance_boxes: bool
-
-
 def use_ranking_loss(
     model: nn.Module, loss: HeadLoss, *, centre_scores: bool = True, balance_boxes: bool = False
 ) -> nn.Module:
@@ -58,22 +49,8 @@ def use_ranking_loss(
 
         model = use_ranking_loss(retinanet_resnet50_fpn(), GradedAPLoss())
 
-    * ``RetinaNet`` and ``FCOS`` of torchvision: one ranking of all anchors or points. Anchors
-      between the two IoU thresholds are ignored.
-    * ``FasterRCNN`` and what is derived from it, such as ``MaskRCNN``: one ranking of all sampled
-      boxes. The proposals' loss stays. See :class:`.torchvision_rcnn.RankingRoIHeads`.
-    * ``RTDetrForObjectDetection``, ``RTDetrV2...``, ``DFine...``, ``Deimv2...``,
-      ``ConditionalDetr...``, ``DabDetr...``, ``DeformableDetr...``, ``LwDetr...`` and ``RfDetr...``
-      of transformers, ``RFDETRModelModule`` of rfdetr: each decoder layer, and the denoising
-      queries of each layer, have a ranking of their own, by a copy of the loss with its own state.
-      The encoder's proposals keep their point-wise loss. See
-      :class:`.query_criterion.QueryCriterion`. The last layer of D-FINE and DEIMv2 gets the loss of
-      its distributions of edges, ``loss_fgl``, which transformers has for the layers before it.
-
-    * Models of Ultralytics with a ``Detect`` head, and ``LibreYOLO9Model``: one ranking of all
-      points for each branch of the head.
-    * What holds ``criterion`` and ``model.decoder``, as the DETRs: trainers of LibreYOLO,
-      ``LTDETRObjectDetectionTrain`` of lightly-train, ``YAMLConfig`` of a clone of DEIMv2.
+    What is ranked in which model is in a table of docs/pages/users/other_detectors.md. The layers
+    of a DETR have a ranking each, see :class:`.query_criterion.QueryCriterion`.
 
     Choose checkpoints by the AP of the validation split, not by the ``eval_loss`` of a trainer: the
     value of a ranking loss says little.
@@ -99,7 +76,9 @@ def use_ranking_loss(
             f'loss={type(loss).__name__} is neither a ranking loss of mmrank nor a point-wise one. '
             'Fix: pass for example mmrank.losses.GradedAPLoss() or VarifocalLoss()'
         )
-    _adapter_of(model).attach(model, RankingSettings(loss, centre_scores, balance_boxes))
+    adapter = _adapter_of(model)
+    ranking_parts(model, expected=False)
+    adapter.attach(model, RankingSettings(loss, centre_scores, balance_boxes))
     return model
 
 
@@ -110,7 +89,9 @@ def remove_ranking_loss(model: nn.Module) -> nn.Module:
     classification layer, so that in eval mode the model predicts the same as before and can be
     saved for users without mmrank.
     """
-    _adapter_of(model).detach(model)
+    _adapter_of(model)
+    for part in ranking_parts(model):
+        part.leave(model)
     return model
 
 
@@ -145,34 +126,6 @@ def check_settings(settings: RankingSettings, num_classes: int, model: str) -> N
             f'balance_boxes=True is not supported for {model}, whose box losses have weights of '
             'their own. Fix: remove it; set the weights of the box losses in the config'
         )
-
-
-def check_ranks(model: nn.Module, ranks: bool, expected: bool) -> None:
-    """Raise ``UserError`` if a model has a ranking loss and should not, or the reverse."""
-    if ranks == expected:
-        return
-    what = 'has no ranking loss. Fix: the model that use_ranking_loss(model, loss) returned'
-    if ranks:
-        what = 'has a ranking loss already. Fix: call remove_ranking_loss(model) first'
-    raise UserError(f'{type(model).__name__} {what}')
-
-
-def centre_of(loss: HeadLoss, scores: Tensor) -> Tensor:
-    """Raw score that is shown as 0.5, (1,) or (C,), 0 where there is none."""
-    centre = loss.logit_centre()
-    return scores.new_zeros(1) if centre is None else centre.to(scores)
-
-
-def aligned_iou(first: Tensor, second: Tensor) -> Tensor:
-    """(n,) IoU in [0, 1] of (n, 4) boxes, corner and corner, at least float32."""
-    dtype = torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
-    first = first.to(dtype)
-    second = second.to(dtype)
-    low = torch.maximum(first[:, :2], second[:, :2])
-    high = torch.minimum(first[:, 2:], second[:, 2:])
-    inter = (high - low).clamp(min=0).prod(1)
-    union = sum((x[:, 2:] - x[:, :2]).prod(1) for x in (first, second)) - inter
-    return (inter / union.clamp(min=torch.finfo(dtype).tiny)).clamp(0, 1)
 
 
 def _adapter_of(model: nn.Module):

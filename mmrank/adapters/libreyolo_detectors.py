@@ -1,20 +1,18 @@
 """YOLO heads of LibreYOLO on a ranking loss. Its DETRs are in :mod:`.query_detectors`."""
 
-import copy
 from functools import partial
 
 from libreyolo.models.yolo9.nn import DDetect
 from torch import Tensor, nn
 
 from mmrank.losses import HeadLoss
-from mmrank.made_class import MadeClass
 
-from .class_part import ClassPart, keep_centred, put_rankings
-from .detectors import RankingSettings, check_ranks, check_settings
+from .class_part import ClassPart, MadePart, RankingSettings, copies_of, put_rankings
+from .detectors import check_settings
 from .label_ranges import check_objects
 
 
-class _RankingHead(MadeClass):
+class _RankingHead(MadePart):
     """Mixin for heads. ``rankings`` has the loss of each branch."""
 
     def _get_loss_fn(self, device):
@@ -30,33 +28,21 @@ class _RankingHead(MadeClass):
             check_objects([objects[:, 0]], [objects[:, 1:]], self.nc, 'nb_classes')
         return super().forward(x, targets, img_size)
 
+    def leave(self, model) -> None:
+        super().leave(model)
+        self._loss_fn = None
+
 
 def _rank(ranking: HeadLoss, logits: Tensor, targets: Tensor, norm: Tensor) -> Tensor:
     return ClassPart.of_targets(logits, targets).loss(ranking)
 
 
 def attach(model: nn.Module, settings: RankingSettings) -> None:
-    """Put copies of the loss into the heads, see :func:`mmrank.adapters.use_ranking_loss`."""
-    check_ranks(model, isinstance(model.head, _RankingHead), False)
+    """Put a copy of the loss into each head for each branch."""
     check_settings(settings, model.nc, type(model).__name__)
-    for head in _heads(model):
+    for head in [x for x in model.modules() if isinstance(x, DDetect)]:
         layers = {'dense_loss': [x[-1] for x in head.cv3]}
         if hasattr(head, 'one2one_cv3'):
             layers['exclusive_loss'] = [x[-1] for x in head.one2one_cv3]
-        head.__class__ = _RankingHead.class_for(type(head))
-        head._loss_fn = None
-        put_rankings(head, {x: copy.deepcopy(settings.loss) for x in layers}, layers, settings)
-
-
-def detach(model: nn.Module) -> None:
-    """Undo :func:`attach`; the centre moves into the bias of the scores."""
-    check_ranks(model, isinstance(model.head, _RankingHead), True)
-    for head in _heads(model):
-        keep_centred(head)
-        del head.rankings
-        head.__class__ = head.host
-        head._loss_fn = None
-
-
-def _heads(model: nn.Module) -> list[nn.Module]:
-    return [x for x in model.modules() if isinstance(x, DDetect)]
+        losses = copies_of(settings.loss, layers)
+        put_rankings(head, _RankingHead, losses, layers, settings, _loss_fn=None)

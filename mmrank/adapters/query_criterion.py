@@ -1,19 +1,13 @@
 """Criterions of DETR libraries with rankings in place of their classification loss."""
 
-import copy
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.distributed import world_group
-from mmrank.losses import HeadLoss
-from mmrank.losses.pointwise.quality_losses import QualityLoss
 from mmrank.losses.ranking.separate_rankings import can_be_separate, separate_rankings
-from mmrank.made_class import MadeClass
 from mmrank.tensors import at_least_float32
 
-from .class_part import ClassPart
-from .detectors import aligned_iou
+from .class_part import ClassPart, MadePart, aligned_iou
 
 #: The last decoder layer, whose scores the model predicts.
 LAST = 'last'
@@ -23,19 +17,7 @@ _LISTS |= dict.fromkeys(('dn_auxiliary_outputs', 'dn_aux_outputs', 'dn_outputs')
 _SINGLE = {'enc_outputs': 'enc', 'pre_outputs': 'pre', 'dn_pre_outputs': 'dn_pre'}
 
 
-def copies_of(loss: HeadLoss, names: list[str], proposals: dict[str, HeadLoss]) -> nn.ModuleDict:
-    """A copy of the loss for each ranking, with its own state.
-
-    The scores of a decoder layer have another level and spread than the scores of the next. The
-    encoder's ``proposals`` keep their own point-wise loss: a ranking of them costs half of the mAP
-    (docs/pages/results/detr.md). Another point-wise loss, to compare with, takes them over too.
-    """
-    own = {} if isinstance(loss, QualityLoss) else proposals
-    names = [*names, *(name for name in proposals if name not in names)]
-    return nn.ModuleDict({name: own.get(name) or copy.deepcopy(loss) for name in names})
-
-
-class QueryCriterion(MadeClass):
+class QueryCriterion(MadePart):
     """Mixin for criterions: all queries of all images of a layer are one ranking.
 
     Matching and box losses stay the criterion's; the rankings of all layers are computed in
@@ -44,7 +26,6 @@ class QueryCriterion(MadeClass):
     """
 
     doc_suffix = 'on rankings'
-    rankings: nn.ModuleDict
     #: Keys of the library: of its outputs, targets and losses.
     logits = 'logits'
     classes = 'class_labels'
@@ -68,7 +49,7 @@ class QueryCriterion(MadeClass):
         for name in self.calls:
             key = '' if name == LAST else f'_{name}'.replace('_aux_', self.aux_mark)
             losses[self.loss_name + key] = self.loss_factor * ranked[name]
-        self.calls = {}
+        del self.calls
         return losses
 
     def loss_labels(

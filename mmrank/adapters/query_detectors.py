@@ -7,12 +7,10 @@ import copy
 
 from torch import Tensor, nn
 
-from mmrank.made_class import MadeClass
-
-from .class_part import keep_centred, put_rankings
-from .detectors import RankingSettings, check_ranks, check_settings
-from .label_ranges import check_objects, remove_check
-from .query_criterion import LAST, QueryCriterion, copies_of
+from .class_part import MadePart, RankingSettings, copies_of, make_part, put_rankings
+from .detectors import check_settings, remove_ranking_loss
+from .label_ranges import check_objects
+from .query_criterion import LAST, QueryCriterion
 
 
 class _AuthorsCriterion(QueryCriterion):
@@ -33,33 +31,35 @@ class _AuthorsCriterion(QueryCriterion):
         return super().get_loss(loss, outputs, *args, **kwargs)
 
 
-def _check_targets(decoder: nn.Module, args: tuple, named: dict) -> None:
-    """Forward pre-hook: denoising queries are made from the labels before there is a loss."""
-    targets = named.get('targets', args[1] if len(args) > 1 else None) or ()
-    labels = [x['labels'] for x in targets]
-    check_objects(labels, [x['boxes'] for x in targets], decoder.num_classes, 'num_classes')
+class _CheckedDecoder(MadePart):
+    """Mixin for decoders: denoising queries are made from the labels before there is a loss."""
+
+    def forward(self, feats, targets=None, *args, **kwargs):
+        labels = [x['labels'] for x in targets or ()]
+        boxes = [x['boxes'] for x in targets or ()]
+        check_objects(labels, boxes, self.num_classes, 'num_classes')
+        return super().forward(feats, targets, *args, **kwargs)
 
 
-class _StockExport(MadeClass):
+class _StockExport(MadePart):
     """Mixin for the module of lightly-train: the weights that it exports are of its own model."""
 
     def get_export_state_dict(self) -> dict:
-        stock = copy.deepcopy(self)
-        detach(stock)
-        return stock.get_export_state_dict()
+        return remove_ranking_loss(copy.deepcopy(self)).get_export_state_dict()
 
 
 def attach(holder, settings: RankingSettings) -> None:
     """Put copies of the loss into ``holder.model.decoder``, which ``holder.criterion`` calls."""
     criterion = holder.criterion
-    check_ranks(holder, isinstance(criterion, _AuthorsCriterion), False)
     check_settings(settings, criterion.num_classes, type(holder).__name__)
-    criterion.__class__ = _AuthorsCriterion.class_for(type(criterion))
-    criterion.decoders = _decoders(holder)
+    # Of the model, and of its average where the holder has made one. A tuple is no submodule.
+    average = getattr(holder, 'ema_model', None)
+    decoders = tuple(x.model.decoder for x in (holder, average) if x is not None)
     (kind,) = {'vfl', 'mal', 'focal'} & {*criterion.losses}
-    criterion.loss_name = f'loss_{kind}'
-    criterion.loss_factor = criterion.weight_dict[criterion.loss_name]
-    for decoder in criterion.decoders:
+    name = f'loss_{kind}'
+    factor = criterion.weight_dict[name]
+    make_part(criterion, _AuthorsCriterion, decoders=decoders, loss_name=name, loss_factor=factor)
+    for decoder in decoders:
         layers = range(decoder.decoder.num_layers)
         names = [LAST, *(f'aux_{i}' for i in layers[:-1])]
         denoising = [f'dn_{i}' for i in layers]
@@ -67,28 +67,7 @@ def attach(holder, settings: RankingSettings) -> None:
             names.append('pre')
             denoising.append('dn_pre')
         names += denoising if decoder.num_denoising else []
-        decoder.register_forward_pre_hook(_check_targets, with_kwargs=True)
-        last = decoder.dec_score_head[decoder.decoder.eval_idx]
-        put_rankings(decoder, copies_of(settings.loss, names, {}), {LAST: [last]}, settings)
+        last = {LAST: [decoder.dec_score_head[decoder.decoder.eval_idx]]}
+        put_rankings(decoder, _CheckedDecoder, copies_of(settings.loss, names), last, settings)
     if hasattr(holder, 'get_export_state_dict'):
-        holder.__class__ = _StockExport.class_for(type(holder))
-
-
-def detach(holder) -> None:
-    """Undo :func:`attach`; the centre moves into the bias of the scores."""
-    criterion = holder.criterion
-    check_ranks(holder, isinstance(criterion, _AuthorsCriterion), True)
-    for decoder in criterion.decoders:
-        keep_centred(decoder)
-        remove_check(decoder, _check_targets)
-        del decoder.rankings
-    del criterion.decoders, criterion.loss_name, criterion.loss_factor
-    vars(criterion).pop('calls', None)
-    criterion.__class__ = criterion.host
-    holder.__class__ = getattr(holder, 'host', type(holder))
-
-
-def _decoders(holder) -> tuple[nn.Module, ...]:
-    """Of the model, and of its average where the holder has made one. A tuple is no submodule."""
-    average = getattr(holder, 'ema_model', None)
-    return (holder.model.decoder, *(() if average is None else [average.model.decoder]))
+        make_part(holder, _StockExport)

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from mmrank.errors import UserError
 from mmrank.losses import IABCELoss
 
-from .detectors import RankingSettings, centre_of, check_ranks, check_settings
+from .class_part import RankingSettings, centre_of, copies_of, put_rankings
+from .detectors import check_settings
 from .label_ranges import check_objects
-from .query_criterion import LAST, QueryCriterion, copies_of
+from .query_criterion import LAST, QueryCriterion
 
 
 class _QuerySetCriterion(QueryCriterion):
@@ -18,6 +19,8 @@ class _QuerySetCriterion(QueryCriterion):
 
     logits = 'pred_logits'
     classes = 'labels'
+    # The post-processing shows it, also of an average of the model.
+    shows_centre = False
 
     def forward(
         self, outputs: dict, targets: list[dict], num_boxes: Tensor | float | None = None
@@ -32,6 +35,15 @@ class _QuerySetCriterion(QueryCriterion):
         check_objects(labels, [x['boxes'] for x in targets], self.num_classes, 'num_classes')
         return super().forward(outputs, targets, num_boxes=num_boxes)
 
+    def leave(self, model: nn.Module) -> None:
+        if hasattr(self, 'centring'):
+            bias = model.model.class_embed.bias
+            with torch.no_grad():
+                bias -= centre_of(self.rankings[LAST], bias.detach())
+            self.centring.remove()
+            del self.centring
+        super().leave(model)
+
 
 def show_centred(criterion: nn.Module, postprocess: nn.Module, args: tuple) -> tuple:
     """Forward pre-hook of the post-processing: the mean positive score at 0."""
@@ -42,35 +54,19 @@ def show_centred(criterion: nn.Module, postprocess: nn.Module, args: tuple) -> t
 
 
 def attach(module: nn.Module, settings: RankingSettings) -> None:
-    """Put the ranking losses into a module, see :func:`mmrank.adapters.use_ranking_loss`."""
+    """Put copies of the loss into the criterion of a module."""
     criterion = module.criterion
     loss = settings.loss
     name = type(module).__name__
-    check_ranks(module, isinstance(criterion, _QuerySetCriterion), False)
     if 'keypoints' in criterion.losses:
         raise UserError(f'a keypoint model is not supported for {name}. Fix: use one without')
     check_settings(settings, criterion.num_classes, name)
     names = ['aux_' + key.removeprefix('loss_ce_') for key in criterion.weight_dict]
     names = [LAST, *(x for x in names if x.removeprefix('aux_').isdigit())]
     proposals = {'enc': IABCELoss(criterion.focal_alpha, scope=loss.scope)}
-    criterion.__class__ = _QuerySetCriterion.class_for(type(criterion))
-    criterion.rankings = copies_of(loss, names, proposals).to(module.model.class_embed.bias.device)
-    criterion.rankings.train(criterion.training)
+    losses = copies_of(loss, names, proposals)
+    layers = {LAST: [module.model.class_embed]}
+    put_rankings(criterion, _QuerySetCriterion, losses, layers, settings)
     if settings.centre_scores:
         hook = partial(show_centred, criterion)
         criterion.centring = module.postprocess.register_forward_pre_hook(hook)
-
-
-def detach(module: nn.Module) -> None:
-    """Undo :func:`attach`; the centre moves into the bias of the scores."""
-    criterion = module.criterion
-    check_ranks(module, isinstance(criterion, _QuerySetCriterion), True)
-    if hasattr(criterion, 'centring'):
-        bias = module.model.class_embed.bias
-        with torch.no_grad():
-            bias -= centre_of(criterion.rankings[LAST], bias.detach())
-        criterion.centring.remove()
-        del criterion.centring
-    criterion.__class__ = criterion.host
-    del criterion.rankings
-    vars(criterion).pop('calls', None)

@@ -5,10 +5,10 @@ from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
 
-from .class_part import ClassPart, keep_centred, show_centred
-from .detectors import RankingSettings, aligned_iou, check_fit, check_ranks
+from .class_part import ClassPart, RankingSettings, aligned_iou, copies_of, put_rankings
+from .detectors import check_fit
 from .label_ranges import check_labels
-from .torchvision_parts import RankingPart, put_loss, take_loss
+from .torchvision_parts import TorchvisionPart
 
 # After torchvision_parts, which says how to install torchvision.
 # isort: split
@@ -19,7 +19,7 @@ from torchvision.models.detection.retinanet import RetinaNetHead
 from torchvision.ops import generalized_box_iou_loss
 
 
-class _RankingHead(RankingPart):
+class _RankingHead(TorchvisionPart):
     """Mixin for dense heads: all anchors or points of a batch are one ranking."""
 
     def compute_loss(
@@ -88,10 +88,9 @@ class _RankingHead(RankingPart):
 
 
 def attach(model: nn.Module, settings: RankingSettings) -> None:
-    """Put a copy of the loss into the head, see :func:`mmrank.adapters.use_ranking_loss`."""
+    """Put a copy of the loss into the head."""
     head = model.head
     loss = settings.loss
-    check_ranks(model, isinstance(head, _RankingHead), False)
     if not isinstance(head, (RetinaNetHead, FCOSHead)):
         raise UserTypeError(
             f'model.head={type(head).__name__} has no adapter. Fix: use a RetinaNetHead or '
@@ -105,15 +104,7 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
             f'balance_boxes=True: {type(loss).__name__} computes the box loss itself. Fix: remove '
             'balance_boxes'
         )
-    layer = head.classification_head.cls_logits
-    put_loss(head, _RankingHead, settings, layer)
-    if settings.centre_scores:
-        show_centred(layer, head.ranking_loss)
-
-
-def detach(model: nn.Module) -> None:
-    """Undo :func:`attach`; the centre moves into the bias of the scores."""
-    head = model.head
-    check_ranks(model, isinstance(head, _RankingHead), True)
-    keep_centred(head)
-    take_loss(head)
+    layers = {'all': [head.classification_head.cls_logits]}
+    losses = copies_of(loss, layers)
+    balance = settings.balance_boxes
+    put_rankings(head, _RankingHead, losses, layers, settings, balance_boxes=balance)

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from mmrank.errors import UserError, UserTypeError
 from mmrank.tensors import at_least_float32
 
-from .class_part import ClassPart
-from .detectors import RankingSettings, aligned_iou, centre_of, check_fit, check_ranks
+from .class_part import ClassPart, RankingSettings, aligned_iou, centre_of, copies_of, put_rankings
+from .detectors import check_fit
 from .label_ranges import check_labels
-from .torchvision_parts import RankingPart, put_loss, take_loss
+from .torchvision_parts import TorchvisionPart
 
 # After torchvision_parts, which says how to install torchvision.
 # isort: split
@@ -17,12 +17,15 @@ from .torchvision_parts import RankingPart, put_loss, take_loss
 from torchvision.models.detection.roi_heads import RoIHeads
 
 
-class RankingRoIHeads(RankingPart):
+class RankingRoIHeads(TorchvisionPart):
     """Mixin for RoI heads: all sampled boxes of a batch are one ranking.
 
     The score of a class is ``log(p / (1 - p))`` of its softmax probability p, so what is ranked is
     what the detector shows, and weights that were trained with cross-entropy already rank well.
     """
+
+    shows_centre = False  # The post-processing shows it, by the background.
+    centre_scores: bool
 
     def check_targets(self, targets: list[dict] | None) -> None:
         """As the host; also refuses labels that it would take for the background."""
@@ -51,7 +54,7 @@ class RankingRoIHeads(RankingPart):
                 losses['loss_classifier'] = self._rank(*self.noted)
         finally:
             hook.remove()
-            self.noted = []
+            del self.noted
         if self.training:
             losses = self.balanced(losses, 'loss_classifier', 'loss_box_reg')
         return result, losses
@@ -83,6 +86,14 @@ class RankingRoIHeads(RankingPart):
             class_logits[:, 0] += centre_of(self.ranking_loss, class_logits).mean()
         return super().postprocess_detections(class_logits, *args, **kwargs)
 
+    def leave(self, model: nn.Module) -> None:
+        """Undo the adapter; the centre moves into the bias of the background."""
+        if self.centre_scores:
+            bias = self.box_predictor.cls_score.bias
+            with torch.no_grad():
+                bias[0] += centre_of(self.ranking_loss, bias.detach()).mean()
+        super().leave(model)
+
 
 def _log_odds(logits: Tensor) -> Tensor:
     """(n, C) logits to ``log(p / (1 - p))`` of their softmax p, at least float32.
@@ -97,10 +108,9 @@ def _log_odds(logits: Tensor) -> Tensor:
 
 
 def attach(model: nn.Module, settings: RankingSettings) -> None:
-    """Put a copy of the loss into the heads, see :func:`mmrank.adapters.use_ranking_loss`."""
+    """Put a copy of the loss into the heads."""
     heads = model.roi_heads
     loss = settings.loss
-    check_ranks(model, isinstance(heads, RankingRoIHeads), False)
     predictor = getattr(heads.box_predictor, 'cls_score', None)
     if not isinstance(heads, RoIHeads) or not isinstance(predictor, nn.Linear):
         raise UserTypeError(
@@ -113,17 +123,13 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
             f"softmax compares them. Fix: {type(loss).__name__}(mode='flatten')"
         )
     check_fit(loss, predictor.out_features - 1, (None, 'quality'), type(model).__name__)
-    put_loss(heads, RankingRoIHeads, settings, predictor)
-    heads.noted = []
-
-
-def detach(model: nn.Module) -> None:
-    """Undo :func:`attach`; the centre moves into the bias of the background."""
-    heads = model.roi_heads
-    check_ranks(model, isinstance(heads, RankingRoIHeads), True)
-    if heads.centre_scores:
-        bias = heads.box_predictor.cls_score.bias
-        with torch.no_grad():
-            bias[0] += centre_of(heads.ranking_loss, bias.detach()).mean()
-    take_loss(heads)
-    del heads.noted
+    layers = {'all': [predictor]}
+    put_rankings(
+        heads,
+        RankingRoIHeads,
+        copies_of(loss, layers),
+        layers,
+        settings,
+        balance_boxes=settings.balance_boxes,
+        centre_scores=settings.centre_scores,
+    )
