@@ -25,8 +25,6 @@ class SavedState(nn.Module):
 
     #: What in a config sets the shapes, for the message.
     shape_settings: ClassVar[str] = 'num_classes'
-    #: The state whose rows ``num_updates`` counts the batches of.
-    counted_state: ClassVar[str | None] = None
     #: Whether it was said that a batch lies far outside of the declared range.
     warned_of_outlier = False
 
@@ -142,11 +140,6 @@ class SavedState(nn.Module):
                     f'{prefix}{name} of the checkpoint has {self._misfit(saved, buffer)}'
                 )
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-        if self.counted_state is not None:
-            # An average of the weights, such as Ultralytics', averages floats and leaves counts at
-            # 0; the next batch would start anew.
-            rows = getattr(self, self.counted_state).view(len(self.num_updates), -1)
-            self.num_updates.clamp_(min=rows.ne(0).any(1).long())
 
     def _misfit(self, saved: Tensor, buffer: Tensor) -> str:
         return (

@@ -26,7 +26,6 @@ class RunningMean(SavedState):
     ``(0, 1]``.
     """
 
-    counted_state = 'mean'
     mean: Tensor  # (size,) float32 buffer, in units of the values
     num_updates: Tensor  # (size,) int64 buffer, batches that each mean saw
 

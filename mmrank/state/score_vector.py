@@ -95,7 +95,6 @@ class ScoreVector(SavedState):
     """
 
     shape_settings = 'num_classes and vector_length'
-    counted_state = 'vector'
     REACH = 10.0
     #: (size, length) float32 buffer, in units of the scores; 0 where nothing was seen.
     vector: Tensor

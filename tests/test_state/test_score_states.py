@@ -156,21 +156,6 @@ def test_fixed_mode_never_moves():
     assert _mean_step(state, [1.0]) == 0.25
 
 
-@pytest.mark.parametrize('state', [MeanPositiveScore(2), ScoreVector(2, 3)])
-def test_the_state_of_an_average_of_the_weights_goes_on(state):
-    """Its floats are averaged; its counts are still those before the training."""
-    name = state.counted_state
-    averaged = {name: torch.zeros_like(getattr(state, name))}
-    averaged[name][1] = 0.5
-    state.load_state_dict({**averaged, 'num_updates': torch.zeros(2, dtype=torch.long)})
-    assert state.num_updates.tolist() == [0, 1]
-    batch = torch.ones(2, 4), torch.ones(2, 4, dtype=torch.bool)
-    state.update(*([batch] if name == 'vector' else batch))
-    first, other = getattr(state, name).view(2, -1)[:, 0].tolist()
-    assert first == 1
-    assert 0.5 < other < 0.6
-
-
 def test_batches_without_positives_or_not_finite_leave_the_state():
     state = MeanPositiveScore()
     assert _mean_step(state, []) == 0
