@@ -240,7 +240,7 @@ def _check_objects(model: nn.Module, args: tuple, settings: dict) -> None:
 
 
 def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
-    """Put the ranking losses in the place of a model's ``loss_function``."""
+    """Replace the ``loss_function`` of a model by the ranking losses."""
     name = type(model).__name__
     config = model.config
     check_settings(settings, config.num_labels, name)

@@ -1,4 +1,4 @@
-"""Detectors whose criterion descends from that of RT-DETR's authors, on ranking losses.
+"""Detectors with a criterion of the family of RT-DETR, on ranking losses.
 
 LTDETR of lightly-train, the DETRs of LibreYOLO, and clones of RT-DETR, D-FINE, DEIM and DEIMv2.
 """
@@ -52,7 +52,7 @@ def attach(holder, settings: RankingSettings) -> None:
     """Put copies of the loss into ``holder.model.decoder``, which ``holder.criterion`` calls."""
     criterion = holder.criterion
     check_settings(settings, criterion.num_classes, type(holder).__name__)
-    # Of the model, and of its average where the holder has made one. A tuple is no submodule.
+    # The average of the model has a decoder, too. A tuple adds no submodules to the criterion.
     average = getattr(holder, 'ema_model', None)
     decoders = tuple(x.model.decoder for x in (holder, average) if x is not None)
     (kind,) = {'vfl', 'mal', 'focal'} & {*criterion.losses}

@@ -33,7 +33,7 @@ class _RankingModel(MadePart):
 
 
 def _rank(ranking: HeadLoss, logits: Tensor, targets: Tensor) -> Tensor:
-    """In the place of ``bce``, whose sum a criterion divides by the sum of the targets."""
+    """Replaces ``bce``: the criterion divides its sum by the sum of the targets."""
     return ClassPart.of_targets(logits, targets).loss(ranking) * targets.sum().clamp(min=1)
 
 

@@ -96,7 +96,7 @@ def _set_threshold(cfg: Config, threshold: str, trust: bool) -> None:
     try:
         cfg.test_evaluator.thresholds = float(threshold)
     except ValueError:
-        raise UserError(f'--threshold {threshold!r} is no score', 'auto, or 0.5') from None
+        raise UserError(f'--threshold {threshold!r} is not a score', 'auto, or 0.5') from None
 
 
 def _test_and_keep(runner, args: argparse.Namespace) -> None:

@@ -27,7 +27,7 @@ from mmrank.evaluation.coco_index import (
     warn_of_limit,
 )
 from mmrank.evaluation.lvis_numpy import require_lvis
-from mmrank.evaluation.operating_points import matches_by_class, thresholds_of
+from mmrank.evaluation.operating_points import Matches, matches_by_class, thresholds_of
 
 _KEYS = ('image_id', 'category_id', 'bbox', 'score')
 # Names of COCOeval.stats in its order, as papers print them.
@@ -167,6 +167,18 @@ def match_boxes(
         run(evaluation)
     evaluation.cocoGt = truth
     return evaluation
+
+
+def match_at(truth: COCO, boxes: list[dict], iou: float) -> dict[int, Matches]:
+    """Matches of checked boxes at one IoU by category, without the work for figures of COCO."""
+
+    def match(evaluation: COCOeval) -> None:
+        evaluation.params.iouThrs = np.array([iou])
+        for key in ('areaRng', 'areaRngLbl'):
+            setattr(evaluation.params, key, getattr(evaluation.params, key)[:1])
+        evaluation.evaluate()
+
+    return matches_by_class(match_boxes(truth, boxes, run=match), iou)
 
 
 def evaluate_lvis(truth: COCO, predictions: str | os.PathLike | list[dict]) -> Any:

@@ -9,7 +9,7 @@ from scipy import stats
 
 from mmrank.errors import UserError
 from mmrank.experiments.records import Values, read_values
-from mmrank.experiments.statistics import compare_paired, difference_text
+from mmrank.experiments.statistics import compare_paired, shown_difference
 
 #: Figures by set, method, metric and seed.
 Sets = Mapping[str, Values]
@@ -44,29 +44,27 @@ def means(sets: Sets, method: str, metric: str) -> dict[str, float]:
     return {name: float(np.mean([*x[method][metric].values()])) for name, x in sets.items()}
 
 
-def other_methods(sets: Sets, ours: str) -> list[str]:
-    """The methods that ours is compared with; a :class:`UserError` if it is not among all."""
-    methods = [*next(iter(sets.values()))]
-    if ours not in methods:
-        raise UserError(f'the records have no method {ours!r}', f'one of {", ".join(methods)}')
-    return [method for method in methods if method != ours]
-
-
 def compare_sets(sets: Sets, ours: str, metric: str) -> tuple[dict, dict]:
     """What ours gains compared with each other method: by set, and on average.
 
     A set's difference is paired by seed, the mean by set: the spread over the sets, of which its
     interval is, holds the spread over the seeds. Both are of :func:`compare_paired`, by method.
+
+    Raises:
+        UserError: If ours is not among the methods.
     """
+    methods = [*next(iter(sets.values()))]
+    if ours not in methods:
+        raise UserError(f'the records have no method {ours!r}', f'one of {", ".join(methods)}')
     on_each = {}
     on_average = {}
-    others = other_methods(sets, ours)
     own = means(sets, ours, metric)
-    for other in others:
-        on_each[other] = {
-            name: compare_paired(x[ours][metric], x[other][metric]) for name, x in sets.items()
-        }
-        on_average[other] = compare_paired(own, means(sets, other, metric))
+    for other in methods:
+        if other != ours:
+            on_each[other] = {
+                name: compare_paired(x[ours][metric], x[other][metric]) for name, x in sets.items()
+            }
+            on_average[other] = compare_paired(own, means(sets, other, metric))
     return on_each, on_average
 
 
@@ -77,20 +75,17 @@ def mean_rows(sets: Sets, metric: str) -> list[list[str]]:
     return [*rows, ['mean', *(f'{np.mean([*own.values()]):.1f}' for own in columns)]]
 
 
-def difference_rows(sets: Sets, ours: str, metric: str) -> list[list[str]]:
-    """A row of :data:`COLUMNS` for each other method: what ours gains over the sets."""
-    others = other_methods(sets, ours)
-    own = means(sets, ours, metric)
+def difference_rows(on_each: Mapping, on_average: Mapping) -> list[list[str]]:
+    """A row of :data:`COLUMNS` for each other method, of :func:`compare_sets`."""
     rows = []
-    for other in others:
-        theirs = means(sets, other, metric)
-        gains = {name: own[name] - theirs[name] for name in sets}
+    for other, found in on_each.items():
+        gains = {name: x['difference'] for name, x in found.items()}
         worst = min(gains, key=gains.__getitem__)
         ahead = sum(gain > 0 for gain in gains.values())
         unequal = sum(gain != 0 for gain in gains.values())
         p_value = stats.binomtest(ahead, unequal).pvalue if unequal else 1.0
-        difference = difference_text(own, theirs)
         median = f'{np.median([*gains.values()]):+.2f}'
         counts = f'{ahead} of {len(gains)}, p = {p_value:.2g}'
-        rows.append([other, difference, median, counts, f'{worst} {gains[worst]:+.1f}'])
+        shown = shown_difference(on_average[other])
+        rows.append([other, shown, median, counts, f'{worst} {gains[worst]:+.1f}'])
     return rows

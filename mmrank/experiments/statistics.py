@@ -72,8 +72,12 @@ def compare_paired(values: Mapping, baseline: Mapping) -> dict[str, float]:
 
 
 def difference_text(values: Mapping, baseline: Mapping) -> str:
-    """The mean of the paired differences with its interval; empty without a pair."""
-    found = compare_paired(values, baseline)
+    """:func:`shown_difference` of two methods."""
+    return shown_difference(compare_paired(values, baseline))
+
+
+def shown_difference(found: Mapping) -> str:
+    """The mean difference of :func:`compare_paired` with its interval; empty without a pair."""
     if not found['pairs']:
         return ''
     interval = ' [{ci_low:+.2f}, {ci_high:+.2f}]' if 'ci_low' in found else ''

@@ -40,7 +40,7 @@ def test_means_and_intervals(paths):
     error = np.std([4, 2, -3], ddof=1) / np.sqrt(3)
     assert mean['theirs']['ci_low'] == pytest.approx(1 - 4.3027 * error, abs=1e-3)
     assert mean_rows(sets, 'mAP')[-1] == ['mean', '54.3', '53.3']
-    ((_, shown, median, ahead, worst),) = difference_rows(sets, 'ours', 'mAP')
+    ((_, shown, median, ahead, worst),) = difference_rows(each, mean)
     assert shown.startswith('+1.00 [-7.9')
     assert [median, ahead, worst] == ['+2.00', '2 of 3, p = 1', 'eggs -3.0']
 

@@ -156,7 +156,7 @@ def test_thresholds_leave_with_the_weights(run, tmp_path):
     assert cfg.test_evaluator.thresholds == 0.25
     for value, file, match in (
         ('auto', 'a.pth', 'has no thresholds.* Fix: .*publish_model.py --thresholds'),
-        ('high', 'a.pth', "--threshold 'high' is no score.* Fix: auto"),
+        ('high', 'a.pth', "--threshold 'high' is not a score.* Fix: auto"),
     ):
         cfg.load_from = str(tmp_path / file)
         with pytest.raises(UserError, match=match):

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from mmrank.errors import UserError
-from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
-from mmrank.evaluation.operating_points import (
-    figures_at,
-    figures_of,
-    matches_by_class,
-    pool,
-    thresholds_of,
+from mmrank.evaluation.box_evaluation import (
+    check_predictions,
+    load_ground_truth,
+    load_predictions,
+    match_at,
 )
+from mmrank.evaluation.operating_points import figures_at, figures_of, pool, thresholds_of
 from mmrank.pictures.tables import write_table
 
 _HEADER = ('class', 'threshold', 'objects', 'recall', 'precision', 'false alarms an image')
@@ -36,7 +35,9 @@ def add_threshold_options(parser: argparse.ArgumentParser) -> None:
 def choose_thresholds(ann_file: str, predictions: str, at: str = 'f1', iou: float = 0.5) -> dict:
     """What a checkpoint keeps: the score of all classes together, of each, and a table of them."""
     truth = load_ground_truth(ann_file)
-    classes = matches_by_class(evaluate_boxes(truth, predictions), iou)
+    boxes = load_predictions(predictions)
+    check_predictions(boxes, truth.imgs, truth.cats)
+    classes = match_at(truth, boxes, iou)
     names = {cat_id: truth.cats[cat_id]['name'] for cat_id in classes}
     scores = thresholds_of(classes, at)
     every = pool(classes.values())

@@ -50,7 +50,6 @@ from scipy import stats
 from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.experiments import many_sets
-from mmrank.experiments.many_sets import COLUMNS
 from mmrank.experiments.records import FACTS, read_curve_rows, read_final_rows, read_rows, values_of
 from mmrank.experiments.statistics import compare_paired, difference_text
 from mmrank.files import write_atomically
@@ -210,13 +209,17 @@ class Block(NamedTuple):
         return RECORDS / f'{shlex.split(self.words)[0]}.csv'
 
     @property
+    def folder(self) -> Path:
+        """The folder of the records of several sets, where there is one."""
+        return self.record.with_suffix('')
+
+    @property
     def records(self) -> list[Path]:
-        """The record, or those of a folder."""
-        folder = self.record.with_suffix('')
-        if not folder.is_dir():
+        """The record, or those of the folder."""
+        if not self.folder.is_dir():
             return [self.record]
         names = self.options.get('of', '').split(',')
-        return [x for x in sorted(folder.glob('*.csv')) if names == [''] or x.stem in names]
+        return [x for x in sorted(self.folder.glob('*.csv')) if names == [''] or x.stem in names]
 
     @property
     def metrics(self) -> list[str]:
@@ -313,7 +316,8 @@ def table_of_sets(block: Block) -> str:
     metric = block.metrics[0]
     methods = next(iter(sets.values()))
     lines = markdown_table(['', *methods], many_sets.mean_rows(sets, metric))
-    lines += ['', *markdown_table(COLUMNS, many_sets.difference_rows(sets, ours, metric))]
+    differences = many_sets.difference_rows(*many_sets.compare_sets(sets, ours, metric))
+    lines += ['', *markdown_table(many_sets.COLUMNS, differences)]
     rows = [row for path in block.records for row in read_final_rows(path)]
     hours = sum(float(row['seconds']) for row in rows) / 3600
     commits = ', '.join(sorted({row['commit'] for row in rows}))
@@ -372,7 +376,7 @@ def overview(blocks: list[Block], against: str, folder: Path) -> str:
 def _first_metric(block: Block) -> tuple[dict[str, Mapping], bool]:
     """The first metric of a block by method and seed, or set; whether its seeds are for claims."""
     first = block.metrics[0]
-    if len(block.records) > 1:
+    if block.folder.is_dir():
         sets = many_sets.read_sets(block.records, block.metrics, block.scale)
         values = {name: many_sets.means(sets, name, first) for name in next(iter(sets.values()))}
         return values, True

@@ -56,8 +56,7 @@ def main() -> None:
 def _draw_sets(sets: many_sets.Sets, ours: str, out: str) -> Path:
     methods = next(iter(sets.values()))
     metric = next(iter(next(iter(methods.values()))))
-    differences = many_sets.difference_rows(sets, ours, metric)
-    rich.print(console_table(['', *methods], many_sets.mean_rows(sets, metric)))
-    rich.print(console_table(many_sets.COLUMNS, differences))
     each, mean = many_sets.compare_sets(sets, ours, metric)
+    rich.print(console_table(['', *methods], many_sets.mean_rows(sets, metric)))
+    rich.print(console_table(many_sets.COLUMNS, many_sets.difference_rows(each, mean)))
     return draw_forest(each, mean, out, ours=ours, metric=metric)

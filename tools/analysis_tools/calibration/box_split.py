@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 from torch import Tensor
 
 from mmrank.calibration.calibration_file import Calibration
@@ -17,9 +16,9 @@ from mmrank.evaluation.box_evaluation import (
     check_predictions,
     load_ground_truth,
     load_predictions,
+    match_at,
     match_boxes,
 )
-from mmrank.evaluation.operating_points import matches_by_class
 from mmrank.pictures.pr_curves import PRCurves
 
 from .splits import JudgedScores, SplitFigures, as_float32
@@ -77,15 +76,7 @@ class BoxSplit:
         labels = np.array([place[box['category_id']] for box in boxes])
         scores = as_float32(np.array([box['score'] for box in boxes]), labels, 'boxes')
 
-        def match(evaluation: COCOeval) -> None:
-            evaluation.params.iouThrs = np.array([iou])
-            for key in ('areaRng', 'areaRngLbl'):
-                setattr(evaluation.params, key, getattr(evaluation.params, key)[:1])
-            evaluation.evaluate()
-
-        # At one IoU, without figures.
-        evaluation = match_boxes(truth, boxes, run=match)
-        matches = matches_by_class(evaluation, iou)
+        matches = match_at(truth, boxes, iou)
         found = [matches[x] for x in cat_ids]
         places = torch.from_numpy(np.concatenate([x.found_ids for x in found]) - 1)
         counts = torch.tensor([len(x.scores) for x in found])
