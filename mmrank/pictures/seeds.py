@@ -136,12 +136,15 @@ def draw_forest(
     sets = [*next(iter(gains.values()))]
     average = {name: np.mean([own[name]['difference'] for own in gains.values()]) for name in sets}
     order = sorted(sets, key=lambda name: -average[name])
-    # A set of few objects has an interval that would hide the others.
-    widest = 2 * max(abs(gain['difference']) for own in gains.values() for gain in own.values())
+    # A set of few objects has an interval that would hide the others: it is cut off.
+    shown = [gain['difference'] for own in gains.values() for gain in own.values()]
+    shown += [end for mean in means.values() for end in _middle_and_ends(mean)]
+    space = 0.1 * (max(shown) - min(shown)) or 1.0
+    limits = (min(0.0, *shown) - space, max(0.0, *shown) + space)
     width = _WIDTH / len(gains)
     figure, axes = new_panels(1, len(gains), width, 1.5 + 0.25 * len(order))
     for index, (axis, (other, own)) in enumerate(zip(axes[0], gains.items())):
-        axis.set_xlim(-widest or -1.0, widest or 1.0)
+        axis.set_xlim(limits)
         _draw_gains(axis, [own[name] for name in order], means[other])
         # The names take their place from the first panel.
         labels = [''] * (len(order) + 1) if index else [*order, 'mean']
@@ -162,7 +165,7 @@ def _draw_gains(axis: Axes, gains: list[Gain], mean: Gain) -> None:
     middle, low, high = _middle_and_ends(mean)
     axis.fill([low, middle, high, middle], [row, row - 0.3, row, row + 0.3], color=colour(0))
     text = f'{middle:+.1f} [{low:+.1f}, {high:+.1f}]'
-    axis.text(0, row + 0.9, text, ha='center', va='center', fontsize=_FONT - 1)
+    axis.text(np.mean(axis.get_xlim()), row + 0.9, text, ha='center', va='center', fontsize=_FONT - 1)
     axis.set_ylim(row + 1.4, -0.6)
     axis.tick_params(labelsize=_FONT - 1)
     axis.grid(axis='y', visible=False)
