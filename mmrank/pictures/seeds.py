@@ -165,7 +165,8 @@ def _draw_gains(axis: Axes, gains: list[Gain], mean: Gain) -> None:
     middle, low, high = _middle_and_ends(mean)
     axis.fill([low, middle, high, middle], [row, row - 0.3, row, row + 0.3], color=colour(0))
     text = f'{middle:+.1f} [{low:+.1f}, {high:+.1f}]'
-    axis.text(np.mean(axis.get_xlim()), row + 0.9, text, ha='center', va='center', fontsize=_FONT - 1)
+    centre = np.mean(axis.get_xlim())
+    axis.text(centre, row + 0.9, text, ha='center', va='center', fontsize=_FONT - 1)
     axis.set_ylim(row + 1.4, -0.6)
     axis.tick_params(labelsize=_FONT - 1)
     axis.grid(axis='y', visible=False)

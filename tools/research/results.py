@@ -21,8 +21,8 @@ other method (by default the baseline). With ``task=`` it is one of the short
 ``<!-- overview: stock -->`` or ``<!-- overview: peer -->``, if it names the method of that name.
 
 A folder of records, one for each data set, has two tables: the means by set, and what ``ours``
-gains over the sets; ``forest`` is their picture. With ``of=cards,masks`` it has the gains alone, over
-these sets::
+gains over the sets; ``forest`` is their picture. With ``of=cards,masks`` it has the gains alone,
+over these sets::
 
     <!-- sets: many_sets mAP ours=graded_ap forest=pictures/many_sets.png -->
     <!-- end of sets -->
