@@ -195,6 +195,16 @@ def test_missed_validation_gets_into_the_checkpoint(tmp_path, monkeypatch):
     assert infos['mmrank_validated_at'] == 2
 
 
+def test_a_checkpoint_that_a_kill_kept_goes_when_the_run_resumes(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        fails_at(patch, AtomicCheckpointHook, '_remove_outdated', 3, Killed())
+        with pytest.raises(Killed):
+            runner_of(tmp_path, checkpoint={'max_keep_ckpts': 1}).train()
+    assert {x.name for x in tmp_path.glob('*.pth')} == {'epoch_1.pth', 'epoch_2.pth'}
+    runner_of(tmp_path, resume=True, checkpoint={'max_keep_ckpts': 1}).train()
+    assert [x.name for x in tmp_path.glob('*.pth')] == ['epoch_4.pth']
+
+
 def test_a_validation_without_a_training_keeps_no_best(tmp_path):
     runner = runner_of(tmp_path, checkpoint={'save_best': 'distance', 'rule': 'less'})
     assert 'distance' in runner.val()

@@ -141,8 +141,7 @@ def train(config, work_dir, ranks, moment=None, draw=None):
 def assert_same_end(work_dir, whole, ranks):
     """Compare checkpoints, losses and what else is left behind."""
     names = sorted(x.name for x in whole.glob('*.pth'))
-    # A kill between a checkpoint and the removal of the one before leaves both.
-    assert {x.name for x in work_dir.glob('*.pth')} >= {*names}
+    assert {x.name for x in work_dir.glob('*.pth')} == {*names}
     for name in names:
         assert_same(contents(work_dir / name), contents(whole / name), name)
     for rank in range(ranks):

@@ -15,6 +15,8 @@ from mmrank.registry import HOOKS
 
 #: A runtime info. Not 'val...': mmengine's log shows the runtime infos of such names.
 _VALIDATED_KEY = 'mmrank_validated_at'
+#: A runtime info: the name of the checkpoint that this one replaces.
+_REPLACED_KEY = 'mmrank_replaced'
 #: Ending of the file that mmdet's CocoMetric writes, and of its copy beside a best checkpoint.
 BOXES = '.bbox.json'
 
@@ -27,7 +29,7 @@ class AtomicCheckpointHook(CheckpointHook):
     system:
 
     * Checkpoints, best ones too, get their names only when their content is on the disk. Outdated
-      ones are removed after the new one is written.
+      ones are removed after the new one is written, or, after a kill between, when it resumes.
     * Before ``resume=True`` reads the file ``last_checkpoint``, it is set to the last whole one.
     * A resumed run first does the validation of its last checkpoint if the kill came before its
       end. mmengine leaves it out, and with it the best checkpoint and a ``ReduceOnPlateau`` step.
@@ -85,6 +87,7 @@ class AtomicCheckpointHook(CheckpointHook):
             path = self.file_backend.join_path(self.out_dir, name)
             if runner.message_hub.runtime_info.get('last_ckpt') == path:
                 self.last_ckpt = path
+                self._remove_replaced(runner)
             position = _position(runner)
             if position is None or runner._val_loop is None:
                 return
@@ -119,7 +122,16 @@ class AtomicCheckpointHook(CheckpointHook):
         else:
             write_atomically(whole.encode(), pointer)
 
+    def _remove_replaced(self, runner) -> None:
+        """Remove what a kill kept from removal."""
+        name = runner.message_hub.runtime_info.get(_REPLACED_KEY)
+        if self._atomic and name and is_main_process():
+            (Path(self.out_dir) / name).unlink(missing_ok=True)
+
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
+        kept = getattr(self, 'keep_ckpt_ids', ())
+        if 0 < self.max_keep_ckpts == len(kept) and kept[-1] != step:
+            runner.message_hub.update_info(_REPLACED_KEY, self.filename_tmpl.format(kept[0]))
         super()._save_checkpoint_with_step(runner, step, meta)
         self._remove_outdated()
 
