@@ -21,8 +21,8 @@ other method (by default the baseline). With ``task=`` it is one of the short
 ``<!-- overview: stock -->`` or ``<!-- overview: peer -->``, if it names the method of that name.
 
 A folder of records, one for each data set, has two tables: the means by set, and what ``ours``
-gains over the sets; ``forest`` is their picture. With ``of=cards,masks`` it has the gains alone,
-over these sets::
+gains over the sets; ``forest`` is their picture. With ``groups=`` it has the gains alone, over the
+sets of each group: ``"groups=one class: metal, potholes; others: cards, masks"``::
 
     <!-- sets: many_sets mAP ours=graded_ap forest=pictures/many_sets.png -->
     <!-- end of sets -->
@@ -52,7 +52,7 @@ from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.experiments import many_sets
 from mmrank.experiments.records import FACTS, read_curve_rows, read_final_rows, read_rows, values_of
-from mmrank.experiments.statistics import compare_paired, difference_text
+from mmrank.experiments.statistics import compare_paired, difference_text, shown_difference
 from mmrank.files import write_atomically
 from mmrank.pictures import names
 from mmrank.pictures.figures import new_panels, save
@@ -219,8 +219,7 @@ class Block(NamedTuple):
         """The record, or those of the folder."""
         if not self.folder.is_dir():
             return [self.record]
-        names = self.options.get('of', '').split(',')
-        return [x for x in sorted(self.folder.glob('*.csv')) if names == [''] or x.stem in names]
+        return sorted(self.folder.glob('*.csv'))
 
     @property
     def metrics(self) -> list[str]:
@@ -315,18 +314,29 @@ def table_of_sets(block: Block) -> str:
     """The means by set, and what ours gains over the sets, in Markdown."""
     sets, ours = named_sets(block)
     metric = block.metrics[0]
-    differences = many_sets.difference_rows(*many_sets.compare_sets(sets, ours, metric))
-    gains = markdown_table(many_sets.COLUMNS, differences)
-    if 'of' in block.options:
-        return '\n'.join([*gains, ''])
     methods = next(iter(sets.values()))
-    lines = [*markdown_table(['', *methods], many_sets.mean_rows(sets, metric)), '', *gains]
+    lines = markdown_table(['', *methods], many_sets.mean_rows(sets, metric))
+    differences = many_sets.difference_rows(*many_sets.compare_sets(sets, ours, metric))
+    lines += ['', *markdown_table(many_sets.COLUMNS, differences)]
     rows = [row for path in block.records for row in read_final_rows(path)]
     hours = sum(float(row['seconds']) for row in rows) / 3600
     commits = ', '.join(sorted({row['commit'] for row in rows}))
     return '\n'.join(
         [*lines, '', f'{len(rows)} trainings, {hours:.1f} core-hours, commit {commits}.', '']
     )
+
+
+def table_of_groups(block: Block) -> str:
+    """What ours gains on average over each group of sets, in Markdown."""
+    sets, ours = named_sets(block)
+    others = [name for name in next(iter(sets.values())) if name != ours]
+    rows = []
+    for group in block.options['groups'].split(';'):
+        title, names = group.split(':')
+        chosen = {name: sets[name] for name in names.replace(' ', '').split(',')}
+        _, means = many_sets.compare_sets(chosen, ours, block.metrics[0])
+        rows.append([title.strip(), len(chosen), *(shown_difference(means[x]) for x in others)])
+    return '\n'.join([*markdown_table(['', 'sets', *others], rows), ''])
 
 
 def draw_sets(block: Block, path: Path) -> None:
@@ -426,7 +436,7 @@ def rewritten(page: Path, blocks: list[Block] = (), check: bool = True) -> str:
             table = table_of(block.record, block.metrics, count, **block.table_options)
         elif kind == 'sets':
             block = Block(words, page)
-            table = table_of_sets(block)
+            table = (table_of_groups if 'groups' in block.options else table_of_sets)(block)
         else:
             table = f'{overview(blocks, words or "", page.parent)}\n'
         if kind != 'overview' and (others := draw(block, check)) and check:

@@ -92,7 +92,9 @@ def test_sets_have_two_tables_a_picture_and_a_row(make, tmp_path):
     assert '| focal | +3.00 [-1.97, +7.97] | +3.00 | 3 of 3, p = 0.25 | cells +1.0 |' in text
     assert '6 trainings, 0.1 core-hours, commit a.' in text
     assert '| [boxes](page.md) | ours | mAP | focal | +3.00 [-1.97, +7.97] | level |' in text
-    assert '| mean | 23.0 |' not in make(block.format(' of=cards,cells', end))
+    groups = block.format(' "groups=all: cards, cells, eggs; large: cards"', end)
+    assert '| all | 3 | +3.00 [-1.97, +7.97] |\n| large | 1 | +5.00 |' in make(groups, check=False)
+    make(page, check=False)
     (tmp_path / 'many' / 'cells.csv').unlink()
     assert 'f.png of other rows' in make(text)
 
