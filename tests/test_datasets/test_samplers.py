@@ -19,7 +19,6 @@ from torch.utils.data import DataLoader, Sampler
 from mmrank.datasets import InteractionDataset
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.samplers import (
-    ClassPairSampler,
     InBatchPairSampler,
     PKSampler,
     PositiveRateSampler,
@@ -359,22 +358,6 @@ def test_which_class_is_positive():
     single = Labels([[], [0], [], []], ['bird'])
     sampler = PositiveRateSampler(single, 3, 1 / 3, seed=0)
     assert sampler.global_batch(0)[0] == 1
-
-
-def test_pairs_of_a_class_are_uniform_and_distinct():
-    labels = [0, 0, 0, 1, 1, 2]
-    sampler = ClassPairSampler(Labels(labels), batch_size=6, seed=7)
-    seen = Counter()
-    for number in range(400):
-        left, right = np.split(sampler.rank_batch(number), 2)
-        batch = set(zip(left.tolist(), right.tolist()))
-        assert len(batch) == 6
-        seen.update(batch)
-    assert {(i, j) for i, j in seen} == {
-        (i, j) for i in range(6) for j in range(6) if i != j and labels[i] == labels[j]
-    }
-    # Each with probability 0.75: standard deviation 8.7 of 300.
-    assert all(abs(count - 300) < 5 * 8.7 for count in seen.values())
 
 
 def test_uniform_candidates_follow_the_pairs(tmp_path):
