@@ -224,6 +224,7 @@ def test_suspicious_objects_are_reported(kind):
     [
         ([[2, 3, 12, 3, 12, 11]], True),
         ([[2, 3, 12, 3, 12]], False),
+        ([[2, 3, 12, 3]], False),
         ([[[2, 3], [12, 3], [12, 11]]], False),
         ([[2, 3, 12, 3, 12, float('nan')]], False),
         ([[2, 3, 12, 3, 12, '11']], False),

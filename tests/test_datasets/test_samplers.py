@@ -363,6 +363,11 @@ def test_each_batch_has_the_positives_asked_for(sizes, counts, seed):
     assert len(seen) == rounds * counts[0]
 
 
+def test_rate_is_a_share_of_the_batch():
+    for rate, expected in ((0.5, 6), (0.05, 1), (0.13, 2)):
+        assert PositiveRateSampler(classes_of([20, 20]), 12, rate).num_positives == expected
+
+
 def test_which_class_is_positive():
     labels = [0, 1, 0, 0, 1, 0, 0, 0]
     dataset = Labels(labels, 'ab')

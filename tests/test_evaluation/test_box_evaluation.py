@@ -95,8 +95,8 @@ def test_ids_of_images_may_be_large_or_texts(name):
     def evaluate():
         return match_boxes(coco_index(document), boxes)
 
-    expected = evaluate()
     before = [dict(box) for box in boxes]
+    expected = evaluate()
     names = [*map(name, range(len(document['images'])))]
     ids = {image['id']: name for image, name in zip(document['images'], names)}
     assert boxes == before  # they are left as they are
