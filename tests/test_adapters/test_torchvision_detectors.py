@@ -69,7 +69,7 @@ def test_quality_is_the_iou_of_the_decoded_boxes(kind):
     assert torch.equal(losses['bbox_regression'], plain['bbox_regression'])
 
 
-def test_alrp_computes_the_box_loss():
+def test_alrp_and_balanced_boxes():
     model = use_ranking_loss(models.build('RetinaNet'), ALRPLoss())
     losses, *_ = compute('RetinaNet', model)
     sum(losses.values()).backward()
@@ -78,21 +78,19 @@ def test_alrp_computes_the_box_loss():
     empty, *_ = compute('RetinaNet', model, boxes=False)
     assert empty['bbox_regression'] == 0
     assert empty['bbox_regression'].requires_grad
-
-
-def test_balanced_boxes_weigh_as_much_as_the_classes():
-    losses, grads = [], []
+    # Balanced, the boxes weigh as much as the classes.
+    found = []
     for balanced in (False, True):
         model = models.build('RetinaNet')
         use_ranking_loss(model, StableAPLoss(), balance_boxes=balanced)
-        found, *_ = compute('RetinaNet', model)
-        found['bbox_regression'].backward()
-        losses.append(found)
-        grads.append(model.head.regression_head.bbox_reg.weight.grad)
-    torch.testing.assert_close(losses[1]['bbox_regression'], losses[1]['classification'])
-    ratio = losses[0]['classification'] / losses[0]['bbox_regression']
+        losses, *_ = compute('RetinaNet', model)
+        losses['bbox_regression'].backward()
+        found.append((losses, model.head.regression_head.bbox_reg.weight.grad))
+    (plain, before), (losses, after) = found
+    torch.testing.assert_close(losses['bbox_regression'], losses['classification'])
+    ratio = plain['classification'] / plain['bbox_regression']
     assert abs(ratio - 1) > 0.1
-    torch.testing.assert_close(ratio * grads[0], grads[1])
+    torch.testing.assert_close(ratio * before, after)
 
 
 @both

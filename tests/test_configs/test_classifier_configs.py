@@ -29,18 +29,17 @@ PATHS = [
 ]
 LINEAR = [path for path in PATHS if path.stem.startswith('linear_')]
 LEARNERS = [path for path in PATHS if path not in LINEAR]
-# Every loss of a comparison, once for each network.
-COMPARED = (
-    'soprc/omniglot_losses',
-    pytest.param('../tools/research/papers/soprc/losses sop', marks=pytest.mark.slow),
-    '../tools/research/papers/stable_ap/table6 small',
-)
-# Sets of the papers' plans, and the data by which their losses count.
-PAPER_SETS = (
-    ('isogclr/unimodal', 'small_lt', ''),
+# Every loss of a comparison, once for each network: plan, set, and the data by which losses count.
+PAPERS = '../tools/research/papers'
+SETS = (
+    ('soprc/omniglot_losses', '', ''),
+    (f'{PAPERS}/stable_ap/table6', 'small', ''),
+    (f'{PAPERS}/isogclr/unimodal', 'small_lt', ''),
+    (f'{PAPERS}/isogclr/captions', 'small', 'cifar10-captions'),
     *(
-        pytest.param(*row, marks=pytest.mark.slow)
-        for row in (
+        pytest.param(f'{PAPERS}/{plan}', *row, marks=pytest.mark.slow)
+        for plan, *row in (
+            ('soprc/losses', 'sop', ''),
             ('isogclr/unimodal', 'cifar10-lt_400e', 'cifar10-lt'),
             ('isogclr/unimodal', 'inaturalist_200e', 'inaturalist2018'),
             ('isogclr/temperatures', 'tau_imagenet100', 'imagenet100'),
@@ -51,7 +50,6 @@ PAPER_SETS = (
             ('isogclr/captions', 'cc3m_individual', 'cc3m'),
         )
     ),
-    ('isogclr/captions', 'small', 'cifar10-captions'),
 )
 IMAGES = {
     'cifar10': 50000,
@@ -179,28 +177,15 @@ def test_config_trains_and_predicts(path):
     check(cfg, kind_named(path.stem))
 
 
-@pytest.mark.parametrize('name', COMPARED)
-def test_rows_train_and_predict(name):
-    plan, _, set_name = name.partition(' ')
+@pytest.mark.parametrize(('plan', 'set_name', 'data'), SETS)
+def test_rows_train_and_predict(plan, set_name, data, monkeypatch):
+    monkeypatch.chdir(ROOT)
     for row, (path, options) in rows(FOLDERS / f'{plan}.yaml', set_name).items():
         cfg = load(path, options)
         loss = cfg.model.get('loss') or cfg.model.head.loss
-        check(cfg)
-        data = path.stem.split('_')[-1]
-        num_samples = loss.get('num_samples')
-        if data in IMAGES and num_samples and 'conv3_' not in path.stem:
-            assert num_samples == IMAGES[data], row
-
-
-@pytest.mark.parametrize(('name', 'set_name', 'data'), PAPER_SETS)
-def test_rows_of_a_paper_train_and_predict(name, set_name, data, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    found = rows(ROOT / f'tools/research/papers/{name}.yaml', set_name)
-    for row, (path, options) in found.items():
-        cfg = load(path, options)
-        loss = cfg.model.get('loss') or cfg.model.head.loss
-        if data in IMAGES and 'num_samples' in loss:
-            assert loss.num_samples == IMAGES[data], row
+        own = data or path.stem.split('_')[-1]
+        if own in IMAGES and loss.get('num_samples') and (data or 'conv3_' not in path.stem):
+            assert loss.num_samples == IMAGES[own], row
         check(cfg)
 
 

@@ -46,13 +46,10 @@ def hooks_of(cfg):
     return [hook.type.removeprefix('mmrank.') for hook in cfg.custom_hooks]
 
 
-def test_every_loss_of_the_tables_is_there_for_every_data_set():
+def test_the_tables_are_whole_and_cosines_need_no_settings():
+    """No config of retrieval sets a margin, a range or a penalty of its loss."""
     every = ('stable-ap', 'soprc', *OTHERS)
     assert set(RETRIEVAL) == {(name, data) for name in every for data in CLASSES}
-
-
-def test_cosines_need_no_settings():
-    """No config of retrieval sets a margin, a range or a penalty of its loss."""
     paths = [*LEAVES, FOLDERS / 'tutorials/retrieval.py']
     heads = [load(path).get('model', {}).get('head', {}) for path in paths]
     losses = [x.loss for x in heads if x.get('type') == 'mmrank.RetrievalHead' and 'loss' in x]
@@ -136,9 +133,7 @@ def test_isogclr(data, rho, monkeypatch):
     assert (step.eta, step.gradient_clip) == (0.03, 3.0)
     assert (step.tau0, step.tau_max) == (0.05, 1.0)
     assert state.tau.unique().tolist() == pytest.approx([0.7])
-
-
-def test_isogclr_of_images_and_texts():
+    # Of images and texts.
     path = FOLDERS / 'clip/r50-distilbert_isogclr_2xb256-30e_cc3m.py'
     loss = MODELS.build(dict(read(path).model.head.loss, num_samples=4))
     for state in loss.states():

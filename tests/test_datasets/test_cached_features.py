@@ -26,16 +26,6 @@ def cache(tmp_path):
     return tmp_path / 'cache' / 'maps', paths, maps.astype(np.float16)
 
 
-def test_fixed_view(cache):
-    path, paths, maps = cache
-    load = LoadCachedFeatures(str(path))
-    for row in (2, 0, 1):
-        item = load({'img_path': paths[row]})
-        assert item['img'].dtype == np.float32
-        assert item['img_shape'] == item['ori_shape'] == (1, 3)
-        np.testing.assert_array_equal(item['img'], maps[row, 0].transpose(1, 2, 0))
-
-
 def test_random_views_are_those_behind_the_fixed_one(cache):
     path, paths, maps = cache
     load = LoadCachedFeatures(str(path), random_view=True)
@@ -52,15 +42,16 @@ def test_random_views_are_those_behind_the_fixed_one(cache):
     np.testing.assert_array_equal(first, again)
 
 
-def test_an_image_that_is_not_there_is_named(cache, tmp_path):
-    path, _, _ = cache
+def test_images_have_their_rows_and_move_with_the_cache(cache, tmp_path, monkeypatch):
+    path, paths, maps = cache
     load = LoadCachedFeatures(str(path))
+    for row in (2, 0, 1):
+        item = load({'img_path': paths[row]})
+        assert item['img'].dtype == np.float32
+        assert item['img_shape'] == item['ori_shape'] == (1, 3)
+        np.testing.assert_array_equal(item['img'], maps[row, 0].transpose(1, 2, 0))
     with pytest.raises(UserError, match=r"no image 'z\.jpg'.*Fix"):
         load({'img_path': str(tmp_path / 'images' / 'z.jpg')})
-
-
-def test_images_and_cache_move_together(cache, tmp_path, monkeypatch):
-    _, _, maps = cache
     moved = tmp_path / 'elsewhere'
     moved.mkdir()
     (tmp_path / 'cache').rename(moved / 'cache')
@@ -94,13 +85,6 @@ def test_absent_and_damaged_files_are_named(cache, name, damage):
         FeatureCache(path)
 
 
-def test_a_cache_without_random_views(tmp_path):
-    FeatureCache.write(tmp_path / 'one', ['/x/a.jpg'], [iter([np.zeros((1, 1, 1))])], {})
-    LoadCachedFeatures(str(tmp_path / 'one'))
-    with pytest.raises(UserError, match='no random view'):
-        LoadCachedFeatures(str(tmp_path / 'one'), random_view=True)
-
-
 def test_an_interrupted_write_leaves_no_index(tmp_path):
     def broken():
         yield np.zeros((1, 1, 1))
@@ -118,6 +102,8 @@ def test_links_are_not_followed(tmp_path):
     FeatureCache.write(tmp_path / 'c', ['/a'], [iter([np.zeros((1, 1, 1))])], {})
     assert (tmp_path / 'precious').read_text() == 'mine'
     assert FeatureCache(tmp_path / 'c').row('/a') == 0
+    with pytest.raises(UserError, match='no random view'):
+        LoadCachedFeatures(str(tmp_path / 'c'), random_view=True)
 
 
 @pytest.mark.parametrize('value', [1e6, np.inf, np.nan])
@@ -181,6 +167,10 @@ TOOL = Path(__file__).parents[2] / 'tools/dataset_converters/cache_features.py'
 @pytest.mark.parametrize('pool', [False, True])
 def test_tool_stores_what_the_network_gives(images, run_script, tmp_path, pool):
     config, stages = images
+    if pool:
+        status, _, error = run_script(TOOL, config(0), tmp_path / 'maps')
+        assert status == 2
+        assert 'frozen_stages' in error
     frozen = 8 if pool else 6
     words = ['--views', '1', '--batch-size', '2'] + ['--pool'] * pool
     status, out, error = run_script(TOOL, config(frozen), tmp_path / 'maps', *words)
@@ -199,10 +189,3 @@ def test_tool_stores_what_the_network_gives(images, run_script, tmp_path, pool):
             x = x.mean((2, 3), keepdim=True)
     stored = cache.maps[cache.row(str(tmp_path / 'images/x/2.png')), 0]
     np.testing.assert_allclose(stored, x[0].numpy(), rtol=2e-3, atol=2e-3)
-
-
-def test_tool_refuses_a_config_without_frozen_stages(images, run_script, tmp_path):
-    config, _ = images
-    status, _, error = run_script(TOOL, config(0), tmp_path / 'maps')
-    assert status == 2
-    assert 'frozen_stages' in error

@@ -42,10 +42,12 @@ def folder(tmp_path):
         dict(filename=i, split='test', sentences=[dict(raw=x) for x in c]) for i, c, _ in ENTRIES
     ]
     (tmp_path / 'karpathy.json').write_text(json.dumps(dict(images=images)))
-    document = dict(
-        images=[dict(id=n, file_name=i) for n, (i, *_) in enumerate(ENTRIES)],
-        annotations=[dict(image_id=n, caption=x) for n, (_, c, _) in enumerate(ENTRIES) for x in c],
-    )
+    # Ids that fall, captions in another order than images, and an image without one.
+    document = dict(images=[dict(id=9 - n, file_name=i) for n, (i, *_) in enumerate(ENTRIES)])
+    document['images'].append(dict(id=3, file_name='d.png'))
+    document['annotations'] = [
+        dict(image_id=9 - n, caption=f'{x}\n') for n in (2, 0, 1) for x in ENTRIES[n][1]
+    ]
     (tmp_path / 'coco.json').write_text(json.dumps(document))
     return tmp_path
 
@@ -157,8 +159,9 @@ def test_converter_of_classes(tmp_path):
 def test_converter_of_coco(folder):
     document = json.loads((folder / 'coco.json').read_text())
     document['categories'] = [dict(id=5, name='dog')]
-    for image in document['images']:
-        image.update(width=8, height=8)
+    document['images'].pop()
+    for number, image in enumerate(document['images']):
+        image.update(id=number, width=8, height=8)
     # Of one name but for the folder.
     (folder / 'sub').mkdir()
     (folder / 'b.png').rename(folder / 'sub/a.png')

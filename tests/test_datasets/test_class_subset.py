@@ -63,14 +63,9 @@ def test_members_follow_the_seed_alone():
     assert [x.tolist() for x in small] == [[6, 4, 2, 0], [3, 5, 1]]
     with pytest.raises(ValueError, match='seed must be at least 0, got -1'):
         shuffled_classes(labels, -1)
-
-
-def test_places_of_the_classes():
+    # The places of the classes, likewise.
     assert ranked_classes(4, None).tolist() == [0, 1, 2, 3]
-    places = [tuple(ranked_classes(5, seed)) for seed in range(20)]
-    assert all(sorted(p) == [0, 1, 2, 3, 4] for p in places)
-    assert len(set(places)) > 10
-    assert places[3] == tuple(ranked_classes(5, 3))
+    assert ranked_classes(5, 3).tolist() == [0, 4, 1, 3, 2]
     with pytest.raises(ValueError, match='order_seed must be at least 0'):
         ranked_classes(5, -1)
 

@@ -88,47 +88,27 @@ def test_data_sets_behind_wrappers_are_checked(data_root, wrapper, split):
     cfg = config(wrap(coco(data_root)), split=split)
     (report,) = check_config(cfg)
     assert report.counts['cell'].total == 1
-    cfg = config(wrap(coco(data_root, 'bad.json')), split=split)
-    assert refused(cfg, 'negative size').startswith(f'{split}_dataloader.dataset')
+    for name in ('CocoDataset', 'mmdet.CocoDataset', 'mmrank.CheckedCocoDataset'):
+        cfg = config(wrap(coco(data_root, 'bad.json', type=name)), split=split)
+        assert refused(cfg, 'negative size').startswith(f'{split}_dataloader.dataset')
+    for other in ('VOCDataset', 'CocoPanopticDataset', 'CocoCaption'):
+        dataset = wrap(coco(data_root, 'bad.json', type=other))
+        assert check_config(config(dataset, split=split)) == []
+    dataset = wrap(coco(data_root, 'bad.json', backend_args={'backend': 'petrel'}))
+    assert check_config(config(dataset, split=split)) == []
 
 
-@pytest.mark.parametrize(
-    'data_type', ['CocoDataset', 'mmdet.CocoDataset', 'mmrank.CheckedCocoDataset']
-)
-def test_all_names_of_coco_data_sets_are_known(data_root, data_type):
-    refused(config(coco(data_root, 'bad.json', type=data_type)), 'negative size')
-
-
-def test_other_data_sets_are_passed_over(data_root):
-    for data_type in ('VOCDataset', 'CocoPanopticDataset', 'CocoCaption'):
-        dataset = coco(data_root, 'bad.json', type=data_type)
-        assert check_config(config(dataset, split='val')) == []
-    dataset = coco(data_root, 'bad.json', backend_args={'backend': 'petrel'})
-    assert check_config(config(dataset)) == []
-
-
-def test_num_classes_of_cascades_and_masks(data_root):
+def test_num_classes_and_names(data_root):
     cfg = config(coco(data_root))
-    cfg.model = {
-        'roi_head': {
-            'bbox_head': [{'num_classes': 2}, {'num_classes': 4}],
-            'mask_head': {'num_classes': 5},
-        }
-    }
-    message = refused(cfg)
-    assert 'model.roi_head.bbox_head.1.num_classes is 4' in message
+    heads = [{'num_classes': 2}, {'num_classes': 4}]
+    cfg.model = {'roi_head': {'bbox_head': heads, 'mask_head': {'num_classes': 5}}}
+    message = refused(cfg, 'model.roi_head.bbox_head.1.num_classes is 4')
     assert 'model.roi_head.mask_head.num_classes is 5' in message
     assert 'bbox_head.0' not in message
-
-
-def test_forgotten_metainfo_is_explained(data_root):
     dataset = coco(data_root, classes=None)
     refused(config(dataset), "'metainfo' is not set")
     refused(config(dataset, num_classes=80), '80 of 80 names')
-
-
-def test_classes_of_one_name_and_of_a_file(data_root):
-    refused(config(coco(data_root, classes='cell'), 1), "classes=\\('cell',\\)")
+    refused(config(coco(data_root, classes='cell'), 1), r"classes=\('cell',\)")
     assert check_config(config(coco(data_root, classes=('cell',)), 1))
     names = data_root / 'names.txt'
     names.write_text('cell\ndot\n')
@@ -141,6 +121,12 @@ def test_training_on_nothing_is_refused(data_root):
     empty['filter_cfg'] = {'filter_empty_gt': True}
     refused(config(empty), 'drops images without objects')
     assert check_config(config({**empty, 'test_mode': True}, split='val'))
+    document = json.loads((data_root / 'ann.json').read_text())
+    document['annotations'][0]['iscrowd'] = 1
+    (data_root / 'crowds.json').write_text(json.dumps(document))
+    crowds = coco(data_root, 'crowds.json')
+    refused(config(crowds), 'crowds.json: each object has iscrowd=1')
+    assert check_config(config(crowds, split='val'))
 
 
 def val_config(data_root, metric, **changes):
@@ -159,20 +145,15 @@ def test_a_split_may_lack_the_last_classes_if_the_metric_knows(data_root):
     assert "add the class to 'categories'" in refused(val_config(data_root, ours))
     part = dict(metainfo=dict(classes=('cell',)))
     check_config(val_config(data_root, ours, **part))
+    check_config(val_config(data_root, ours, **part, indices=1))
     assert 'num_classes' in refused(val_config(data_root, 'CocoMetric', **part))
     other = dict(metainfo=dict(classes=('dot',)))
     assert 'num_classes' in refused(val_config(data_root, ours, **other))
-
-
-def test_a_part_of_the_images_needs_a_metric_that_knows(data_root):
-    part = dict(metainfo=dict(classes=('cell',)), indices=1)
-    check_config(val_config(data_root, 'mmrank.CocoMetric', **part))
-    cfg = val_config(data_root, 'CocoMetric', indices=1)
+    # So may a part of the images.
+    cfg = val_config(data_root, 'CocoMetric', indices=1, **part)
     cfg.model.bbox_head.num_classes = 1
-    cfg.val_dataloader.dataset.metainfo.classes = ('cell',)
     cfg.pop('train_dataloader')
-    message = refused(cfg)
-    assert 'val_dataloader.dataset.indices takes a part' in message
+    message = refused(cfg, 'val_dataloader.dataset.indices takes a part')
     assert "Fix: type='mmrank.CocoMetric'" in message
 
 
@@ -183,19 +164,20 @@ def test_images_below_min_size_are_counted(data_root):
     assert not report.warnings
 
 
-def test_missing_test_file_is_left_to_testing(data_root):
+def test_files_that_may_lack_annotations(data_root):
     cfg = config(coco(data_root))
     cfg.test_dataloader = {'dataset': coco(data_root, 'absent.json')}
     assert len(check_config(cfg)) == 1
     refused(cfg, 'does not exist', splits=['test'])
-
-
-def test_submission_files_need_no_annotations(data_root):
-    path = data_root / 'ann.json'
-    document = json.loads(path.read_text())
+    document = json.loads((data_root / 'ann.json').read_text())
     del document['annotations']
-    path.write_text(json.dumps(document))
-    cfg = config(coco(data_root), split='test')
+    (data_root / 'unlabelled.json').write_text(json.dumps(document))
+    # The second file of a training, and that of a submission.
+    parts = [coco(data_root), coco(data_root, 'unlabelled.json', data_prefix={'img': 'img'})]
+    joined = {'type': 'ConcatDataset', 'datasets': parts}
+    assert check_config(config(joined))[1].num_annotations == 0
+    refused(config({**joined, 'datasets': parts[::-1]}), "no 'annotations'")
+    cfg = config(coco(data_root, 'unlabelled.json'), split='test')
     refused(cfg, "no 'annotations'")
     cfg.test_evaluator = {'type': 'CocoMetric', 'format_only': True}
     assert check_config(cfg)
@@ -336,22 +318,6 @@ def test_masks_that_a_pipeline_loads_are_there(data_root, splits, wrapper):
         lambda d: [a.update(segmentation=[[1, 1, 5, 1, 5, 5]]) for a in d['annotations']],
     )
     assert check_config(config(WRAPPERS[wrapper](coco(data_root, 'all.json', pipeline=load))))
-
-
-def test_the_second_file_of_a_training_may_have_no_annotations(data_root, splits):
-    splits('labelled.json')
-    splits('unlabelled.json', lambda d: d.pop('annotations'))
-    names = ['labelled.json', 'unlabelled.json']
-    parts = [coco(data_root, name, data_prefix={'img': 'img'}) for name in names]
-    joined = {'type': 'ConcatDataset', 'datasets': parts}
-    assert check_config(config(joined))[1].num_annotations == 0
-    refused(config({**joined, 'datasets': parts[::-1]}), "no 'annotations'")
-
-
-def test_a_training_on_crowds_alone_is_refused(data_root, splits):
-    splits('crowds.json', lambda d: [a.update(iscrowd=1) for a in d['annotations']])
-    refused(config(coco(data_root, 'crowds.json')), 'crowds.json: each object has iscrowd=1')
-    assert check_config(config(coco(data_root, 'crowds.json'), split='val'))
 
 
 def test_an_image_of_another_size_ends_loading(data_root):

@@ -42,9 +42,8 @@ def test_csv(tmp_path, name, header):
     assert named(pairs) == {('b', 'x'), ('a', 'y,1'), ('b', 'z')}
     assert pairs.shape == (2, 3)
     assert pairs.row_names == ['b', 'a']
-
-
-def test_columns_are_found_by_their_names(tmp_path):
+    repeated = read_csv(write(tmp_path, 'a,x\nb,y\na,x\n'))
+    assert (len(repeated), repeated.num_repeated) == (2, 1)
     path = write(tmp_path, 'timestamp,item,rating,user\n9,x,1,a\n9,y,5,a\n')
     assert named(read_csv(path, min_rating=4)) == {('a', 'y')}
 
@@ -64,11 +63,6 @@ def test_vocabulary(tmp_path):
     assert (test.rows.tolist(), test.cols.tolist()) == ([1], [0])
     assert test.num_unknown == 2
     assert test.shape == (2, 2)
-
-
-def test_a_pair_that_is_repeated_counts_once(tmp_path):
-    pairs = read_csv(write(tmp_path, 'a,x\nb,y\na,x\n'))
-    assert (len(pairs), pairs.num_repeated) == (2, 1)
 
 
 def test_memory_is_a_few_bytes_a_pair(tmp_path):
@@ -106,6 +100,12 @@ def test_xmc_test_file(tmp_path):
     assert test.num_unknown == 2
     assert test.row_features.indices.tolist() == [0, 3, 2]
     assert test.row_features.shape[1] == 6
+    write(tmp_path, '2 0:1 3:2\n0 2:1\n', 'test.txt')
+    dataset = TopKDataset(tmp_path / 'test.txt', tmp_path / 'train.txt', file_format='xmc')
+    batch = dataset.__getitems__([1, 0])
+    assert batch['left']['indices'].tolist() == [2, 0, 3]
+    assert batch['left']['starts'].tolist() == [0, 1, 3]
+    assert not len(batch['seen']['rows'])
 
 
 def test_features_that_count_from_1(tmp_path):
@@ -162,16 +162,6 @@ def test_top_k_batches(tmp_path, monkeypatch):
     write(tmp_path, 'a,x\n', 'test.csv')
     with pytest.raises(ValueError, match=r'\(a, x\)'):
         TopKDataset(test, train)
-
-
-def test_top_k_of_new_texts(tmp_path):
-    train = write(tmp_path, XMC, 'train.txt')
-    test = write(tmp_path, '2 0:1 3:2\n0 2:1\n', 'test.txt')
-    dataset = TopKDataset(test, train, file_format='xmc')
-    batch = dataset.__getitems__([1, 0])
-    assert batch['left']['indices'].tolist() == [2, 0, 3]
-    assert batch['left']['starts'].tolist() == [0, 1, 3]
-    assert not len(batch['seen']['rows'])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ from forked_processes import run_script
 from image_files import encoded, write_files
 from mmengine.registry import DATASETS
 
-OMNIGLOT = Path(__file__).resolve().parents[2] / 'tools/dataset_converters/omniglot.py'
+CONVERTERS = Path(__file__).resolve().parents[2] / 'tools/dataset_converters'
+OMNIGLOT = CONVERTERS / 'omniglot.py'
+GROCERY = CONVERTERS / 'grocery.py'
 
 
 def drawing():
@@ -61,16 +63,11 @@ def test_bad_folders_are_named(tmp_path, run_script, files, message):
     assert status == 2
     assert message in errors
     assert not (tmp_path / 'out').exists()
-
-
-def test_other_sizes_are_refused(run_script):
     status, _, errors = run_script(OMNIGLOT, 'a', 'out', '--size', 200)
     assert status == 2
     assert '--size must be in 1 to 105' in errors
 
 
-ROOT = Path(__file__).parents[2]
-GROCERY = ROOT / 'tools/dataset_converters/grocery.py'
 COUNTS = {0: 60, 1: 50, 2: 40}
 
 
@@ -96,30 +93,26 @@ def source(tmp_path):
     return folder
 
 
-def lines_of(path):
-    return path.read_text().splitlines()
-
-
 def test_lists(source, run_script, tmp_path):
     out = tmp_path / 'out'
     status, text, error = run_script(GROCERY, source, out)
     assert status == 0, error
     assert '150 train, 6 val, 6 test' in ' '.join(text.split())
-    assert lines_of(out / 'products.txt') == ['Apple', 'Oat Milk', 'Pear']
-    hierarchy = [line.split('\t') for line in lines_of(out / 'hierarchy.txt')]
+    assert (out / 'products.txt').read_text().splitlines() == ['Apple', 'Oat Milk', 'Pear']
+    hierarchy = [line.split('\t') for line in (out / 'hierarchy.txt').read_text().splitlines()]
     assert [name for _, name in hierarchy] == ['Apple', 'Oat Milk', 'Pear']
-    images = lines_of(out / 'images.txt')
+    images = (out / 'images.txt').read_text().splitlines()
     assert len(images) == 162
     assert 'train/p1/0.jpg\tOat Milk' in images
-    assert lines_of(out / 'val.txt')[2] == 'val/p1/0.jpg 1'
-    entry = json.loads(lines_of(out / 'captions_test.jsonl')[2])
+    assert (out / 'val.txt').read_text().splitlines()[2] == 'val/p1/0.jpg 1'
+    entry = json.loads((out / 'captions_test.jsonl').read_text().splitlines()[2])
     assert entry == {
         'image': 'test/p1/0.jpg',
         'caption': ['Oat Milk', 'Milk, of oats.'],
         'label': 'Oat Milk',
     }
     assert (out / 'train/p0/59.jpg').read_bytes() == b'x'
-    tail = [x.split()[1] for x in lines_of(out / 'train_ratio50.txt')]
+    tail = [x.split()[1] for x in (out / 'train_ratio50.txt').read_text().splitlines()]
     # 60 / 50 ** (0, 1/2, 1)
     assert Counter(tail) == {'0': 60, '1': 8, '2': 1}
 
@@ -162,8 +155,7 @@ def test_bad_files_are_refused(source, run_script, tmp_path, name, text, message
     assert not (tmp_path / 'out').exists()
 
 
-TOOL = Path(__file__).parents[2] / 'tools/dataset_converters/image_list.py'
-run = partial(run_script, TOOL)
+run = partial(run_script, CONVERTERS / 'image_list.py')
 
 
 @pytest.fixture
@@ -188,17 +180,12 @@ def test_some_classes_of_a_tree(tree):
         'n01/n01_1.JPEG 1',
     ]
     assert '4 images of 2 classes' in done.stdout
-
-
-@pytest.mark.parametrize(
-    ('lines', 'message'), [('n04\n', 'holds no image'), ('n01\nn02\nn01\n', "twice: ['n01']")]
-)
-def test_bad_classes_are_named(tree, lines, message):
-    (tree / 'some.txt').write_text(lines)
-    done = run('folders', tree / 'train', tree / 'some.txt', tree / 'x.txt')
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert not (tree / 'x.txt').exists()
+    for lines, message in (('n04\n', 'holds no image'), ('n01\nn02\nn01\n', "twice: ['n01']")):
+        (tree / 'some.txt').write_text(lines)
+        done = run('folders', tree / 'train', tree / 'some.txt', tree / 'x.txt')
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert not (tree / 'x.txt').exists()
 
 
 def inaturalist(images, annotations):

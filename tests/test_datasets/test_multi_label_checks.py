@@ -58,6 +58,14 @@ def test_labels_of_any_data_set():
     assert check_labels(ConcatDataset(parts)).tolist() == [[1, 0], [0, 1]]
     twice = RepeatDataset(LabelledItems([dict(gt_label=0), dict(gt_label=1)]), 2)
     assert check_labels(twice).tolist() == [[1, 0], [0, 1]] * 2
+    parts[1] = LabelledItems([dict(gt_score=[1])], ['a'])
+    for items, message in (
+        (ConcatDataset(parts, ignore_keys=['classes']), r'gt_score=\[1\], not 2 numbers'),
+        (LabelledItems([dict(gt_label=0)], ()), 'has 1 items and names 0 classes'),
+        ([], 'has 0 items'),
+    ):
+        with pytest.raises(UserError, match=message):
+            check_labels(items)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +77,6 @@ def test_labels_of_any_data_set():
         ([dict(gt_label=[0.5])], r'gt_label=\[0.5\]'),
         ([dict(gt_score=[0, 2])], r'gt_score=\[0, 2\], not 2 numbers'),
         ([dict(gt_score=[0, np.nan])], 'not 2 numbers 0 or 1'),
-        ([dict(gt_score=[1])], 'not 2 numbers'),
         ([dict(other=1)], r"gt_label=\['unknown'\], not class indices"),
         ([dict(gt_label=0)] * 3, 'no positive of b'),
         ([dict(gt_label=[0, 1]), dict(gt_label=0)], 'no negative of a'),
@@ -78,17 +85,6 @@ def test_labels_of_any_data_set():
 def test_bad_labels_are_named(items, message):
     with pytest.raises(UserError, match=message):
         check_labels(LabelledItems([*items]), 'val')
-
-
-def test_data_sets_that_do_not_fit_together():
-    parts = [LabelledItems([dict(gt_score=[1, 0])]), LabelledItems([dict(gt_score=[1])], ['a'])]
-    both = ConcatDataset(parts, ignore_keys=['classes'])
-    with pytest.raises(UserError, match=r'gt_score=\[1\], not 2 numbers'):
-        check_labels(both)
-    with pytest.raises(UserError, match='has 1 items and names 0 classes'):
-        check_labels(LabelledItems([dict(gt_label=0)], ()))
-    with pytest.raises(UserError, match='has 0 items'):
-        check_labels([])
 
 
 def loop(*items):

@@ -117,6 +117,9 @@ def test_missing_test_split_does_not_stop_training(glyphs, tmp_path):
     cfg = config(folder(tmp_path / 'absent'))
     with pytest.raises(UserError, match=r'train_dataloader\.dataset'):
         check_config(cfg)
+    cfg = config(folder(glyphs, split='query'))
+    with pytest.raises(UserError, match=r"train_.*: split='query' is unknown"):
+        check_config(cfg)
 
 
 def test_wrappers_and_other_data_sets(glyphs):
@@ -130,12 +133,6 @@ def test_wrappers_and_other_data_sets(glyphs):
     (report,) = inspect_config(config(wrapped))
     assert report.where == 'train_dataloader.dataset.datasets.0.dataset'
     assert inspect_config(config(dict(type='mmdet.CocoDataset'))) == []
-
-
-def test_bad_settings_are_named_with_their_place(glyphs):
-    cfg = config(folder(glyphs, split='query'))
-    with pytest.raises(UserError, match=r"train_.*: split='query' is unknown"):
-        check_config(cfg)
 
 
 @pytest.fixture
@@ -177,32 +174,22 @@ def test_training_tool_checks_retrieval_data(glyphs, tmp_path, run_tool):
     assert 'image file missing (2 found)' in errors
 
 
-def joined():
-    parts = [LabelledItems([dict(number=i) for i in numbers]) for numbers in ([0, 1, 2], [10, 11])]
-    return DATASETS.build(dict(type='mmrank.IndexedConcatDataset', datasets=parts))
-
-
-def packed(info):
-    sample = BaseDataElement(metainfo=dict(sample_idx=info['sample_idx']))
-    return dict(inputs=info['number'], data_samples=sample)
-
-
 def test_every_sample_has_its_own_index():
-    whole = joined()
-    for part in whole.datasets:
-        part.pipeline = packed
+    parts = [LabelledItems([dict(number=i) for i in numbers]) for numbers in ([0, 1, 2], [10, 11])]
+    whole = DATASETS.build(dict(type='mmrank.IndexedConcatDataset', datasets=parts))
     assert len(whole) == 5
-    items = [whole[i] for i in range(5)]
-    assert [x['inputs'] for x in items] == [0, 1, 2, 10, 11]
-    samples = [x['data_samples'] for x in items]
-    assert [x.sample_idx for x in samples] == [0, 1, 2, 3, 4]
-    assert [x.dataset_idx for x in samples] == [0, 0, 0, 1, 1]
-    assert whole[-1]['data_samples'].sample_idx == 4
-
-
-def test_items_that_are_not_packed():
-    whole = joined()
     for i in range(5):
         for item in (whole[i], whole.get_data_info(i)):
             assert (item['sample_idx'], item['dataset_idx']) == (i, i // 3)
             assert item['number'] == i % 3 + 10 * (i // 3)
+
+    def packed(info):
+        sample = BaseDataElement(metainfo=dict(sample_idx=info['sample_idx']))
+        return dict(inputs=info['number'], data_samples=sample)
+
+    for part in whole.datasets:
+        part.pipeline = packed
+    samples = [whole[i]['data_samples'] for i in range(5)]
+    assert [x.sample_idx for x in samples] == [0, 1, 2, 3, 4]
+    assert [x.dataset_idx for x in samples] == [0, 0, 0, 1, 1]
+    assert whole[-1]['data_samples'].sample_idx == 4

@@ -57,13 +57,6 @@ def check(dataset, *losses, batch_size=2):
     hook.before_train(Runner(dataset, *losses, batch_size=batch_size))
 
 
-def test_batches_of_one_sample():
-    loss = ISogCLRLoss(6)
-    check(Numbers(6), loss)
-    with pytest.raises(UserError, match='batch_size of at least 2'):
-        check(Numbers(6), loss, batch_size=1)
-
-
 @pytest.mark.parametrize(
     ('make', 'size'),
     [
@@ -82,27 +75,23 @@ def test_indices_are_counted(make, size):
 
 
 @pytest.mark.parametrize('num_samples', [5, 7])
-def test_grown_or_shrunk_data_set(num_samples):
+def test_data_sets_that_do_not_fit(num_samples):
     message = rf'1 \(ISogCLRLoss\) .* num_samples={num_samples}, .* 6 samples'
     with pytest.raises(ValueError, match=message):
         check(Numbers(6), SogCLRLoss(6), ISogCLRLoss(num_samples))
-
-
-@pytest.mark.parametrize('wrap', [lambda x: x, lambda x: Subset(x, [0, 5])])
-def test_collisions(wrap):
-    dataset = wrap(ConcatDataset([Numbers(4), Numbers(2)]))
-    with pytest.raises(ValueError, match=r'\[4, 2\].*IndexedConcatDataset'):
-        check(dataset, SogCLRLoss(6))
-
-
-def test_samples_that_do_not_count_from_zero():
+    with pytest.raises(UserError, match='batch_size of at least 2'):
+        check(Numbers(6), ISogCLRLoss(6), batch_size=1)
     with pytest.raises(ValueError, match='sample 0 of Numbers .*=1;'):
         check(Numbers(6, shift=1), SogCLRLoss(6))
 
 
-def test_losses_without_state_take_any_data_set(caplog):
+@pytest.mark.parametrize('wrap', [lambda x: x, lambda x: Subset(x, [0, 5])])
+def test_collisions(wrap, caplog):
+    dataset = wrap(ConcatDataset([Numbers(4), Numbers(2)]))
+    with pytest.raises(ValueError, match=r'\[4, 2\].*IndexedConcatDataset'):
+        check(dataset, SogCLRLoss(6))
     with caplog.at_level(logging.INFO, logger='mmrank-test'):
-        check(ConcatDataset([Numbers(4), Numbers(2)]), InfoNCELoss())
+        check(dataset, InfoNCELoss())
     assert 'no loss has sample state' in caplog.text
 
 
@@ -150,14 +139,11 @@ def _wrappers():
     }
 
 
-def test_a_pipeline_that_ends_with_the_load_of_the_image_packs_nothing():
+def test_the_outermost_pipeline_packs():
     loader = SimpleNamespace(dataset=Loaded(LOAD))
     for _ in range(2):
         with pytest.raises(UserError, match='ends with LoadImageFromFile'):
             StartCheckHook().before_val(SimpleNamespace(val_dataloader=loader))
-
-
-def test_the_outermost_pipeline_packs():
     for name, wrap in _wrappers().items():
         for split in ('val', 'test'):
             hook = StartCheckHook()
@@ -214,15 +200,12 @@ def test_image_of_another_size_is_refused_as_it_is_loaded(size, wrap, tmp_path):
 @pytest.mark.parametrize(
     ('names', 'monitor', 'message'),
     [
-        (['acc', 'loss'], 'accuracy', "'accuracy' is not a metric.*Fix: one of acc, loss"),
-        ([], 'accuracy', 'Fix: a validation'),
-        (['acc'], 'acc', None),
+        (['accuracy', 'loss'], 'acc', "'acc' is not a metric.*Fix: one of accuracy, loss"),
+        ([], 'acc', 'Fix: a validation'),
     ],
 )
 def test_early_stopping_waits_for_a_metric_that_comes(names, monitor, message):
     runner = SimpleNamespace(hooks=[EarlyStoppingHook(monitor=monitor, rule='greater')])
-    if message is None:
-        _check_monitors(runner, names)
-        return
     with pytest.raises(UserError, match=message):
         _check_monitors(runner, names)
+    _check_monitors(runner, [*names, monitor])

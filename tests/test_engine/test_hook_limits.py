@@ -33,10 +33,6 @@ def warnings_of(work_dir, change=lambda config: None, build=Runner.from_cfg):
     return '\n'.join(runner.warned)
 
 
-def test_nothing_to_say(tmp_path):
-    assert 'Hook' not in warnings_of(tmp_path)
-
-
 def test_the_other_runner_is_refused(tmp_path):
     def change(config):
         config.pop('model_wrapper_cfg')
@@ -49,6 +45,7 @@ def test_the_other_runner_is_refused(tmp_path):
 
 
 def test_statistics_of_other_processes_are_reported(tmp_path, monkeypatch):
+    assert 'Hook' not in warnings_of(tmp_path)
     monkeypatch.setattr(rng_state_hook, 'get_world_size', lambda: 2)
     assert "dict(type='SyncBuffersHook')" in warnings_of(tmp_path)
 
@@ -143,14 +140,6 @@ def plain(tmp_path_factory):
     return train(tmp_path_factory.mktemp('plain'))
 
 
-@pytest.mark.parametrize('name', NAMES)
-def test_builds_from_defaults(name):
-    hook = OURS.build(config_of(name))
-    assert type(hook).__name__ == name
-    assert HOOKS.get(f'mmrank.{name}') is type(hook)
-    assert type(hook).__doc__
-
-
 IDLE = [name for name in NAMES if name not in REFUSING]
 
 
@@ -180,13 +169,14 @@ def test_refuses_to_run_for_nothing(name, tmp_path):
         train(tmp_path, [name], epochs=1)
 
 
-@pytest.mark.parametrize(
-    ('name', 'setting', 'value', 'message'),
-    [
-        ('DeferredReweightingHook', 'begin', -1, 'must be >= 0'),
-        ('RankingMonitorHook', 'interval', 0, 'must be > 0'),
-    ],
-)
-def test_bad_settings_are_named(name, setting, value, message):
-    with pytest.raises(ValueError, match=f'{setting} {message}'):
-        OURS.build(config_of(name, **{setting: value}))
+@pytest.mark.parametrize('name', NAMES)
+def test_builds_from_defaults_and_names_bad_settings(name):
+    hook = OURS.build(config_of(name))
+    assert type(hook).__name__ == name
+    assert HOOKS.get(f'mmrank.{name}') is type(hook)
+    assert type(hook).__doc__
+    bad = {'DeferredReweightingHook': ('begin', -1), 'RankingMonitorHook': ('interval', 0)}
+    if name in bad:
+        setting, value = bad[name]
+        with pytest.raises(ValueError, match=f'{setting} must be >=? 0'):
+            OURS.build(config_of(name, **{setting: value}))

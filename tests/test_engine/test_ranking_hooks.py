@@ -101,10 +101,6 @@ def _run(tmp_path, name, model, hooks, epochs=2, **settings):
     return train(model, tmp_path / name, _Points(), epochs, custom_hooks=hooks, **settings)
 
 
-def _weights(runner):
-    return {k: v for k, v in runner.model.state_dict().items() if not k.startswith('ranking.')}
-
-
 def _net(seed=3, **kwargs):
     torch.manual_seed(seed)
     return _Net(**kwargs)
@@ -131,17 +127,13 @@ def test_exact_mode_is_equation_6_with_dropout_and_batch_norm(tmp_path, extra):
     assert changed == (3 if extra == 'accumulation' else 7)
 
 
-def test_scoring_twice_leaves_no_trace(tmp_path):
+def test_scoring_twice_leaves_no_trace_and_needs_the_hook(tmp_path):
     """With t=0 the loss does not depend on mu, so nothing may differ."""
     plain = _run(tmp_path, 'plain', _net(t=0.0), [])
-    exact = _run(
-        tmp_path, 'exact', _net(t=0.0, mean_mode='exact'), [dict(type='mmrank.PreviousWeightsHook')]
-    )
-    for name, value in _weights(plain).items():
-        assert torch.equal(_weights(exact)[name], value), name
-
-
-def test_exact_mode_without_the_hook_is_an_error(tmp_path):
+    hook = dict(type='mmrank.PreviousWeightsHook')
+    exact = _run(tmp_path, 'exact', _net(t=0.0, mean_mode='exact'), [hook])
+    for name, value in plain.model.net.state_dict().items():
+        assert torch.equal(exact.model.net.state_dict()[name], value), name
     with pytest.raises(RuntimeError, match='PreviousWeightsHook'):
         _run(tmp_path, 'x', _net(mean_mode='exact'), [])
 
@@ -156,6 +148,14 @@ def test_monitor_logs_what_the_loss_notes(tmp_path):
     assert last == pytest.approx(runner.model.means[-1])
     text = next((tmp_path / 'log').glob('*/vis_data/scalars.json')).read_text()
     assert '"argument"' in text
+
+
+def watched(loss, steps, patience):
+    """What a hook sees of a loss in so many steps."""
+    hook = RankingMonitorHook(interval=1)
+    hook.PATIENCE = patience
+    for k in range(steps):
+        hook.after_train_iter(_fake(k, 0.0, loss), k)
 
 
 def _fake(step, argument, loss=None):
@@ -206,10 +206,7 @@ def test_monitor_sees_lists_without_a_gradient(warned, loss):
     assert loss.diagnostics['idle'].item() == pytest.approx(2 / 3)
     assert not scores.grad[3:, :2].any()
     assert scores.grad[3:, 2].all()
-    hook = RankingMonitorHook(interval=1)
-    hook.PATIENCE = 2
-    for k in range(4):
-        hook.after_train_iter(_fake(k, 0.0, loss), k)
+    watched(loss, 4, 2)
     assert warned.text.count('learns from few of its lists') == 1
     assert '67% of those with positives' in warned.text
     assert "Fix: mode='flatten'" in warned.text
@@ -220,10 +217,7 @@ def test_monitor_sees_temperatures_that_repeat_their_last_batch(warned, eta, war
     """The gain of a visit, 2 eta rho / tau, is 0.96 or 0.05."""
     loss = ISogCLRLoss(num_samples=4, rho=2.4, tau_init=0.1, tau0=0.05, eta=eta).eval()
     loss(torch.randn(4, 3), torch.randn(4, 3), torch.arange(4))
-    hook = RankingMonitorHook(interval=1)
-    hook.PATIENCE = 3
-    for k in range(6):
-        hook.after_train_iter(_fake(k, 0.0, loss), k)
+    watched(loss, 6, 3)
     assert len(warned.records) == warns
     if warns:
         assert 'tau_gain = 2 eta rho / tau is 0.96' in warned.text
@@ -248,10 +242,7 @@ def test_every_saturating_loss_is_seen(warned, loss):
     if getattr(loss, 'keeps_samples', False):
         extra['sample_idx'] = torch.arange(20_000)
     loss(scores, target, **extra)
-    hook = RankingMonitorHook(interval=1)
-    hook.PATIENCE = 1
-    runner = _fake(0, 0.0, loss)
-    hook.after_train_iter(runner, 0)
+    watched(loss, 1, 1)
     assert 'is saturated' in warned.text
     assert loss.saturation_advice in warned.text
     # A good ranking is none.
@@ -338,11 +329,8 @@ def test_one_class_takes_label_1_for_its_positives():
     assert soprc.prior.of(1, None).tolist() == [0.2]
     with pytest.raises(ValueError, match='has 2 classes, but num_classes=3'):
         tell(BINARY, LDAMLoss(num_classes=3))
-
-
-def test_losses_that_do_not_ask_are_left_alone():
+    # Losses that do not ask are left alone, and their number of classes is not compared.
     given = LDAMLoss([7, 8])
-    # Their number of classes is not compared either.
     soprc = SOPRCLoss(5, 'per_class', prior=0.2)
     tell(BINARY, given, StableAPLoss(5), soprc)
     assert given.counts.get()[:, 1].tolist() == [7, 8]
@@ -396,9 +384,6 @@ def test_every_loss_gets_the_pairs():
     for loss in tell(pairs, InBatchLoss(), InBatchLoss('in_batch'), hook=PairCountsHook):
         assert loss.counts.row_counts.tolist() == [2, 1]
         assert loss.counts.col_counts.tolist() == [2, 1]
-
-
-def test_pairs_that_no_loss_can_use():
     with pytest.raises(TypeError, match='list has no positive pairs'):
         tell([1, 2], InBatchLoss(), hook=PairCountsHook)
     lonely = SimpleNamespace(interactions=Interactions([1, 0], [0, 0], 'ab', 'xy'))

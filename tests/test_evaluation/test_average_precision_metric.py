@@ -67,6 +67,11 @@ def test_binary():
         'ranking/AP/cat': ap,
         'ranking/AUROC/cat': area,
     }
+    part = evaluate(scores, target, max_fpr=0.1)['ranking/pAUROC']
+    expected = partial_auroc(scores[:, 0], target[:, 0], max_fpr=0.1)
+    assert part == pytest.approx(100 * expected.item())
+    with pytest.raises(ValueError, match='must be in'):
+        AveragePrecisionMetric(max_fpr=0.0)
 
 
 @given(ENTRIES)
@@ -92,17 +97,6 @@ def test_partial_auroc_of_any_list(entries, max_fpr, min_tpr):
     middles = (np.arange(20000) + 0.5) / 20000 * max_fpr
     heights = np.maximum(np.interp(middles, fpr, tpr) - min_tpr, 0)
     assert got.item() == pytest.approx(heights.mean() / (1 - min_tpr), abs=2e-3)
-
-
-def test_partial_auroc_is_that_of_the_hard_ones():
-    g = torch.Generator().manual_seed(0)
-    scores, target = torch.randn(150, generator=g), torch.arange(150) < 50
-    got = evaluate(scores[:, None], target[:, None], max_fpr=0.1)
-    pos, neg = scores[:50], scores[50:].sort().values[-10:]
-    wins = (pos[:, None] > neg).double().mean()
-    assert got['ranking/pAUROC'] == pytest.approx(100 * wins.item())
-    with pytest.raises(ValueError, match='must be in'):
-        AveragePrecisionMetric(max_fpr=0.0)
 
 
 def test_ndcg_of_the_labels_of_a_sample():
@@ -181,7 +175,7 @@ def evaluated(samples, **config):
     return metric.evaluate(len(samples))
 
 
-def test_knn_is_the_vote():
+def test_accuracies_are_those_of_the_vote_and_of_the_probe():
     (bank, labels), (queries, true) = blobs(60, 1), blobs(31, 2)
     figures = evaluated(data_samples(), type='mmrank.KNNMetric', k=9, tau=0.1, per_class=True)
     votes = k_nearest_votes(unit_rows(queries), unit_rows(bank), labels, 3, 9, 0.1)
@@ -192,15 +186,15 @@ def test_knn_is_the_vote():
         assert figures[f'knn/accuracy/{name}'] == pytest.approx(share)
     assert figures['knn/mean_class_accuracy'] == pytest.approx(sum(shares) / 3)
     assert 40 < figures['knn/accuracy'] < 100
-
-
-def test_linear_probe_metric():
-    (bank, labels), (queries, true) = blobs(60, 1), blobs(31, 2)
     figures = evaluated(data_samples(), type='mmrank.LinearProbeMetric')
     predicted = LinearProbe(bank, labels, 3)(queries).argmax(1)
     expected = 100 * (predicted == true).double().mean()
     assert figures['linear/accuracy'] == pytest.approx(expected)
     assert set(figures) == {'linear/accuracy', 'linear/mean_class_accuracy'}
+    for part, message in ((1, '0 samples of the bank'), (0, 'and 0 queries')):
+        samples = [{**sample, 'dataset_idx': part} for sample in data_samples()]
+        with pytest.raises(ValueError, match=message):
+            evaluated(samples, type='mmrank.KNNMetric')
 
 
 def test_probe_equals_scikit_learn():
@@ -238,10 +232,3 @@ def test_accuracies_of_classes_without_samples():
     assert figures == pytest.approx(
         {'accuracy': 200 / 3, 'mean_class_accuracy': 75.0, 'accuracy/0': 100.0, 'accuracy/2': 50.0}
     )
-
-
-@pytest.mark.parametrize(('part', 'message'), [(1, '0 samples of the bank'), (0, 'and 0 queries')])
-def test_a_bank_and_queries_are_required(part, message):
-    samples = [{**sample, 'dataset_idx': part} for sample in data_samples()]
-    with pytest.raises(ValueError, match=message):
-        evaluated(samples, type='mmrank.KNNMetric')

@@ -141,6 +141,9 @@ def test_more_objects_than_detections_that_count(tmp_path):
     assert 'proposal_nums=(1, 10, 150)' in str(caught[0].message)
     more = figures_of(metric_of(path, proposal_nums=(1, 10, 150)), document, perfect(document))
     assert more['coco/bbox_mAP'] == more['coco/bbox_mAP_50'] == 1
+    boxes = [{**box, 'score': 0.5} for box in perfect(document)]
+    with pytest.warns(UserWarning, match='equal scores'):
+        figures_of(metric_of(path), document, boxes)
 
 
 @pytest.mark.parametrize('ids', [(9, 2), (2, 9)])
@@ -181,13 +184,6 @@ def test_a_part_of_the_images_and_of_the_classes_is_evaluated_by_itself(tmp_path
         metric.process({}, [dict(img_id=image['id'], ori_shape=(9, 9), pred_instances=found)])
     metric.dataset_meta = dict(classes=names)
     assert metric.evaluate(3)['coco/bbox_mAP'] == 1
-
-
-def test_equal_scores_are_said(tmp_path):
-    document = make_document(images=2, classes=2, objects=3)
-    boxes = [{**box, 'score': 0.5} for box in perfect(document)]
-    with pytest.warns(UserWarning, match='equal scores'):
-        figures_of(metric_of(write_json(tmp_path / 'a.json', document)), document, boxes)
 
 
 def test_without_an_annotation_file_and_for_the_server(tmp_path):

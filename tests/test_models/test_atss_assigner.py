@@ -25,6 +25,8 @@ def test_levels_are_read_off_the_anchors():
     # Anchors outside the image may have been dropped before.
     kept = torch.cat(_priors())[5:-3]
     assert count_level_priors(kept) == [251, 64, 13]
+    with pytest.raises(ValueError, match='scales_per_octave=1'):
+        count_level_priors(torch.cat(_priors(scales_per_octave=3)))
 
 
 def test_assigns_as_atss_does():
@@ -41,8 +43,3 @@ def test_assigns_as_atss_does():
     assert torch.equal(got.gt_inds, expected.gt_inds)
     assert torch.equal(got.labels, expected.labels)
     assert (got.gt_inds > 0).any()
-
-
-def test_several_anchors_per_location_are_refused():
-    with pytest.raises(ValueError, match='scales_per_octave=1'):
-        count_level_priors(torch.cat(_priors(scales_per_octave=3)))

@@ -74,19 +74,13 @@ def test_a_detector_shows_the_same_boxes_with_probabilities(stock, calibrated):
             assert torch.equal(x[:, None] < x, y[:, None] < y)
 
 
-@pytest.mark.parametrize(
-    ('made', 'text'),
-    [
+def test_calibrations_of_other_models_are_refused(stock, calibrated):
+    for made, text in (
         (calibration('detection', 2), 'has 2 classes .*, but the model 4'),
         (calibration('classification', 4), 'is a calibration for class'),
-    ],
-)
-def test_calibrations_of_other_models_are_refused(made, text, calibrated):
-    with pytest.raises(UserError, match=f'map.json: .*{text}'):
-        calibrated(small_detector(), made)
-
-
-def test_other_weights_and_names_are_refused(stock, calibrated):
+    ):
+        with pytest.raises(UserError, match=f'map.json: .*{text}'):
+            calibrated(small_detector(), made)
     model = calibrated(small_detector(), calibration('detection', 4, 'ab' * 32), stock)
     with pytest.raises(UserError, match='of other weights'):
         model.val_step(make_batch())
@@ -129,13 +123,10 @@ def test_a_classifier_labels_by_the_probability(number, calibrated):
         found = expected >= 0.5
         label = found.long() if number == 1 else found.nonzero()
         assert torch.equal(y.pred_label, label.flatten())
-
-
-def test_a_softmax_is_refused(calibrated):
-    config = classifier()
-    config['head'] = dict(type='mmpretrain.LinearClsHead', num_classes=3, in_channels=120)
+    config = classifier(number)
+    config['head'] = dict(type='mmpretrain.LinearClsHead', num_classes=number, in_channels=120)
     with pytest.raises(UserError, match='softmax over the classes'):
-        calibrated(config, calibration('classification', 3))
+        calibrated(config, made)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ PLATT = Calibration(
         (lambda: ISOTONIC.probabilities(torch.rand(2), torch.tensor([-1, 0])), 'from -1 to 0.*Fix'),
         (lambda: ISOTONIC.probabilities(torch.rand(2), torch.tensor([0, 5])), 'from 0 to 5.*Fix'),
         (lambda: ISOTONIC.probabilities(torch.rand(2), torch.tensor([0])), r'shape \(2,\)'),
+        (lambda: ISOTONIC.columns(torch.tensor([[0.1, 1.5]])), r'must be in \[0, 1\].*Fix: '),
     ],
 )
 def test_scores_of_other_classes_are_refused(call, message):
@@ -57,6 +58,16 @@ def test_what_is_written_is_read(made, tmp_path):
     # A class is a line, for readers and for diffs.
     lines = path.read_text().splitlines()
     assert sum('"name": ' in line for line in lines) == 2
+    ISOTONIC.check_names(('cat', 'dog'))
+    ISOTONIC.check_weights('ab' * 32)
+    PLATT.check_weights('cd' * 32)  # its own are not known
+    Calibration('classification', 'platt', '', PLATT.maps[1:]).check_names(['rest', 'dog'])
+    for text in ('{"format": ', '[]', '"text"', '[' * 100_000, '1' * 5000, ''):
+        path.write_text(text)
+        with pytest.raises(UserError, match='cannot be read as a calibration file'):
+            read_calibration(path)
+    with pytest.raises(UserError, match='No such file.*Fix'):
+        read_calibration(tmp_path / 'none.json')
 
 
 def test_each_class_has_its_map():
@@ -103,15 +114,6 @@ def test_damaged_files_are_one_message(change, text, tmp_path):
     assert 'Fix: write it with tools' in str(caught.value)
 
 
-@pytest.mark.parametrize('text', ['{"format": ', '[]', '"text"', '[' * 100_000, '1' * 5000, ''])
-def test_no_file_and_no_json(tmp_path, text):
-    with pytest.raises(UserError, match='No such file.*Fix'):
-        read_calibration(tmp_path / 'none.json')
-    (tmp_path / 'half.json').write_text(text)
-    with pytest.raises(UserError, match='cannot be read as a calibration file'):
-        read_calibration(tmp_path / 'half.json')
-
-
 def test_a_layer_takes_an_affine_map(tmp_path):
     """What a converter to a stock model does with scale and offset."""
     assert affine_logit_map(ISOTONIC.write(tmp_path / 'a.json')) is None
@@ -126,19 +128,6 @@ def test_a_layer_takes_an_affine_map(tmp_path):
         layer.bias.mul_(scale).add_(offset)
         got = layer(x).sigmoid().double()
     assert (got - expected).abs().max() < 1.2e-6
-
-
-def test_scores_that_are_no_probabilities_are_refused():
-    with pytest.raises(UserError, match=r'must be in \[0, 1\].*Fix: '):
-        ISOTONIC.columns(torch.tensor([[0.1, 1.5]]))
-
-
-def test_what_fits_is_accepted():
-    ISOTONIC.check_names(('cat', 'dog'))
-    ISOTONIC.check_weights('ab' * 32)
-    PLATT.check_weights('cd' * 32)  # its own are not known
-    one = Calibration('classification', 'platt', '', PLATT.maps[1:])
-    one.check_names(['rest', 'dog'])
 
 
 def test_digest_names_the_weights():

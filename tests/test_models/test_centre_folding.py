@@ -79,9 +79,7 @@ def test_heads_that_show_raw_scores():
     (centre,) = fold_centres(head)
     assert (centre.folded, centre.centre) == (False, ())
     assert 'needs its own score_thr' in centre.reason
-
-
-def test_the_heads_of_both_stages_are_folded():
+    # The heads of both stages are folded.
     init_default_scope('mmdet')
     model = MODELS.build(detector_config(bbox_head=dict(loss_cls=STABLE_AP)))
     set_centre(model)

@@ -9,14 +9,12 @@ from mmengine.registry import MODELS
 from small_retriever import CLASSES, DIM, SOPRC, build_retriever
 from torch.nn.functional import normalize
 
-from mmrank.models.backbones.feature_mixup import _class_mixture
-
 pytest.importorskip('mmpretrain')
 
 
-def _images(n):
+def _images(n, size=16):
     g = torch.Generator().manual_seed(0)
-    return torch.randn(n, 3, 16, 16, generator=g)
+    return torch.randn(n, 3, size, size, generator=g)
 
 
 def _samples(n):
@@ -32,6 +30,12 @@ def test_predicts_features_alone(given):
         torch.testing.assert_close(row.feature, expected[i])
         assert 'pred_score' not in row
         assert ('gt_label' in row) == given
+    # A model without a head gives features alone.
+    encoder = dict(type='mmrank.SmallConvNet')
+    model = MODELS.build(dict(type='mmrank.EmbeddingRetriever', image_encoder=encoder))
+    with pytest.raises(ValueError, match='no head'):
+        model(torch.zeros(2, 1, 28, 28), _samples(2), mode='loss')
+    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 64, 1, 1)
 
 
 def test_frozen_batch_norms_stay_as_they_are():
@@ -49,38 +53,8 @@ def test_frozen_batch_norms_stay_as_they_are():
     assert build_retriever().train().image_encoder[0].blocks[0][1].training
 
 
-def test_a_model_without_a_head_gives_features_alone():
-    model = MODELS.build(
-        dict(type='mmrank.EmbeddingRetriever', image_encoder=dict(type='mmrank.SmallConvNet'))
-    )
-    with pytest.raises(ValueError, match='no head'):
-        model(torch.zeros(2, 1, 28, 28), _samples(2), mode='loss')
-    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 64, 1, 1)
-
-
-mmpretrain = pytest.importorskip('mmpretrain')
 RESNET = dict(type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8)
 MIXUP = dict(type='mmrank.DeepFeatureMixup', backbone=RESNET)
-
-
-def _pictures(n):
-    g = torch.Generator().manual_seed(0)
-    return torch.randn(n, 3, 32, 32, generator=g)
-
-
-def test_equals_the_formula():
-    g = torch.Generator().manual_seed(0)
-    z = torch.randn(7, 3, 2, 2, generator=g, dtype=torch.float64)
-    v = torch.rand(7, generator=g, dtype=torch.float64)
-    labels, u = torch.tensor([0, 2, 0, 1, 2, 2, 5]), 0.7
-    mixed = _class_mixture(z, labels, v, u)
-    for i in range(7):
-        same = [j for j in range(7) if labels[j] == labels[i]]
-        total = sum(v[j] for j in same)
-        other = sum(v[j] / total * z[j] for j in same)
-        torch.testing.assert_close(mixed[i], u * z[i] + (1 - u) * other)
-    # Alone in its class: there is nothing to mix with.
-    torch.testing.assert_close(mixed[3], z[3])
 
 
 def test_is_the_backbone_but_in_training():
@@ -98,7 +72,17 @@ def test_is_the_backbone_but_in_training():
         assert torch.equal(weights[name], value)
     plain.eval()
     mixup.eval()
-    assert torch.equal(mixup(_pictures(2))[-1], plain(_pictures(2))[-1])
+    assert torch.equal(mixup(_images(2, 32))[-1], plain(_images(2, 32))[-1])
+
+
+def mixture_by_hand(z, labels, v, u):
+    """Each row with the mean of its class; one that is alone in its class stays as it is."""
+    rows = []
+    for i, label in enumerate(labels):
+        weight = v * (labels == label)
+        mean = torch.einsum('b,b...->...', weight / weight.sum(), z)
+        rows.append(u * z[i] + (1 - u) * mean)
+    return torch.stack(rows)
 
 
 def test_the_batch_grows_fourfold():
@@ -109,7 +93,7 @@ def test_the_batch_grows_fourfold():
         getattr(mixup, name).register_forward_hook(
             lambda m, inputs, out: entered.append((inputs[0], out))
         )
-    x, labels = _pictures(6), torch.tensor([0, 1, 0, 2, 1, 1])
+    x, labels = _images(6, 32), torch.tensor([0, 1, 0, 2, 1, 1])
     torch.manual_seed(3)
     with mixup.mixing(labels):
         out = mixup(x)[-1]
@@ -118,13 +102,18 @@ def test_the_batch_grows_fourfold():
     torch.manual_seed(3)
     for (_, before), (after, _), copies in zip(entered, entered[1:], (1, 2)):
         v = 1 - torch.rand(len(before))
-        expected = _class_mixture(before, labels.repeat(copies), v, 0.9)
+        expected = mixture_by_hand(before, labels.repeat(copies), v, 0.9)
         assert torch.equal(after[: len(before)], before)
         torch.testing.assert_close(after[len(before) :], expected)
     # Each row is of the class of its original: one in a class of its own is its exact copy.
     alone = out[3::6]
     torch.testing.assert_close(alone, alone[:1].expand_as(alone))
     assert mixup(x)[-1].shape[0] == 6
+    with (
+        pytest.raises(RuntimeError, match='3 features for 2 labels'),
+        mixup.mixing(torch.tensor([0, 1])),
+    ):
+        mixup(x[:3])
 
 
 def test_the_retriever_trains_on_the_grown_batch():
@@ -138,7 +127,7 @@ def test_the_retriever_trains_on_the_grown_batch():
     seen = []
     embedding_loss = model.head.loss_module.embedding_loss
     model.head.loss_module.embedding_loss = lambda b: seen.append(b) or embedding_loss(b)
-    images, batch = _pictures(12), data_samples([i % CLASSES for i in range(12)])
+    images, batch = _images(12, 32), data_samples([i % CLASSES for i in range(12)])
     for _ in range(2):
         loss = model(images, batch, mode='loss')['loss']
     loss.backward()
@@ -155,12 +144,3 @@ def test_the_retriever_trains_on_the_grown_batch():
     model.eval()
     assert len(model(images, batch, mode='predict')) == 12
     assert len(model(images)) == 12
-
-
-def test_refuses_labels_of_another_batch():
-    mixup = MODELS.build(copy.deepcopy(MIXUP))
-    with (
-        pytest.raises(RuntimeError, match='3 features for 2 labels'),
-        mixup.mixing(torch.tensor([0, 1])),
-    ):
-        mixup(_pictures(3))

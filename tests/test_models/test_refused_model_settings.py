@@ -50,60 +50,29 @@ BOX_HEADS = [
     (AP, dict(box_average='boxes'), ValueError, "box_average='boxes'"),
     (AP, dict(box_average='positives', balance_boxes=True), ValueError, 'set only one of them'),
     (ALRP, dict(balance_boxes=True), ValueError, 'itself; remove'),
-    (
-        ALRP,
-        dict(reg_decoded_bbox=False),
-        ValueError,
-        'requires decoded boxes.*reg_decoded_bbox=False',
-    ),
+    (ALRP, dict(reg_decoded_bbox=False), ValueError, 'decoded boxes.*reg_decoded_bbox=False'),
     (ALRP, dict(loss_bbox=L1), ValueError, "requires decoded.*'L1Loss'"),
 ]
 RESNET = dict(type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8)
 HEAD = dict(num_classes=3, in_channels=8, loss=AP)
 TIMM = dict(model_name='tf_efficientnet_lite0')
+FOUR = dict(AP, num_classes=4)
+ONE = dict(num_classes=1, exclusive=True)
+CE = dict(type='torch.nn.CrossEntropyLoss')
+TOWERS = dict(left=table(2), right=table(2))
 #: Registered name, settings, and the error.
 PARTS = [
-    (
-        'ListwiseHead',
-        dict(head_type='mmdet.NoHead', loss_cls=AP),
-        KeyError,
-        "head_type='mmdet.NoHead'",
-    ),
-    (
-        'OneVsRestHead',
-        dict(HEAD, loss=dict(AP, num_classes=4)),
-        ValueError,
-        'num_classes=4 of the loss',
-    ),
-    (
-        'OneVsRestHead',
-        dict(HEAD, num_classes=1, exclusive=True),
-        ValueError,
-        'exclusive=True needs num_classes of at least 2',
-    ),
-    (
-        'RetrievalHead',
-        dict(num_classes=4, loss=dict(type='torch.nn.CrossEntropyLoss')),
-        TypeError,
-        'embedding_loss',
-    ),
+    ('ListwiseHead', dict(head_type='mmdet.NoHead', loss_cls=AP), KeyError, "='mmdet.NoHead'"),
+    ('OneVsRestHead', dict(HEAD, loss=FOUR), ValueError, 'num_classes=4 of the loss'),
+    ('OneVsRestHead', dict(HEAD, **ONE), ValueError, 'exclusive=True needs num_classes of at le'),
+    ('RetrievalHead', dict(num_classes=4, loss=CE), TypeError, 'embedding_loss'),
     ('InBatchRetrievalHead', dict(loss=dict(type='mmrank.SOPRCLoss')), TypeError, 'RetrievalHead'),
     ('ImageTextContrastHead', dict(loss=IN_BATCH), TypeError, 'mmrank.ImageTextInBatchHead'),
     ('ImageTextInBatchHead', dict(loss=CLIP), TypeError, 'ImageTextContrastHead'),
     ('ImageTextInBatchHead', dict(loss=IN_BATCH, scale=0), ValueError, 'scale must be > 0'),
-    (
-        'TwoTower',
-        dict(left=table(2), right=table(2), loss=IN_BATCH, top_k=0),
-        ValueError,
-        'top_k must',
-    ),
+    ('TwoTower', dict(TOWERS, loss=IN_BATCH, top_k=0), ValueError, 'top_k must'),
     ('SmallConvNet', dict(channels=0), ValueError, 'channels must be an int >= 1'),
-    (
-        'DeepFeatureMixup',
-        dict(backbone=RESNET, stages=('layer5',)),
-        ValueError,
-        "no 'layer5', only",
-    ),
+    ('DeepFeatureMixup', dict(backbone=RESNET, stages=('layer5',)), ValueError, "no 'layer5', o"),
     ('DeepFeatureMixup', dict(backbone=RESNET, u=1.5), ValueError, 'u must be in'),
     ('TextTransformer', dict(max_length=1), ValueError, 'max_length must be'),
     ('HuggingFaceTextEncoder', dict(name_or_path='bert', max_length=2), ValueError, 'max_length'),
@@ -114,33 +83,24 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize(('head', 'loss', 'settings', 'error', 'message'), DENSE_HEADS)
-def test_dense_head(head, loss, settings, error, message):
-    with pytest.raises(error, match=message):
-        build_covered(head, loss, **settings)
-
-
-@pytest.mark.parametrize(('head', 'loss', 'settings', 'error', 'message'), QUERY_HEADS)
-def test_query_head(head, loss, settings, error, message):
-    with pytest.raises(error, match=message):
-        build_query_head(head, loss, **settings)
-
-
-@pytest.mark.parametrize(('loss', 'settings', 'error', 'message'), BOX_HEADS)
-def test_box_head(loss, settings, error, message):
-    with pytest.raises(error, match=message):
-        build_box_head(loss, **settings)
-
-
-@pytest.mark.parametrize(('name', 'settings', 'error', 'message'), PARTS)
-def test_part_of_a_model(name, settings, error, message):
+def build_part(name, **settings):
     if name == 'TIMMStages':
         pytest.importorskip('timm')
     init_default_scope('mmpretrain')
+    return MODELS.build(dict(type=f'mmrank.{name}', **settings))
+
+
+REFUSED = [
+    *((build_covered, *row) for row in DENSE_HEADS),
+    *((build_query_head, *row) for row in QUERY_HEADS),
+    *((build_box_head, *row) for row in BOX_HEADS),
+    *((build_part, *row) for row in PARTS),
+    (federated_detector, dict(bbox_head=None), UserError, 'mmrank.ListwiseBBoxHead'),
+]
+
+
+@pytest.mark.parametrize('row', REFUSED, ids=lambda row: str(row[1:-3]))
+def test_a_setting_is_refused(row):
+    build, *args, settings, error, message = row
     with pytest.raises(error, match=message):
-        MODELS.build(dict(type=f'mmrank.{name}', **settings))
-
-
-def test_stock_box_head_of_a_federated_detector():
-    with pytest.raises(UserError, match='mmrank.ListwiseBBoxHead'):
-        federated_detector(bbox_head=None)
+        build(*args, **settings)

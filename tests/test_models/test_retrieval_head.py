@@ -8,7 +8,7 @@ from in_batch_enumeration import in_batch_loss
 from labelled import Labels
 from mmengine.logging import MessageHub
 from score_lists import joined
-from small_retriever import CLASSES, DIM, SOPRC, STABLE_AP, build_head, samples
+from small_retriever import CLASSES, DIM, STABLE_AP, build_head, samples
 from torch.nn.functional import normalize
 
 from mmrank.engine.hooks import ClassPairsHook
@@ -25,50 +25,6 @@ def _features(n, seed=0):
     return torch.randn(n, DIM, generator=g, dtype=torch.float64)
 
 
-def _labels(n):
-    g = torch.Generator().manual_seed(100)
-    return torch.randint(0, CLASSES, (n,), generator=g).tolist()
-
-
-def _by_hand(queries, gallery):
-    """Mean over queries of the stable AP of their lists.
-
-    Args:
-        queries: List of (embedding, label, key).
-        gallery: Likewise; a pair of one key is left out.
-    """
-    lists = []
-    for x, label, key in queries:
-        pos = [x @ y for y, c, k in gallery if c == label and k != key]
-        neg = [x @ y for y, c, k in gallery if c != label and k != key]
-        if pos:
-            lists.append((label, torch.stack(pos), torch.stack(neg)))
-    losses = []
-    for label, pos, neg in lists:
-        of_class = torch.cat([p for c, p, _ in lists if c == label])
-        mu = of_class.detach().mean().float()
-        losses.append(stable_ap_loss(*joined(pos, neg), mu, tau=0.1, bound=41.0))
-    return torch.stack(losses).mean()
-
-
-def test_every_image_searches_the_others():
-    labels = _labels(11)
-    x = _features(11).requires_grad_()
-    result = build_head(OFF).loss((None, x), samples(labels))
-    y = x.detach().clone().requires_grad_()
-    entries = list(zip(normalize(y, dim=1), labels, range(11)))
-    expected = _by_hand(entries, entries)
-    torch.testing.assert_close(result['loss'], expected)
-    result['loss'].backward()
-    expected.backward()
-    torch.testing.assert_close(x.grad, y.grad)
-    scores = normalize(y, dim=1) @ normalize(y, dim=1).t()
-    same = torch.tensor(labels)[:, None] == torch.tensor(labels)
-    itself = torch.eye(11, dtype=torch.bool)
-    for name, mask in (('pos_score', same & ~itself), ('neg_score', ~same)):
-        torch.testing.assert_close(result[name], scores.detach()[mask].mean())
-
-
 @pytest.mark.parametrize('copies', [1, 2])
 def test_searches_the_memory_of_earlier_batches(copies):
     """Image 3 is in all batches, with other features each time."""
@@ -76,9 +32,10 @@ def test_searches_the_memory_of_earlier_batches(copies):
     kept = []
     for step, ids in enumerate(([0, 3, 5, 6], [3, 7, 8], [9, 3, 10, 11, 1])):
         labels = [i % 2 for i in ids]
-        x = _features(copies * len(ids), step)
-        loss = head.loss(x, samples(labels, ids), copies)['loss']
-        x = normalize(x, dim=1)
+        feats = _features(copies * len(ids), step).requires_grad_()
+        result = head.loss(feats, samples(labels, ids), copies)
+        loss = result['loss']
+        x = normalize(feats, dim=1)
         rows = list(zip(x, labels * copies, ids * copies))
         total = []
         for i, (query, label, image) in enumerate(rows):
@@ -95,8 +52,14 @@ def test_searches_the_memory_of_earlier_batches(copies):
             expected.append(stable_ap_loss(*joined(pos, neg), mu.float(), tau=0.1, bound=41.0))
         expected = torch.stack(expected).mean()
         torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-7)
+        gradients = [torch.autograd.grad(y, feats, retain_graph=True) for y in (loss, expected)]
+        torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-7)
+        if not kept and copies == 1:
+            for name, part in (('pos_score', 1), ('neg_score', 2)):
+                mean = torch.cat([x[part] for x in lists]).mean()
+                torch.testing.assert_close(result[name], mean.detach(), rtol=1e-6, atol=1e-7)
         # Only originals are kept, in float32.
-        kept += [(y.float().double(), c, k) for y, c, k in rows[: len(ids)]]
+        kept += [(y.detach().float().double(), c, k) for y, c, k in rows[: len(ids)]]
 
 
 @pytest.mark.parametrize(
@@ -130,28 +93,15 @@ def test_equal_indices_of_other_classes_are_other_images():
     ]
 
 
-@pytest.mark.parametrize('labels', [[0], [0, 1, 2], [1, 1, 1]])
-@pytest.mark.parametrize('loss', [STABLE_AP, SOPRC])
-def test_lists_without_positives_or_negatives(labels, loss):
-    x = _features(len(labels)).float().requires_grad_()
-    memory = dict(size=4, dim=DIM)
-    loss = build_head(loss, memory=memory).loss(x, samples(labels))['loss']
-    loss.backward()
-    assert loss.isfinite()
-    assert x.grad.isfinite().all()
-    if len(set(labels)) == len(labels):
-        assert loss == 0
-
-
-def test_num_classes_of_the_loss_wins_and_is_filled_in():
-    assert build_head().loss_module.num_columns == CLASSES
-    own = build_head({**STABLE_AP, 'num_classes': 9})
-    assert own.loss_module.num_columns == 9
-
-
 def _without(key):
     batch = samples([0, 1, 1])
     del batch[1][key]
+    return batch
+
+
+def _labelled(label):
+    batch = samples([0, 1, 1])
+    batch[1]['gt_label'] = torch.tensor(label)
     return batch
 
 
@@ -163,30 +113,22 @@ def _without(key):
         (samples([0, 1]), '3 features for 2 data samples'),
         (_without('gt_label'), '1 of 3 data samples have no gt_label'),
         (_without('sample_idx'), 'no sample_idx.*meta_keys'),
+        (_labelled([1, 2]), 'one integer per sample.*1, 2'),
+        (_labelled([0.5]), 'gt_label must be an integer'),
     ],
 )
 def test_refuses_a_batch(batch, words):
     head = build_head(memory=dict(size=4, dim=DIM))
     with pytest.raises(ValueError, match=words):
         head.loss(_features(3), batch)
-
-
-def test_refuses_labels_that_are_no_classes():
-    batch = samples([0, 1])
-    batch[1]['gt_label'] = torch.tensor([1, 2])
-    with pytest.raises(ValueError, match='one integer per sample.*1, 2'):
-        build_head().loss(_features(2), batch)
-    batch[1]['gt_label'] = torch.tensor([0.5])
-    with pytest.raises(ValueError, match='gt_label must be an integer'):
-        build_head().loss(_features(2), batch)
-
-
-def test_indices_are_not_needed_without_a_memory():
-    build_head().loss(_features(3), _without('sample_idx'))
+    build_head().loss(_features(3), _without('sample_idx'))  # not needed without a memory
 
 
 def test_the_name_of_the_loss_is_the_whole_config():
-    x, labels = _features(12), _labels(12)
+    x = _features(12)
+    labels = [i % CLASSES for i in range(12)]
+    assert build_head().loss_module.num_columns == CLASSES
+    assert build_head({**STABLE_AP, 'num_classes': 9}).loss_module.num_columns == 9
     cosines = dict(tau=0.3, score_range=(-1, 1), score_penalty=0)
     full = dict(cosines, mode='per_class', mean_scope='global')
     values = []

@@ -115,14 +115,8 @@ def test_the_stock_head_gives_the_same():
     for key, value in b.items():
         assert torch.equal(a[key], value), key
     assert ours.state_dict().keys() == stock.state_dict().keys()
-
-
-def test_settings_are_filled_in():
-    loss = _build('StableAPLoss').loss_cls
-    assert (loss.rho, loss.num_columns) == ('auto', CLASSES)
+    assert (ours.loss_cls.rho, ours.loss_cls.num_columns) == ('auto', CLASSES)
     assert build_box_head(dict(STABLE_AP, rho=2)).loss_cls.rho == 2
-    per_class = build_box_head(dict(STABLE_AP, mode='per_class'))
-    assert len(per_class.loss_cls.mean_positive.mean) == CLASSES
     # Rivals take num_classes by keyword arguments.
     assert _build('APLoss').loss_cls.num_columns == CLASSES
 

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from mmengine.registry import DefaultScope
+from small_models import CONV
 
 from mmrank.models.selfsup import two_view_preprocessor as views
 
@@ -26,12 +27,7 @@ NECK = dict(
 
 
 def model(loss=ISOGCLR, neck=NECK):
-    config = dict(
-        type='mmrank.TwoViewLearner',
-        backbone=dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2),
-        neck=neck,
-        loss=loss,
-    )
+    config = dict(type='mmrank.TwoViewLearner', backbone=CONV, neck=neck, loss=loss)
     return MODELS.build(config)
 
 
@@ -39,21 +35,6 @@ def batch(n=6):
     g = torch.Generator().manual_seed(0)
     views = list(torch.randn(2, n, 3, 8, 8, generator=g))
     return views, [DataSample(metainfo=dict(sample_idx=3 * i)) for i in range(n)]
-
-
-def test_needs_no_default_scope():
-    # Any scope but the host's, as a detector's config leaves it behind.
-    with DefaultScope.overwrite_default_scope('mmengine'):
-        net = model()
-    preprocessor = type(net.data_preprocessor)
-    assert preprocessor.__name__ == 'SelfSupDataPreprocessor'
-
-
-def test_the_loss_gets_the_numbers_of_its_images():
-    net = model().train()
-    net(*batch(), mode='loss')
-    seen = net.loss_module.temperature.log_s.isfinite().nonzero()[:, 0].tolist()
-    assert seen == [0, 3, 6, 9, 12, 15]
 
 
 @pytest.mark.parametrize('neck', [NECK, None])
@@ -67,7 +48,14 @@ def test_embeddings_are_those_of_the_network(neck):
 
 
 def test_features():
-    net = model().eval()
+    # Any scope but the host's, as a detector's config leaves it behind.
+    with DefaultScope.overwrite_default_scope('mmengine'):
+        net = model().train()
+    assert type(net.data_preprocessor).__name__ == 'SelfSupDataPreprocessor'
+    net(*batch(), mode='loss')
+    seen = net.loss_module.temperature.log_s.isfinite().nonzero()[:, 0].tolist()
+    assert seen == [0, 3, 6, 9, 12, 15]
+    net.eval()
     (view, _), samples = batch()
     expected = net.backbone(view)[-1].mean((2, 3))
     for given in (samples, None):
@@ -169,9 +157,6 @@ def test_two_views_in_training_and_one_in_evaluation():
     images = build()(raw_batch())['inputs']
     torch.testing.assert_close(images, (raw_batch()['inputs'].float() - 128) / 64)
     assert not build().state_dict()
-
-
-def test_channels_last():
     for view in build(channels_last=True)(raw_batch(), training=True)['inputs']:
         assert view.is_contiguous(memory_format=torch.channels_last)
 
