@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mmrank.errors import UserError
 from papers import report, tables
 from papers.tables import DATA, TABLES
 from plans.config_plan import read_plan
@@ -187,3 +188,16 @@ def test_steps_name_models_and_what_is_made_first(tmp_path, monkeypatch):
     ]
     (tmp_path / 'x').touch()
     assert not tables.makers_of(['sorter'])
+
+
+def test_a_star_is_the_file_that_there_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, 'ROOT', tmp_path)
+    (tmp_path / 'seed_0-ab').mkdir()
+    for name in ('a.py', 'iter_9.pth'):
+        (tmp_path / 'seed_0-ab' / name).touch()
+    word = 'name=./seed_0-*/*.py,./seed_0-*/iter_*.pth'
+    assert tables.expand(word) == 'name=./seed_0-ab/a.py,./seed_0-ab/iter_9.pth'
+    assert tables.expand('*loss*') == '*loss*'
+    (tmp_path / 'seed_0-ab/iter_10.pth').touch()
+    with pytest.raises(UserError, match='matches 2 files'):
+        tables.expand(word)

@@ -37,8 +37,7 @@ def at_root(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    'name',
-    [pytest.param(x, marks=[pytest.mark.slow] * x.startswith('isogclr')) for x in SETS],
+    'name', [pytest.param(x, marks=[pytest.mark.slow] * x.startswith('isogclr')) for x in SETS]
 )
 def test_every_row_builds_and_has_the_settings(name):
     pytest.importorskip('pytorch_metric_learning')
