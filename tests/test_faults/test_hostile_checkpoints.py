@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import zipfile
+from functools import partial
 from io import BytesIO
 from urllib.request import urlopen
 
@@ -53,29 +54,13 @@ both_formats = pytest.mark.parametrize('zip_format', [True, False], ids=['zip', 
 
 
 @both_formats
-def test_loading_is_refused_by_name(tmp_path, marker, zip_format):
+def test_loading_is_refused_by_name_and_judging_runs_nothing(tmp_path, marker, zip_format):
     path = evil_file(tmp_path / 'evil.pth', marker, zip_format)
-    with pytest.raises(CheckpointError, match=r'evil.pth calls \w+.mkdir'):
+    with pytest.raises(CheckpointError, match=r'evil.pth calls \w+.mkdir[^$]*--trust-checkpoint'):
         load_checkpoint(path)
-    with pytest.raises(CheckpointError, match='--trust-checkpoint'):
-        load_checkpoint(path)
-
-
-@both_formats
-def test_judging_runs_nothing(tmp_path, marker, zip_format):
-    path = evil_file(tmp_path / 'epoch_1.pth', marker, zip_format)
     assert (_find_damage(path) is None) is zip_format
     pickle.dump(Call(os.mkdir, str(marker)), path.open('wb'))
     assert _find_damage(path) is not None
-
-
-@both_formats
-def test_test_tool(trained, tmp_path, marker, run_script, zip_format):
-    path = evil_file(tmp_path / 'evil.pth', marker, zip_format)
-    status, _, errors = run_script(TEST, trained[1], path, '--work-dir', tmp_path)
-    assert status == 2
-    assert 'evil.pth calls' in errors
-    assert 'Traceback' not in errors
 
 
 @both_formats
@@ -83,8 +68,7 @@ def test_resume(trained, tmp_path, marker, run_script, zip_format):
     meta = {'epoch': 1, 'iter': 3}
     evil_file(tmp_path / 'epoch_1.pth', marker, zip_format, meta=meta)
     (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_1.pth'))
-    options = ['--work-dir', tmp_path, '--cfg-options', 'train_cfg.max_epochs']
-    options[-1] += '=1'
+    options = ['--work-dir', tmp_path, '--cfg-options', 'train_cfg.max_epochs=1']
     status, _, errors = run_script(TRAIN, trained[1], '--resume', *options)
     # The older format cannot be judged, so the training starts over.
     assert status == (2 if zip_format else 0)
@@ -134,7 +118,10 @@ def test_trust_is_an_option(trained, tmp_path, run_script):
     content['evil'] = Call(os.mkdir, str(made))
     torch.save(content, tmp_path / 'old.pth')
     options = [config, tmp_path / 'old.pth', '--work-dir', tmp_path]
-    assert run_script(TEST, *options)[0] == 2
+    status, _, errors = run_script(TEST, *options)
+    assert status == 2
+    assert 'old.pth calls' in errors
+    assert 'Traceback' not in errors
     assert not made.exists()
     assert run_script(TEST, *options, '--trust-checkpoint')[0] == 0
     assert made.exists()
@@ -194,22 +181,18 @@ def test_a_download_has_the_hash_of_its_name(tmp_path, monkeypatch, source):
     assert CheckpointLoader.load_checkpoint(f'https://host/{dated.name}')
 
 
-@pytest.mark.usefixtures('loads_as_data')
-def test_caches_of_others_are_guarded(tmp_path, marker):
-    path = evil_file(tmp_path / 'evil.pth', marker)
-    for options in ({}, {'weights_only': False}):
-        with pytest.raises(CheckpointError, match='evil.pth calls'):
-            torch.load(str(path), **options)
-
-
 def test_a_reader_that_runs_code_cannot_be_asked_for(tmp_path, marker, monkeypatch, request):
     # Upstream mmengine needs the variable for its own checkpoints.
     monkeypatch.setenv('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD', '1')
     request.getfixturevalue('loads_as_data')
     torch.save({'weight': torch.ones(2)}, tmp_path / 'good.pth')
     assert CheckpointLoader.load_checkpoint(str(tmp_path / 'good.pth'))['weight'].sum() == 2
-    with pytest.raises(CheckpointError, match='evil.pth calls'):
-        CheckpointLoader.load_checkpoint(str(evil_file(tmp_path / 'evil.pth', marker)))
+    path = str(evil_file(tmp_path / 'evil.pth', marker))
+    # The caches of others, too.
+    with_code = partial(torch.load, weights_only=False)
+    for load in (CheckpointLoader.load_checkpoint, torch.load, with_code):
+        with pytest.raises(CheckpointError, match='evil.pth calls'):
+            load(path)
 
 
 def test_config_text_of_the_checkpoint_does_not_run(trained, tmp_path, marker, run_script):
@@ -221,22 +204,6 @@ def test_config_text_of_the_checkpoint_does_not_run(trained, tmp_path, marker, r
         TRAIN, config, '--resume', tmp_path / 'epoch_3.pth', '--work-dir', tmp_path / 'work'
     )
     assert status == 0, errors
-
-
-@pytest.mark.parametrize(
-    'value',
-    [
-        np.array([print, None], dtype=object),
-        Call(np.dtype, 'O'),
-        Call(eval, '1'),
-        Call(pickle.loads, b'N.'),
-    ],
-    ids=['object-array', 'object-dtype', 'eval', 'nested-pickle'],
-)
-def test_ways_around_the_list(tmp_path, value):
-    torch.save({'value': value}, tmp_path / 'evil.pth')
-    with pytest.raises(CheckpointError):
-        load_checkpoint(tmp_path / 'evil.pth')
 
 
 def test_getattr_gives_nothing(tmp_path):
@@ -268,16 +235,22 @@ class Array:
         return *parts[:2], (1, (2,), self.kind, False, b'A' * 16)
 
 
-def test_dtype_state_cannot_lay_references_over_bytes(tmp_path):
-    torch.save({'value': Dtype('V8', np.dtype('O'), 0)}, tmp_path / 'evil.pth')
-    with pytest.raises(CheckpointError, match='dtype'):
-        load_checkpoint(tmp_path / 'evil.pth')
-
-
-@pytest.mark.parametrize('name', ['O', 'V8'])
-def test_an_array_of_objects_is_not_made_of_bytes(tmp_path, name):
-    torch.save({'value': Array(Dtype(name, 1, 63))}, tmp_path / 'evil.pth')
-    with pytest.raises(CheckpointError, match='calls numpy.dtype'):
+@pytest.mark.parametrize(
+    ('value', 'words'),
+    [
+        (np.array([print, None], dtype=object), None),
+        (Call(np.dtype, 'O'), None),
+        (Call(eval, '1'), None),
+        (Call(pickle.loads, b'N.'), None),
+        # A state that lays references over bytes.
+        (Dtype('V8', np.dtype('O'), 0), 'dtype'),
+        (Array(Dtype('O', 1, 63)), 'calls numpy.dtype'),
+        (Array(Dtype('V8', 1, 63)), 'calls numpy.dtype'),
+    ],
+)
+def test_ways_around_the_list(tmp_path, value, words):
+    torch.save({'value': value}, tmp_path / 'evil.pth')
+    with pytest.raises(CheckpointError, match=words):
         load_checkpoint(tmp_path / 'evil.pth')
 
 

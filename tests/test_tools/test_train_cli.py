@@ -134,20 +134,16 @@ def test_resume_takes_the_last_whole_checkpoint(tmp_path, capsys):
     assert cfg.load_from == str(whole)
 
 
-def test_auto_scale_lr_is_enabled():
+def test_options_of_the_optimiser(monkeypatch):
     cfg = Config(dict(auto_scale_lr=dict(base_batch_size=16, enable=False)))
     train._set_auto_scale_lr(cfg)
     assert cfg.auto_scale_lr.enable
-
-
-def test_amp(monkeypatch):
     cfg = Config(dict(optim_wrapper=dict(type='OptimWrapper')))
     monkeypatch.setattr(train, 'get_device', lambda: 'cuda')
-    train._set_amp(cfg)
-    assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
-    assert cfg.optim_wrapper.loss_scale == 'dynamic'
-    train._set_amp(cfg)
-    assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
+    for _ in range(2):
+        train._set_amp(cfg)
+        assert cfg.optim_wrapper.type == 'AmpOptimWrapper'
+        assert cfg.optim_wrapper.loss_scale == 'dynamic'
     cfg.optim_wrapper.type = 'Mine'
     with pytest.raises(UserError, match='Mine'):
         train._set_amp(cfg)
@@ -171,28 +167,19 @@ def test_check_env_is_happy_here_and_not_with_a_broken_core(run_script, monkeypa
     assert 'ImportError: torn' in output
 
 
-@pytest.fixture
-def mmcv_twice(tmp_path):
-    """A folder of which pip says that it has mmcv of the fork and of upstream."""
+def test_a_package_of_two_distributions_is_refused(tmp_path, run_script, monkeypatch):
+    """Of which pip says that it is of the fork and of upstream."""
+    cfg = Config(dict(default_scope='mmdet'))
+    config.check_packages(cfg)
     for name, version in (('onedl-mmcv', '2.3.6'), ('mmcv-lite', '2.1.0')):
         folder = tmp_path / f'{name.replace("-", "_")}-{version}.dist-info'
         folder.mkdir()
         (folder / 'METADATA').write_text(f'Name: {name}\nVersion: {version}\n')
-    return tmp_path
-
-
-def test_a_package_of_two_distributions_is_refused(mmcv_twice, monkeypatch):
-    cfg = Config(dict(default_scope='mmdet'))
-    config.check_packages(cfg)
-    monkeypatch.syspath_prepend(mmcv_twice)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv('COLUMNS', '300')
     found = r'onedl-mmcv 2.3.6 and mmcv-lite 2.1.0 .* pip uninstall -y onedl-mmcv mmcv-lite, then'
     with pytest.raises(UserError, match=found):
         config.check_packages(cfg)
-
-
-def test_check_env_refuses_a_package_of_two_distributions(mmcv_twice, run_script, monkeypatch):
-    monkeypatch.syspath_prepend(mmcv_twice)
-    monkeypatch.setenv('COLUMNS', '300')
     status, output, _ = run_script(TOOLS / 'check_env.py')
     assert status == 1, output
     assert 'pip uninstall -y onedl-mmcv mmcv-lite' in output
