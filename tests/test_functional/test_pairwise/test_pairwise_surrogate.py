@@ -110,6 +110,7 @@ def test_padding_is_left_out_of_the_pair_matrix(kind, kept, monkeypatch):
     """Positives anywhere in a row, lists without any, NaN at what is out."""
     if not kept:
         monkeypatch.setattr(pairs_smooth, '_KEPT_BYTES', 0)
+        monkeypatch.setattr(pairs_smooth, '_PAIRS_PER_BLOCK', 50)
     pos, neg, pos_mask, neg_mask = _lists_of_many_lengths(150, 20, 40)
     groups = pairs_smooth._groups(pos_mask, 40, True)
     assert len(groups) > 2
@@ -302,3 +303,24 @@ def test_a_subclass_is_summed_as_itself(compiled):
         results.append([total, *torch.autograd.grad(total.sum(), leaf)])
     torch.testing.assert_close(results[0], [3 * x for x in results[2]])
     torch.testing.assert_close(results[1], results[2], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize('kind', [OneSidedHuber, Sigmoid, SquaredHinge])
+@pytest.mark.parametrize('tau', [0.1, 1.0])
+def test_surrogate_contract(kind, tau):
+    """Bounds l01, decreases, derivative is the slope, bound is reached."""
+    surrogate = kind(tau)
+    x = torch.linspace(-3, 3, 601, dtype=torch.float64)
+    value = surrogate(x)
+    assert (value >= (x <= 0).double() - 1e-12).all()
+    assert (value.diff() <= 1e-12).all()
+    slopes = torch.empty_like(x)
+    assert surrogate.terms(x.clone(), False, slopes) is None
+    step = 1e-6
+    expected = (surrogate(x + step) - surrogate(x - step)) / (2 * step)
+    kinked = (x.abs() < 2 * step) | ((x - tau).abs() < 2 * step)
+    wrong = (surrogate.slope_factor * slopes - expected).abs() > 1e-7 / tau**2
+    assert not (wrong & ~kinked).any()
+    assert surrogate(torch.tensor(-2.0, dtype=torch.float64)).item() == pytest.approx(
+        surrogate.bound(-0.5, 1.5), rel=1e-12
+    )
