@@ -145,24 +145,6 @@ def rows(n=24):
     return made_up(n, 6).double(), torch.arange(n) % 5
 
 
-@pytest.mark.parametrize('kind', RANKINGS)
-def test_embeddings_search_each_other(kind):
-    x, labels = rows()
-    own = x.clone().requires_grad_()
-    settings = COSINES if kind is StableAPLoss else {}
-    batch = EmbeddingBatch.of_one_batch(unit_rows(own), labels)
-    expected = kind(**settings).embedding_loss(batch)
-    (slope,) = torch.autograd.grad(expected, own)
-    # Of any length, and against a gallery that is the same rows.
-    for more in ({}, dict(ref_embeddings=own, ref_labels=labels)):
-        value = EmbeddingLoss(kind())(own, labels, **more)
-        torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
-        torch.testing.assert_close(torch.autograd.grad(value, own)[0], slope)
-    assert slope.any()
-    half = EmbeddingLoss(kind())(x.to(torch.bfloat16), labels)
-    assert half.dtype == torch.float32
-
-
 def test_settings_for_cosines_yield_to_those_given():
     sets = [{}, dict(tau=0.2), dict(score_range=(-2, 2)), dict(score_penalty=0.5)]
     for given in sets:

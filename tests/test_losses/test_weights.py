@@ -20,7 +20,6 @@ from subjects import (
 
 from mmrank.errors import UserError
 from mmrank.losses import APLoss, EmbeddingLoss, LogitAdjustedCELoss, StableAPLoss
-from mmrank.losses.lists import counted_and_weight
 from mmrank.testing import parametrize_with_checks
 
 CASES = [replace(x, kind='rows') for x in weighted_cases()]
@@ -141,16 +140,6 @@ def test_weights_that_require_a_gradient_are_refused(case):
     weight = torch.ones(len(batch.fixed[-1]), requires_grad=True)
     with pytest.raises(UserError, match=r'weight requires a gradient.*Fix: weight.detach\(\)'):
         weighted_call(case, case.build(), batch, weight)
-
-
-@pytest.mark.parametrize('dtype', [torch.bool, torch.int64, torch.float64])
-def test_zeros_and_ones_are_a_mask(dtype):
-    """No loss sees such weights; nor has it a mask where all count."""
-    weight = torch.tensor([[1, 1], [0, 1], [1, 1]])
-    counted, found = counted_and_weight(weight.to(dtype))
-    assert found is None
-    assert torch.equal(counted, weight > 0)
-    assert counted_and_weight(weight[::2].to(dtype)) == (None, None)
 
 
 @pytest.mark.parametrize('loss', [APLoss, StableAPLoss])

@@ -187,17 +187,6 @@ def test_within_a_model_of_transformers(dtype, tmp_path):
 
 
 @every_state
-def test_averages_of_buffers_over_ranks_leave_it(name):
-    """As mmengine's SyncBuffersHook takes them, in float32 for integers."""
-    model = trained(name)
-    before = saved(model)
-    for buffer in model.state.buffers():
-        exact = buffer if buffer.is_floating_point() else buffer.float()
-        buffer.copy_(((exact + exact) / 2).to(buffer.dtype))
-    assert_equal(saved(model), before)
-
-
-@every_state
 @pytest.mark.parametrize('guard', [torch.enable_grad, torch.no_grad, torch.inference_mode])
 def test_evaluation_leaves_it(name, guard):
     """A value without gradients is that of ``eval()``; with them the state moves in training."""

@@ -125,35 +125,31 @@ def _mean_step(state, now, before=None):
     return state.update(*_one(now)).item()
 
 
-def test_plain_mode_is_the_moving_average():
-    state = MeanPositiveScore(momentum=0.1)
-    assert _mean_step(state, [1.0, 3.0]) == 2
-    assert _mean_step(state, [4.0]) == pytest.approx(0.9 * 2 + 0.1 * 4)
-    assert state.num_updates.item() == 2
+#: Values of the batches before and after the step, and the means of equation 6.
+EXACT = ([2.0, 3.0, 1.0, 0.0], [2.0, 2.5, 1.5, 0.3], [2.0, 2.55, 1.945, 1.4805])
 
 
-def test_exact_mode_is_equation_6():
-    lam, state = 0.1, MeanPositiveScore(momentum=0.1, mode='exact')
-    mu = _mean_step(state, [2.0], before=[2.0])
-    for now, before in [(3.0, 2.5), (1.0, 1.5), (0.0, 0.3)]:
-        mu = (1 - lam) * mu + lam * now + (1 - lam) * (now - before)
-        assert _mean_step(state, [now], [before]) == pytest.approx(mu, rel=1e-6)
-
-
-def test_off_mode_is_the_batch_mean():
-    state = MeanPositiveScore(mode='off')
-    for value in (3.0, -1.0):
-        assert _mean_step(state, [value, value + 1]) == value + 0.5
-
-
-def test_fixed_mode_never_moves():
-    state = MeanPositiveScore(mode=0.25)
-    for value in (3.0, -1.0):
-        assert _mean_step(state, [value]) == 0.25
-    other = MeanPositiveScore()
-    _mean_step(other, [7.0])
-    state.load_state_dict(other.state_dict())
-    assert _mean_step(state, [1.0]) == 0.25
+@pytest.mark.parametrize(
+    ('mode', 'batches', 'before', 'means'),
+    [
+        ('plain', [2.0, 4.0], [None, None], [2.0, 0.9 * 2 + 0.1 * 4]),
+        ('exact', *EXACT),
+        ('off', [3.0, -1.0], [None, None], [3.0, -1.0]),
+        (0.25, [3.0, -1.0], [None, None], [0.25, 0.25]),
+    ],
+)
+def test_modes_of_the_mean(mode, batches, before, means):
+    state = MeanPositiveScore(momentum=0.1, mode=mode)
+    for now, old, mean in zip(batches, before, means):
+        old = None if old is None else [old - 1, old + 1]
+        assert _mean_step(state, [now - 1, now + 1], old) == pytest.approx(mean, rel=1e-6)
+    if isinstance(mode, float):
+        other = MeanPositiveScore()
+        _mean_step(other, [7.0])
+        state.load_state_dict(other.state_dict())
+        assert _mean_step(state, [1.0]) == mode
+    else:
+        assert state.num_updates.item() == len(batches)
 
 
 def test_batches_without_positives_or_not_finite_leave_the_state():

@@ -5,7 +5,7 @@ from torch import nn
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.losses import pairs_smooth
-from mmrank.losses.pairs import Places, _interval_sums
+from mmrank.losses.pairs import _interval_sums
 from mmrank.losses.pairs_smooth import OneSidedSigmoid, Pairs, Sigmoid, SquaredHinge
 from mmrank.losses.retrieval.hierarchical import _SupRankStep
 
@@ -148,44 +148,6 @@ def test_scores_at_the_thresholds_of_a_cell(spread, clustered):
     neg = torch.cat([at, spread * torch.randn(5000, generator=g)])
     assert max(compare(pos.double(), neg.double(), 1.0)) < 1e-11
     assert max(compare(pos, neg, 1.0)) < 1e-6
-
-
-def found_by_grid(thresholds, scores):
-    places = Places(thresholds, scores.size(1), True)
-    assert places.has_grid
-    found = torch.empty_like(scores, dtype=torch.int32)
-    places(slice(0, len(scores)), scores, scores.double(), found)
-    return found
-
-
-def search(thresholds, scores):
-    return torch.searchsorted(thresholds, scores).int()
-
-
-def test_grids_of_several_lists():
-    """Each list has a grid of its own; padding is +inf at the end."""
-    inf, nan = torch.inf, torch.nan
-    ends = torch.tensor(
-        [
-            [0.0, 1.0, 1.0, 2.5],
-            [-30.0, 40.0, inf, inf],
-            [1e-38, 2e-38, 3e-38, inf],
-            [inf] * 4,
-            [0.5, 0.5 + 1e-6, 0.5 + 2e-6, nan],
-            [0.0] * 4,
-        ],
-        dtype=torch.float64,
-    )
-    scores = torch.randn(6, 20_000, generator=torch.manual_seed(0)).double().round(decimals=2)
-    scores[:, :4] = torch.where(ends.isfinite(), ends, 0)
-    scores[:, 4:6] = torch.tensor([-1e30, 1e30])
-    scores[:, ::7] = nan
-    found = found_by_grid(ends, scores)
-    want = search(ends, scores)
-    # Whether a threshold of NaN is above a score does not show in sums, which are NaN.
-    found[4].clamp_(max=3)
-    want[4].clamp_(max=3)
-    assert torch.equal(found, want)
 
 
 @pytest.mark.parametrize('shift', [0.0, 5.4, 5.6, 300.0])
