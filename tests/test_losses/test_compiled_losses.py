@@ -1,6 +1,6 @@
 """Every registered loss on the path of a device: the host looks at no value, in one graph too.
 
-That a step looks at no value is a check of mmrank.testing, too: test_subjects.py.
+That a step looks at no value is a check of mmrank.testing, too: test_registered_losses.py.
 """
 
 import pytest

@@ -378,3 +378,14 @@ def test_nuclr_steps_as_its_formula():
                 slopes[k][sample] = moved_average(slopes[k].get(sample), new, 0.9)
                 zetas[k, sample] -= rate * slopes[k][sample]
             torch.testing.assert_close(states[k].zeta.double(), zetas[k], rtol=1e-5, atol=1e-6)
+
+
+def test_margins_stay_without_a_step():
+    loss = NUCLRLoss(NUM_SAMPLES, 0.2)
+    loss.image_margin.eta = loss.text_margin.eta = 0
+    for views, ids in batches():
+        loss(*views, ids)
+    for state in (loss.image_margin, loss.text_margin):
+        assert state.log_s.isfinite().sum() > 10
+        assert (state.zeta == state.start).all()
+        assert (state.u == 0).all()

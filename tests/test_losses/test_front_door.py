@@ -137,7 +137,6 @@ def test_one_long_group_and_many_short_ones_take_little_memory(name):
     assert 0 < largest < 8e6, 'a matrix of 4,000 x 4,000 has 16 MB in a byte an entry'
 
 
-RANKINGS = [*LOSSES, BlackBoxAPLoss, ListwiseAPLoss, SOPRCLoss]
 COSINES = dict(tau=0.3, score_range=(-1, 1), score_penalty=0.0)
 
 

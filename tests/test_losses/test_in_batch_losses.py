@@ -71,7 +71,6 @@ class SquaredHinge(Pointwise):
 def test_equals_the_matrix_of_scores(monkeypatch, mode, pointwise, block_size):
     """Of one embedding a pair, and of one an entity with the indices of the pairs."""
     monkeypatch.setattr(sums, 'BLOCK_SIZE', block_size)
-    monkeypatch.setattr(sums, 'BLOCK_PAIRS', 5)
     model = _Model(mode, pointwise, loss_weight=2.0)
     rows, cols = batch()
     if mode == 'sogram':

@@ -107,15 +107,12 @@ def test_compiled(case):
 PARTS = [slice(0, 5), slice(5, 8)]
 #: Of a sogram each rank has two samples.
 RANKED = [case for case in CASES if case.settings.get('mode') != 'sogram']
-ONE_OF_EACH = [*{case.name: case for case in RANKED}.values()]
-LOCAL = [replace(case, settings=dict(case.settings, scope='local')) for case in ONE_OF_EACH]
 
 
 def on_rank(rank, world):
-    """The ranks as one, and each by itself; a rank without weights: test_losses_on_ranks.py."""
+    """By itself, and a rank without weights: test_losses_on_ranks.py."""
     part = PARTS[rank]
-    found = [steps(case, SHARES[part], part, absent=True) for case in RANKED]
-    return found + [steps(case, SHARES[part], part)[:3] for case in LOCAL]
+    return [steps(case, SHARES[part], part, absent=True) for case in RANKED]
 
 
 @pytest.mark.processes
@@ -127,9 +124,6 @@ def test_uneven_ranks_equal_one_process():
         mean = [sum(x) / 2 for x in zip(*found, strict=True)]
         assert_same(mean, wanted)
         assert_same([x for x in found[0] if not x.dim()], [x for x in found[1] if not x.dim()])
-    for rank, found in enumerate(ranks):
-        for case, own in zip(LOCAL, found[len(expected) :], strict=True):
-            assert_same(own, steps(case, SHARES[PARTS[rank]], PARTS[rank])[:3])
 
 
 @pytest.mark.parametrize('bimodal', [False, True])

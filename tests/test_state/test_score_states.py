@@ -30,16 +30,6 @@ def _step(state, *lists, rows=None):
     return state.update((pos, ~pos.isnan()), rows=rows)
 
 
-def test_a_single_list_is_the_moving_average():
-    state = _state(momentum=0.25)
-    torch.testing.assert_close(_step(state, [0.1, 0.3])[0], _phi([0.1, 0.3]))
-    expected = 0.75 * _phi([0.1, 0.3]) + 0.25 * _phi([0.5, 0.2, 0.9])
-    got = _step(state, [0.5, 0.2, 0.9])
-    torch.testing.assert_close(got[0], expected)
-    assert torch.equal(state.vector, got)
-    assert state.num_updates.tolist() == [2]
-
-
 def test_rows_are_classes_and_the_seen_mask_is_per_class():
     state = _state(5, momentum=0.5)
     got = _step(state, [0.1, 0.3], [0.7], rows=[3, 1])
@@ -160,28 +150,3 @@ def test_batches_without_positives_or_not_finite_leave_the_state():
     for bad in ([], [float('nan'), 1.0], [float('inf')]):
         assert _mean_step(state, bad) == 5
     assert state.num_updates.item() == 1
-
-
-def test_lists_of_one_row_are_pooled():
-    """The mean of a class is that over all pairs of its queries."""
-    rows = torch.tensor([4, 1, 4, 4, 1, 0])
-    g = torch.Generator().manual_seed(0)
-    state = MeanPositiveScore(5, 0.25)
-    expected = [0.0] * 5
-    for step in range(3):
-        pos = torch.randn(6, 7, generator=g)
-        mask = torch.rand(6, 7, generator=g) < 0.6
-        mask[5] = False
-        got = state.update(pos, mask, rows=rows)
-        for row in (1, 4):
-            mean = pos[rows == row][mask[rows == row]].mean().item()
-            lam = 0.25 if step else 1.0
-            expected[row] += lam * (mean - expected[row])
-        assert got.tolist() == pytest.approx([expected[r] for r in rows], abs=1e-6)
-    assert state.num_updates.tolist() == [0, 3, 0, 0, 3]
-    order = torch.tensor([3, 0, 5, 2, 1, 4])
-    other = MeanPositiveScore(5, 0.25)
-    other.load_state_dict(state.state_dict())
-    state.update(pos, mask, rows=rows)
-    other.update(pos[order], mask[order], rows=rows[order])
-    torch.testing.assert_close(state.mean, other.mean)
