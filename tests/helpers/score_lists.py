@@ -7,9 +7,8 @@ import torch
 
 from mmrank.losses import pairs
 from mmrank.losses.auc.auc import MAUCLoss, _mauc_of_classes
-from mmrank.losses.auc.soap import _soap_of_ranks, _surrogate_ranks
 from mmrank.losses.pairs import OneSidedHuber
-from mmrank.losses.pairs_smooth import SquaredHinge, pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import pairwise_surrogate_sum
 from mmrank.losses.plain_lists import like_scores, split_lists
 
 
@@ -53,13 +52,6 @@ def mauc_losses(scores, is_positive, mask=None, **settings):
     loss = MAUCLoss(**settings)
     lists = split_lists(scores, is_positive, mask)
     return like_scores(_mauc_of_classes(lists, loss.tau), scores)
-
-
-def soap_losses(scores, is_positive, mask=None, margin=1.0):
-    """SOAP of each list without a past: the moving averages are what the batch says."""
-    lists = split_lists(scores, is_positive, mask)
-    batch = _surrogate_ranks(lists, SquaredHinge(margin))
-    return like_scores(_soap_of_ranks(batch, batch, lists), scores)
 
 
 @contextmanager

@@ -74,13 +74,6 @@ def test_a_sample_unlike_the_rest_finds_the_same(monkeypatch):
     torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
 
 
-def margin_batch(n=30, classes=3, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    scores = torch.randn(n, classes, generator=g, dtype=torch.float64)
-    labels = (torch.rand(n, classes, generator=g) < 0.3).long()
-    return scores, labels
-
-
 def with_numbers(loss, a, b, alpha):
     for name, values in zip(('a', 'b', 'alpha'), (a, b, alpha)):
         getattr(loss.double(), name).data.copy_(torch.as_tensor(values))
@@ -99,7 +92,7 @@ def printed(scores, labels, a, b, alpha, margin):
 
 @pytest.mark.parametrize('margin', [0.5, 1.0])
 def test_one_ranking_is_the_formula(margin):
-    scores, labels = margin_batch()
+    scores, labels = batch(30)
     numbers = torch.tensor([0.7, -0.3, 0.4], dtype=torch.float64)
     loss = with_numbers(AUCMLoss(margin=margin), *numbers)
     found = with_gradient(lambda x: loss(x, labels), scores)
@@ -114,7 +107,7 @@ def test_one_ranking_is_the_formula(margin):
 
 
 def test_each_class_and_each_query_has_the_numbers_of_its_class():
-    scores, labels = margin_batch()
+    scores, labels = batch(30)
     a, b, alpha = torch.rand(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     loss = with_numbers(AUCMLoss(3, mode='per_class'), a, b, alpha)
     each = [printed(scores[:, c], labels[:, c], a[c], b[c], alpha[c], 1.0) for c in range(3)]

@@ -1,15 +1,12 @@
 """Every registered loss on the path of a device: the host looks at no value, in one graph too.
 
-That a step looks at no value is a check of mmrank.testing, too: test_subjects.py.
+That a step looks at no value is a check of mmrank.testing, too: test_registered_losses.py.
 """
-
-import contextlib
 
 import pytest
 import subjects
 import torch
 
-from mmrank.losses import lists
 from mmrank.testing import CHECKS
 
 CASES = subjects.cases()
@@ -36,16 +33,6 @@ def test_the_path_of_a_device_gives_the_same(case, monkeypatch):
             monkeypatch.setattr(f'mmrank.{module}.is_compiling', lambda: True)
 
     compare(case, take_it, [case.batch(seed=seed) for seed in range(2)])
-
-
-def test_long_lists_are_worth_a_wait():
-    """Where comparing every score takes longer, the positives alone are compared."""
-    for pairs, scores, few in ((lists.MOST_PAIRS, 2**12, False), (lists.MOST_PAIRS, 2**13, True)):
-        labels = torch.zeros(1, scores, dtype=torch.bool, device='meta')
-        wait = pytest.raises(NotImplementedError, match='nonzero')
-        with wait if few else contextlib.nullcontext():
-            assert lists.positive_index(labels, pairs)[0].shape == labels.shape
-        assert lists.positive_index(labels, float('inf'))[1] is labels
 
 
 @pytest.mark.processes

@@ -20,7 +20,6 @@ from mmrank.functional import (
 from mmrank.losses import (
     APLoss,
     EmbeddingBatch,
-    EmbeddingLoss,
     GradedAPLoss,
     HAPLoss,
     LambdaLoss,
@@ -138,19 +137,6 @@ def test_levels_of_thousands(name):
     assert scores.grad.isfinite().all()
     levels = torch.tensor([0, 1, 2, 60])
     torch.testing.assert_close(loss(scores, levels), formula(scores, levels))
-
-
-def test_levels_of_images():
-    """Family and species, as H-AP takes them."""
-    x = made_up(12, 5).double()
-    labels = torch.stack([torch.arange(12) % 2, torch.arange(12) % 4], 1)
-    unit = torch.nn.functional.normalize(x)
-    each = []
-    for i in range(12):
-        others = torch.arange(12) != i
-        shared = (labels[others] == labels[i]).sum(1)
-        each.append(lambda_loss((unit @ unit[i])[others], shared, 'ndcg_loss2++', 1.0))
-    torch.testing.assert_close(EmbeddingLoss(LambdaLoss())(x, labels), torch.stack(each).mean())
 
 
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)

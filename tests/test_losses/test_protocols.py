@@ -18,60 +18,31 @@ NAMES = [
     for name, entry in vars(protocols).items()
     if getattr(entry, '_is_protocol', False) and name != 'Protocol'
 ]
-#: Losses, the protocols that they follow, and what their flags say.
-CASES = {
-    'StableAPLoss': (
-        losses.StableAPLoss(),
-        {'HasDiagnostics', 'HasLogitCentre', 'TakesBoxValues'},
-        {},
-    ),
-    'SOPRCLoss': (
-        losses.SOPRCLoss(3, 'per_class', prior='counts'),
-        {'TakesClassCounts'},
-        {'wants_class_counts': True},
-    ),
-    'SOPRCLoss of a number': (
-        losses.SOPRCLoss(),
-        {'TakesClassCounts'},
-        {'wants_class_counts': False},
-    ),
-    'SOAPLoss': (
-        losses.SOAPLoss(40, 3),
-        {'KeepsSampleState'},
-        {'keeps_samples': True, 'num_samples': 40},
-    ),
-    'SumLoss': (
-        losses.SumLoss([losses.SOAPLoss(40, 3), losses.AUCLoss()]),
-        {'KeepsSampleState', 'TakesClassCounts'},
-        {'num_samples': 40, 'wants_class_counts': False},
-    ),
-    'RankSortLoss': (losses.RankSortLoss(), {'TakesBoxValues'}, {'box_input': 'quality'}),
-    'ISogCLRLoss': (
-        losses.ISogCLRLoss(40),
-        {'HasDiagnostics', 'KeepsSampleState'},
-        {'keeps_samples': True, 'num_samples': 40},
-    ),
-    'InfoNCELoss': (
-        losses.InfoNCELoss(),
-        {'HasDiagnostics', 'TrainsEmbeddings'},
-        {'keeps_samples': False},
-    ),
-    'LDAMLoss': (
-        losses.LDAMLoss(num_classes=3),
-        {'Reweights', 'TakesClassCounts'},
-        {'wants_class_counts': True},
-    ),
-    'InBatchLoss': (losses.InBatchLoss(), {'TakesPairCounts'}, {'wants_pair_counts': True}),
-}
+#: Losses, the protocols that they follow beyond those of heads, and what their flags say.
+SOAP = losses.SOAPLoss(40, 3)
+COUNTS = losses.SOPRCLoss(3, 'per_class', prior='counts')
+SAMPLES = dict(keeps_samples=True, num_samples=40)
+CASES = [
+    (losses.StableAPLoss(), '', {}),
+    (COUNTS, 'TakesClassCounts', dict(wants_class_counts=True)),
+    (losses.SOPRCLoss(), 'TakesClassCounts', dict(wants_class_counts=False)),
+    (SOAP, 'KeepsSampleState', SAMPLES),
+    (losses.SumLoss([SOAP, losses.AUCLoss()]), 'KeepsSampleState TakesClassCounts', SAMPLES),
+    (losses.RankSortLoss(), '', dict(box_input='quality')),
+    (losses.ISogCLRLoss(40), 'HasDiagnostics KeepsSampleState', SAMPLES),
+    (losses.InfoNCELoss(), 'HasDiagnostics TrainsEmbeddings', dict(keeps_samples=False)),
+    (losses.LDAMLoss(num_classes=3), 'Reweights TakesClassCounts', dict(wants_class_counts=True)),
+    (losses.InBatchLoss(), 'TakesPairCounts', dict(wants_pair_counts=True)),
+]
 LOSSES = [x for x in losses.__all__ if x.endswith('Loss')]
 RANKING = {'HasDiagnostics', 'HasLogitCentre', 'TakesBoxValues', 'TrainsEmbeddings'}
 
 
-@pytest.mark.parametrize('case', CASES)
-def test_losses_follow_protocols(case):
-    loss, expected, flags = CASES[case]
+@pytest.mark.parametrize(('loss', 'expected', 'flags'), CASES, ids=lambda x: type(x).__name__)
+def test_losses_follow_protocols(loss, expected, flags):
+    expected = {*expected.split()}
     if isinstance(loss, losses.HeadLoss):
-        expected = expected | RANKING
+        expected |= RANKING
     found = {name for name in NAMES if isinstance(loss, getattr(protocols, name))}
     assert found == expected
     for name, value in flags.items():

@@ -89,21 +89,10 @@ UNKNOWN = [
     ('TempNetLoss', dict(N=8, feature_dim=2), 'Fix: num_samples=8$'),
     ('AUCMLoss', dict(imratio=0.1), 'of each batch$'),
     ('VarifocalLoss', dict(mode='per_class'), "does not take mode='per_class'.*one of alpha"),
+    ('LDAMLoss', dict(pos_weight=1), 'pos_weight. Fix: class_weight=.*weight=torch.where'),
+    ('SmoothAPLoss', dict(ignore_index=1), r'Fix: .*weight=\(labels != ignored\)'),
+    ('StableAPLoss', dict(from_logits=1), 'from_logits. Fix: .*scores are logits'),
 ]
-for name in ('StableAPLoss', 'SmoothAPLoss', 'LDAMLoss'):
-    UNKNOWN += [
-        (
-            name,
-            dict(pos_weight=1),
-            'does not take pos_weight. Fix: class_weight=.*weight=torch.where',
-        ),
-        (
-            name,
-            dict(ignore_index=1),
-            r'does not take ignore_index. Fix: .*weight=\(labels != ignored\)',
-        ),
-        (name, dict(from_logits=1), 'does not take from_logits. Fix: .*scores are logits'),
-    ]
 
 
 @pytest.mark.parametrize('name', loss_names())

@@ -38,21 +38,10 @@ def test_each_class_has_its_own_centre():
     loss.get_cls_channels(3)
     scores = loss.get_activation(SCORES)
     assert (scores[0, 0], scores[1, 1]) == (0.5, 0.5)
-    # By the scores that are shown: the raw 4.0 of row 1 is below its centre.
-    assert loss.get_accuracy(SCORES, LABELS)['acc_classes'] == 100
-
-
-def test_a_loss_without_centre_shows_plain_probabilities():
-    loss = DRLoss()
-    loss.get_cls_channels(3)
-    assert torch.equal(loss.get_activation(SCORES)[:, :3], SCORES.sigmoid())
-
-
-def test_a_background_column_is_refused():
-    loss = StableAPLoss()
-    loss.get_cls_channels(3)
     with pytest.raises(ValueError, match='4 columns.*num_classes=3'):
         loss.get_activation(torch.zeros(2, 4))
+    # By the scores that are shown: the raw 4.0 of row 1 is below its centre.
+    assert loss.get_accuracy(SCORES, LABELS)['acc_classes'] == 100
 
 
 def test_accuracy_is_that_of_the_boxes_with_an_object():
@@ -64,3 +53,7 @@ def test_accuracy_is_that_of_the_boxes_with_an_object():
     assert loss.get_accuracy(SCORES, right)['acc_classes'] == 100
     empty = torch.full((3,), 3)
     assert loss.get_accuracy(SCORES, empty)['acc_classes'] == 0
+    # A loss without a centre shows plain probabilities.
+    loss = DRLoss()
+    loss.get_cls_channels(3)
+    assert torch.equal(loss.get_activation(SCORES)[:, :3], SCORES.sigmoid())

@@ -20,7 +20,6 @@ from subjects import (
 
 from mmrank.errors import UserError
 from mmrank.losses import APLoss, EmbeddingLoss, LogitAdjustedCELoss, StableAPLoss
-from mmrank.losses.lists import counted_and_weight
 from mmrank.testing import parametrize_with_checks
 
 CASES = [replace(x, kind='rows') for x in weighted_cases()]
@@ -143,16 +142,6 @@ def test_weights_that_require_a_gradient_are_refused(case):
         weighted_call(case, case.build(), batch, weight)
 
 
-@pytest.mark.parametrize('dtype', [torch.bool, torch.int64, torch.float64])
-def test_zeros_and_ones_are_a_mask(dtype):
-    """No loss sees such weights; nor has it a mask where all count."""
-    weight = torch.tensor([[1, 1], [0, 1], [1, 1]])
-    counted, found = counted_and_weight(weight.to(dtype))
-    assert found is None
-    assert torch.equal(counted, weight > 0)
-    assert counted_and_weight(weight[::2].to(dtype)) == (None, None)
-
-
 @pytest.mark.parametrize('loss', [APLoss, StableAPLoss])
 def test_many_weighted_scores_are_copies(loss):
     """More pairs than a matrix holds: they are counted by intervals."""
@@ -270,14 +259,11 @@ def test_positives_of_a_class_count_so_often(case):
     torch.testing.assert_close(found, plain.gradients(with_classes(case)))
 
 
-@pytest.mark.parametrize('use_sigmoid', [True, False])
-def test_of_a_pointwise_loss(use_sigmoid):
-    settings = dict(class_counts=[5, 3, 2], num_classes=3, use_sigmoid=use_sigmoid)
+def test_of_a_softmax():
+    settings = dict(class_counts=[5, 3, 2], num_classes=3, use_sigmoid=False)
     scores = torch.randn(6, 3)
     labels = torch.tensor([0, 1, 2, 0, 1, 2])
     weight = torch.tensor(CLASS_WEIGHT)[labels]
-    if use_sigmoid:
-        weight = torch.where(torch.eye(3)[labels] > 0, torch.tensor(CLASS_WEIGHT), 1.0)
     found = LogitAdjustedCELoss(class_weight=CLASS_WEIGHT, **settings)(scores, labels)
     torch.testing.assert_close(found, LogitAdjustedCELoss(**settings)(scores, labels, weight))
 

@@ -1,13 +1,11 @@
 """Class priors, counts of pairs, and the memory of earlier batches."""
 
-import copy
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrank.state import ClassPrior, CrossBatchMemory, PairCounts
+from mmrank.state import ClassPrior, CrossBatchMemory, LabelCounts, PairCounts
 
 ROWS = torch.tensor([2, 0, 2])
 
@@ -32,19 +30,13 @@ def test_counts_and_the_scale_of_the_authors():
     torch.testing.assert_close(given.of(2, None), torch.tensor([0.05, 0.1]).double())
 
 
-def test_half_precision_does_not_round_it_and_checkpoints_leave_it_out():
-    prior = ClassPrior([1e-8, 0.1], 2)
-    moved = copy.deepcopy(prior).half()
-    assert moved.prior.dtype == torch.float64
-    assert torch.equal(moved.prior, prior.prior)
-    assert prior.state_dict() == {}
-
-
 def test_a_model_without_values_keeps_it():
     with torch.device('meta'):
         prior = ClassPrior('counts', 2)
-    prior.to('meta').set_counts([1, 3])
+    prior.to('meta').half().set_counts([1, 3])
     assert prior.prior.is_meta
+    assert prior.prior.dtype == torch.float64
+    assert not prior.state_dict()
     assert prior.to_empty(device='cpu').of(2, None).tolist() == [0.25, 0.75]
 
 
@@ -52,24 +44,15 @@ PAIR_ROWS = torch.tensor([0, 0, 1, 2])
 COLS = torch.tensor([0, 1, 1, 0])
 
 
-def test_counts():
-    counts = PairCounts()
-    assert counts.shape == (0, 0)
-    counts.set_pairs(PAIR_ROWS, COLS, (3, 2))
-    assert counts.row_counts.tolist() == [2, 1, 1]
-    assert counts.col_counts.tolist() == [2, 2]
-    assert counts.num_positives == 4
-    assert counts.shape == (3, 2)
-    assert not counts.state_dict()
-
-
 def test_casts_and_moves_leave_the_counts_exact():
     counts = PairCounts()
     counts.set_counts([4099, 1], [1, 4099])
     counts.half()
+    assert not counts.state_dict()
     assert counts.row_counts.tolist() == [4099, 1]
     counts.to('meta').to_empty(device='cpu')
     assert counts.row_counts.tolist() == [4099, 1]
+    assert LabelCounts(1, [1], 70001).half().get().tolist() == [[70000, 1]]
 
 
 @pytest.mark.parametrize(

@@ -27,15 +27,17 @@ def temperature(size=6, **kwargs):
 def test_steps_are_those_of_the_algorithm():
     state = temperature(beta0=0.7, beta1=0.8, tau_init=0.5, tau0=0.3)
     s, u, tau = None, 0.0, 0.5
-    for g, gradient in ((2.0, 0.5), (0.1, -0.2), (5.0, 3.0)):
+    taus = []
+    for g, gradient in ((2.0, 0.5), (0.1, -20.0), (5.0, 3.0), (1.0, 20.0)):
         s = g if s is None else 0.3 * s + 0.7 * g
         u = 0.2 * u + 0.8 * gradient
         tau = min(max(tau - 0.1 * u, 0.3), 1.0)
+        taus.append(tau)
         step(state, [4], [math.log(g)], [gradient])
         assert float(state.log_s[4]) == pytest.approx(math.log(s), rel=1e-6)
         assert float(state.u[4]) == pytest.approx(u, rel=1e-6)
         assert float(state.tau[4]) == pytest.approx(tau, rel=1e-6)
-    assert tau == 0.3
+    assert {0.3, 1.0} <= {*taus}
     others = [0, 1, 2, 3, 5]
     assert state.log_s.isfinite().tolist() == [False] * 4 + [True, False]
     assert state.tau[others].tolist() == [0.5] * 5
@@ -78,18 +80,6 @@ def test_unusable_values_leave_a_sample():
     assert torch.equal(state.table, alone.table)
 
 
-def test_groups():
-    ids = torch.tensor([7, 3, 7, 3, 9])
-    groups = _SampleGroups(ids)
-    values = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert groups.sum(values).tolist() == [4, 6, 4, 6, 5]
-    usable = torch.tensor([True, True, False, True, False])
-    assert groups.mean(values, usable).tolist() == [1, 3, 1, 3, 0]
-    logs = groups.log_mean_exp(1000 * values, usable)
-    expected = [1000, 4000 - math.log(2), 1000, 4000 - math.log(2), -math.inf]
-    assert logs.tolist() == pytest.approx(expected)
-
-
 def test_momentum_of_one_keeps_no_momentum():
     state = temperature(beta1=1, tau_init=0.5)
     assert list(state.state_dict()) == ['log_s', 'tau']
@@ -127,23 +117,11 @@ def test_bad_indices_are_refused(ids, error, message):
         check_sample_ids([0, 1], 2)
 
 
-class Model(nn.Module):
-    def __init__(self, size=6, **kwargs):
-        super().__init__()
-        self.linear = nn.Linear(2, 2)
-        self.state = temperature(size, **kwargs)
-
-
-def trained(**kwargs):
-    model = Model(**kwargs)
-    step(model.state, [1, 4], [0.1, 1 / 3], [0.7, -0.2])
-    return model
-
-
 @pytest.mark.parametrize('load', [nn.Module.load_state_dict, mmengine_load])
 def test_a_state_that_is_not_loaded_begins_anew_beside_weights_that_are(load):
-    saved = trained().state_dict()
-    fresh = Model(5, load_state=False)
-    load(fresh, saved)
-    assert torch.equal(fresh.state.table, Model(5).state.table)
-    assert torch.equal(fresh.linear.weight, saved['linear.weight'])
+    trained = nn.Sequential(nn.Linear(2, 2), temperature())
+    step(trained[1], [1, 4], [0.1, 1 / 3], [0.7, -0.2])
+    fresh = nn.Sequential(nn.Linear(2, 2), temperature(5, load_state=False))
+    load(fresh, trained.state_dict())
+    assert torch.equal(fresh[1].table, temperature(5).table)
+    assert torch.equal(fresh[0].weight, trained[0].weight)

@@ -30,16 +30,6 @@ def _step(state, *lists, rows=None):
     return state.update((pos, ~pos.isnan()), rows=rows)
 
 
-def test_a_single_list_is_the_moving_average():
-    state = _state(momentum=0.25)
-    torch.testing.assert_close(_step(state, [0.1, 0.3])[0], _phi([0.1, 0.3]))
-    expected = 0.75 * _phi([0.1, 0.3]) + 0.25 * _phi([0.5, 0.2, 0.9])
-    got = _step(state, [0.5, 0.2, 0.9])
-    torch.testing.assert_close(got[0], expected)
-    assert torch.equal(state.vector, got)
-    assert state.num_updates.tolist() == [2]
-
-
 def test_rows_are_classes_and_the_seen_mask_is_per_class():
     state = _state(5, momentum=0.5)
     got = _step(state, [0.1, 0.3], [0.7], rows=[3, 1])
@@ -125,35 +115,31 @@ def _mean_step(state, now, before=None):
     return state.update(*_one(now)).item()
 
 
-def test_plain_mode_is_the_moving_average():
-    state = MeanPositiveScore(momentum=0.1)
-    assert _mean_step(state, [1.0, 3.0]) == 2
-    assert _mean_step(state, [4.0]) == pytest.approx(0.9 * 2 + 0.1 * 4)
-    assert state.num_updates.item() == 2
+#: Values of the batches before and after the step, and the means of equation 6.
+EXACT = ([2.0, 3.0, 1.0, 0.0], [2.0, 2.5, 1.5, 0.3], [2.0, 2.55, 1.945, 1.4805])
 
 
-def test_exact_mode_is_equation_6():
-    lam, state = 0.1, MeanPositiveScore(momentum=0.1, mode='exact')
-    mu = _mean_step(state, [2.0], before=[2.0])
-    for now, before in [(3.0, 2.5), (1.0, 1.5), (0.0, 0.3)]:
-        mu = (1 - lam) * mu + lam * now + (1 - lam) * (now - before)
-        assert _mean_step(state, [now], [before]) == pytest.approx(mu, rel=1e-6)
-
-
-def test_off_mode_is_the_batch_mean():
-    state = MeanPositiveScore(mode='off')
-    for value in (3.0, -1.0):
-        assert _mean_step(state, [value, value + 1]) == value + 0.5
-
-
-def test_fixed_mode_never_moves():
-    state = MeanPositiveScore(mode=0.25)
-    for value in (3.0, -1.0):
-        assert _mean_step(state, [value]) == 0.25
-    other = MeanPositiveScore()
-    _mean_step(other, [7.0])
-    state.load_state_dict(other.state_dict())
-    assert _mean_step(state, [1.0]) == 0.25
+@pytest.mark.parametrize(
+    ('mode', 'batches', 'before', 'means'),
+    [
+        ('plain', [2.0, 4.0], [None, None], [2.0, 0.9 * 2 + 0.1 * 4]),
+        ('exact', *EXACT),
+        ('off', [3.0, -1.0], [None, None], [3.0, -1.0]),
+        (0.25, [3.0, -1.0], [None, None], [0.25, 0.25]),
+    ],
+)
+def test_modes_of_the_mean(mode, batches, before, means):
+    state = MeanPositiveScore(momentum=0.1, mode=mode)
+    for now, old, mean in zip(batches, before, means):
+        old = None if old is None else [old - 1, old + 1]
+        assert _mean_step(state, [now - 1, now + 1], old) == pytest.approx(mean, rel=1e-6)
+    if isinstance(mode, float):
+        other = MeanPositiveScore()
+        _mean_step(other, [7.0])
+        state.load_state_dict(other.state_dict())
+        assert _mean_step(state, [1.0]) == mode
+    else:
+        assert state.num_updates.item() == len(batches)
 
 
 def test_batches_without_positives_or_not_finite_leave_the_state():
@@ -164,28 +150,3 @@ def test_batches_without_positives_or_not_finite_leave_the_state():
     for bad in ([], [float('nan'), 1.0], [float('inf')]):
         assert _mean_step(state, bad) == 5
     assert state.num_updates.item() == 1
-
-
-def test_lists_of_one_row_are_pooled():
-    """The mean of a class is that over all pairs of its queries."""
-    rows = torch.tensor([4, 1, 4, 4, 1, 0])
-    g = torch.Generator().manual_seed(0)
-    state = MeanPositiveScore(5, 0.25)
-    expected = [0.0] * 5
-    for step in range(3):
-        pos = torch.randn(6, 7, generator=g)
-        mask = torch.rand(6, 7, generator=g) < 0.6
-        mask[5] = False
-        got = state.update(pos, mask, rows=rows)
-        for row in (1, 4):
-            mean = pos[rows == row][mask[rows == row]].mean().item()
-            lam = 0.25 if step else 1.0
-            expected[row] += lam * (mean - expected[row])
-        assert got.tolist() == pytest.approx([expected[r] for r in rows], abs=1e-6)
-    assert state.num_updates.tolist() == [0, 3, 0, 0, 3]
-    order = torch.tensor([3, 0, 5, 2, 1, 4])
-    other = MeanPositiveScore(5, 0.25)
-    other.load_state_dict(state.state_dict())
-    state.update(pos, mask, rows=rows)
-    other.update(pos[order], mask[order], rows=rows[order])
-    torch.testing.assert_close(state.mean, other.mean)

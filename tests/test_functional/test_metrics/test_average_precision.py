@@ -143,13 +143,9 @@ def test_only_positives_and_nothing():
     rows = torch.tensor([0, 0, 1, 1])
     cols = torch.tensor([0, 1, 0, 1])
     assert best_positive_rank(x, x, rows, cols).tolist() == [1, 1]
+    assert best_positive_rank(*[x.bfloat16()] * 2, rows[::3], rows[::3]).tolist() == [1, 1]
     none = torch.zeros(0, dtype=torch.long)
     assert best_positive_rank(x[:0], x, none, none).tolist() == []
-
-
-def test_half_precision():
-    x, own = torch.eye(4, dtype=torch.bfloat16), torch.arange(4)
-    assert best_positive_rank(x, x, own, own).tolist() == [1] * 4
 
 
 @pytest.mark.parametrize(

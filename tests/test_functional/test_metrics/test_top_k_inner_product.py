@@ -66,14 +66,6 @@ def test_nan_comes_first_among_many():
     assert best.tolist() == [[123, 299, 298]]
 
 
-def test_bad_input():
-    x, none = torch.ones(2, 1), torch.zeros(0, dtype=torch.long)
-    with pytest.raises(ValueError, match='k must be'):
-        top_k_inner_product(x, x, 0, none, none)
-    with pytest.raises(ValueError, match='ascend'):
-        top_k_inner_product(x, x, 1, torch.tensor([1, 0]), none)
-
-
 def data(seed=0, queries=7, bank=23, dim=5, classes=4):
     g = torch.Generator().manual_seed(seed)
     rows = unit_rows(torch.randn(queries + bank, dim, generator=g, dtype=torch.float64))
@@ -108,17 +100,18 @@ def test_small_temperature_and_half_precision():
     assert torch.equal(votes.argmax(1), labels[scores.argmax(1)])
 
 
-def test_empty_bank_and_no_queries():
+def test_nothing_to_find_and_bad_input():
     queries, bank, labels = data()
     assert not k_nearest_votes(queries, bank[:0], labels[:0], 4).any()
     assert k_nearest_votes(queries[:0], bank, labels, 4).shape == (0, 4)
-
-
-def test_bad_input_is_refused():
-    queries, bank, labels = data()
     with pytest.raises(ValueError, match='tau must be > 0'):
         k_nearest_votes(queries, bank, labels, 4, tau=0)
     with pytest.raises(ValueError, match='k must be at least 1'):
         k_nearest_votes(queries, bank, labels, 4, k=0)
     with pytest.raises(ValueError, match='bank_labels'):
         k_nearest_votes(queries, bank, labels[:-1], 4)
+    none = torch.zeros(0, dtype=torch.long)
+    with pytest.raises(ValueError, match='k must be'):
+        top_k_inner_product(queries, bank, 0, none, none)
+    with pytest.raises(ValueError, match='ascend'):
+        top_k_inner_product(queries, bank, 1, torch.tensor([1, 0]), none)

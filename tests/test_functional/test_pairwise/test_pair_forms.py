@@ -3,7 +3,6 @@
 from contextlib import contextmanager
 from unittest import mock
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,12 +10,7 @@ from score_lists import summed_by
 
 from mmrank.losses import pairs, pairs_smooth
 from mmrank.losses.pairs import OneSidedHuber
-from mmrank.losses.pairs_smooth import (
-    OneSidedSigmoid,
-    Sigmoid,
-    SquaredHinge,
-    pairwise_surrogate_sum,
-)
+from mmrank.losses.pairs_smooth import pairwise_surrogate_sum
 
 INF, NAN = torch.inf, torch.nan
 #: Ties, scores at the margin, beyond the limit, and of no use.
@@ -77,47 +71,3 @@ def test_the_fast_form_is_the_plain_one(batch, tau, has_grid):
             a, b, rtol=1e-3 if half else 1e-6 if a.dtype == torch.float32 else 1e-9,
             atol=1e-3 if half else 1e-6 if a.dtype == torch.float32 else 1e-9, equal_nan=True,
         )  # fmt: skip
-
-
-FORMS = ['plain', 'fast', 'fast with a grid', 'matrix', 'matrix in blocks', 'matrix by lengths']
-
-
-@pytest.fixture(params=FORMS)
-def form(request, monkeypatch):
-    name = request.param
-    if name == 'plain':
-        monkeypatch.setattr(pairs_smooth, 'can_sync', lambda x: False)
-    elif name == 'fast with a grid':
-        monkeypatch.setattr(pairs, '_GRID_SCORES', 1)
-    elif name == 'matrix in blocks':
-        monkeypatch.setattr(pairs_smooth, '_KEPT_BYTES', 0)
-        monkeypatch.setattr(pairs_smooth, '_PAIRS_PER_BLOCK', 50)
-    elif name == 'matrix by lengths':
-        monkeypatch.setattr(pairs_smooth, '_PAIRS_TO_REGROUP', 0)
-    with summed_by('pairs' if name.startswith('matrix') else 'intervals'):
-        yield name
-
-
-@pytest.mark.parametrize('kind', [OneSidedHuber, OneSidedSigmoid, Sigmoid, SquaredHinge])
-def test_what_is_left_out_might_as_well_not_be_there(form, kind):
-    if kind is not OneSidedHuber and not form.startswith('matrix'):
-        pytest.skip('the one-sided Huber alone has intervals')
-    g = torch.Generator().manual_seed(0)
-    pos = torch.randn(3, 7, generator=g).double().round(decimals=1)
-    neg = torch.randn(3, 40, generator=g).double().round(decimals=1)
-    pos_mask = torch.rand(3, 7, generator=g) < 0.7
-    neg_mask = torch.rand(3, 40, generator=g) < 0.5
-    pos_mask[0] = False
-    neg = torch.where(neg_mask, neg, NAN)
-    total, by_pos, by_neg = run(pos, pos_mask, neg, neg_mask, kind(0.4))
-    up = (torch.arange(1.0, 22).view(3, 7) / 8).double()
-    for i in range(3):
-        own = pos[i, pos_mask[i]].requires_grad_()
-        others = neg[i, neg_mask[i]].requires_grad_()
-        sums = pairwise_surrogate_sum(own[None], others[None], kind(0.4))[0]
-        (sums * up[i, pos_mask[i]]).sum().backward()
-        torch.testing.assert_close(total[i, pos_mask[i]], sums, rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(by_pos[i, pos_mask[i]], own.grad, rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(by_neg[i, neg_mask[i]], others.grad, rtol=1e-12, atol=1e-12)
-    assert not total[~pos_mask].any()
-    assert not by_neg[~neg_mask].any()

@@ -5,7 +5,7 @@ from torch import nn
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.losses import pairs_smooth
-from mmrank.losses.pairs import Places, _interval_sums
+from mmrank.losses.pairs import _interval_sums
 from mmrank.losses.pairs_smooth import OneSidedSigmoid, Pairs, Sigmoid, SquaredHinge
 from mmrank.losses.retrieval.hierarchical import _SupRankStep
 
@@ -110,6 +110,7 @@ def test_padding_is_left_out_of_the_pair_matrix(kind, kept, monkeypatch):
     """Positives anywhere in a row, lists without any, NaN at what is out."""
     if not kept:
         monkeypatch.setattr(pairs_smooth, '_KEPT_BYTES', 0)
+        monkeypatch.setattr(pairs_smooth, '_PAIRS_PER_BLOCK', 50)
     pos, neg, pos_mask, neg_mask = _lists_of_many_lengths(150, 20, 40)
     groups = pairs_smooth._groups(pos_mask, 40, True)
     assert len(groups) > 2
@@ -147,44 +148,6 @@ def test_scores_at_the_thresholds_of_a_cell(spread, clustered):
     neg = torch.cat([at, spread * torch.randn(5000, generator=g)])
     assert max(compare(pos.double(), neg.double(), 1.0)) < 1e-11
     assert max(compare(pos, neg, 1.0)) < 1e-6
-
-
-def found_by_grid(thresholds, scores):
-    places = Places(thresholds, scores.size(1), True)
-    assert places.has_grid
-    found = torch.empty_like(scores, dtype=torch.int32)
-    places(slice(0, len(scores)), scores, scores.double(), found)
-    return found
-
-
-def search(thresholds, scores):
-    return torch.searchsorted(thresholds, scores).int()
-
-
-def test_grids_of_several_lists():
-    """Each list has a grid of its own; padding is +inf at the end."""
-    inf, nan = torch.inf, torch.nan
-    ends = torch.tensor(
-        [
-            [0.0, 1.0, 1.0, 2.5],
-            [-30.0, 40.0, inf, inf],
-            [1e-38, 2e-38, 3e-38, inf],
-            [inf] * 4,
-            [0.5, 0.5 + 1e-6, 0.5 + 2e-6, nan],
-            [0.0] * 4,
-        ],
-        dtype=torch.float64,
-    )
-    scores = torch.randn(6, 20_000, generator=torch.manual_seed(0)).double().round(decimals=2)
-    scores[:, :4] = torch.where(ends.isfinite(), ends, 0)
-    scores[:, 4:6] = torch.tensor([-1e30, 1e30])
-    scores[:, ::7] = nan
-    found = found_by_grid(ends, scores)
-    want = search(ends, scores)
-    # Whether a threshold of NaN is above a score does not show in sums, which are NaN.
-    found[4].clamp_(max=3)
-    want[4].clamp_(max=3)
-    assert torch.equal(found, want)
 
 
 @pytest.mark.parametrize('shift', [0.0, 5.4, 5.6, 300.0])
@@ -302,3 +265,24 @@ def test_a_subclass_is_summed_as_itself(compiled):
         results.append([total, *torch.autograd.grad(total.sum(), leaf)])
     torch.testing.assert_close(results[0], [3 * x for x in results[2]])
     torch.testing.assert_close(results[1], results[2], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize('kind', [OneSidedHuber, Sigmoid, SquaredHinge])
+@pytest.mark.parametrize('tau', [0.1, 1.0])
+def test_surrogate_contract(kind, tau):
+    """Bounds l01, decreases, derivative is the slope, bound is reached."""
+    surrogate = kind(tau)
+    x = torch.linspace(-3, 3, 601, dtype=torch.float64)
+    value = surrogate(x)
+    assert (value >= (x <= 0).double() - 1e-12).all()
+    assert (value.diff() <= 1e-12).all()
+    slopes = torch.empty_like(x)
+    assert surrogate.terms(x.clone(), False, slopes) is None
+    step = 1e-6
+    expected = (surrogate(x + step) - surrogate(x - step)) / (2 * step)
+    kinked = (x.abs() < 2 * step) | ((x - tau).abs() < 2 * step)
+    wrong = (surrogate.slope_factor * slopes - expected).abs() > 1e-7 / tau**2
+    assert not (wrong & ~kinked).any()
+    assert surrogate(torch.tensor(-2.0, dtype=torch.float64)).item() == pytest.approx(
+        surrogate.bound(-0.5, 1.5), rel=1e-12
+    )

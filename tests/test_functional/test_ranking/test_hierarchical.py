@@ -74,17 +74,12 @@ def test_any_list(pairs, alpha):
     assert found == pytest.approx(ndcg_by_hand(scores, levels), abs=1e-10)
 
 
-def made_up(size=24, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    scores = torch.rand(3, size, generator=g, dtype=torch.float64) * 2 - 1
-    return scores, torch.randint(4, (3, size), generator=g)
-
-
 @pytest.mark.parametrize('loss', [hap_loss, ndcg_loss])
 def test_gradient(loss):
     """Away from ties, where the step jumps."""
-    scores, levels = made_up(7)
-    scores.requires_grad_()
+    g = torch.Generator().manual_seed(0)
+    scores = (torch.rand(3, 7, generator=g, dtype=torch.float64) * 2 - 1).requires_grad_()
+    levels = torch.randint(4, (3, 7), generator=g)
     assert torch.autograd.gradcheck(lambda x: loss(x, levels, **SETTING), scores)
 
 
