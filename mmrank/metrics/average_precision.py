@@ -43,10 +43,9 @@ def _counted(
     check_tensors(**{name: labels})
     if scores.dim() != 1 or scores.shape != labels.shape:
         raise UserError(
-            f'scores and {name} must be 1-D of one length, got shapes '
-            f'{tuple(scores.shape)} and {tuple(labels.shape)}. Fix: of (n, C) scores, for each c '
-            f'scores[:, c] and {name}[:, c]; of one ranking of all scores.flatten() and '
-            f'{name}.flatten()'
+            f'scores and {name} must be 1-D of one length, got shapes {tuple(scores.shape)} and '
+            f'{tuple(labels.shape)}. Fix: of (n, C) scores, for each c scores[:, c] and {name}[:, '
+            f'c]; of one ranking of all scores.flatten() and {name}.flatten()'
         )
     scores = scores.detach()
     if weight is None:

@@ -90,12 +90,12 @@ class RunningMean(SavedState):
     def step(self, batch_mean: Tensor, usable: Tensor, on_host: bool | None) -> None:
         """Average the (size,) means of a batch in, where they are usable."""
         mean = self.mean.double()
-        new = self.averaged(mean, self.num_updates > 0, batch_mean, usable)
+        new = self.averaged(mean, self.num_updates > 0, batch_mean)
         usable = usable & new.float().isfinite()
         self.mean.copy_(torch.where(usable, new, mean))
         self.num_updates += usable
 
-    def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor, usable: Tensor) -> Tensor:
+    def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor) -> Tensor:
         """The means after a batch, where a batch was seen before, or this is the first."""
         average = (1 - self.momentum) * mean + self.momentum * batch_mean
         return torch.where(seen, average, batch_mean)
@@ -166,10 +166,10 @@ class MeanPositiveScore(RunningMean):
             batch_mean = self.within_reach(batch_mean, usable, *before, on_host=on_host)
         super().step(batch_mean, usable, on_host)
 
-    def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor, usable: Tensor) -> Tensor:
+    def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor) -> Tensor:
         if self.mode == 'off':
             return batch_mean
-        average = super().averaged(mean, seen, batch_mean, usable)
+        average = super().averaged(mean, seen, batch_mean)
         if self.mode != 'exact':
             return average
         if self._previous is None:
@@ -220,10 +220,10 @@ class CappedImbalance(RunningMean):
         seen = self.of_lists(self.num_updates > 0, rows)
         return torch.minimum(ratio, 1 / torch.where(seen, mean.double(), risk))
 
-    def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor, usable: Tensor) -> Tensor:
+    def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor) -> Tensor:
         # A mean of 0 (all ranked right so far) must be able to rise again.
         largest = torch.where(mean > 0, self.LARGEST_STEP * mean, batch_mean)
-        return super().averaged(mean, seen, torch.minimum(batch_mean, largest), usable)
+        return super().averaged(mean, seen, torch.minimum(batch_mean, largest))
 
 
 class ScoreSpread(RunningMean):
@@ -275,7 +275,7 @@ class ScoreSpread(RunningMean):
         batch_mean = torch.where(usable, batch_mean, math.log(default))
         return torch.where(self.num_updates > 0, self.mean.double(), batch_mean).exp()
 
-    def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor, usable: Tensor) -> Tensor:
+    def averaged(self, mean: Tensor, seen: Tensor, batch_mean: Tensor) -> Tensor:
         most = math.log(self.LARGEST_STEP)
         near = torch.where(seen, batch_mean.clamp(mean - most, mean + most), batch_mean)
-        return super().averaged(mean, seen, near, usable)
+        return super().averaged(mean, seen, near)

@@ -155,7 +155,9 @@ class ScoreVector(SavedState):
         usable = torch.cat(usable).double()
         if list_weight is not None:
             usable = usable * list_weight
-        index = self._index(rows, points)
+        index = rows_of_lists(rows, len(points), len(self.vector))
+        if index is None:
+            index = torch.arange(len(points), device=points.device).clamp(max=len(self.vector) - 1)
         if self.moves_now(on_host):
             step = points, usable, index
             if group is not None and rows is not None:
@@ -170,13 +172,6 @@ class ScoreVector(SavedState):
             return points
         seen = self.num_updates[index].unsqueeze(1) > 0
         return torch.where(seen, self.vector[index], points)
-
-    def _index(self, rows: Tensor | None, points: Tensor) -> Tensor:
-        """(L,) int64 row of each list."""
-        rows = rows_of_lists(rows, len(points), len(self.vector))
-        if rows is not None:
-            return rows
-        return torch.arange(len(points), device=points.device).clamp(max=len(self.vector) - 1)
 
     def _step(self, points: Tensor, usable: Tensor, index: Tensor, on_host: bool | None) -> None:
         if len(index) == 0:

@@ -29,10 +29,9 @@ class PMLLoss(ScopedLoss):
     ``TripletMarginLoss``, ``MarginLoss``, ``FastAPLoss`` and ``PNPLoss``, and its losses with a
     weight or proxy for each class (proxy anchor, proxy NCA, soft triple, ArcFace, normalised
     softmax ...): give their parameters to the optimiser. A query never meets its own image, which
-    the package's PNP counts as a first positive. For cross-batch memory
-    (XBM) set ``memory`` of ``mmrank.RetrievalHead``: it is saved and resumed,
-    whereas the package's own ``CrossBatchMemory`` keeps its write position outside of its
-    ``state_dict``.
+    the package's PNP counts as a first positive. For cross-batch memory (XBM) set ``memory`` of
+    ``mmrank.RetrievalHead``: it is saved and resumed, whereas the package's own
+    ``CrossBatchMemory`` keeps its write position outside of its ``state_dict``.
 
     Embeddings are used in float32 at least; a NaN among them makes the loss NaN, where the reducers
     of the package would drop it. The pairs are read from the device: the host waits for it.

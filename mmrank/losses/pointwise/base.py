@@ -156,8 +156,7 @@ class ClassCountLoss(PointwiseLoss):
         class_counts: (C,) positives of each class in the training set. None:
             ``mmrank.ClassCountsHook`` sets them.
         num_classes: Number of classes C. None: as many as there are counts.
-        num_samples: Number of samples of the training set, with ``class_counts``. None: their
-            sum.
+        num_samples: Number of samples of the training set, with ``class_counts``. None: their sum.
     """
 
     def __init__(

@@ -136,9 +136,8 @@ class SoDeepLoss(RankingLoss):
     """Mean rank of the positives, by a network that learned to sort.
 
     ``mean_i r_i / n``, where the r are what a frozen :class:`RankSorter` makes of the whole list.
-    Source: Engilberge et al., SoDeep, CVPR 2019, whose loss
-    for average precision is the sum of the ranks of the positives; the mean keeps lists of unequal
-    size apart from each other.
+    Source: Engilberge et al., SoDeep, CVPR 2019, whose loss for average precision is the sum of the
+    ranks of the positives; the mean keeps lists of unequal size apart from each other.
 
     The sorter is trained beforehand on made-up lists, see ``tools/misc/train_sorter.py``, and takes
     up to its ``length`` of scores; shorter lists are filled up below. ``rank_error`` in the log is

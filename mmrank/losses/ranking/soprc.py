@@ -188,11 +188,10 @@ def _in_one_row(parts: Sequence[RankedLists]) -> RankedLists:
 class SOPRCLoss(RankingLoss):
     """Area under the precision-recall curve with a class prior.
 
-    :func:`mmrank.functional.soprc_loss` plus the semi-variance of the scores. The class
-    prior pi instead of the batch's ratio makes the estimate independent of the sampling rate; v
-    represents the positives of the whole data set. Source: Wen et al., Exploring the
-    Algorithm-Dependent Generalization of AUPRC Optimization with List Stability, NeurIPS 2022, eq.
-    8 and 9.
+    :func:`mmrank.functional.soprc_loss` plus the semi-variance of the scores. The class prior pi
+    instead of the batch's ratio makes the estimate independent of the sampling rate; v represents
+    the positives of the whole data set. Source: Wen et al., Exploring the Algorithm-Dependent
+    Generalization of AUPRC Optimization with List Stability, NeurIPS 2022, eq. 8 and 9.
 
     With ``mode='per_class'`` each class has a v of its own: of its column of the scores, or in
     retrieval of its queries. All ranks share v, also with ``scope='local'``. In a list of one

@@ -298,10 +298,6 @@ class StableAPLoss(CountsQuality, RankingLoss):
         vars(self)['score_range'] = units['score_range']  # of a user it would come too late
         self.surrogate = OneSidedHuber(units['tau'])
         self.bound = self.surrogate.bound(*self.score_range)
-        if self.imbalance is not None:
-            # Scores of the range have at most X = B, times the largest weight.
-            weight = ((1 + self.a) / self.a) ** self.t if self.weights == 'printed' else 1
-            self.imbalance.largest = 10 * self.bound * weight
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
         first = parts[0]
