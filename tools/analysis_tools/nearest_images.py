@@ -1,11 +1,7 @@
 r"""Find the images that a trained model takes for nearest to a picture.
 
-  # in a folder of images
   python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
       --gallery data/shop --top-k 5 --out nearest.png
-  # in features that a test has kept (RetrievalMetric(out_file=...))
-  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
-      --features features.npz
 
 Images go through the pipeline of the config's test set. The picture itself is left out.
 """
@@ -24,7 +20,6 @@ from mmrank.annotations.image_header import IMAGE_SUFFIXES, image_fault
 from mmrank.cli.config_options import add_config_option, add_trust_option
 from mmrank.cli.options import check_outputs, parse_at_least, tool_parser
 from mmrank.errors import UserError, show_user_errors
-from mmrank.evaluation.retrieval_features import load_features
 from mmrank.functional import nearest_in_gallery
 from mmrank.pictures.figures import fit_text, new_panels, save
 from mmrank.runners.config import apply_options, read_config
@@ -79,9 +74,7 @@ def main() -> None:
     parser.add_argument('config', help='config of a retriever')
     parser.add_argument('checkpoint', help='.pth file of its training')
     parser.add_argument('image', help='the picture')
-    gallery = parser.add_mutually_exclusive_group(required=True)
-    gallery.add_argument('--gallery', help='folder of images to search')
-    gallery.add_argument('--features', help='.npz file of features to search')
+    parser.add_argument('--gallery', required=True, help='folder of images to search')
     parser.add_argument('--out', help='picture to write as well')
     add_config_option(parser)
     add_trust_option(parser)
@@ -98,25 +91,15 @@ def main() -> None:
     model = trained_model(cfg, args.checkpoint, trust=args.trust_checkpoint)
     pipeline = cfg.test_dataloader.dataset.pipeline
     query = torch.cat(list(embed_images(model, pipeline, [args.image])))
-    if args.features:
-        kept = load_features(args.features)
-        if kept.paths is None:
-            raise UserError(
-                f'{args.features} has no image files. Fix: write it with '
-                "RetrievalMetric(out_file='features.npz')"
-            )
-        gallery = kept.gallery_embeddings()
-        paths = [kept.paths[i] for i in kept.rows_of_gallery().tolist()]
-    else:
-        files = sorted(path for path in Path(args.gallery).rglob('*') if path.is_file())
-        paths = [str(path) for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
-        if not paths:
-            raise UserError(
-                f'gallery {args.gallery!r} has no image ({", ".join(IMAGE_SUFFIXES)}). Fix: pass a '
-                'folder of images'
-            )
-        with console.status(f'Embedding {len(paths)} images'):
-            gallery = torch.cat(list(embed_images(model, pipeline, paths)))
+    files = sorted(path for path in Path(args.gallery).rglob('*') if path.is_file())
+    paths = [str(path) for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
+    if not paths:
+        raise UserError(
+            f'gallery {args.gallery!r} has no image ({", ".join(IMAGE_SUFFIXES)}). Fix: pass a '
+            'folder of images'
+        )
+    with console.status(f'Embedding {len(paths)} images'):
+        gallery = torch.cat(list(embed_images(model, pipeline, paths)))
     picture = Path(args.image)
     # Looking up each of a million files takes long.
     names = {picture.name, picture.resolve().name}
