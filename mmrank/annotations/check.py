@@ -143,7 +143,6 @@ def _scan_categories(categories: list, report: CocoReport, found: Findings) -> N
 
 
 def _compare_classes(classes: Sequence[str], names: list[str], found: Findings) -> None:
-    """Compare the requested classes with the file's categories."""
     known = set(names)
     requested = set(classes)
     absent = [name for name in classes if name not in known]

@@ -260,7 +260,6 @@ def _read_yolo(
 
 
 def _label_files(source: Path, ending: str, pictures: Pictures) -> dict[str, Path]:
-    """Label files by their names without ending."""
     files: dict[str, Path] = {}
     for name in pictures.files_of(source, (ending,)):
         stem = normalize('NFC', name[: -len(ending)])
@@ -303,7 +302,6 @@ def _yolo_label(
 def _read_voc(
     source: Path, pictures: Pictures, classes: list[str], faults: Faults
 ) -> Iterator[tuple[Picture, list[Label]]]:
-    """Labels of .xml files."""
     files = _label_files(source, '.xml', pictures).values()
     found = [x for file in files for x in faults.of(_read_xml, file, source, pictures, faults)]
     from_zero = any(0 in x.corners for _, labels in found for x in labels)

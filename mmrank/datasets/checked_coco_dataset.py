@@ -24,7 +24,6 @@ class CheckedCocoDataset(CocoDataset):
     federated = False
 
     def load_data_list(self) -> list[dict]:
-        """Load annotations after checking them."""
         # CocoDataset builds self.COCOAPI(path); a check there reads a large file only once.
         self.COCOAPI = partial(_load_checked, dataset=self)
         try:
@@ -112,7 +111,6 @@ def inspect_options(dataset: CocoDataset) -> dict:
 
 
 def _load_checked(path: str, dataset: CheckedCocoDataset) -> COCO:
-    """Read, check and index the annotation file of ``dataset``."""
     document = read_coco_json(path)
     report = inspect_coco(
         document,

@@ -81,7 +81,6 @@ class BatchStream(CheckedSettings, Sampler):
         return DrawnBatch(type(self).__name__, self.share, get_dist_info()[1])
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the indices of this rank."""
         _refuse_second_dealer()
         # Heads compare it with what the data loader has put together.
         self.drawn_batch().note()

@@ -78,5 +78,4 @@ class PKSampler(BatchStream):
         return self._images[self._starts[chosen][:, None] + place]
 
     def rank_batch(self, number: int) -> np.ndarray:
-        """The classes of this rank in a batch."""
         return self.own_part(self.global_batch(number).ravel())

@@ -28,8 +28,6 @@ class _ShuffledCycle:
 
     def take(self, number: int) -> np.ndarray:
         """The (count,) members of a batch."""
-        if not self.count:
-            return self.members[:0]
         round_number, place = divmod(number, len(self.members) // self.count)
         if self._shuffled_for != (self.sampler.seed, round_number):
             keys = self.sampler.generator(self.tag, round_number).random(len(self.members))

@@ -42,10 +42,6 @@ class AtomicCheckpointHook(CheckpointHook):
     as mmengine says when it resumes: let ``accumulative_counts`` divide the interval. Other storage
     backends keep the behaviour of the original.
 
-    Args:
-        *args: Of :class:`mmengine.hooks.CheckpointHook`.
-        **kwargs: Of :class:`mmengine.hooks.CheckpointHook`: ``interval``, ``save_best``, ...
-
     Examples:
         >>> default_hooks = dict(
         ...     checkpoint=dict(type='mmrank.AtomicCheckpointHook', interval=1, max_keep_ckpts=3))

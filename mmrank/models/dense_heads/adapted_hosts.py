@@ -72,7 +72,6 @@ class JointTargets:
         return targets
 
     def loss_by_feat(self, cls_scores, bbox_preds, objectnesses, *args, **kwargs) -> dict:
-        """Losses of YOLOX without the objectness loss."""
         self._assigned = []
         losses = super().loss_by_feat(cls_scores, bbox_preds, objectnesses, *args, **kwargs)
         rows = [

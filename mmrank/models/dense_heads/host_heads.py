@@ -76,7 +76,6 @@ def refuse_hosts(part: object) -> None:
 
 
 def _refuse_host(name: str, base: str) -> None:
-    """Refuse a head for the reason of its ``base``."""
     if base in REFUSED:
         other = 'DINOHead' if 'DETR' in base or 'DINO' in base else 'ATSSHead'
         raise UserTypeError(
@@ -88,17 +87,3 @@ def _refuse_host(name: str, base: str) -> None:
 def derives_from(host: type, name: str) -> bool:
     """Whether a head is the named one of mmdet or derives from it."""
     return any(base.__name__ == name for base in host.__mro__)
-
-
-def has_queries(host: type) -> bool:
-    """Whether a head trains the queries of a decoder (DETR)."""
-    return derives_from(host, 'DETRHead')
-
-
-def own_arguments(host: type, loss_cls: dict) -> dict:
-    """Arguments, over the config's, by which a head uses ``loss_cls`` on class indices."""
-    if derives_from(host, 'VFNetHead'):
-        # With use_vfl=True it passes IoUs in place of labels; without,
-        # it takes the loss from another argument.
-        return dict(use_vfl=False, loss_cls_fl=loss_cls)
-    return {}

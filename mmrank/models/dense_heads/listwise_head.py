@@ -5,7 +5,7 @@ from mmrank.made_class import host_class
 from mmrank.registry import MODELS
 
 from .adapted_hosts import JointPredictions, JointTargets
-from .host_heads import derives_from, has_queries, own_arguments, traits_of
+from .host_heads import derives_from, traits_of
 from .listwise_detr_mixin import ListwiseDETRMixin
 from .listwise_mixin import ListwiseMixin
 
@@ -59,10 +59,12 @@ def ListwiseHead(
     host = host_class('head_type', head_type, 'mmdet.RetinaHead')
     traits_of(host)
     loss_cls = box_loss('loss_cls', loss_cls, kwargs.get('num_classes'))
-    kwargs.update(own_arguments(host, loss_cls))
+    if derives_from(host, 'VFNetHead'):
+        # With use_vfl=True it passes IoUs in place of labels; without, the loss has another name.
+        kwargs.update(use_vfl=False, loss_cls_fl=loss_cls)
     if num_layers is not None:
         kwargs['num_layers'] = num_layers
-    if has_queries(host):
+    if derives_from(host, 'DETRHead'):
         made = ListwiseDETRMixin.class_for(host)
     elif derives_from(host, 'YOLOXHead'):
         made = ListwiseMixin.class_for(host, (JointPredictions,), (JointTargets,))

@@ -58,7 +58,6 @@ class TwoViewLearner(BaseSelfSupervisor):
         data_samples: Sequence[DataSample] | None = None,
         mode: str = 'tensor',
     ):
-        """See mmpretrain's ``BaseSelfSupervisor``; also ``predict``."""
         if mode == 'predict':
             return self.predict(inputs, data_samples)
         return super().forward(inputs, data_samples, mode)
