@@ -40,6 +40,12 @@ def folder(tmp_path):
     return make
 
 
+def set_age(path, seconds):
+    """Make a file look ``seconds`` old."""
+    now = path.stat().st_mtime - seconds
+    os.utime(path, (now, now))
+
+
 @pytest.mark.parametrize('zip_format', [True, False], ids=['zip', 'legacy'])
 @pytest.mark.parametrize('part', [0.0, 0.001, 0.5, 0.99, 0.9999, 1.0])
 def test_only_a_complete_file_of_the_zip_format_is_whole(tmp_path, zip_format, part):
@@ -59,22 +65,26 @@ def test_torn_newest_are_skipped_with_one_warning(tmp_path, folder, monkeypatch)
     assert warning.index(f'- {newest} is damaged') < warning.index(f'- {before} is damaged')
 
 
-def test_which_checkpoints_count(tmp_path, folder):
-    def made_before(path, seconds):
-        now = path.stat().st_mtime - seconds
-        os.utime(path, (now, now))
+def test_checkpoint_written_after_its_pointer_counts(tmp_path, folder):
+    folder('epoch_1.pth')
+    set_age(tmp_path / 'last_checkpoint', 10)
+    folder('epoch_2.pth', pointer=False)
+    assert find_last_whole_checkpoint(tmp_path).endswith('epoch_2.pth')
 
+
+def test_checkpoint_of_an_older_training_does_not(tmp_path, folder):
+    set_age(*folder('epoch_12.pth', pointer=False), 1000)
+    folder('epoch_3.pth')
+    assert find_last_whole_checkpoint(tmp_path).endswith('epoch_3.pth')
+
+
+def test_best_and_temporary_files_are_ignored(tmp_path, folder):
     folder('best_acc_epoch_9.pth', '.epoch_9.pth.123.tmp', pointer=False)
     assert find_last_whole_checkpoint(tmp_path) is None
     assert find_last_whole_checkpoint(tmp_path / 'absent') is None
-    # One of an older training does not, one that was written after the pointer does.
-    made_before(*folder('epoch_12.pth', pointer=False), 1000)
-    folder('epoch_3.pth')
-    assert find_last_whole_checkpoint(tmp_path).endswith('epoch_3.pth')
-    made_before(tmp_path / 'last_checkpoint', 10)
-    folder('epoch_4.pth', pointer=False)
-    assert find_last_whole_checkpoint(tmp_path).endswith('epoch_4.pth')
-    # Names of another kind come last.
+
+
+def test_names_of_another_kind_come_last(tmp_path, folder):
     folder('epoch_1.pth', 'iter_900.pth', 'iter_1000.pth')
     for name, left in (('iter_1000.pth', 'iter_900.pth'), ('iter_900.pth', 'epoch_1.pth')):
         os.truncate(tmp_path / name, 100)
@@ -159,25 +169,26 @@ class Killed(BaseException):
     """Ends a training where a kill would."""
 
 
+def fails_at(monkeypatch, owner, name, count, error):
+    """Let the ``count``-th call of a method raise an error."""
+    method, calls = getattr(owner, name), []
+
+    def call(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == count:
+            raise error
+        return method(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, call)
+
+
 def test_missed_validation_gets_into_the_checkpoint(tmp_path, monkeypatch):
     options = {'save_best': 'distance', 'rule': 'less'}
-    method = Distance.compute_metrics
-    calls = []
-
-    def compute(metric, results):
-        calls.append(results)
-        if len(calls) == 2:
-            raise Killed
-        return method(metric, results)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Distance, 'compute_metrics', compute)
+        fails_at(patch, Distance, 'compute_metrics', 2, Killed())
         with pytest.raises(Killed):
             runner_of(tmp_path, checkpoint=options).train()
     runner_of(tmp_path, resume=True, checkpoint=options).train()
-    # A validation without a training keeps none.
-    assert 'distance' in runner_of(tmp_path / 'other', checkpoint=options).val()
-    assert not [*(tmp_path / 'other').glob('best_*')]
     (best,) = tmp_path.glob('best_distance_epoch_*')
     assert best.stem.endswith('2')
     infos = contents(tmp_path / 'epoch_2.pth')['infos']
@@ -192,6 +203,12 @@ def test_a_checkpoint_that_a_kill_kept_goes_when_the_run_resumes(tmp_path, monke
     assert {x.name for x in tmp_path.glob('*.pth')} == {'epoch_1.pth', 'epoch_2.pth'}
     runner_of(tmp_path, resume=True, checkpoint={'max_keep_ckpts': 1}).train()
     assert [x.name for x in tmp_path.glob('*.pth')] == ['epoch_4.pth']
+
+
+def test_a_validation_without_a_training_keeps_no_best(tmp_path):
+    runner = runner_of(tmp_path, checkpoint={'save_best': 'distance', 'rule': 'less'})
+    assert 'distance' in runner.val()
+    assert not [*tmp_path.glob('best_*')]
 
 
 def test_boxes_of_the_best_checkpoint_stay_with_it(tmp_path):
@@ -251,14 +268,8 @@ def test_state_loads_as_weights_only_with_the_spare_gaussians(tmp_path):
     assert (random.gauss(0, 1), np.random.randn(), float(torch.rand(()))) == expected
 
 
-def test_nothing_whole_starts_over_and_else_the_last_whole_counts(tmp_path):
-    (tmp_path / 'epoch_1.pth').write_bytes(b'torn')
-    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_1.pth'))
-    runner = runner_of(tmp_path, resume=True)
-    runner.train()
-    assert any('starts from the beginning' in item for item in runner.warned)
-    assert runner.epoch == 4
-    # The last whole one is what mmengine resumes from.
+def test_mmengine_resumes_from_the_last_whole(tmp_path):
+    runner_of(tmp_path).train()
     os.truncate(tmp_path / 'epoch_4.pth', 1000)
     runner = runner_of(tmp_path, resume=True)
     for hook in runner.hooks:
@@ -268,6 +279,15 @@ def test_nothing_whole_starts_over_and_else_the_last_whole_counts(tmp_path):
     runner.train()
     assert runner.epoch == 4
     assert (tmp_path / 'last_checkpoint').read_text().endswith('epoch_4.pth')
+
+
+def test_nothing_whole_starts_over(tmp_path):
+    (tmp_path / 'epoch_1.pth').write_bytes(b'torn')
+    (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_1.pth'))
+    runner = runner_of(tmp_path, resume=True)
+    runner.train()
+    assert any('starts from the beginning' in item for item in runner.warned)
+    assert runner.epoch == 4
 
 
 def test_resume_without_a_seed_keeps_the_order_of_the_data(tmp_path):
@@ -281,14 +301,19 @@ def test_resume_without_a_seed_keeps_the_order_of_the_data(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('is_there', 'message'),
-    [(False, 'has no "mmrank_rng_state"'), (True, 'states of 2 processes, this run has 1')],
+    ('change', 'message'),
+    [
+        (lambda state: None, 'has no "mmrank_rng_state"'),
+        (
+            lambda state: {**state, 'processes': state['processes'] * 2},
+            'states of 2 processes, this run has 1',
+        ),
+    ],
+    ids=['absent', 'world-size'],
 )
-def test_unusable_state_is_reported(trained, tmp_path, is_there, message):
+def test_unusable_state_is_reported(trained, tmp_path, change, message):
     checkpoint = torch.load(trained / 'epoch_3.pth', weights_only=False)
-    checkpoint[RNG_KEY]['processes'] *= 2
-    if not is_there:
-        checkpoint[RNG_KEY] = None
+    checkpoint[RNG_KEY] = change(checkpoint[RNG_KEY])
     torch.save(checkpoint, tmp_path / 'epoch_3.pth')
     (tmp_path / 'last_checkpoint').write_text(str(tmp_path / 'epoch_3.pth'))
     runner = runner_of(tmp_path, resume=True)
@@ -307,11 +332,14 @@ def test_workers_that_outlive_an_epoch_are_reported(tmp_path):
     assert 'train_dataloader.persistent_workers=False' in message
 
 
-LOCAL = {'backend_args': {'backend': 'local'}}
-DEPRECATED = {'file_client_args': {'backend': 'disk'}}
-
-
-@pytest.mark.parametrize(('options', 'atomic'), [(LOCAL, True), (DEPRECATED, False)])
+@pytest.mark.parametrize(
+    ('options', 'atomic'),
+    [
+        ({'backend_args': {'backend': 'local'}}, True),
+        ({'file_client_args': {'backend': 'disk'}}, False),
+    ],
+    ids=['local-spelled-out', 'deprecated-client'],
+)
 def test_choice_of_the_backend(tmp_path, options, atomic):
     runner = runner_of(tmp_path, checkpoint=options)
     runner.train()

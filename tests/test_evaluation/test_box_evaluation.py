@@ -22,6 +22,7 @@ from mmrank.evaluation.box_evaluation import (
 )
 from mmrank.evaluation.coco_index import PYCOCOTOOLS, coco_index, fast_evaluator
 from mmrank.evaluation.lvis_numpy import require_lvis
+from mmrank.evaluation.operating_points import matches_by_class
 from mmrank.pictures.detections import _fitting_labels, _found_boxes, draw_detections
 from mmrank.pictures.pr_curves import PRCurves, comparison_rows, show_comparison
 
@@ -31,6 +32,13 @@ GOOD = {'image_id': 1, 'category_id': 3, 'bbox': [0, 1, 20, 30], 'score': 0.5}
 def check(*boxes):
     images = {1: dict(width=100, height=60), 2: {}}
     check_predictions(list(boxes), images, {3, 6})
+
+
+def test_good_boxes_pass():
+    check()
+    check(GOOD, {**GOOD, 'bbox': [-5.0, 0.0, 0.0, 1.0], 'score': -3})
+    # Beyond the image, but not as corners; of an image without a size.
+    check({**GOOD, 'bbox': [60, 30, 90, 20]}, {**GOOD, 'image_id': 2, 'bbox': [0, 0, 999, 999]})
 
 
 @pytest.mark.parametrize(
@@ -58,11 +66,7 @@ def test_a_bad_field_is_named(field, value, match):
     assert 'Fix: ' in str(caught.value)
 
 
-def test_good_boxes_pass_and_fractions_of_an_image_do_not():
-    check()
-    check(GOOD, {**GOOD, 'bbox': [-5.0, 0.0, 0.0, 1.0], 'score': -3})
-    # Beyond the image, but not as corners; of an image without a size.
-    check({**GOOD, 'bbox': [60, 30, 90, 20]}, {**GOOD, 'image_id': 2, 'bbox': [0, 0, 999, 999]})
+def test_fractions_of_an_image_are_refused():
     with pytest.raises(UserError, match='2 of the .* within one pixel.*Fix: multiply by the width'):
         check({**GOOD, 'bbox': [0.2, 0.1, 0.5, 0.5]}, {**GOOD, 'bbox': [0, 0, 1, 1]})
 
@@ -83,8 +87,61 @@ def test_a_bad_file_is_named(tmp_path, text, match):
     with pytest.raises(UserError, match=match) as caught:
         load_predictions(path)
     assert 'x.bbox.json' in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r'no\.json does not exist'):
         load_predictions(tmp_path / 'no.json')
+
+
+def test_best_f1_by_brute_force(tmp_path):
+    document = make_document(0, objects=5)
+    truth = load_ground_truth(write_json(tmp_path / 'ann.json', document))
+    evaluation = evaluate_boxes(truth, make_predictions(document, 0, 0.2, 4))
+    thresholds = best_f1_thresholds(evaluation)
+    boxes = evaluation.cocoDt.dataset['annotations']
+
+    def f1(cat_id, threshold):
+        kept = [b for b in boxes if b['category_id'] != cat_id or b['score'] >= threshold]
+        images = [
+            e
+            for e in evaluate_boxes(truth, kept).evalImgs
+            if e is not None and e['category_id'] == cat_id and e['aRng'] == [0, 1e10]
+        ]
+        counted = [~np.asarray(e['dtIgnore'][0], bool) for e in images]
+        hits = sum((e['dtMatches'][0][own] > 0).sum() for e, own in zip(images, counted))
+        shown = sum(own.sum() for own in counted)
+        objects = sum((np.asarray(e['gtIgnore']) == 0).sum() for e in images)
+        return 2 * hits / (shown + objects)
+
+    cat_id = truth.getCatIds()[0]
+    scores = [b['score'] for b in boxes if b['category_id'] == cat_id]
+    best = max(f1(cat_id, s) for s in scores)
+    assert f1(cat_id, thresholds[cat_id]) == pytest.approx(best)
+
+
+@pytest.mark.parametrize('first', [0, -3, 'a'])
+def test_ids_of_objects_may_start_anywhere(tmp_path, first):
+    document = make_document(0, objects=1)
+    boxes = make_predictions(document, 0, 0.0, 0)
+    expected = evaluate_boxes(write_json(tmp_path / 'ann.json', document), boxes)
+    for number, ann in enumerate(document['annotations']):
+        ann['id'] = first + (str(number) if first == 'a' else number)
+    truth = coco_index(document)  # -3 and texts are refused by the check
+    found = evaluate_boxes(truth, boxes)
+    assert summary(found) == pytest.approx(summary(expected), nan_ok=True)
+    assert found.stats[0] > 0.5
+    assert best_f1_thresholds(found) == best_f1_thresholds(expected)
+
+
+def name_images(document, boxes, names):
+    """Give images other ids, in place; ``names`` by position."""
+    ids = {image['id']: name for image, name in zip(document['images'], names)}
+    for part, key in ((document['images'], 'id'), (document['annotations'], 'image_id')):
+        for entry in part:
+            entry[key] = ids[entry[key]]
+    for box in boxes:
+        box['image_id'] = ids[box['image_id']]
 
 
 @pytest.mark.parametrize('name', [lambda i: 2**63 - 1 - 5 * (50 - i), lambda i: f'{i:02}'])
@@ -95,15 +152,9 @@ def test_ids_of_images_may_be_large_or_texts(name):
     def evaluate():
         return match_boxes(coco_index(document), boxes)
 
-    before = [dict(box) for box in boxes]
     expected = evaluate()
     names = [*map(name, range(len(document['images'])))]
-    ids = {image['id']: name for image, name in zip(document['images'], names)}
-    assert boxes == before  # they are left as they are
-    for entry in document['images']:
-        entry['id'] = ids[entry['id']]
-    for entry in (*document['annotations'], *boxes):
-        entry['image_id'] = ids[entry['image_id']]
+    name_images(document, boxes, names)
     found = evaluate()
     assert np.array_equal(found.eval['precision'], expected.eval['precision'])
     assert found.stats[0] > 0.1
@@ -114,12 +165,28 @@ def test_ids_of_images_may_be_large_or_texts(name):
     assert {x['image_id'] for x in found.evalImgs or () if x} <= {*names}
 
 
+def test_ids_of_objects_past_a_double(tmp_path):
+    document = make_document(0, objects=2)
+    for number, ann in enumerate(document['annotations']):
+        ann['id'] = 2**60 + 1 + number
+    truth = load_ground_truth(write_json(tmp_path / 'ann.json', document))
+    evaluation = evaluate_boxes(truth, make_predictions(document, 0, 0.0, 0))
+    classes = matches_by_class(evaluation).values()
+    assert sum(matches.is_right.sum() for matches in classes) > 10
+
+
+def test_boxes_are_left_as_they_are(tmp_path):
+    document = make_document()
+    boxes = make_predictions(document)
+    path = write_json(tmp_path / 'ann.json', document)
+    before = [dict(box) for box in boxes]
+    match_boxes(load_ground_truth(path), boxes)
+    assert boxes == before
+
+
 def test_faster_is_optional(monkeypatch):
     monkeypatch.setitem(sys.modules, 'faster_coco_eval', None)
     assert fast_evaluator() is PYCOCOTOOLS
-    monkeypatch.setitem(sys.modules, 'lvis', None)
-    with pytest.raises(UserError, match='pip install lvis'):
-        require_lvis()
 
 
 def test_curves_are_those_of_pycocotools(evaluations):
@@ -145,14 +212,24 @@ def test_perfect_and_absent_predictions(shapes):
     ]
     curves = PRCurves.of(evaluate_boxes(truth, perfect))
     assert curves.average_precision() == pytest.approx(1.0)
-    other = json.loads(json.dumps(truth.dataset))
-    other['categories'].append({'id': 99, 'name': 'ghost'})  # a class without objects is left out
-    curves = PRCurves.of(evaluate_boxes(coco_index(other), perfect))
-    assert np.isnan(curves.average_precision(0.5, 'ghost'))
-    assert curves.average_precision() == pytest.approx(1.0)
     nothing = evaluate_boxes(truth, [])
     assert summary(nothing)['mAP'] == 0
     assert set(best_f1_thresholds(nothing).values()) == {float('inf')}
+
+
+def test_class_without_objects_is_left_out(shapes):
+    *_, truth, models = shapes
+    document = json.loads(json.dumps(truth.dataset))
+    document['categories'].append({'id': 99, 'name': 'ghost'})
+    from pycocotools.coco import COCO
+
+    other = COCO()
+    other.dataset = document
+    other.createIndex()
+    with_ghost = PRCurves.of(evaluate_boxes(other, models['good']))
+    without = PRCurves.of(evaluate_boxes(truth, models['good']))
+    assert np.isnan(with_ghost.average_precision(0.5, 'ghost'))
+    assert with_ghost.average_precision() == pytest.approx(without.average_precision())
 
 
 def test_drawing_says_what_is_wrong(evaluations, tmp_path):
@@ -225,6 +302,13 @@ def data(tmp_path):
     return path, document, make_predictions(document)
 
 
+def test_lvis_annotations_are_recognised(data):
+    _, document, _ = data
+    assert is_lvis(document)
+    assert not is_lvis(make_document())
+    assert not is_lvis({'images': [], 'categories': []})
+
+
 def test_figures_are_those_of_mmdets_metric(lvis, data):
     metric_module = pytest.importorskip('mmdet.evaluation')
     path, document, boxes = data
@@ -257,14 +341,6 @@ def test_figures_are_those_of_mmdets_metric(lvis, data):
     assert curves.average_precision() == pytest.approx(figures['mAP'])
     assert curves.average_precision(0.5) == pytest.approx(figures['AP50'])
     assert sum(curves.num_objects) == len(document['annotations'])
-    assert is_lvis(document)
-    assert not is_lvis(make_document())
-    assert not is_lvis({'images': [], 'categories': []})
-    del document['images'][3]['neg_category_ids']
-    write_json(path, document)
-    assert is_lvis(document)
-    with pytest.raises(UserError, match=r'\(id 4\) has no .neg_category_ids'):
-        evaluate_lvis(load_ground_truth(path), [])
 
 
 def test_the_command_tells_lvis_from_coco(lvis, data, tmp_path, run):
@@ -278,6 +354,21 @@ def test_the_command_tells_lvis_from_coco(lvis, data, tmp_path, run):
     for name in ('mAP', 'APr', 'AR300'):
         assert f'| {name} | ' in table
     assert (tmp_path / 'pr.png').is_file()
+
+
+def test_annotations_without_what_images_lack_are_refused(lvis, data):
+    path, document, _ = data
+    del document['images'][3]['neg_category_ids']
+    write_json(path, document)
+    assert is_lvis(document)
+    with pytest.raises(UserError, match=r'\(id 4\) has no .neg_category_ids'):
+        evaluate_lvis(load_ground_truth(path), [])
+
+
+def test_lvis_is_optional(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'lvis', None)
+    with pytest.raises(UserError, match='pip install lvis'):
+        require_lvis()
 
 
 def test_numpy_is_left_as_it_is(lvis):

@@ -7,6 +7,7 @@ pytest.importorskip('mmdet')
 from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, bbox_overlaps
 from query_heads import (
     CLASSES,
+    GROUPS,
     LAYERS,
     QUERIES,
     QUERY_HEADS,
@@ -65,6 +66,27 @@ def test_losses_are_those_of_one_ranking_per_layer(name):
                 torch.testing.assert_close(a.grad, b.grad)
                 assert a.grad.isfinite().all()
     assert len(stock.loss_cls.calls) == number
+
+
+def test_denoising_queries_have_rankings_of_their_own():
+    head = build_query_head('DINOHead')
+    seen = {
+        part: [watch(collector.loss) for collector in getattr(head.loss_cls, part)]
+        for part in ('layers', 'denoising')
+    }
+    args = query_inputs('DINOHead')
+    head.loss_by_feat(*args)
+    number = args[-1]['num_denoising_queries']
+    for layer in range(LAYERS):
+        ((scores, labels, *_),) = seen['denoising'][layer]
+        noisy = args[0][layer, :, :number].reshape(-1, CLASSES)
+        assert torch.equal(scores, noisy)
+        # Each object once for each group.
+        assert (labels < CLASSES).sum() == 3 * GROUPS
+        ((scores, labels, *_),) = seen['layers'][layer]
+        rest = args[0][layer, :, number:].reshape(-1, CLASSES)
+        assert torch.equal(scores, rest)
+        assert (labels < CLASSES).sum() == 3
 
 
 @pytest.mark.parametrize('name', ['DABDETRHead', 'DINOHead'])
@@ -141,15 +163,24 @@ def test_scores_are_shown_centred(name):
     torch.testing.assert_close(shown[0].scores, best)
 
 
-def test_batches_that_do_not_fit(monkeypatch):
+def test_other_number_of_decoder_layers_is_named():
     head = build_query_head('DETRHead', num_layers=3)
     with pytest.raises(UserError, match=r'num_layers=2'):
         head.loss_by_feat(*query_inputs('DETRHead'))
-    warned = []
+
+
+@pytest.fixture
+def warned(monkeypatch):
+    """The warnings of the heads."""
+    texts = []
     monkeypatch.setattr(
         'mmrank.models.dense_heads.listwise_detr_mixin.print_log',
-        lambda text, **_: warned.append(text),
+        lambda text, **_: texts.append(text),
     )
+    return texts
+
+
+def test_more_objects_than_queries_warn_once(warned):
     head = build_query_head('DETRHead')
     many = [[[1.0 * i, 1, 20.0 + i, 30] for i in range(QUERIES + 1)], []]
     for _ in range(2):

@@ -13,10 +13,12 @@ from in_batch_enumeration import (
     indices,
     score_matrix,
 )
+from subjects import assert_same_gradients
 
 from mmrank.losses.two_tower import sums
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.losses.two_tower.pointwise import build_pointwise
+from mmrank.losses.two_tower.sums import pair_scores
 
 PAPER_MODES = IN_BATCH_MODES[:5]
 POINTWISE = ('square', 'logistic')
@@ -49,8 +51,7 @@ def assert_same(actual, expected):
 
 @pytest.mark.parametrize('pointwise', POINTWISE)
 @pytest.mark.parametrize('mode', PAPER_MODES)
-def test_equals_the_printed_definition(mode, pointwise, monkeypatch):
-    monkeypatch.setattr(sums, 'BLOCK_PAIRS', 2)
+def test_equals_the_printed_definition(mode, pointwise):
     scores = score_matrix(1)
     for size in range(2, NUM_POSITIVES + 1):
         for batch in batches(size)[::3]:
@@ -119,3 +120,17 @@ def test_logistic_loss_and_slope_of_one_exponential(dtype):
     rtol = 4 * torch.finfo(dtype).eps
     for x, y in zip(got, (expected.detach(), slope)):
         torch.testing.assert_close(x.double(), y, rtol=rtol, atol=1e-38)
+
+
+@pytest.mark.parametrize('pairs', [0, 1, 7, 23])
+@pytest.mark.parametrize('sizes', [(5, 3), (1, 1)])
+def test_equals_the_gathered_product(monkeypatch, pairs, sizes):
+    monkeypatch.setattr(sums, 'BLOCK_PAIRS', 5)
+    g = torch.Generator().manual_seed(pairs)
+    left, right = (
+        torch.randn(n, 4, generator=g, dtype=torch.float64, requires_grad=True) for n in sizes
+    )
+    indices = [torch.randint(n, (pairs,), generator=g) for n in sizes]
+    actual = pair_scores(left, right, *indices)
+    expected = (left[indices[0]] * right[indices[1]]).sum(1)
+    assert_same_gradients(actual, expected, [left, right], rtol=1e-12, atol=1e-12)
