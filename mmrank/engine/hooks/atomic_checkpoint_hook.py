@@ -83,7 +83,11 @@ class AtomicCheckpointHook(CheckpointHook):
             path = self.file_backend.join_path(self.out_dir, name)
             if runner.message_hub.runtime_info.get('last_ckpt') == path:
                 self.last_ckpt = path
-                self._remove_replaced(runner)
+                name = runner.message_hub.runtime_info.get(_REPLACED_KEY)
+                if self._atomic and name:
+                    # A kill may have kept it from removal.
+                    self.file_backend.remove(self.file_backend.join_path(self.out_dir, name))
+                    self._remove_outdated()
             position = _position(runner)
             if position is None or runner._val_loop is None:
                 return
@@ -117,12 +121,6 @@ class AtomicCheckpointHook(CheckpointHook):
             pointer.unlink()
         else:
             write_atomically(whole.encode(), pointer)
-
-    def _remove_replaced(self, runner) -> None:
-        """Remove what a kill kept from removal."""
-        name = runner.message_hub.runtime_info.get(_REPLACED_KEY)
-        if self._atomic and name and is_main_process():
-            (Path(self.out_dir) / name).unlink(missing_ok=True)
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
         kept = getattr(self, 'keep_ckpt_ids', ())
