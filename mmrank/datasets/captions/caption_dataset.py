@@ -36,6 +36,9 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
             ``mmrank.RandomCaption`` can draw one. None: ``image`` in test mode, else ``pair``.
         **kwargs: As for ``mmpretrain.BaseDataset``: ``ann_file``, the file with the captions,
             ``data_root``, ``data_prefix``, the folder of the images, ``test_mode``, ...
+
+    Raises:
+        UserError: If the file cannot be used, or the images are not where they should be.
     """
 
     #: What ``mmrank.InBatchPairSampler`` draws: one sample of the pairs a batch.

@@ -122,12 +122,15 @@ class TopKDataset(Dataset):
     """Held-out pairs to evaluate a two-tower model on.
 
     An item is a left entity that has a held-out pair. The pairs that it has in the training set are
-    not to be found again, and none of them may be held out.
+    not to be found again.
 
     Args:
         ann_file: Held-out pairs.
         train_ann_file: Training pairs, of the same form. They number the entities.
         **reading: As for :class:`InteractionDataset`, for both files.
+
+    Raises:
+        UserError: If a held-out pair is a training pair as well; see also the readers.
     """
 
     def __init__(self, ann_file: str | Path, train_ann_file: str | Path, **reading) -> None:

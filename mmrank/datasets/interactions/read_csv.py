@@ -34,6 +34,10 @@ def read_csv(
         separator: A comma, outside of quotes, or other text: a tab, or ``'::'`` as in MovieLens.
         vocabulary: Number the entities as here, the training set. Pairs of others are left out and
             counted.
+
+    Raises:
+        UserError: On a line that cannot be read, naming it; if there is no rating to go by, or
+            ratings and no ``min_rating``; if no pair is left.
     """
     users: dict[str, int] = {}
     items: dict[str, int] = {}

@@ -32,6 +32,9 @@ def read_xmc(
             other labels are left out and counted, and so are features beyond its last, which no
             weight was learnt for. The lines are new entities all the same.
         one_based: Features are numbered from 1, not 0.
+
+    Raises:
+        UserError: On a line that cannot be read, naming it, or if there is no pair.
     """
     labels = {} if vocabulary is None else {x: i for i, x in enumerate(vocabulary.col_names)}
     width = None if vocabulary is None else vocabulary.row_features.shape[1]

@@ -45,6 +45,10 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
             problem.
         **kwargs: As for ``mmpretrain.BaseDataset``: ``data_prefix``, the folder of the images
             within ``data_root``, ``pipeline``, ...
+
+    Raises:
+        UserError: If a file cannot be read, a column, image or label is missing or unknown, or a
+            class has no positive in the split.
     """
 
     METAINFO = {'classes': CLASSES}  # noqa: RUF012  as the host has it
@@ -130,6 +134,7 @@ def _read_entries(path: str | os.PathLike) -> dict[str, _Entry]:
 
 
 def _read_image_list(path: str | os.PathLike, entries: dict[str, _Entry]) -> list[str]:
+    """Read the file names of ``train_val_list.txt`` or ``test_list.txt``."""
     names = [name for _, row in read_rows(path) for name in row]
     unusable = _unusable(names, entries)
     if unusable or not names:

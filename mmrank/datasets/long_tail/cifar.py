@@ -41,6 +41,9 @@ class CIFARLongTail(BaseDataset):
             large each class is, to tell what comes from being rare from what comes from being a
             truck.
         **kwargs: As for ``mmpretrain.BaseDataset``.
+
+    Raises:
+        UserError: If the files are missing or damaged, or a setting makes no sense.
     """
 
     num_classes: int
@@ -120,6 +123,10 @@ class CIFARBinaryLongTail(BaseDataset):
             positives are depends on their place.
         seed: Another seed takes and splits otherwise.
         data_root, split, **kwargs: As for :class:`CIFARLongTail`, which has the items.
+
+    Raises:
+        UserError: If the files are missing or damaged, a class is unknown, or a part has no
+            positive.
     """
 
     num_classes: int

@@ -30,6 +30,10 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         **kwargs: As for ``mmpretrain.BaseDataset``: ``ann_file``, the table, ``data_root``,
             ``data_prefix``, the folder of the images within ``data_root``, ``classes``, the
             columns of the classes in this order (None: all but the image's), ``pipeline``, ...
+
+    Raises:
+        UserError: If the table cannot be read, a column or an image is missing, a label is neither
+            0 nor 1, or a class has no positive.
     """
 
     def load_data_list(self) -> list[dict]:

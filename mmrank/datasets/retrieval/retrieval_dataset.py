@@ -40,6 +40,9 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         **kwargs: As for ``mmpretrain.BaseDataset``: ``data_prefix``, the folder of the images
             within ``data_root``, ``classes``, the only ones to keep, in this order (names, or a
             file with one a line), ``pipeline``, ...
+
+    Raises:
+        UserError: If a list cannot be read, or a split is empty.
     """
 
     def __init__(

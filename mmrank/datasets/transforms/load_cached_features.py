@@ -27,6 +27,9 @@ class FeatureCache:
 
     Attributes:
         maps: The array, mapped: it takes no memory until it is read.
+
+    Raises:
+        UserError: If the two files are not there, are damaged or do not fit.
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
