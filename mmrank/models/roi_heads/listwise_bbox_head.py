@@ -59,16 +59,23 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
         rois: Tensor,
         labels: Tensor,
         label_weights: Tensor,
-        *box_targets: Tensor,
+        bbox_targets: Tensor,
+        bbox_weights: Tensor,
         reduction_override: str | None = None,
     ) -> dict[str, Tensor]:
         """``loss_cls``, a ranking of the (n, C) raw scores, ``acc_classes`` and ``loss_bbox``."""
         if self.box_input is not None:
             self.loss_bbox.open()
             self.loss_bbox.note_anchors(rois[:, 1:])
-        targets = (labels, label_weights, *box_targets)
         losses = super().loss(
-            None, bbox_pred, rois, *targets, reduction_override=reduction_override
+            None,
+            bbox_pred,
+            rois,
+            labels,
+            label_weights,
+            bbox_targets,
+            bbox_weights,
+            reduction_override=reduction_override,
         )
         if self.box_average == 'positives':
             positives = ((labels >= 0) & (labels < self.num_classes)).sum().float()
