@@ -29,6 +29,10 @@ def test_methods_of_a_plan_differ(plan):
     assert len(set(colours_of(names[:20]))) == len(names[:20])
 
 
+def test_colours_repeat_when_there_are_no_more():
+    assert len(colours_of([f'model {i}' for i in range(99)])) == 99
+
+
 @pytest.mark.parametrize(
     ('name', 'words'),
     [

@@ -190,6 +190,22 @@ def test_steps_name_models_and_what_is_made_first(tmp_path, monkeypatch):
     assert not tables.makers_of(['sorter'])
 
 
+def test_all_are_made_and_reported(run_script, calls, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sizes = []
+
+    def make(entry, size, *_):
+        sizes.append(size)
+        return {'status': {'soprc/table3': 3, 'soprc/figure5': 7}.get(entry.name, 0)}
+
+    monkeypatch.setattr(report, 'make', make)
+    assert run_script(TOOL, '--all', '--size', 'published')[0] == 7
+    assert sizes == ['published'] * len(TABLES)
+    for suffix in ('md', 'html'):
+        text = (tmp_path / f'work_dirs/papers/published/report.{suffix}').read_text('utf-8')
+        assert all(name in text for name in TABLES)
+
+
 def test_a_star_is_the_file_that_there_is(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, 'ROOT', tmp_path)
     (tmp_path / 'seed_0-ab').mkdir()

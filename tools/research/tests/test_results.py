@@ -227,3 +227,12 @@ def test_bad_tables_are_reported(tmp_path, run_script, text, message):
     status, _, errors = run_script(TOOLS / 'long_tail/temperature_orders.py', *paths)
     assert status == 2
     assert message in errors
+
+
+def test_tool_of_weights(tmp_path, run_script):
+    """Figure 2: p* is (0.8, 0.2) at rho 0.2, and even for equal ones."""
+    status, text, _ = run_script(TOOLS / 'isogclr_weights.py', '--out-dir', tmp_path)
+    assert status == 0
+    assert 'h (0.0, -1.0), rho 0.2: weights 0.805 and 0.195, temperature 0.705' in text
+    assert 'h (-0.5, -0.5), rho 0.2: weights 0.500 and 0.500, temperature 0.05' in text
+    assert (tmp_path / 'two_negatives.png').stat().st_size > 5_000

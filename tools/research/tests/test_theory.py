@@ -1,13 +1,18 @@
 """The propositions of SOPRC and of stable AP in simulation and by brute force, and their tools."""
 
+import csv
 import math
+import sys
 
 import numpy as np
 import pytest
 import torch
 
+import soprc_simulation
+import stable_ap_bounds
 from mmrank.functional import stable_ap_loss
 from mmrank.state import ScoreVector
+from theory import stable_ap_metrics
 from theory.soprc import (
     AVERAGE_PRECISION,
     BIBETA,
@@ -240,3 +245,59 @@ def test_exact_mode_tracks_the_drift_and_plain_ema_lags():
     # Frozen weights: 300 steps later plain EMA has caught up.
     left = run.error['plain'][-1].mean() / -run.lag
     assert left.item() == pytest.approx(0.99**300, abs=0.03)
+
+
+def test_the_rankings_of_figure_1_have_its_figures():
+    printed = {
+        'f1': [0.685, 0.571, 1, 0.4, 0.3],
+        'f2': [0.622, 0.607, 1, 0.4, 0.4],
+        'f3': [0.607, 0.643, 1, 0.4, 0.4],
+    }
+    for name, ranks in stable_ap_metrics.RANKINGS.items():
+        found = [round(x, 3) for x in stable_ap_metrics.metrics_of(ranks).values()]
+        assert found == printed[name]
+
+
+# As the defaults, but of a size for a test.
+SMALL = {
+    soprc_simulation: dict(
+        RATES=(0.02, 0.5), SIZE=60, SIZES=(20, 60), NUMS_SCORES=(20, 30), MOMENTA=(0.5,)
+    ),
+    stable_ap_bounds: dict(
+        RHOS=(1.0, 2.0), NUMS_POS=(2, 4), NUMS_WEIGHTS=(2, 4), NUMS_SAMPLES=(4, 8), STEPS=20
+    ),
+}
+FILES = {
+    soprc_simulation: 'sampling_rate_bias interpolation_error score_vector',
+    stable_ap_bounds: 'theorem1 theorem1_weights bounded_difference mean_score_tracking',
+}
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Runs a tool in small."""
+
+    def start(tool, *arguments):
+        for constant, value in SMALL[tool].items():
+            monkeypatch.setattr(tool, constant, value)
+        monkeypatch.setattr(sys, 'argv', ['tool', '--out-dir', str(tmp_path), *arguments])
+        return tool.main()
+
+    return start
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('tool', FILES, ids=lambda x: x.__name__)
+def test_tool_writes_figures_and_tables(tool, tmp_path, start):
+    assert not start(tool, '--trials', '3')
+    for file in FILES[tool].split():
+        rows = list(csv.DictReader((tmp_path / f'{file}.csv').open()))
+        assert rows
+        assert all('nan' not in row.values() for row in rows)
+        if file != 'theorem1_weights':
+            assert 5_000 < (tmp_path / f'{file}.png').stat().st_size < 150_000
+
+
+def test_bounds_tool_fails_where_a_bound_does_not_hold(tmp_path, monkeypatch, start):
+    monkeypatch.setattr(stable_ap_bounds, 'bounded_difference', lambda _: (tmp_path, 1.01))
+    assert start(stable_ap_bounds, '--trials', '2') == 1
