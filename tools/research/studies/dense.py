@@ -33,7 +33,7 @@ from torchvision.ops import box_iou, generalized_box_iou_loss, nms
 from detectors.fastestdet import FastestDetBackbone
 from images.features import efficientnet
 from images.rare_class_files import kept_images, repeated
-from mmrank.adapters.detectors import aligned_iou
+from mmrank.adapters.class_part import aligned_iou
 from mmrank.losses.ranking.rank_sort import box_balance
 from plans.study_plan import StudyPlan, loss_of
 
