@@ -143,9 +143,14 @@ def evaluate_boxes(
     Its parameters are COCO's own: at most 1, 10 and 100 boxes an image.
     """
     truth = load_ground_truth(ground_truth)
+    return match_boxes(truth, load_checked(predictions, truth))
+
+
+def load_checked(predictions: str | os.PathLike | list[dict], truth: COCO) -> list[dict]:
+    """The boxes of :func:`load_predictions`, of images and categories of the annotations."""
     boxes = load_predictions(predictions)
     check_predictions(boxes, truth.imgs, truth.cats)
-    return match_boxes(truth, boxes)
+    return boxes
 
 
 def _summarise(evaluation: COCOeval) -> None:
@@ -185,8 +190,7 @@ def evaluate_lvis(truth: COCO, predictions: str | os.PathLike | list[dict]) -> A
     """Evaluate boxes as mmdet's ``LVISMetric`` does, at most 300 an image; an ``LVISEval``."""
     lvis = require_lvis()
     inspect_coco(truth.dataset, 'of LVIS', federated=True).raise_if_bad()
-    boxes = load_predictions(predictions)
-    check_predictions(boxes, truth.imgs, truth.cats)
+    boxes = load_checked(predictions, truth)
     # lvis warns at each call that it takes the boxes as they are.
     logging.getLogger('lvis.results').setLevel(logging.ERROR)
     federated = lvis.LVIS.__new__(lvis.LVIS)  # its constructor reads a file

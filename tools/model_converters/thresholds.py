@@ -7,12 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mmrank.errors import UserError
-from mmrank.evaluation.box_evaluation import (
-    check_predictions,
-    load_ground_truth,
-    load_predictions,
-    match_at,
-)
+from mmrank.evaluation.box_evaluation import load_checked, load_ground_truth, match_at
 from mmrank.evaluation.operating_points import figures_at, figures_of, pool, thresholds_of
 from mmrank.pictures.tables import write_table
 
@@ -35,9 +30,7 @@ def add_threshold_options(parser: argparse.ArgumentParser) -> None:
 def choose_thresholds(ann_file: str, predictions: str, at: str = 'f1', iou: float = 0.5) -> dict:
     """What a checkpoint keeps: the score of all classes together, of each, and a table of them."""
     truth = load_ground_truth(ann_file)
-    boxes = load_predictions(predictions)
-    check_predictions(boxes, truth.imgs, truth.cats)
-    classes = match_at(truth, boxes, iou)
+    classes = match_at(truth, load_checked(predictions, truth), iou)
     names = {cat_id: truth.cats[cat_id]['name'] for cat_id in classes}
     scores = thresholds_of(classes, at)
     every = pool(classes.values())

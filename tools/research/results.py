@@ -216,7 +216,7 @@ class Block(NamedTuple):
 
     @property
     def records(self) -> list[Path]:
-        """The record, or those of the folder."""
+        """The record, or the records of the folder."""
         if not self.folder.is_dir():
             return [self.record]
         return sorted(self.folder.glob('*.csv'))
@@ -329,14 +329,13 @@ def table_of_sets(block: Block) -> str:
 def table_of_groups(block: Block) -> str:
     """What ours gains on average over each group of sets, in Markdown."""
     sets, ours = named_sets(block)
-    others = [name for name in next(iter(sets.values())) if name != ours]
     rows = []
     for group in block.options['groups'].split(';'):
         title, names = group.split(':')
         chosen = {name: sets[name] for name in names.replace(' ', '').split(',')}
         _, means = many_sets.compare_sets(chosen, ours, block.metrics[0])
-        rows.append([title.strip(), len(chosen), *(shown_difference(means[x]) for x in others)])
-    return '\n'.join([*markdown_table(['', 'sets', *others], rows), ''])
+        rows.append([title.strip(), len(chosen), *map(shown_difference, means.values())])
+    return '\n'.join([*markdown_table(['', 'sets', *means], rows), ''])
 
 
 def draw_sets(block: Block, path: Path) -> None:
@@ -436,7 +435,8 @@ def rewritten(page: Path, blocks: list[Block] = (), check: bool = True) -> str:
             table = table_of(block.record, block.metrics, count, **block.table_options)
         elif kind == 'sets':
             block = Block(words, page)
-            table = (table_of_groups if 'groups' in block.options else table_of_sets)(block)
+            has_groups = 'groups' in block.options
+            table = table_of_groups(block) if has_groups else table_of_sets(block)
         else:
             table = f'{overview(blocks, words or "", page.parent)}\n'
         if kind != 'overview' and (others := draw(block, check)) and check:

@@ -83,10 +83,10 @@ class AtomicCheckpointHook(CheckpointHook):
             path = self.file_backend.join_path(self.out_dir, name)
             if runner.message_hub.runtime_info.get('last_ckpt') == path:
                 self.last_ckpt = path
-                name = runner.message_hub.runtime_info.get(_REPLACED_KEY)
-                if self._atomic and name:
+                replaced = runner.message_hub.runtime_info.get(_REPLACED_KEY)
+                if self._atomic and replaced:
                     # A kill may have kept it from removal.
-                    self.file_backend.remove(self.file_backend.join_path(self.out_dir, name))
+                    self.file_backend.remove(self.file_backend.join_path(self.out_dir, replaced))
                     self._remove_outdated()
             position = _position(runner)
             if position is None or runner._val_loop is None:
@@ -123,9 +123,10 @@ class AtomicCheckpointHook(CheckpointHook):
             write_atomically(whole.encode(), pointer)
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
-        kept = getattr(self, 'keep_ckpt_ids', ())
-        if 0 < self.max_keep_ckpts == len(kept) and kept[-1] != step:
-            runner.message_hub.update_info(_REPLACED_KEY, self.filename_tmpl.format(kept[0]))
+        if self.max_keep_ckpts > 0:
+            kept = self.keep_ckpt_ids
+            if len(kept) == self.max_keep_ckpts and kept[-1] != step:
+                runner.message_hub.update_info(_REPLACED_KEY, self.filename_tmpl.format(kept[0]))
         super()._save_checkpoint_with_step(runner, step, meta)
         self._remove_outdated()
 
