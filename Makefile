@@ -12,28 +12,29 @@ UPSTREAM := "$(VENV)-upstream"
 # glibc gives large blocks back to the system as soon as they are free, and the
 # page faults of the next step then cost more than its sums: trainings and tests
 # on a CPU took 2 to 5 times as long. What these keep is bounded by the peak.
-try demo test test-fast test-slow test-research test-adapters test-upstream notebooks: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
-try demo test test-fast test-slow test-research test-adapters test-upstream notebooks: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
-try demo test test-fast test-slow test-research test-adapters test-upstream notebooks: export MALLOC_TOP_PAD_ ?= 67108864
+try demo test test-fast test-slow coverage test-adapters test-upstream notebooks: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
+try demo test test-fast test-slow coverage test-adapters test-upstream notebooks: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
+try demo test test-fast test-slow coverage test-adapters test-upstream notebooks: export MALLOC_TOP_PAD_ ?= 67108864
 # Threads that wait sleep: beside another busy process those that spin slow a
 # training down several times, and on an idle machine this costs a few percent.
 try demo notebooks: export OMP_WAIT_POLICY ?= PASSIVE
 # Sums of tests are small: more threads than one only wait for each other.
-test test-fast test-slow test-research test-adapters test-upstream: export OMP_NUM_THREADS ?= 1
+test test-fast test-slow coverage test-adapters test-upstream: export OMP_NUM_THREADS ?= 1
 # Tests start many interpreters: one that may not keep what it compiled of torch compiles it each
 # time, 20 s instead of 2. Images for containers forbid it.
-test test-fast test-slow test-research test-adapters test-upstream: export PYTHONDONTWRITEBYTECODE :=
+test test-fast test-slow coverage test-adapters test-upstream: export PYTHONDONTWRITEBYTECODE :=
 
 # Upstream mmengine does not tell torch 2.6 and later that it trusts its own checkpoints.
 test-upstream: export TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD ?= 1
 
+ALL := tests tools/research/tests
 # What one edits a loss against; tests that start processes are left out.
 FAST := tests/test_functional tests/test_state tests/test_losses
 # The files of tests/test_functional that take mmengine.
 OF_OPENMMLAB := --ignore-glob '*/test_level_metrics.py' --ignore-glob '*/test_hierarchical.py'
 
 .DEFAULT_GOAL := help
-.PHONY: help try env env-adapters env-upstream demo test test-fast test-slow test-adapters \
+.PHONY: help try env env-adapters env-upstream demo test test-fast coverage test-slow test-adapters \
   test-upstream test-torch test-newcomers test-compiled lint notebooks floors audit docs release clean
 
 help:  ## show this list
@@ -56,7 +57,7 @@ demo: env  ## train a detector on graded AP-Loss and on focal loss, on made-up d
 	@$(RUN) tools/demo.py
 
 test: env  ## all tests but the slow ones (5 minutes on 2 cores)
-	@$(RUN) -m pytest -n auto --dist worksteal --ignore tests/test_adapters
+	@$(RUN) -m pytest -n auto --dist worksteal --ignore tests/test_adapters $(ALL)
 	@$(MAKE) test-adapters
 
 test-adapters: env-adapters  ## detectors and trainers of other libraries, as they are today
@@ -75,12 +76,12 @@ test-torch:  ## the functions with torch alone, in the environment of PYTHON; TO
 	  pytest hypothesis pyyaml scikit-learn
 	@"$(PYTHON)" -m pytest tests/test_functional $(OF_OPENMMLAB) -m 'not slow and not processes'
 
-test-research: env  ## tests of tools/research (1 minute)
-	@$(RUN) -m pytest -n auto --dist worksteal tools/research/tests
+coverage: env  ## the share of mmrank's lines that the tests but the slow ones run (5 minutes)
+	@COVERAGE_CORE=sysmon $(RUN) -m pytest -n auto --dist worksteal --ignore tests/test_adapters $(ALL) \
+	  --cov mmrank --cov-report term:skip-covered --cov-fail-under 93
 
 test-slow: env  ## the tests that take minutes, and more random examples
-	@$(RUN) -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough tests \
-	  tools/research/tests
+	@$(RUN) -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough $(ALL)
 	@$(RUN) -m pytest tests/test_adapters  # on the oldest transformers that they support
 
 test-newcomers: env  ## what each page tells a newcomer to type, with mmrank from a wheel
