@@ -50,7 +50,8 @@ def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
         where = f'prediction file {predictions}'
         if not path.is_file():
             fix = 'the *.bbox.json that CocoMetric writes with outfile_prefix=...'
-            raise MissingFileError(f'{where} does not exist', fix)
+            state = 'is a folder' if path.is_dir() else 'does not exist'
+            raise MissingFileError(f'{where} {state}', fix)
         try:
             predictions = json.loads(path.read_text('utf-8'))
         except ValueError as error:  # bad UTF-8 and bad JSON
@@ -73,7 +74,7 @@ def check_predictions(
     for bad, what, fix in _faults(boxes, images, category_ids):
         if bad.any():
             first = int(bad.argmax())
-            shown = ', '.join(f'{key} {boxes[first][key]}' for key in _KEYS)
+            shown = ', '.join(f'{key} {boxes[first][key]!r}' for key in _KEYS)
             what = f'{bad.sum()} of the predictions {what}, the first at index {first}: {shown}'
             raise UserError(what, fix)
     warn_of_equal_scores((box['category_id'], box['score']) for box in boxes)

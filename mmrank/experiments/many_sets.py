@@ -47,24 +47,30 @@ def means(sets: Sets, method: str, metric: str) -> dict[str, float]:
 def compare_sets(sets: Sets, ours: str, metric: str) -> tuple[dict, dict]:
     """What ours gains compared with each other method: by set, and on average.
 
-    A set's difference is paired by seed, the mean by set: the spread over the sets, of which its
-    interval is, holds the spread over the seeds. Both are of :func:`compare_paired`, by method.
+    A set's difference is paired by seed, and the mean is of these: the spread over the sets, of
+    which its interval is, holds the spread over the seeds. Both are of :func:`compare_paired`, by
+    method.
 
     Raises:
-        UserError: If ours is not among the methods.
+        UserError: If ours is not among the methods, or shares no seed of a set with another one.
     """
     methods = [*next(iter(sets.values()))]
     if ours not in methods:
         raise UserError(f'the records have no method {ours!r}', f'one of {", ".join(methods)}')
     on_each = {}
     on_average = {}
-    own = means(sets, ours, metric)
     for other in methods:
-        if other != ours:
-            on_each[other] = {
-                name: compare_paired(x[ours][metric], x[other][metric]) for name, x in sets.items()
-            }
-            on_average[other] = compare_paired(own, means(sets, other, metric))
+        if other == ours:
+            continue
+        on_each[other] = {}
+        for name, values in sets.items():
+            found = compare_paired(values[ours][metric], values[other][metric])
+            if not found['pairs']:
+                what = f'set {name} has no seed with {metric} of both {ours} and {other}'
+                raise UserError(what, 'run its plan again, which trains what is missing')
+            on_each[other][name] = found
+        gains = {name: found['difference'] for name, found in on_each[other].items()}
+        on_average[other] = compare_paired(gains, dict.fromkeys(gains, 0.0))
     return on_each, on_average
 
 

@@ -45,6 +45,17 @@ def test_means_and_intervals(paths):
     assert [median, ahead, worst] == ['+2.00', '2 of 3, p = 1', 'eggs -3.0']
 
 
+def test_the_mean_is_paired_by_seed(paths):
+    sets = read_sets(paths, scale=100)
+    del sets['cells']['theirs']['mAP'][1]
+    _, mean = compare_sets(sets, 'ours', 'mAP')
+    # 4 of the seed that both have, not 51 - 46.
+    assert mean['theirs']['difference'] == pytest.approx((4 + 2 - 3) / 3)
+    sets['cells']['theirs']['mAP'].clear()
+    with pytest.raises(UserError, match='set cells has no seed with mAP of both ours and theirs'):
+        compare_sets(sets, 'ours', 'mAP')
+
+
 def test_forest(paths, tmp_path, monkeypatch, capsys):
     out = tmp_path / 'forest.png'
     words = ['seeds', *paths, '--scale', '100', '--forest', 'ours', '--out', str(out)]
@@ -54,6 +65,14 @@ def test_forest(paths, tmp_path, monkeypatch, capsys):
     with Image.open(out) as image:
         # The diamond of the mean is orange.
         assert np.array(image.convert('RGB')).reshape(-1, 3).tolist().count([213, 94, 0]) > 50
+
+
+@pytest.mark.parametrize('words', [['--mark', '0.5'], ['--setting', 'rate', '--forest', 'ours']])
+def test_an_option_without_effect_is_refused(paths, words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['seeds', paths[0], *words])
+    with pytest.raises(SystemExit, match='2'):
+        seeds.main()
+    assert '--setting' in capsys.readouterr().err
 
 
 def test_records_of_other_plans_are_refused(paths, tmp_path):

@@ -113,7 +113,10 @@ compare absent.py --seeds many
 compare absent.py --epochs 0
 check retrieval absent.py
 draw detections absent.json . absent.json
+draw detections absent.json . absent.json --at f2
 draw pr-curves absent.json a=absent.json
+draw froc absent.json absent.json --at recall@p90
+draw froc absent.json absent.json --figures recall recall@fp
 draw retrieval absent.py,absent.pth
 draw embeddings absent.py,absent.pth
 draw seeds absent.csv

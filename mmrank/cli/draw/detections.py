@@ -10,6 +10,7 @@ one does not.
 
 from mmrank.cli.draw.predictions import add_predictions, read_evaluations
 from mmrank.cli.options import check_outputs, tool_parser
+from mmrank.evaluation.operating_points import parse_figure
 from mmrank.pictures.detections import draw_detections
 
 
@@ -23,6 +24,7 @@ def main() -> None:
     add_predictions(parser, image_dir='folder of its images')
     args = parser.parse_args()
     check_outputs(args, 'out')
+    parse_figure(args.at)
     _, evaluations = read_evaluations(args)
     drawn = draw_detections(evaluations, args.image_dir, args.out, args.num_images, args.at)
     print(f'Wrote {drawn}')

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from mmrank.cli.draw.predictions import add_predictions, read_evaluations
 from mmrank.cli.options import check_outputs, tool_parser
-from mmrank.evaluation.operating_points import FIGURES, matches_by_class, pool
+from mmrank.evaluation.operating_points import FIGURES, matches_by_class, parse_figure, pool
 from mmrank.pictures.froc import froc_rows, plot_froc
 from mmrank.pictures.tables import console_table, write_table
 
@@ -29,6 +29,8 @@ def main() -> None:
     add_predictions(parser)
     args = parser.parse_args()
     check_outputs(args, 'out')
+    for figure in [args.at, *args.figures]:
+        parse_figure(figure)
     truth, evaluations = read_evaluations(args)
     models = {}
     for model, evaluation in evaluations.items():

@@ -36,6 +36,10 @@ def main() -> None:
     add('--metrics', nargs='+', default=(), help='default: all of the file')
     add('--mark', type=float, help='value of the setting to mark by a line')
     args = parser.parse_args()
+    if args.setting is None and args.mark is not None:
+        parser.error('--mark is a value of --setting')
+    if args.setting is not None and args.forest is not None:
+        parser.error('--setting and --forest are two pictures, leave one out')
     check_outputs(args, 'out')
     if args.forest is not None:
         sets = many_sets.read_sets(args.runs, args.metrics, args.scale)
