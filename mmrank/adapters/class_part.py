@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss
 from mmrank.losses.pointwise.quality_losses import QualityLoss
 from mmrank.made_class import MadeClass
@@ -51,17 +51,36 @@ class ClassPart:
 
         A row's highest target is its class and quality; a row of zeros has none.
         """
+        if targets.shape != logits.shape:
+            what = f'targets must have the shape of the logits, {tuple(logits.shape)}, got '
+            raise UserError(f'{what}{tuple(targets.shape)}', 'of classes ClassPart(logits, labels)')
         quality, labels = targets.detach().max(-1)
-        return cls(logits, torch.where(quality > 0, labels, logits.size(-1)), quality)
+        return cls(logits, torch.where(quality <= 0, logits.size(-1), labels), quality)
 
     def loss(self, ranking: HeadLoss, **values: Tensor) -> Tensor | dict[str, Tensor]:
         """The loss by ``ranking``, which gets the quality if it takes one, and further values."""
-        if ranking.box_input == 'quality':
+        check_is_loss(ranking)
+        if self.labels.shape != self.logits.shape[:-1]:
+            what = f'labels must be {tuple(self.logits.shape[:-1])}, a class for each row of the '
+            what += f'logits, got {tuple(self.labels.shape)}'
+            raise UserError(what, 'of soft targets ClassPart.of_targets(logits, targets)')
+        if ranking.box_input == 'quality' and self.quality is not None:
             values['quality'] = self.quality.flatten()
         labels = self.labels.flatten()
         counts = None if self.counts is None else self.counts.flatten().float()
         # The factor says that C is the background, also of one class.
         return ranking(self.logits.flatten(0, -2), labels, counts, avg_factor=len(labels), **values)
+
+
+def check_is_loss(loss: object) -> None:
+    """Raise UserTypeError for what is not a loss that a detector can train on."""
+    if isinstance(loss, HeadLoss):
+        return
+    shown = f'the class {loss.__name__}' if isinstance(loss, type) else type(loss).__name__
+    raise UserTypeError(
+        f'loss={shown} is neither a ranking loss of mmrank nor a point-wise one. Fix: pass for '
+        'example mmrank.losses.GradedAPLoss() or VarifocalLoss()'
+    )
 
 
 class RankingPart:

@@ -7,7 +7,7 @@ from torch import nn
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss, KeepsSampleState
 
-from .class_part import RankingSettings, ranking_parts
+from .class_part import RankingSettings, check_is_loss, ranking_parts
 
 #: Served classes, with the module that serves them and those derived from them.
 SERVED = {
@@ -71,11 +71,7 @@ def use_ranking_loss(
         TypeError: If no adapter serves the model, or the loss is none of these.
         UserError: If the loss does not fit the model.
     """
-    if not isinstance(loss, HeadLoss):
-        raise UserTypeError(
-            f'loss={type(loss).__name__} is neither a ranking loss of mmrank nor a point-wise one. '
-            'Fix: pass for example mmrank.losses.GradedAPLoss() or VarifocalLoss()'
-        )
+    check_is_loss(loss)
     adapter = _adapter_of(model)
     ranking_parts(model, expected=False)
     adapter.attach(model, RankingSettings(loss, centre_scores, balance_boxes))

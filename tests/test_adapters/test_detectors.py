@@ -24,11 +24,13 @@ from docs_blocks import PAGES, blocks
 from gloo_processes import run_on_ranks
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from mmrank.adapters import remove_ranking_loss, use_ranking_loss
+from mmrank.adapters import ClassPart, remove_ranking_loss, use_ranking_loss
 from mmrank.errors import UserError
 from mmrank.losses import (
     ALRPLoss,
+    GradedAPLoss,
     IABCELoss,
+    InfoNCELoss,
     MALLoss,
     QualityFocalLoss,
     StableAPLoss,
@@ -384,6 +386,35 @@ def test_messages(kind):
     with pytest.raises(UserError, match='has a ranking loss already'):
         use_ranking_loss(use_ranking_loss(model, StableAPLoss()), StableAPLoss())
     assert remove_ranking_loss(model).state_dict().keys() == keys
+
+
+LOGITS = torch.randn(2, 10, 3, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ('make', 'loss', 'message'),
+    [
+        (
+            lambda: ClassPart(LOGITS, torch.eye(4)[[3] * 20].view(2, 10, 4)),
+            StableAPLoss(),
+            'labels',
+        ),
+        (lambda: ClassPart.of_targets(LOGITS, torch.zeros(2, 10)), StableAPLoss(), 'targets must'),
+        (lambda: ClassPart(LOGITS, torch.zeros(2, 10)), GradedAPLoss(), 'requires the boxes'),
+        (lambda: ClassPart(LOGITS, torch.zeros(2, 10)), GradedAPLoss, 'the class GradedAPLoss'),
+        (lambda: ClassPart(LOGITS, torch.zeros(2, 10)), InfoNCELoss(), 'loss=InfoNCELoss'),
+    ],
+)
+def test_what_a_class_part_refuses(make, loss, message):
+    with pytest.raises(UserError, match=f'{message}.*Fix: '):
+        make().loss(loss)
+
+
+def test_targets_of_a_broken_box_show_in_the_loss():
+    targets = torch.zeros(2, 10, 3)
+    targets[0, 0, 1] = torch.nan
+    assert ClassPart.of_targets(LOGITS, targets).loss(GradedAPLoss()).isnan()
+    assert ClassPart(LOGITS, torch.zeros(2, 10)).loss(StableAPLoss()) > 0
 
 
 @all_of(KINDS, FAST)

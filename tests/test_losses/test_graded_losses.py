@@ -342,6 +342,13 @@ def test_the_order_of_tied_positives_does_not_matter(interpolate):
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize('loss', [StableAPLoss, SmoothAPLoss, APLoss, GradedAPLoss])
+def test_broken_boxes_show_in_the_loss(loss):
+    target = torch.tensor([0, 0, 1, 1])
+    value = loss()(torch.randn(4, 1), target, avg_factor=4, quality=torch.full((2,), torch.nan))
+    assert value.isnan()
+
+
 def test_without_any_relevance_there_is_no_loss():
     """An IoU of 0 throughout, with quality=1."""
     scores = torch.randn(6, 1, requires_grad=True)

@@ -62,7 +62,8 @@ def _ap(
     if relevance is not None:
         share = torch.where(lists.pos_mask, relevance.detach().double(), 0)
         counts.grade(share)
-    counted = share > 0
+    # NaN, of a broken box, counts: it shows in the loss.
+    counted = ~(share <= 0)
     error = counts.false_positives / rank / torch.where(counted, share, 1)
     if interpolate and error.size(1):
         # The least error of all positives that score no higher; equal scores share it.
