@@ -1,5 +1,6 @@
 """Models leave their training: published, asked, drawn, averaged, saved."""
 
+import argparse
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from mmrank.pictures.training_curves import plot_training_curves, read_training_
 from mmrank.registry import MODELS
 from mmrank.runners.models import build_model, trained_model
 from publish_model import publish_model
-from thresholds import choose_thresholds
+from thresholds import choose_thresholds, thresholds_asked
 
 ROOT = Path(__file__).resolve().parents[2]
 DETECTOR = ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
@@ -157,6 +158,8 @@ def test_thresholds_leave_with_the_weights(run, tmp_path):
     for value, file, match in (
         ('auto', 'a.pth', 'has no thresholds.* Fix: .*publish_model.py --thresholds'),
         ('high', 'a.pth', "--threshold 'high' is not a score.* Fix: auto"),
+        ('50', 'a.pth', "--threshold '50' is not a score.* Fix: auto"),
+        ('nan', 'a.pth', "--threshold 'nan' is not a score.* Fix: auto"),
     ):
         cfg.load_from = str(tmp_path / file)
         with pytest.raises(UserError, match=match):
@@ -166,6 +169,8 @@ def test_thresholds_leave_with_the_weights(run, tmp_path):
         _set_threshold(cfg, '0.25', trust=False)
     with pytest.raises(UserError, match='no score of .* reaches recall@p1.* Fix: '):
         choose_thresholds(str(files[0]), [], 'recall@p1')
+    with pytest.raises(UserError, match='--iou chooses thresholds.* Fix: --thresholds'):
+        thresholds_asked(argparse.Namespace(thresholds=None, iou=0.3))
 
 
 def test_published_name_needs_its_ending(shop):

@@ -25,7 +25,7 @@ from mmrank.engine.resume.matching import model_state
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
 from mmrank.runners.models import read_weights
-from thresholds import add_threshold_options, choose_thresholds, write_card
+from thresholds import add_threshold_options, thresholds_asked, write_card
 
 #: What a user of the weights needs to know of the training, beside its config.
 _META = ('dataset_meta', 'epoch', 'iter', 'seed', 'mmengine_version', 'thresholds')
@@ -102,8 +102,8 @@ def main() -> None:
     add_trust_option(parser)
     add_threshold_options(parser)
     args = parser.parse_args()
-    chosen = choose_thresholds(*args.thresholds, args.at, args.iou) if args.thresholds else None
-    path, digest = publish_model(args.checkpoint, args.out, args.trust_checkpoint, chosen)
+    thresholds = thresholds_asked(args)
+    path, digest = publish_model(args.checkpoint, args.out, args.trust_checkpoint, thresholds)
     print(f'Wrote {path}, {path.stat().st_size / 1e6:.1f} MB')
     print(f'sha256 {digest}')
 

@@ -23,8 +23,20 @@ def add_threshold_options(parser: argparse.ArgumentParser) -> None:
         help='annotations and boxes of the validation split: choose a score for each class on them',
     )
     at = 'figure to choose them by, such as recall@fp1 or recall@p0.9 (default: f1)'
-    parser.add_argument('--at', default='f1', help=at)
-    parser.add_argument('--iou', type=float, default=0.5, help='overlap that finds an object')
+    parser.add_argument('--at', default=argparse.SUPPRESS, help=at)
+    iou = 'overlap that finds an object (default: 0.5)'
+    parser.add_argument('--iou', type=float, default=argparse.SUPPRESS, help=iou)
+
+
+def thresholds_asked(args: argparse.Namespace) -> dict | None:
+    """:func:`choose_thresholds` by the options; None where they name no files."""
+    options = {name: getattr(args, name) for name in ('at', 'iou') if name in args}
+    if args.thresholds:
+        return choose_thresholds(*args.thresholds, **options)
+    if options:
+        what = f'--{next(iter(options))} chooses thresholds, and there is nothing to choose them on'
+        raise UserError(what, '--thresholds VAL.json VAL.bbox.json as well')
+    return None
 
 
 def choose_thresholds(ann_file: str, predictions: str, at: str = 'f1', iou: float = 0.5) -> dict:

@@ -36,7 +36,7 @@ from mmrank.runners.config import apply_options, read_config
 from mmrank.runners.models import load_all, read_weights
 from publish_model import saved_weights, with_thresholds
 from stock_config import NAME, stock_config
-from thresholds import add_threshold_options, below, choose_thresholds, write_card
+from thresholds import add_threshold_options, below, thresholds_asked, write_card
 
 
 def write_stock_model(
@@ -185,8 +185,10 @@ def main() -> None:
     guard_checkpoints(args.trust_checkpoint)
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
-    chosen = choose_thresholds(*args.thresholds, args.at, args.iou) if args.thresholds else None
-    for line in write_stock_model(cfg, args.checkpoint, args.out, args.trust_checkpoint, chosen):
+    thresholds = thresholds_asked(args)
+    for line in write_stock_model(
+        cfg, args.checkpoint, args.out, args.trust_checkpoint, thresholds
+    ):
         print(line)
     print('Wrote {} and {}'.format(*stock_paths(args.out)))
 
