@@ -67,14 +67,6 @@ def test_forest(paths, tmp_path, monkeypatch, capsys):
         assert np.array(image.convert('RGB')).reshape(-1, 3).tolist().count([213, 94, 0]) > 50
 
 
-@pytest.mark.parametrize('words', [['--mark', '0.5'], ['--setting', 'rate', '--forest', 'ours']])
-def test_an_option_without_effect_is_refused(paths, words, monkeypatch, capsys):
-    monkeypatch.setattr(sys, 'argv', ['seeds', paths[0], *words])
-    with pytest.raises(SystemExit, match='2'):
-        seeds.main()
-    assert '--setting' in capsys.readouterr().err
-
-
 def test_records_of_other_plans_are_refused(paths, tmp_path):
     with pytest.raises(UserError, match="no method 'us'"):
         compare_sets(read_sets(paths), 'us', 'mAP')

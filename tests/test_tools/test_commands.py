@@ -136,6 +136,25 @@ def test_what_is_missing_or_of_another_type_is_one_message(line, mmrank, tmp_pat
     assert not [x for x in tmp_path.rglob('*') if x.is_file() and not x.name.startswith('.')]
 
 
+@pytest.mark.parametrize(
+    ('line', 'option'),
+    [
+        ('check coco --config absent.py --fix absent.json', '--fix'),
+        ('check retrieval absent.py --depth 2', '--depth'),
+        ('draw retrieval made.npz --split val', '--split'),
+        ('draw embeddings made.npz --cfg-options a=1', '--cfg-options'),
+        ('draw seeds absent.csv --mark 0.5', '--mark'),
+        ('draw seeds absent.csv --setting rate --forest ours', '--setting'),
+    ],
+)
+def test_an_option_without_effect_is_refused(line, option, mmrank, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'made.npz').touch()
+    status, _, errors = mmrank(*line.split())
+    assert status == 2
+    assert option in errors.partition('error: ')[2]
+
+
 def test_each_tool_of_a_command_is_three_lines():
     """OpenMMLab's users know them; the code is importable."""
     texts = [path.read_text('utf-8') for path in (ROOT / 'tools').rglob('*.py')]

@@ -116,6 +116,8 @@ def main() -> int:
     args = parser.parse_args()
     if bool(args.ann_files) == bool(args.config):
         parser.error('pass an annotation file or --config CONFIG')
+    if args.config and (args.images or args.fix or args.merge):
+        parser.error('--images, --fix and --merge are of annotation files, not of --config')
     if args.fix and args.merge:
         parser.error('--fix and --merge are two steps: clean each file, then merge')
     if args.merge and len(args.ann_files) < 2:

@@ -33,6 +33,8 @@ def main() -> int:
     if Path(args.source).is_dir():
         dataset = dict(type='mmrank.ClassFolder', data_root=args.source, depth=args.depth)
         cfg = Config(dict(train_dataloader=dict(dataset=dataset)))
+    elif args.depth != 1:
+        parser.error('--depth is of a folder; a config sets depth of its data sets')
     elif Path(args.source).exists():
         cfg = read_config(args.source)
     else:

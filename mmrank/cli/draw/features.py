@@ -73,6 +73,9 @@ def features_by_name(
 ) -> dict[str, RetrievalFeatures]:
     """Read or make the features of every model of a command line."""
     entries = [_parse(word) for word in args.models]
+    if (args.split == 'val' or args.cfg_options) and not any(x.checkpoint for x in entries):
+        what = '--split and --cfg-options are of configs, and features were made by another command'
+        raise UserError(what, 'NAME=CONFIG.py,CHECKPOINT')
     names = [entry.file_name for entry in entries]
     twice = [e.name for e in entries if names.count(e.file_name) > 1]
     if twice:
