@@ -21,7 +21,6 @@ exit status: 0 tested, 2 the config, the data or the command line is wrong.
 """
 
 import argparse
-import math
 import os
 import sys
 from contextlib import nullcontext
@@ -95,12 +94,9 @@ def _set_threshold(cfg: Config, threshold: str, trust: bool) -> None:
         cfg.test_evaluator.figure_iou = meta['thresholds']['iou']
         return
     try:
-        score = float(threshold)
+        cfg.test_evaluator.thresholds = float(threshold)
     except ValueError:
-        score = math.nan
-    if not 0 <= score <= 1:
-        raise UserError(f'--threshold {threshold!r} is not a score in [0, 1]', 'auto, or 0.5')
-    cfg.test_evaluator.thresholds = score
+        raise UserError(f'--threshold {threshold!r} is not a score', 'auto, or 0.5') from None
 
 
 def _test_and_keep(runner, args: argparse.Namespace) -> None:

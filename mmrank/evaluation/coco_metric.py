@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
+from numbers import Real
 from unittest.mock import patch
 
 import mmdet.evaluation
@@ -49,7 +50,7 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
 
     Args:
         *args: Of ``mmdet.CocoMetric``.
-        figures: Which of them.
+        figures: Which of them, or one.
         figure_iou: Overlap from which a box finds an object there.
         thresholds: One score, or one for each class by its name, to report
             ``recall@threshold``, ``precision@``, ``f1@`` and ``false_alarms@threshold`` at.
@@ -59,13 +60,14 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
     def __init__(
         self,
         *args,
-        figures: Sequence[str] = FIGURES,
+        figures: str | Sequence[str] = FIGURES,
         figure_iou: float = 0.5,
         thresholds: float | Mapping[str, float] | None = None,
         **kwargs,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.figures = [*figures]
+        figures = [figures] if isinstance(figures, str) else [*figures]
+        self.figures = figures
         self.figure_iou = figure_iou
         self.thresholds = thresholds
         kinds = [parse_figure(figure)[0] for figure in figures]
@@ -76,6 +78,10 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
         if not ((ious > 0) & (ious <= 1)).all():
             wrong = f'iou_thrs={self.iou_thrs.tolist()}, figure_iou={figure_iou}'
             raise UserError(f'{wrong} are not all in (0, 1]', '0.5 for 50 %')
+        scores = thresholds.values() if isinstance(thresholds, Mapping) else [thresholds or 0.0]
+        if not all(isinstance(x, Real) and (0 <= x <= 1 or x == np.inf) for x in scores):
+            what = f'thresholds={thresholds!r:.80} are not scores in [0, 1], or inf for none'
+            raise UserError(what, 'thresholds=0.5, or dict(cat=0.5, dog=0.4) by class')
         if self._coco_api is not None:
             number_objects(self._coco_api.dataset)
             self._coco_api.createIndex()

@@ -95,6 +95,10 @@ def test_thresholds_are_those_of_the_classes(tmp_path):
         metric_of(path, figures=['recall@1'])
     with pytest.raises(UserError, match=r'figure_iou=50 are not all in \(0, 1\]. Fix: '):
         metric_of(path, figure_iou=50)
+    for wrong in (50, -1, float('nan'), 'auto', [0.5], {'class 1': 'high'}):
+        with pytest.raises(UserError, match='thresholds=.* are not scores.* Fix: thresholds=0.5'):
+            metric_of(path, thresholds=wrong)
+    assert metric_of(path, figures='f1').figures == ['f1']
 
 
 @pytest.mark.parametrize('name', ['coco/recall@fp1', 'coco/segm_recall', 'coco/f1', 'coco/cat_f1'])
