@@ -221,7 +221,8 @@ def _choose_set(plan: dict[str, Any], name: str, folder: Path) -> dict[str, Any]
     file = plan.pop('sets_of', None)
     if name not in (sets or ['']):
         have = f'the sets {[*sets]}' if sets else 'no sets'
-        raise UserError(f'the plan has {have}, not {name!r}. Fix: another --set, or none')
+        fix = f'--set {next(iter(sets))}' if sets else 'leave out --set'
+        raise UserError(f'the plan has {have}, not {name!r}', fix)
     if not name:
         return plan
     chosen = mapping(sets[name], name)
