@@ -55,7 +55,7 @@ LIBRARIES = {
 }
 #: Folders of tools/research with code, which mmrank knows nothing of: the height of each.
 RESEARCH = {'plans': 0, 'images': 1, 'detectors': 1, 'pairs': 1, 'long_tail': 1, 'theory': 1}
-RESEARCH |= {'studies': 2, 'papers': 2}
+RESEARCH |= {'pages': 1, 'studies': 2, 'papers': 2}
 MOST_FILES = 15
 FILES = sorted(PACKAGE.rglob('*.py'))
 

@@ -8,6 +8,7 @@ import pytest
 import results
 from long_tail.temperature_orders import order_test
 from mmrank.errors import UserError
+from pages import blocks
 
 RECORD = """method,seed,step,commit,seconds,mAP
 focal,0,10,abc,1800,0.10
@@ -23,7 +24,7 @@ END = '<!-- end of record -->\n'
 def make(tmp_path, monkeypatch):
     """Rewrite a page beside the record ``made``; give its text."""
     (tmp_path / 'made.csv').write_text(RECORD, encoding='utf-8')
-    monkeypatch.setattr(results, 'RECORDS', tmp_path)
+    monkeypatch.setattr(blocks, 'RECORDS', tmp_path)
     page = tmp_path / 'page.md'
 
     def make(text, **options):

@@ -1,0 +1,74 @@
+"""A row for each block of a page that names the recommended method: who is ahead of whom."""
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from mmrank.errors import UserError
+from mmrank.experiments import many_sets
+from mmrank.experiments.statistics import compare_paired, difference_text
+from mmrank.pictures.names import metric_name
+from mmrank.pictures.tables import markdown_table
+from plans.loss_names import loss_name
+
+from .blocks import Block, cost_of_records
+from .record_tables import read_record, spread
+
+#: Seeds from this one on are for claims.
+FIRST_FRESH_SEED = 100
+MARK = '†'
+CHOSEN = f'{MARK} Settings were chosen on these seeds or folds, so the row is a hint, not a claim.'
+
+
+def overview(blocks: list[Block], against: str, folder: Path) -> str:
+    """A row for each block with a title: our method, the strongest other one, and who is ahead.
+
+    ``against`` is ``'stock'`` or ``'peer'`` for a short table of the blocks with a ``task`` that
+    name such a method.
+    """
+    header = ['', 'recommended', 'runs', 'measure', 'mean']
+    header += ['compared with', 'mean', 'difference (95 %)', '']
+    rows = []
+    for block in blocks:
+        options = block.options
+        if ('task' if against else 'title') not in options or (against and against not in options):
+            continue
+        values, is_claim = _first_metric(block)
+        peer = options.get(against or 'peer') or next(iter(values))
+        if not {options.get('ours'), peer} <= {*values}:
+            raise UserError(f'{block.record.name} has no ours={options.get("ours")!r} or {peer!r}')
+        ours = values[options['ours']]
+        theirs = values[peer]
+        found = compare_paired(ours, theirs)
+        low, high = found.get('ci_low', -math.inf), found.get('ci_high', math.inf)
+        who = ('level', 'ahead', 'behind')[(low > 0) - (high < 0)]
+        link = os.path.relpath(block.page, folder).replace(os.sep, '/')
+        title = f'[{options["task" if against else "title"]}]({link})'
+        title += '' if is_claim else f' {MARK}'
+        measure = metric_name(block.metrics[0])
+        row = [title, loss_name(options['ours']), len(ours), measure, spread(ours)]
+        row += [loss_name(peer), spread(theirs), difference_text(ours, theirs), who]
+        rows.append(row)
+    align = 'llrlrlrrl'
+    if against:
+        # Without the runs and the means.
+        header, align, *rows = ([x[i] for i in (0, 1, 3, 5, 7, 8)] for x in (header, align, *rows))
+    lines = markdown_table(header, rows, align=''.join(align))
+    if any(MARK in row[0] for row in rows):
+        lines += ['', CHOSEN]
+    return '\n'.join(lines if against else [*lines, '', cost_of_records()])
+
+
+def _first_metric(block: Block) -> tuple[dict[str, Mapping], bool]:
+    """The first metric of a block by method and seed, or set; whether its seeds are for claims."""
+    first = block.metrics[0]
+    if block.folder.is_dir():
+        sets = many_sets.read_sets(block.records, block.metrics, block.scale)
+        values = {name: many_sets.means(sets, name, first) for name in next(iter(sets.values()))}
+        return values, True
+    record = read_record(block.record, block.metrics, **block.table_options)
+    values = {name: own[first] for name, own in record.values.items()}
+    is_fresh = all(int(x) >= FIRST_FRESH_SEED for x in values.get(block.options.get('ours'), ()))
+    # A plan that tunes does so on validation images, with a seed of its own.
+    return values, is_fresh or record.trials > 0
