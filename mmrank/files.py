@@ -20,7 +20,8 @@ _SUFFIX = '.tmp'
 #: Names of :func:`_temporary_name`.
 _TEMP_NAME = re.compile(r'\.(?P<name>.+)\.(?P<pid>\d{1,10})@(?P<host>[\w-]+)\.tmp')
 #: Bytes that common file systems allow in one part of a path, and in all.
-_PART_BYTES, _PATH_BYTES = 255, 4095
+_PART_BYTES = 255
+_PATH_BYTES = 4095
 #: Folders of macOS, of Synology and of Windows.
 _SYSTEM_FOLDERS = ('__MACOSX', '@eaDir', '$RECYCLE.BIN')
 

@@ -57,7 +57,8 @@ def restore_signals() -> None:
     for number, handler in _before.items():
         signal.signal(number, handler)
     _before.clear()
-    _received, _is_deferred = None, False
+    _received = None
+    _is_deferred = False
 
 
 def defer_signals(defer: bool) -> None:
@@ -107,7 +108,8 @@ def _handle(number: int, frame: object) -> None:
             signal.alarm(_WORKER_SECONDS)
         return
     if _is_deferred and _received is None:
-        _received, _received_at = number, time.monotonic()
+        _received = number
+        _received_at = time.monotonic()
         _say(
             'Interrupted: the training ends after this iteration. A second signal ends it at once.'
         )

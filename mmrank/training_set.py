@@ -13,7 +13,8 @@ except ModuleNotFoundError as error:
     MessageHub = None
 
 #: Of the hub of messages: mmengine's runner notes the first, samplers of mmrank the second.
-_METAINFO, _BATCH = 'dataset_meta', 'mmrank_batch'
+_METAINFO = 'dataset_meta'
+_BATCH = 'mmrank_batch'
 #: Noted by mmengine's runner, too.
 _ITERATIONS = 'max_iters'
 

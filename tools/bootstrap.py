@@ -108,7 +108,8 @@ def install_mmcv(args, python, uv):
 
 def make(args):
     """Make the environment, or bring it up to date."""
-    python, stamp = args.venv / 'bin' / 'python', args.venv / 'mmrank-bootstrap.txt'
+    python = args.venv / 'bin' / 'python'
+    stamp = args.venv / 'mmrank-bootstrap.txt'
     lock = args.lock or LOCK
     openmmlab = not args.torch_alone and not names(lock).isdisjoint(MMDET)
     wanted = f'{ROOT}\n{lock.read_text(encoding="utf-8")}' + 'torch alone' * args.torch_alone

@@ -29,9 +29,13 @@ from mmrank.functional import average_precision
 from mmrank.pictures.figures import new_panels, save
 from mmrank.pictures.palette import colour
 
-CLASSES, IMBALANCE, RARE = 20, 40, 7
+CLASSES = 20
+IMBALANCE = 40
+RARE = 7
 RATES = (0.001, 0.003, 0.01, 0.03)
-SIZE, EPOCHS, BATCH = 20, 40, 128
+SIZE = 20
+EPOCHS = 40
+BATCH = 128
 LOSSES = {'cross-entropy': nn.BCEWithLogitsLoss, 'stable AP': StableAPLoss}
 
 
@@ -95,8 +99,10 @@ def trained(loss_name: str, rate: float, seed: int, data: tuple[Tensor, Tensor])
 def evaluated(model: nn.Module, data: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """(C,) AP of each class, and (C, 101) its precision at recalls of 0 to 1."""
     images, labels = data
-    scores, recalls = model(images), torch.linspace(0, 1, 101)
-    values, curves = [], []
+    scores = model(images)
+    recalls = torch.linspace(0, 1, 101)
+    values = []
+    curves = []
     for own, is_positive in zip(scores.t(), labels.t().bool()):
         values.append(average_precision(own, is_positive))
         found = is_positive[own.argsort(descending=True)].double().cumsum(0)
@@ -137,7 +143,8 @@ def main() -> None:
     if args.seeds < 2:
         parser.error('--seeds must be >= 2')
     check_output(args.out / 'pr_curves.png')
-    started, data = time.time(), made_up_data()
+    started = time.time()
+    data = made_up_data()
     trials = [(name, rate) for name in LOSSES for rate in RATES]
     found: dict[str, dict[float, nn.Module]] = {name: {} for name in LOSSES}
     for name, rate in track(trials, 'Learning rates'):

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 from mmrank.annotations.findings import Findings, is_id, shown
 
-NEGATIVE, INCOMPLETE = 'neg_category_ids', 'not_exhaustive_category_ids'
+NEGATIVE = 'neg_category_ids'
+INCOMPLETE = 'not_exhaustive_category_ids'
 
 
 def is_lvis(document: Mapping) -> bool:

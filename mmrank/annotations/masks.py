@@ -27,7 +27,8 @@ def mask_form(mask: object, size: tuple, box: list) -> int:
 def _meets(polygons: list, box: list, axis: int) -> bool:
     """Whether polygons and box share a quarter of the longer one along an axis, or two pixels."""
     places = [x for polygon in polygons for x in polygon[axis::2]]
-    low, high = min(places), max(places)
+    low = min(places)
+    high = max(places)
     end = box[axis] + box[axis + 2]
     shared = min(high, end) - max(low, box[axis]) + OVERHANG_PIXELS
     return shared >= max(high - low, box[axis + 2]) * _SHARED

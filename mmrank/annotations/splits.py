@@ -24,7 +24,8 @@ _SHARED_FIX = (
     'remembers.'
 )
 #: Correlation from which two grey pictures are alike, and how many are compared at a time.
-_ALIKE, _BLOCK = 0.995, 256
+_ALIKE = 0.995
+_BLOCK = 256
 #: By how much the columns of :func:`_objects_by_image` differ at most in one picture.
 _SAME_OBJECTS = np.array([0.5, 0.5] + [0.01] * 8)
 

@@ -127,5 +127,6 @@ def _load_checked(path: str, dataset: CheckedCocoDataset) -> COCO:
     coco = COCO()
     coco.dataset = document
     coco.createIndex()
-    coco.img_ann_map, coco.cat_img_map = coco.imgToAnns, coco.catToImgs
+    coco.img_ann_map = coco.imgToAnns
+    coco.cat_img_map = coco.catToImgs
     return coco

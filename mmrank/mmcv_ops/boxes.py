@@ -7,7 +7,8 @@ from torch import Tensor
 
 from mmrank.tensors import at_least_float32
 
-_NAIVE, _LINEAR = 0, 1
+_NAIVE = 0
+_LINEAR = 1
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int = 0) -> Tensor:

@@ -26,7 +26,8 @@ _PANEL_WIDTH = 3.4
 # Points.
 _FONT_SIZE = 7
 # A box's line, and the dark line around it, which sets it apart from the image.
-_LINE, _CASING = 2.2, 3.8
+_LINE = 2.2
+_CASING = 3.8
 # A box this close to the upper edge, in pixels, has no room for text above.
 _TEXT_ROOM = 11
 # Classes in the legend at most; more are named at the boxes.

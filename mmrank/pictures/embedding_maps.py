@@ -16,7 +16,8 @@ from mmrank.pictures.palette import colour
 #: More names than this make no readable legend.
 _NAMED_CLASSES = 20
 #: Samples of a class on a map, at most, and neighbours that count there.
-_PER_CLASS, _PERPLEXITY = 100, 30
+_PER_CLASS = 100
+_PERPLEXITY = 30
 
 
 class _EmbeddingMap(NamedTuple):

@@ -40,12 +40,14 @@ class PRCurves(NamedTuple):
         if hasattr(evaluation, 'lvis_gt'):
             truth = evaluation.lvis_gt
             cat_ids = params.cat_ids
-            recall, iou = params.rec_thrs, params.iou_thrs
+            recall = params.rec_thrs
+            iou = params.iou_thrs
             precision = evaluation.eval['precision'][:, :, :, 0]
         else:
             truth = evaluation.cocoGt
             cat_ids = params.catIds
-            recall, iou = params.recThrs, params.iouThrs
+            recall = params.recThrs
+            iou = params.iouThrs
             # Of the most boxes.
             precision = evaluation.eval['precision'][:, :, :, 0, -1]
         objects = Counter(
@@ -89,7 +91,8 @@ def plot_pr_curves(
     shown = [i for i in order if first.num_objects[i]][:max_classes]
     panels = [(f'mean over classes, AP at IoU {text}', iou, None) for text, iou in _MEANS]
     for i in shown:
-        name, count = shorten(first.classes[i], _LONGEST_NAME), first.num_objects[i]
+        name = shorten(first.classes[i], _LONGEST_NAME)
+        count = first.num_objects[i]
         title = f'{name} ({count} {"object" if count == 1 else "objects"}), AP at IoU 0.50'
         panels.append((title, 0.5, first.classes[i]))
     figure, axes = new_grid(len(panels), _COLUMNS, 3.4, 3.4)

@@ -124,9 +124,13 @@ _RIGHT, _WRONG, _QUERY = '#009E73', '#D55E00', '#555555'
 _DASHED = (0, (2, 1.4))
 _BACKGROUND = 242
 # Pixels of an image's side, and inches of it on the sheet.
-_SIDE, _CELL = 192, 1.0
+_SIDE = 192
+_CELL = 1.0
 # Inches between images and for the text below them, left of the queries and above all.
-_GAP, _TEXT, _LEFT, _TOP = 0.08, 0.4, 1.6, 0.62
+_GAP = 0.08
+_TEXT = 0.4
+_LEFT = 1.6
+_TOP = 0.62
 _DPI = 140
 
 

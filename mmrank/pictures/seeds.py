@@ -14,7 +14,8 @@ from mmrank.pictures.palette import colour
 
 _COLUMNS = 3
 # Inches: 800 pixels of a page, at two dots a pixel.
-_WIDTH, _DPI = 8.0, 200
+_WIDTH = 8.0
+_DPI = 200
 _FONT = 10
 #: Figures by method, metric and seed.
 Values = Mapping[str, Mapping[str, Mapping[int, float]]]

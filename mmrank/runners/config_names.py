@@ -15,7 +15,8 @@ _MORE_SETTINGS = (
 )
 #: Likeness, in [0, 1], from which a name is taken for a slip: of a part of the config, of a
 #: variable of a file. batch_sampler is 0.70 like sampler, and test_pipeline 0.88 like tta_pipeline.
-_LIKE_A_PART, _LIKE_A_SETTING = 0.8, 0.9
+_LIKE_A_PART = 0.8
+_LIKE_A_SETTING = 0.9
 
 
 def check_file_names(cfg: Config, path: str) -> None:

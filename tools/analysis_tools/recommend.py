@@ -29,8 +29,10 @@ from mmrank.runners.models import trained_model
 
 _COLUMNS = 3
 # Inches, and dots an inch: 800 pixels of a page at two dots a pixel.
-_WIDTH, _DPI = 8.0, 200
-_HIT, _OTHER = colour(0), '0.65'
+_WIDTH = 8.0
+_DPI = 200
+_HIT = colour(0)
+_OTHER = '0.65'
 
 
 def show(found: list[list[Recommendation]], console: Console) -> None:
@@ -57,7 +59,8 @@ def draw_recommendations(
     for axis, (user, items) in zip(axes, found.items()):
         own = set((held_out or {}).get(user, ()))
         colours = [_HIT if name in own else _OTHER for name, _ in items]
-        scores, places = [score for _, score in items], range(len(items))
+        scores = [score for _, score in items]
+        places = range(len(items))
         axis.scatter(scores, places, color=colours, s=60, zorder=3)
         axis.set_yticks(places, [fit_text(name, _WIDTH / columns / 3, 9) for name, _ in items])
         axis.set_ylim(longest - 0.5, -0.5)

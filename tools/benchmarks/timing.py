@@ -83,7 +83,8 @@ def peak_extra_memory(step: Callable, make_args: Callable[[], tuple]) -> int:
 
 def _seconds(function: Callable, args: tuple, calls: int) -> tuple[float, float]:
     """Wall and CPU seconds of a call, the mean of some."""
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    cpu = time.process_time()
     for _ in range(calls):
         function(*args)
     if torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -117,10 +117,13 @@ class PartClock:
     """Splits the steps of a model into :data:`PARTS`."""
 
     def __init__(self, model, wrapper, batch):
-        self.model, self.wrapper, self.batch = model, wrapper, batch
+        self.model = model
+        self.wrapper = wrapper
+        self.batch = batch
         self.on_gpu = next(model.parameters()).is_cuda
         self.seconds = defaultdict(list)
-        self._loss, self._depth = 0.0, 0
+        self._loss = 0.0
+        self._depth = 0
         methods = [
             (module, name)
             for module in model.modules()
@@ -139,7 +142,8 @@ class PartClock:
 
     def _timed(self, method):
         def call(*args, **kwargs):
-            start, self._depth = self._now(), self._depth + 1
+            start = self._now()
+            self._depth = self._depth + 1
             try:
                 return method(*args, **kwargs)
             finally:

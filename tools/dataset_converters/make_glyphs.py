@@ -51,7 +51,8 @@ def draw_glyph(spec: GlyphsSpec, label: int, sample: int) -> np.ndarray:
     strokes = _invent(np.random.default_rng([spec.seed, label]))
     rng = np.random.default_rng([spec.seed, label, 1 + sample])
     angle = np.deg2rad(rng.uniform(-_ROTATION, _ROTATION))
-    cos, sin = np.cos(angle), np.sin(angle)
+    cos = np.cos(angle)
+    sin = np.sin(angle)
     turn = np.array([[cos, -sin], [sin, cos]]) * rng.uniform(0.85, 1.05)
     shift = 0.5 + rng.uniform(-0.04, 0.04, 2)
     side = spec.size * _SUPERSAMPLING
@@ -105,7 +106,8 @@ def main() -> None:
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')
     options = vars(parser.parse_args())
-    out, classes = options.pop('out'), options.pop('classes')
+    out = options.pop('out')
+    classes = options.pop('classes')
     spec = GlyphsSpec(num_classes=classes, **options)
     write_glyphs(out, spec)
     Console().print(

@@ -146,7 +146,8 @@ def write_times(root: Path, limit: float) -> int:
 
 def run_page(page: Path, root: Path, limit: float, log: Path | None) -> list[str]:
     """Run one page; a line of ``ok``, ``skipped`` or ``FAILED`` for each block."""
-    states, start = [], ''
+    states = []
+    start = ''
     name = page.relative_to(root).as_posix()
     with tempfile.TemporaryDirectory() as folder:
         clone = None

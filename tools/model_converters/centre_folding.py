@@ -130,7 +130,8 @@ def _check_predictions(model: nn.Module, heads: dict[str, nn.Module]) -> None:
         return any(getattr(type(module), name, None) is not getattr(base, name) for name in methods)
 
     for name, head in heads.items():
-        layer, kind = head.fc_cls, type(head).__name__
+        layer = head.fc_cls
+        kind = type(head).__name__
         if differs(head, BBoxHead, '_predict_by_feat_single'):
             raise _CannotFold(f'{kind} predicts boxes in a way of its own')
         if not isinstance(layer, nn.Linear) or layer.bias is None:
@@ -189,7 +190,8 @@ def _lower_tried_bias(head: ListwiseMixin, centre: Tensor) -> None:
 
 def _features(head: ListwiseMixin) -> tuple[Tensor, ...]:
     generator = getattr(head, 'prior_generator', None) or head.square_anchor_generator
-    weight, shape = next(head.parameters()), (1, head.in_channels, _SIDE, _SIDE)
+    weight = next(head.parameters())
+    shape = (1, head.in_channels, _SIDE, _SIDE)
     random = torch.Generator().manual_seed(0)
     levels = range(generator.num_levels)
     return tuple(torch.randn(shape, generator=random).to(weight) for _ in levels)

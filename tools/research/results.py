@@ -118,7 +118,8 @@ def main() -> None:
         *sorted(ROOT.glob('configs/*/README.md')),
         ROOT / 'README.md',
     ]
-    differ, blocks = [], blocks_of(pages)
+    differ = []
+    blocks = blocks_of(pages)
     for page in pages:
         new = rewritten(page, blocks, args.check)
         if new != page.read_text(encoding='utf-8'):

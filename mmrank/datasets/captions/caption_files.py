@@ -112,7 +112,8 @@ def read_coco_captions(path: str | Path) -> list[_Captioned]:
     document = read_coco_json(path)
     images, annotations = (_list_of(path, document, key) for key in ('images', 'annotations'))
     captions: dict[object, list] = {}
-    place, entry = str(path), document
+    place = str(path)
+    entry = document
     try:
         for number, entry in enumerate(images):
             place = f'{path}, images[{number}]'

@@ -133,7 +133,8 @@ class ClassFolder(RetrievalDataset):
                 "the folder of the test images with split='trainval'"
             )
         check_at_least(1, depth=depth)
-        self.test_fraction, self.depth = test_fraction, depth
+        self.test_fraction = test_fraction
+        self.depth = depth
         super().__init__(
             data_root, split=split, val_fraction=val_fraction, ann_file=ann_file, **kwargs
         )

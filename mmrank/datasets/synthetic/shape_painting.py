@@ -37,7 +37,8 @@ def paint_distractors(
     height, width = canvas.shape[:2]
     for _ in range(rng.integers(2, 6)):
         size = np.exp(rng.uniform(np.log(min_size), np.log(max_size)))
-        x, y = rng.uniform(0, width), rng.uniform(0, height)
+        x = rng.uniform(0, width)
+        y = rng.uniform(0, height)
         is_blob = rng.random() < 0.6
         if is_blob:
             outline = _polygon(9) * rng.uniform(0.4, 1.0, (9, 1))
@@ -104,7 +105,8 @@ def _polygon(corners: int) -> np.ndarray:
 
 
 def _rotate(points: np.ndarray, angle: float) -> np.ndarray:
-    cos, sin = np.cos(angle), np.sin(angle)
+    cos = np.cos(angle)
+    sin = np.sin(angle)
     return points @ np.array([[cos, sin], [-sin, cos]])
 
 
@@ -122,7 +124,8 @@ def _paint_outlines(
     # this is what makes the generator fast.
     height, width = canvas.shape[:2]
     reach = size / 2 + 2
-    left, top = max(0, int(x - reach)), max(0, int(y - reach))
+    left = max(0, int(x - reach))
+    top = max(0, int(y - reach))
     right = min(width, int(x + reach) + 1)
     bottom = min(height, int(y + reach) + 1)
     window = (slice(top, bottom), slice(left, right))

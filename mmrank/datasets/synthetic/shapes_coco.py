@@ -158,7 +158,8 @@ def _place(
     rng: np.random.Generator, spec: ShapesSpec, labels: np.ndarray
 ) -> Iterator[tuple[int, float, float, float]]:
     """Yield (label, centre x, centre y, diameter), large first, overlapping by 40 % at most."""
-    low, high = np.log(spec.min_size), np.log(spec.max_size)
+    low = np.log(spec.min_size)
+    high = np.log(spec.max_size)
     sizes = np.sort(np.exp(rng.uniform(low, high, len(labels))))[::-1]
     placed = np.zeros((0, 3))
     for label, size in zip(labels, sizes):

@@ -315,7 +315,8 @@ def _refuse_other_layouts(view1: Tensor | Sequence[Tensor], views: Sequence[Tens
             'samples. Fix: loss(views.transpose(0, 1)) of (samples, views, length); '
             'loss(list(views)) if there are more views than samples'
         )
-    a, b = views[0].double(), views[-1].double()
+    a = views[0].double()
+    b = views[-1].double()
     if a.dim() == 2 and a.shape == b.t().shape and len(views) == 2:
         allowed = 0.01 * a.norm()
         if (a - b.t()).norm() <= allowed < (a - b).norm():

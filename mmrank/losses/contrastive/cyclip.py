@@ -31,7 +31,8 @@ def _cyclic_consistency(batch: ContrastedBatch) -> tuple[Tensor, Tensor]:
     weight = batch.gathered.weight
     with torch.autocast(batch.local.ids.device.type, enabled=False):
         gap, total = _gap_and_total(*batch.local.views)
-        all_gap, all_total = gap, total
+        all_gap = gap
+        all_total = total
         if not batch.is_whole:
             all_gap, all_total = _gap_and_total(*batch.gathered.views)
         if len(all_gap) <= 4 * gap.size(1):

@@ -11,7 +11,8 @@ MODEL = 'tf_efficientnet_lite0'
 #: What ``init_cfg=dict(type='Pretrained', checkpoint=...)`` of a config names.
 CHECKPOINT = 'mmrank://efficientnet_lite0'
 #: Images are (pixel - MEAN) / STD, RGB, as timm states for these weights.
-MEAN, STD = [127.5] * 3, [127.5] * 3
+MEAN = [127.5] * 3
+STD = [127.5] * 3
 
 
 def check_package() -> None:

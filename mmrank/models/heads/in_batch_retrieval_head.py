@@ -112,7 +112,8 @@ class InBatchRetrievalHead(BaseModule):
         ids = ids_of(data_samples, 'sample_idx', device)
         self._check(labels, ids, size)
         places = self._places.to(device)[ids]
-        left, right = embeddings[:size], embeddings[size:]
+        left = embeddings[:size]
+        right = embeddings[size:]
         scores = self.scale * (left * right).sum(1).detach() + self.bias
         # One more channel adds the bias to every inner product.
         left = pad(self.scale * left, (0, 1), value=self.bias)

@@ -52,7 +52,8 @@ def _draw(axis: Axes, panel: ReliabilityPanel) -> None:
         ('after', panel.after, 0, 's'),
     ):
         full = bins.count > 0
-        x, y = bins.confidence[full].numpy(), bins.accuracy[full].numpy()
+        x = bins.confidence[full].numpy()
+        y = bins.accuracy[full].numpy()
         share = (bins.count[full].double() / bins.count.sum()).numpy()
         axis.plot(x, y, color=colour(index), linewidth=0.8, alpha=0.4)
         style = dict(color=colour(index), alpha=0.75, marker=shape, linewidths=0, clip_on=False)

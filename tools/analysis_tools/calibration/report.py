@@ -54,7 +54,8 @@ class CalibrationReport:
         return rows
 
     def _row(self, name: str, mine: Tensor, aps) -> list:
-        scores, right = self.judged.scores[mine], self.judged.is_right[mine]
+        scores = self.judged.scores[mine]
+        right = self.judged.is_right[mine]
         both = (scores, self.probabilities[mine])
         errors = [expected_calibration_error(x, right, _BINS) for x in both]
         figures = [100 * float(x) for x in (*errors, *aps)]

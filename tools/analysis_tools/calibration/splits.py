@@ -108,7 +108,8 @@ class SampleSplit:
     @property
     def judged(self) -> JudgedScores:
         """All scores in one list, class by class."""
-        number, count = len(self.classes), len(self.scores)
+        number = len(self.classes)
+        count = len(self.scores)
         return JudgedScores(
             'classification',
             self.classes,

@@ -27,7 +27,8 @@ def metric_rows(sizes: Sizes) -> list[Row]:
     MMLogger.get_current_instance().setLevel(logging.WARNING)
     n = sizes.searched
     d = sizes.dimensions
-    bank, queries = n - n // 5, n // 5
+    bank = n - n // 5
+    queries = n // 5
     bare = 'the bare products'
     captions = f'{n // 10} images, {CAPTIONS} texts of each, {d}-d'
     found = f'{n // 10} left entities, 25 found, {HELD_OUT} held out'
@@ -182,7 +183,8 @@ def _average_precision(sizes: Sizes) -> Sides:
     g = torch.Generator().manual_seed(0)
     shape = sizes.rows, sizes.classes
     label = (torch.rand(shape, generator=g) < 0.05).long()
-    label[0], label[1] = 0, 1
+    label[0] = 0
+    label[1] = 1
     score = torch.randn(shape, generator=g) + label
     samples = [dict(pred_score=row, gt_score=own) for row, own in zip(score, label)]
     metric = METRICS.build(dict(type='mmrank.AveragePrecisionMetric'))

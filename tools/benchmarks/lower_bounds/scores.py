@@ -55,7 +55,8 @@ PARTS = [dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]
 def score_rows(sizes: Sizes) -> list[Row]:
     found = [_row(name, settings, sizes.positives, sizes) for name, settings in LOSSES]
     found += [_row(name, settings, sizes.rows, sizes) for name, settings in CLASSIFIERS]
-    lists, length = 16, sizes.listed
+    lists = 16
+    length = sizes.listed
     work = f'{lists} lists of {length} scores'
     floor = 'its sorter alone'
     return [*found, Row('SoDeepLoss', '', work, floor, lambda: _sodeep(length, lists))]

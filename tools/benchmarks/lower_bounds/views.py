@@ -17,7 +17,8 @@ TAU = 0.05
 
 
 def view_rows(sizes: Sizes) -> list[Row]:
-    b, d = sizes.batch, sizes.width
+    b = sizes.batch
+    d = sizes.width
     rows = []
     for label, config in losses(sizes.samples, d).items():
         words, shapes = _floor(config, b, d)
@@ -168,7 +169,8 @@ def _step(loss: Callable, leaves) -> Step:
 
 
 def pair_rows(sizes: Sizes) -> list[Row]:
-    n, c = sizes.pairs, sizes.channels
+    n = sizes.pairs
+    c = sizes.channels
     scores = '3 products of the scores', [(n, c, n), (n, n, c), (n, n, c)]
     grams = '4 products of the rows', [(c, n, c)] * 2 + [(n, c, c)] * 2
     work = f'{n} pairs, {c}-d'

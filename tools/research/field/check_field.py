@@ -92,7 +92,8 @@ def subjects(libraries: list[str]):
     plan = yaml.safe_load(PLAN.read_text('utf-8'))
     calls = {x.name: x for x in OWN_CALLS}
     for row in plan['losses']:
-        library, rule = row['library'], row.get('rule', '')
+        library = row['library']
+        rule = row.get('rule', '')
         if libraries and library not in libraries:
             continue
         module, distribution = plan['libraries'][library]

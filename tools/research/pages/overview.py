@@ -41,7 +41,8 @@ def overview(blocks: list[Block], against: str, folder: Path) -> str:
         ours = values[options['ours']]
         theirs = values[peer]
         found = compare_paired(ours, theirs)
-        low, high = found.get('ci_low', -math.inf), found.get('ci_high', math.inf)
+        low = found.get('ci_low', -math.inf)
+        high = found.get('ci_high', math.inf)
         who = ('level', 'ahead', 'behind')[(low > 0) - (high < 0)]
         link = os.path.relpath(block.page, folder).replace(os.sep, '/')
         title = f'[{options["task" if against else "title"]}]({link})'

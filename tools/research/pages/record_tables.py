@@ -71,7 +71,8 @@ def read_record(
 def table_of(path: Path, metrics: list[str], differences: str = '1', **options: str) -> str:
     """The table of :func:`read_record` in Markdown, with its commit, cost and power."""
     rows, values, trials = read_record(path, metrics, **options)
-    baseline, first = next(iter(values)), metrics[0]
+    baseline = next(iter(values))
+    first = metrics[0]
     whose = loss_name(baseline)
     peers = dict.fromkeys(values, baseline)
     if options.get('baseline') == OWN:

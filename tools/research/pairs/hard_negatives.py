@@ -32,7 +32,9 @@ from mmrank.runners.config import check_packages, read_config
 from mmrank.runners.models import trained_model
 
 #: Images at a time, hard negatives in the table, and marked pairs of each kind on the map.
-BATCH, SHOWN, MARKED = 100, 5, 10
+BATCH = 100
+SHOWN = 5
+MARKED = 10
 #: Random pairs, besides the marked ones.
 NEGATIVES = 1000
 
@@ -41,7 +43,9 @@ def embed(cfg, model, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[st
     """(n, D) images, (n, D) texts and the texts of samples of the training set."""
     dataset = DATASETS.build(dict(cfg.train_dataloader.dataset, pipeline=[]))
     pipeline = Compose(cfg.test_dataloader.dataset.pipeline)
-    images, texts, words = [], [], []
+    images = []
+    texts = []
+    words = []
     for start in range(0, len(rows), BATCH):
         items = [pipeline(dataset.get_data_info(int(i))) for i in rows[start : start + BATCH]]
         with torch.no_grad():

@@ -43,7 +43,8 @@ class Objective:
         )
         self.loss.set_pairs(pairs.rows, pairs.cols, pairs.shape)
         m, n = (torch.arange(size).numpy() for size in pairs.shape)
-        rows, cols = torch.from_numpy(pairs.rows), torch.from_numpy(pairs.cols)
+        rows = torch.from_numpy(pairs.rows)
+        cols = torch.from_numpy(pairs.cols)
         batch = dict(left=entities(m, pairs.row_features), right=entities(n, None))
         self.model = model
         self.batch = model.data_preprocessor(dict(batch, rows=rows, cols=cols))
@@ -52,8 +53,10 @@ class Objective:
     @torch.no_grad()
     def __call__(self) -> float:
         """Its value at the weights of now."""
-        rows, cols = self.batch['rows'], self.batch['cols']
-        left, right = self.model.left(self.batch['left']), self.model.right(self.batch['right'])
+        rows = self.batch['rows']
+        cols = self.batch['cols']
+        left = self.model.left(self.batch['left'])
+        right = self.model.right(self.batch['right'])
         return self.loss(left, right, rows, cols, rows, cols).item()
 
 

@@ -164,7 +164,8 @@ def parse_plan(content: Any, set_name: str = '', folder: Path = Path()) -> SeedP
         UserError: If a field has a wrong value.
     """
     plan = reader.parse(content, set_name, folder)
-    fields, tune = plan.fields, plan.tune
+    fields = plan.fields
+    tune = plan.tune
     options = _read_options(fields.pop('cfg_options', None), 'cfg_options')
     config = take(fields, 'config', '', str | list, 'a config, or a list of bases')
     folds = enumerate(take(fields, 'folds', [], list, 'a list of options'))
@@ -221,7 +222,8 @@ def _config_of_bases(bases: list) -> str:
 def _read_method(
     method: reader.PlannedMethod, default: str | list, options: Mapping[str, str]
 ) -> TunedMethod:
-    name, own = method.name, dict(method.own)
+    name = method.name
+    own = dict(method.own)
     config = take(own, 'config', default, str | list, 'the config of each of the methods')
     if not config:
         raise wrong('config', config, 'the config of each of the methods, or of all')

@@ -38,9 +38,13 @@ from mmrank.losses.ranking.rank_sort import box_balance
 from plans.study_plan import StudyPlan, loss_of
 
 STRIDES = (8, 16, 32, 64)
-BATCH, RATE, WARMUP, BOX_WEIGHT = 8, 3e-3, 20, 2.0
+BATCH = 8
+RATE = 3e-3
+WARMUP = 20
+BOX_WEIGHT = 2.0
 # Places of a level that are positive for an object at most, and detections of an image.
-CANDIDATES, SHOWN = 9, 100
+CANDIDATES = 9
+SHOWN = 100
 FIGURES = ('mAP', 'AP50', 'AP75')
 
 
@@ -91,7 +95,8 @@ def add_flipped(data: dict, width: int) -> None:
     flipped = [box.clone() for box in data['boxes']]
     for box in flipped:
         box[:, [0, 2]] = width - box[:, [2, 0]]
-    data['boxes'], data['labels'] = data['boxes'] + flipped, data['labels'] * 2
+    data['boxes'] = data['boxes'] + flipped
+    data['labels'] = data['labels'] * 2
 
 
 def bgr_maps(file: str) -> Callable[[Tensor], tuple[Tensor, ...]]:
@@ -129,7 +134,8 @@ def assign(levels: list[Tensor], boxes: Tensor, labels: Tensor, classes: int) ->
     overlap = box_iou(anchors, boxes)
     centre = (anchors[:, :2] + anchors[:, 2:]) / 2
     distance = torch.cdist(centre, (boxes[:, :2] + boxes[:, 2:]) / 2)
-    near, start = [], 0
+    near = []
+    start = 0
     for level in levels:
         own = distance[start : start + len(level)]
         near.append(own.topk(min(CANDIDATES, len(own)), 0, largest=False).indices + start)
@@ -160,7 +166,8 @@ def moments_of(maps: Tensor) -> tuple[Tensor, Tensor]:
 def prepare(plan: StudyPlan) -> tuple[dict, dict]:
     """Both splits with standardised maps, the training split with targets."""
     spec = plan.fields
-    train, val = load(spec, 'train'), load(spec, 'val')
+    train = load(spec, 'train')
+    val = load(spec, 'val')
     add_flipped(train, spec['size'][0])
     for data in (train, val):
         data['maps'] = features(data.pop('images'), spec)
@@ -273,7 +280,8 @@ def train(
     data, val = data
     torch.manual_seed(seed)
     draw = torch.Generator().manual_seed(1000 + seed)
-    number, classes = len(data['targets']) // 2, data['classes']
+    number = len(data['targets']) // 2
+    classes = data['classes']
     channels = [x.size(1) for x in data['maps']]
     head = Head(channels, classes, settings['width'])
     made = {
@@ -288,14 +296,16 @@ def train(
             part.set_class_counts(counts)
     rate = settings.get('rate', RATE)
     optimizer = torch.optim.AdamW(head.parameters(), lr=rate, weight_decay=0.0)
-    anchors, order = torch.cat(anchors_of(settings)), []
+    anchors = torch.cat(anchors_of(settings))
+    order = []
     steps = len(images) // BATCH * settings['epochs']
     if 'repeat_images' in settings:
         images = repeated(images, data['labels'], settings['repeat_images'])
     for step in range(steps):
         if len(order) < BATCH:
             order = [images[i] for i in torch.randperm(len(images), generator=draw).tolist()]
-        ids, order = order[:BATCH], order[BATCH:]
+        ids = order[:BATCH]
+        order = order[BATCH:]
         ids = [i + number * int(torch.rand((), generator=draw) < 0.5) for i in ids]
         cosine = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / steps))
         for group in optimizer.param_groups:

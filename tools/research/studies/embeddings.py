@@ -126,7 +126,8 @@ def causes(watched: list, batch: WatchedBatch) -> dict[str, float]:
     mass = size.sum(1)
     above = scores[:, None, :] >= scores[:, :, None]
     ahead = (above & negative[:, None, :]).sum(2)
-    far, near = positive & (ahead >= NEAR), negative & (ahead <= NEAR)
+    far = positive & (ahead >= NEAR)
+    near = negative & (ahead <= NEAR)
     found = retrieval_metrics(batch.queries, batch.query_labels).average_precision
     return dict(
         idle=float((mass <= 0.01 * mass.mean()).float().mean()),
@@ -148,7 +149,8 @@ def annealed(trial: dict, share: float) -> dict:
     """The loss of a trial after a share of the training."""
     loss = copy.deepcopy(trial['loss'])
     for name, (first, last) in trial.get('anneal', {}).items():
-        first, last = np.array(first), np.array(last)
+        first = np.array(first)
+        last = np.array(last)
         loss[name] = (first * (last / first) ** share).tolist()
     return loss
 

@@ -86,7 +86,9 @@ def runner_of(plan, method, folder, tmp_path, monkeypatch, **options):
     row = rows(PLANS / f'{plan}.yaml', 'small_square')[method]
     cfg = load(row[0], {**row[1], **options})
     monkeypatch.chdir(folder)
-    cfg.work_dir, cfg.log_level, cfg.launcher = str(tmp_path), 'ERROR', 'none'
+    cfg.work_dir = str(tmp_path)
+    cfg.log_level = 'ERROR'
+    cfg.launcher = 'none'
     return cfg, build_runner(cfg)
 
 
@@ -95,7 +97,8 @@ def test_rate_is_halved_until_nothing_diverges(folder, tmp_path, monkeypatch):
     cfg, runner = runner_of('losses', 'unbiased_1e-1', folder, tmp_path, monkeypatch, **options)
     runner.train()
     (hook,) = [x for x in runner.hooks if isinstance(x, in_batch_training.UsableRateHook)]
-    rate, best = hook.state['rate'], hook.state['best']
+    rate = hook.state['rate']
+    best = hook.state['best']
     assert math.log2(rate) == int(math.log2(rate)) < 10
     assert runner.optim_wrapper.param_groups[0]['lr'] == rate
     assert hook.objective() <= 100 * hook.state['objective']

@@ -162,7 +162,8 @@ def brute_force_sides(pos, neg, tau, eps):
 
 def test_sides_equal_brute_force():
     g = torch.Generator().manual_seed(0)
-    pos, neg = random_scores(20, 6, g), random_scores(20, 15, g)
+    pos = random_scores(20, 6, g)
+    neg = random_scores(20, 15, g)
     sides = theorem1_sides(pos, neg, tau=0.4, eps=0.05)
     for i in range(20):
         expected = brute_force_sides(pos[i].tolist(), neg[i].tolist(), 0.4, 0.05)
@@ -196,7 +197,8 @@ def test_weight_sums_and_the_weights_that_have_no_bound():
 def test_lists_for_lemma_1_equal_the_loss_of_one_list():
     g = torch.Generator().manual_seed(0)
     setting = DifferenceSetting(rho=3.0)
-    pos, neg = random_scores(5, 4, g), random_scores(5, 12, g)
+    pos = random_scores(5, 4, g)
+    neg = random_scores(5, 12, g)
     mu = pos.mean(1)
     got = setting.loss(pos, neg, mu)
     for i in range(5):
@@ -236,7 +238,8 @@ def test_exact_mode_tracks_the_drift_and_plain_ema_lags():
     run = mean_score_tracking(900, 60, 0)
     assert run.lag == pytest.approx(0.099)
     end = slice(560, 600)
-    exact, plain = run.error['exact'][end], run.error['plain'][end]
+    exact = run.error['exact'][end]
+    plain = run.error['plain'][end]
     # The mean of 60 independent runs has an eighth of the noise.
     assert exact.mean().abs() < run.noise
     assert (plain.mean() + run.lag).abs() < run.noise

@@ -150,7 +150,8 @@ def plot_mean_score_tracking(tracking: TrackingError, path: PathLike) -> Path:
     names = {'plain': 'plain EMA', 'exact': 'exact, eq. 6'}
     for index, (mode, name) in enumerate(names.items()):
         error = tracking.error[mode].numpy()
-        mean, std = error.mean(1), error.std(1)
+        mean = error.mean(1)
+        std = error.std(1)
         axis.plot(steps, mean, color=colour(index), label=name)
         axis.fill_between(steps, mean - std, mean + std, color=colour(index), alpha=0.2, lw=0)
     label = r'$-(1-\lambda)/\lambda \cdot$ drift'

@@ -319,7 +319,9 @@ def score_vector_noise(
     distribution: ScoreDistribution, momentum: float, steps: int, trials: int, seed: int
 ) -> ScoreVectorNoise:
     """Run many score vectors of the training's state side by side under a frozen model."""
-    num_pos, length, offset = 8, 20, 1.0
+    num_pos = 8
+    length = 20
+    offset = 1.0
     rng = np.random.default_rng([seed, num_pos])
     score_range = distribution.score_range
 
@@ -329,12 +331,14 @@ def score_vector_noise(
 
     unmoved = ScoreVector(20 * trials, length, mode='off', score_range=score_range)
     phi = unmoved.update(batch(20 * trials)).double()
-    phi_mean, phi_variance = phi.mean(0), phi.var(0)
+    phi_mean = phi.mean(0)
+    phi_variance = phi.var(0)
     state = ScoreVector(trials, length, momentum, score_range=score_range)
     state.vector.copy_(phi_mean + offset)
     # A row that was never seen would be set by its first batch.
     state.num_updates.fill_(1)
-    distance, variance = [], []
+    distance = []
+    variance = []
     for _ in range(steps):
         v = state.update(batch(trials)).double()
         distance.append((v.mean(0) - phi_mean).mean().item() / offset)

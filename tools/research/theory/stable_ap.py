@@ -65,7 +65,8 @@ class Theorem1Sides(NamedTuple):
 
 def theorem1_sides(pos: Tensor, neg: Tensor, tau: float, eps: float) -> Theorem1Sides:
     """Evaluate theorem 1 of stable AP (2025) on L lists, P even, with exponent +1/2 in h."""
-    num_pos, num_neg = pos.size(1), neg.size(1)
+    num_pos = pos.size(1)
+    num_neg = neg.size(1)
     rho = num_neg / num_pos
     surrogate = OneSidedHuber(tau)
     largest = surrogate.bound(*SCORE_RANGE)
