@@ -90,7 +90,7 @@ def _part(rows, part: slice):
     if not isinstance(rows, Mapping):
         return tuple(x[part] if isinstance(x, Tensor) and x.dim() else x for x in rows)
     cut = {k: x[part] if isinstance(x, Tensor) and x.dim() else x for k, x in rows.items()}
-    return type(rows)(cut)
+    return type(rows)(cut)  # pyright: ignore[reportCallIssue]  # a dict, or made of one
 
 
 def _checkpointed(encode: Callable, part, modules) -> Tensor:

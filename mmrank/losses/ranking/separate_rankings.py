@@ -5,6 +5,7 @@ operations, on a GPU a kernel launch each.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ class _Separate(nn.Module):
 
     def forward(self, lists: RankedLists) -> Tensor:
         loss = self.loss
-        losses = loss.list_losses(lists)
+        losses = loss.part_losses([lists])
         totals, numbers = score_sums(lists.pos, lists.positives)
         penalties = loss.penalty(totals, numbers)
         loss.diagnostics = {
@@ -71,7 +72,7 @@ def separate_rankings(
     values = first.row_values(scores, target, joined_quality, None, None)
     *entries, weight, _ = first.labelled(scores, target, weight)
     entries = [scores, *entries, values, weight]
-    rows = [None if x is None else x.reshape(len(losses), -1) for x in entries]
+    rows: list[Any] = [None if x is None else x.reshape(len(losses), -1) for x in entries]
     lists = ranked_lists(first.list_settings(), *rows[:-1], weight=rows[-1])
 
     states = [dict(loss.named_buffers()) for loss in losses]
