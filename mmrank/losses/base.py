@@ -198,14 +198,7 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         # Blocks of a few lists read a transposed view at a tenth of the speed.
         return entries.reshape(1, -1) if self.mode == 'flatten' else entries.t().contiguous()
 
-    def loss_of_lists(
-        self,
-        scores: Tensor,
-        is_positive: Tensor,
-        is_negative: Tensor,
-        values: Tensor | None = None,
-        **options: Tensor | None,
-    ) -> Losses:
+    def loss_of_lists(self, scores, is_positive, is_negative, values=None, **options) -> Losses:
         """Loss of L lists without ``loss_weight``; see :func:`ranked_lists` for the arguments."""
         raise NotImplementedError
 

@@ -367,10 +367,9 @@ class EmbeddingLoss(NamedSettings):
         """Warn, once, where the first batches show no positive: nothing is learnt from them."""
         if self._batches_to_watch == 0 or is_compiling() or batch.queries.is_meta:
             return
-        self._batches_to_watch -= 1
-        if bool(batch.is_positive().any()):
-            self._batches_to_watch = 0
-        elif self._batches_to_watch == 0:
+        has_positive = bool(batch.is_positive().any())
+        self._batches_to_watch = 0 if has_positive else self._batches_to_watch - 1
+        if self._batches_to_watch == 0 and not has_positive:
             warnings.warn(
                 f'none of the first {_WATCHED} batches has two images of one class, so nothing is '
                 'learnt. Fix: a sampler that takes several images of a class, or labels that are '

@@ -131,9 +131,8 @@ class ContrastedBatch:
         similarities = [(rows * rows.roll(-i, 0)).sum(2) for i in range(1, len(rows))]
         total = count = torch.zeros_like(tau)
         if local.labels is not None:
-            keys = (
-                self.gathered.views[::-1] if bimodal else [cast(Tensor, sum(self.gathered.views))]
-            )
+            every = self.gathered.views
+            keys = every[::-1] if bimodal else [cast(Tensor, sum(every))]
             sums, count = label_mates(torch.cat(tuple(keys), 1), local, self.gathered)
             total = (rows * torch.stack(sums.chunk(len(keys), 1))).sum(2)
             count = count * (len(views) // len(keys))

@@ -55,6 +55,7 @@ class QualityLoss(HeadLoss):
     """
 
     box_input = 'quality'
+    takes_logits = True  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]  # always
     no_retrieval = 'scores the boxes of a detector'
 
     def __init__(self, gamma: float, use_iou: bool = True, **kwargs) -> None:
@@ -63,10 +64,6 @@ class QualityLoss(HeadLoss):
         self.gamma = gamma
         if not use_iou:
             self.box_input = None
-
-    @property
-    def takes_logits(self) -> bool:
-        return True
 
     def positives(self, p: Tensor, quality: Tensor) -> tuple[Tensor | float, Tensor]:
         """Weights and targets of positives of probabilities and qualities in [0, 1]."""

@@ -140,6 +140,7 @@ class ErrorDrivenLoss(RankingLoss):
 
     takes_weights = True
     zero_without_positives = True
+    takes_logits = True  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]  # always
     fixed_settings = ('activation',)
     #: Weight of the new batch in the mean positive logit.
     momentum = 0.01
@@ -149,10 +150,6 @@ class ErrorDrivenLoss(RankingLoss):
         check_positive(delta=delta)
         self.delta = delta
         self.mean_positive = MeanPositiveScore(1, self.momentum, score_range=USUAL_LOGITS)
-
-    @property
-    def takes_logits(self) -> bool:
-        return True
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
         first = parts[0]

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -301,7 +300,7 @@ class SOPRCLoss(RankingLoss):
                 prior = self.prior.of(len(lists.pos), lists.list_classes)
             # As in the authors' code. By a gradient through v it pays to push a low positive
             # further down, where more of v lies above it.
-            options: dict[str, Any] = dict(rank_gradient=False, lone_points=1)
+            options: dict = dict(rank_gradient=False, lone_points=1)
             terms.append(soprc_terms(lists, own, prior, self.surrogate, self.tau2, **options))
         losses, self.argument = (torch.cat(x) for x in zip(*terms))
         return losses

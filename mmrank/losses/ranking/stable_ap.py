@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ from mmrank.tensors import as_divisor
 
 WEIGHTS = ('normalised', 'printed')
 #: What is usual for raw logits and for cosines, see :class:`StableAPLoss`.
-LOGITS: dict[str, Any] = dict(tau=1.0, score_range=(-5.0, 5.0), score_penalty=0.001)
+LOGITS: dict = dict(tau=1.0, score_range=(-5.0, 5.0), score_penalty=0.001)
 COSINES = dict(tau=0.3, score_range=(-1.0, 1.0), score_penalty=0.0)
 
 
