@@ -35,7 +35,7 @@ def check_positive(**settings: float) -> None:
     _check(settings, lambda x: 0 < x < float('inf'), '> 0 and finite')
 
 
-def check_not_negative(**settings: float) -> None:
+def check_not_negative(**settings: float | Real) -> None:
     """Raise ValueError for a setting that is not >= 0 and finite."""
     _check(settings, lambda x: 0 <= x < float('inf'), '>= 0 and finite')
 
@@ -45,11 +45,11 @@ def check_at_least(least: int, **settings: int) -> None:
     _check(settings, lambda x: x >= least, f'at least {least}')
 
 
-def check_within(interval: str, **settings: float) -> None:
+def check_within(interval: str, **settings: float | Real) -> None:
     """Raise ValueError for a setting outside of an interval, such as ``'(0, 1]'``."""
     low, high = map(float, interval[1:-1].split(','))
 
-    def is_right(x: float) -> bool:
+    def is_right(x: float | Real) -> bool:
         is_open = (x == low and interval[0] == '(') or (x == high and interval[-1] == ')')
         return low <= x <= high and not is_open
 

@@ -5,13 +5,15 @@ does not make the host wait.
 """
 
 import warnings
-from collections.abc import Sequence
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from mmrank.autograd import Function, can_sync, inside_transform, is_compiling, violated
 from mmrank.errors import UserError, UserTypeError
+
+_Values = TypeVar('_Values', bound=tuple)
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
@@ -238,7 +240,7 @@ def none_absent(weight: Tensor) -> bool:
     return can_sync(weight) and bool(weight.all())
 
 
-def zero_absent(weight: Tensor, *values) -> Sequence:
+def zero_absent(weight: Tensor, values: _Values) -> _Values:
     """Values of the first n entries each, 0 where the weight is: what is absent may be anything."""
     if none_absent(weight):
         return values
@@ -253,7 +255,7 @@ def zero_absent(weight: Tensor, *values) -> Sequence:
             else:
                 x = x.masked_fill(absent.view(-1, *[1] * (x.dim() - 1)), 0)
         found.append(x)
-    return found
+    return cast(_Values, tuple(found))
 
 
 def check_index(

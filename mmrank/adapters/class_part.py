@@ -4,6 +4,7 @@ import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,8 @@ from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss
 from mmrank.losses.pointwise.quality_losses import QualityLoss
 from mmrank.made_class import MadeClass
+
+_Part = TypeVar('_Part', bound='MadePart')
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,10 @@ class ClassPart:
         quality, labels = targets.detach().max(-1)
         return cls(logits, torch.where(quality <= 0, logits.size(-1), labels), quality)
 
+    @overload
+    def loss(self, ranking: HeadLoss) -> Tensor: ...
+    @overload
+    def loss(self, ranking: HeadLoss, **values: Tensor) -> Tensor | dict[str, Tensor]: ...
     def loss(self, ranking: HeadLoss, **values: Tensor) -> Tensor | dict[str, Tensor]:
         """The loss by ``ranking``, which gets the quality if it takes one, and further values."""
         check_is_loss(ranking)
@@ -83,17 +90,17 @@ def check_is_loss(loss: object) -> None:
     )
 
 
-class RankingPart:
+class RankingPart(nn.Module):
     """A module of a detector that has ``rankings``, its losses by name, and is saved with them."""
 
-    rankings: nn.ModuleDict
+    rankings: Mapping[str, HeadLoss]  # a ModuleDict
 
     def leave(self, model) -> None:
         """Make ``model`` what it was without this."""
         raise NotImplementedError
 
 
-class MadePart(RankingPart, MadeClass):
+class MadePart(MadeClass, RankingPart):
     """Mixin for a part of a detector. Its class changes: a wrapper would change the saved keys."""
 
     shows_centre = True  # By the layers that score the classes
@@ -106,33 +113,35 @@ class MadePart(RankingPart, MadeClass):
         self.__class__ = self.host
 
 
-def make_part(part, mixin: type[MadePart], **added) -> None:
+def make_part(part, mixin: type[_Part], **added) -> _Part:
     """Give a part of a detector a mixin and further attributes, until it leaves."""
     part.__class__ = mixin.class_for(type(part))
     part.added = ('added', *added)
     for name, value in added.items():
         setattr(part, name, value)
+    return part
 
 
 def put_rankings(
-    part: nn.Module,
-    mixin: type[MadePart],
+    part,
+    mixin: type[_Part],
     losses: nn.ModuleDict,
-    layers: dict[str, Sequence[nn.Module]],
+    layers: Mapping[str, Sequence[nn.Module]],
     settings: RankingSettings,
     **added,
-) -> None:
+) -> _Part:
     """:func:`make_part` with the losses, on the device of the ``layers`` that score the classes.
 
     In eval mode these show the mean positive of their loss at 0.
     """
-    device = next(iter(layers.values()))[0].weight.device
+    device = next(next(iter(layers.values()))[0].parameters()).device
     losses.to(device).train(part.training)
-    make_part(part, mixin, rankings=losses, **added)
+    made = make_part(part, mixin, rankings=losses, **added)
     if settings.centre_scores and mixin.shows_centre:
         for name in layers:
             for layer in layers[name]:
-                show_centred(layer, losses[name])
+                show_centred(layer, made.rankings[name])
+    return made
 
 
 def ranking_parts(model, expected: bool = True) -> list[RankingPart]:
@@ -171,15 +180,16 @@ def keep_centred(part: nn.Module) -> None:
     for layer in part.modules():
         for key, hook in [*layer._forward_hooks.items()]:
             if isinstance(hook, partial) and hook.func is _subtract_centre:
+                bias = layer.get_parameter('bias')
                 with torch.no_grad():
-                    layer.bias -= _centre_of_channels(hook.args[0], layer.bias)
+                    bias -= _centre_of_channels(hook.args[0], bias)
                 del layer._forward_hooks[key]
 
 
 def _subtract_centre(ranking: HeadLoss, layer: nn.Module, args: tuple, scores: Tensor) -> Tensor:
     if layer.training:
         return scores
-    centre = _centre_of_channels(ranking, layer.bias).to(scores)
+    centre = _centre_of_channels(ranking, cast(Tensor, layer.bias)).to(scores)
     return scores - (centre.view(-1, 1, 1) if isinstance(layer, nn.Conv2d) else centre)
 
 

@@ -23,6 +23,8 @@ class OpenCLIPLoss(nn.Module):
         loss: A contrastive loss of :mod:`mmrank.losses`.
     """
 
+    asked: tuple | None  # the index of a batch of a model whose loss is asked for
+
     def __init__(self, loss: ContrastiveLoss) -> None:
         super().__init__()
         if not isinstance(loss, ContrastiveLoss):
@@ -105,7 +107,8 @@ def use_contrastive_loss(model: nn.Module, loss: ContrastiveLoss) -> nn.Module:
         TypeError: If the model or the loss is none of these.
         UserError: If the model has such a loss already.
     """
-    if not isinstance(getattr(model, 'logit_scale', None), nn.Parameter):
+    scale = getattr(model, 'logit_scale', None)
+    if not isinstance(scale, nn.Parameter):
         raise UserTypeError(
             f'model={type(model).__name__} has no parameter logit_scale. Fix: pass a CLIPModel or '
             'SiglipModel of transformers, before it is wrapped; for open_clip see OpenCLIPLoss'
@@ -113,25 +116,26 @@ def use_contrastive_loss(model: nn.Module, loss: ContrastiveLoss) -> nn.Module:
     if hasattr(model, 'contrastive_loss'):
         raise UserError('the model has a contrastive loss already. Fix: load it anew')
     added = OpenCLIPLoss(copy.deepcopy(loss))
-    model.contrastive_loss = added.to(model.logit_scale.device).train(model.training)
+    model.contrastive_loss = added.to(scale.device).train(model.training)
     if hasattr(model, 'logit_bias') and hasattr(added.loss, 'logit_bias'):
         added.loss.logit_bias.requires_grad_(False)
     # A mean over the batch: the Trainer divides it where it accumulates gradients.
-    model.accepts_loss_kwargs = False
+    vars(model)['accepts_loss_kwargs'] = False
     model.register_forward_pre_hook(_take_index, with_kwargs=True)
     model.register_forward_hook(_add_loss)
     return model
 
 
-def _take_index(model: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+def _take_index(model, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     wanted = kwargs.pop('return_loss', False)
     index = kwargs.pop('labels', None)
-    model.contrastive_loss.asked = (index,) if wanted or index is not None else None
+    own: OpenCLIPLoss = model.contrastive_loss
+    own.asked = (index,) if wanted or index is not None else None
     return args, kwargs
 
 
-def _add_loss(model: nn.Module, args: tuple, outputs):
-    own = model.contrastive_loss
+def _add_loss(model, args: tuple, outputs):
+    own: OpenCLIPLoss = model.contrastive_loss
     asked = own.asked
     own.asked = None
     if asked is None:

@@ -3,6 +3,7 @@
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +57,7 @@ def _ranked_criterion(mixin: type[QueryCriterion], file: str, name: str) -> type
     return mixin.class_for(getattr(import_module(f'transformers.loss.{file}'), name))
 
 
-class _DetectorLosses(RankingPart, nn.Module):
+class _DetectorLosses(RankingPart):
     """Takes the place of ``loss_function`` of a model.
 
     The functions of transformers make their criterion themselves, so this lays out the outputs of
@@ -66,7 +67,10 @@ class _DetectorLosses(RankingPart, nn.Module):
 
     def __init__(self, settings: RankingSettings, config) -> None:
         super().__init__()
-        self.rankings = self.rankings_of(settings.loss, config)
+        self.add_module('rankings', self.rankings_of(settings.loss, config))
+
+    def rankings_of(self, loss: HeadLoss, config) -> nn.ModuleDict:
+        raise NotImplementedError
 
     def leave(self, model: nn.Module) -> None:
         keep_centred(model)
@@ -127,7 +131,7 @@ class _RTDetrLosses(_DetectorLosses):
         # of their own: transformers < 5 matches them there with the objects that they were made
         # from (fixed by its pull request 48528).
         queries = slice(-config.num_queries, None)
-        outputs = dict(logits=logits[:, queries], pred_boxes=inside(pred_boxes[:, queries]))
+        outputs: dict = dict(logits=logits[:, queries], pred_boxes=inside(pred_boxes[:, queries]))
         auxiliary = None
         if config.auxiliary_loss:
             layers = [outputs_class, inside(outputs_coord)]
@@ -145,7 +149,7 @@ class _RTDetrLosses(_DetectorLosses):
             outputs = {**last, **outputs}
             auxiliary = outputs['auxiliary_outputs'] = [*first, proposals]
         losses = criterion.to(device)(outputs, labels)
-        return sum(losses.values()), losses, auxiliary
+        return cast(Tensor, sum(losses.values())), losses, auxiliary
 
 
 class _DeformableDetrLosses(_DetectorLosses):
@@ -190,11 +194,11 @@ class _DeformableDetrLosses(_DetectorLosses):
             **(dict(group_detr=config.group_detr) if grouped else {}),
         )
         criterion.rankings = self.rankings
-        outputs = dict(logits=logits, pred_boxes=pred_boxes)
+        outputs: dict = dict(logits=logits, pred_boxes=pred_boxes)
         auxiliary = None
         if grouped:
             outputs['enc_outputs'] = dict(logits=enc_outputs_class, pred_boxes=enc_outputs_coord)
-        if config.auxiliary_loss:
+        if config.auxiliary_loss and outputs_class is not None and outputs_coord is not None:
             layers = zip(outputs_class[:-1], outputs_coord[:-1])
             auxiliary = [dict(logits=x, pred_boxes=y) for x, y in layers]
             outputs['auxiliary_outputs'] = auxiliary
@@ -210,18 +214,18 @@ class _DeformableDetrLosses(_DetectorLosses):
             for name, loss in losses.items()
             if name.startswith('loss_')
         )
-        return total, losses, auxiliary
+        return cast(Tensor, total), losses, auxiliary
 
 
 def _layers(
-    logits: Tensor, boxes: Tensor, corners: Tensor | None = None, points=None
+    logits: Tensor, boxes: Tensor, corners: Tensor | None = None, points: Tensor | None = None
 ) -> list[dict]:
     """Outputs of each layer, in the form of transformers' criterions."""
     layers = []
     # D-FINE has logits, but no corners, of its first boxes, too.
     for i in range(logits.size(1) if corners is None else corners.size(1)):
         layers.append(dict(logits=logits[:, i], pred_boxes=boxes[:, i]))
-        if corners is not None:
+        if corners is not None and points is not None:
             layers[i].update(
                 pred_corners=corners[:, i],
                 ref_points=points[:, i],
@@ -231,7 +235,7 @@ def _layers(
     return layers
 
 
-def _check_objects(model: nn.Module, args: tuple, settings: dict) -> None:
+def _check_objects(model: PreTrainedModel, args: tuple, settings: dict) -> None:
     """Forward pre-hook: refuse labels and boxes of the objects that are none of this model."""
     labels = settings.get('labels') or ()
     classes = [x['class_labels'] for x in labels]
@@ -253,20 +257,20 @@ def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
     criterion = made(settings, config)
     criterion.to(model.device).train(model.training)
     # What model.loss_function = criterion calls; torch would hide a module behind the property.
-    type(model).loss_function.fset(model, criterion)
+    type(model).loss_function.__set__(model, criterion)
     if settings.centre_scores:
         show_centred(_score_layer(model), criterion.rankings[LAST])
     model.register_forward_pre_hook(_check_objects, with_kwargs=True)
 
 
-def _score_layer(model: nn.Module) -> nn.Module:
+def _score_layer(model: PreTrainedModel) -> nn.Module:
     """What computes the scores that the model predicts."""
     # RT-DETRv2 has a copy of the decoder's, with the same weights.
-    heads = getattr(model.model.decoder, 'class_embed', None)
+    heads = getattr(model.get_submodule('model.decoder'), 'class_embed', None)
     if heads is None:
         heads = getattr(model, 'class_labels_classifier', None)
     if heads is None:
-        heads = model.class_embed
+        heads = model.get_submodule('class_embed')
     if isinstance(heads, nn.ModuleList):
         # D-FINE may predict by another layer than the last; Deformable DETR's heads may end with
         # the encoder's.

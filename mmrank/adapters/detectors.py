@@ -1,6 +1,7 @@
 """Any supported detector of another library on a ranking loss."""
 
 from importlib import import_module
+from typing import TypeVar
 
 from torch import nn
 
@@ -8,6 +9,8 @@ from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss, KeepsSampleState
 
 from .class_part import RankingSettings, check_is_loss, ranking_parts
+
+_Model = TypeVar('_Model', bound=nn.Module)
 
 #: Served classes, with the module that serves them and those derived from them.
 SERVED = {
@@ -38,8 +41,8 @@ SERVED = {
 
 
 def use_ranking_loss(
-    model: nn.Module, loss: HeadLoss, *, centre_scores: bool = True, balance_boxes: bool = False
-) -> nn.Module:
+    model: _Model, loss: HeadLoss, *, centre_scores: bool = True, balance_boxes: bool = False
+) -> _Model:
     """Replace the classification loss of a detector by a ranking loss, in place.
 
     All scores of a batch form one ranking: the scores of all its images, and in distributed
@@ -78,7 +81,7 @@ def use_ranking_loss(
     return model
 
 
-def remove_ranking_loss(model: nn.Module) -> nn.Module:
+def remove_ranking_loss(model: _Model) -> _Model:
     """Give a detector its own classification loss back, in place.
 
     The centre of the scores that the ranking loss has learnt moves into the bias of the

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from libreyolo.models.yolo9.nn import DDetect
-from torch import Tensor, nn
+from libreyolo.models.yolo9.nn import DDetect  # pyright: ignore[reportMissingImports]  # where the user has it
+from torch import Tensor
 
 from mmrank.losses import HeadLoss
 
@@ -12,7 +12,7 @@ from .detectors import check_settings
 from .label_ranges import check_objects
 
 
-class _RankingHead(MadePart):
+class _RankingHead(MadePart, DDetect):
     """Mixin for heads. ``rankings`` has the loss of each branch."""
 
     def _get_loss_fn(self, device):
@@ -37,10 +37,11 @@ def _rank(ranking: HeadLoss, logits: Tensor, targets: Tensor, norm: Tensor) -> T
     return ClassPart.of_targets(logits, targets).loss(ranking)
 
 
-def attach(model: nn.Module, settings: RankingSettings) -> None:
+def attach(model, settings: RankingSettings) -> None:
     """Put a copy of the loss into each head for each branch."""
     check_settings(settings, model.nc, type(model).__name__)
-    for head in [x for x in model.modules() if isinstance(x, DDetect)]:
+    heads: list[DDetect] = [x for x in model.modules() if isinstance(x, DDetect)]
+    for head in heads:
         layers = {'dense_loss': [x[-1] for x in head.cv3]}
         if hasattr(head, 'one2one_cv3'):
             layers['exclusive_loss'] = [x[-1] for x in head.one2one_cv3]

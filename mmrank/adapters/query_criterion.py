@@ -32,6 +32,8 @@ class QueryCriterion(MadePart):
     loss_name = 'loss_ce'
     aux_mark = '_'
     loss_factor = 1.0
+    num_classes: int
+    weight_dict: dict[str, float]
 
     def forward(self, outputs: dict, targets: list[dict], **kwargs) -> dict[str, Tensor]:
         """Losses of all layers; the names are the criterion's."""

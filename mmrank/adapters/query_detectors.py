@@ -5,7 +5,7 @@ LTDETR of lightly-train, the DETRs of LibreYOLO, and clones of RT-DETR, D-FINE, 
 
 import copy
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from .class_part import MadePart, RankingSettings, copies_of, make_part, put_rankings
 from .detectors import check_settings, remove_ranking_loss
@@ -19,20 +19,23 @@ class _AuthorsCriterion(QueryCriterion):
     logits = 'pred_logits'
     classes = 'labels'
     aux_mark = '_aux_'
+    decoders: tuple[MadePart, ...]
 
     @property
-    def rankings(self) -> nn.ModuleDict:
+    def rankings(self):  # pyright: ignore[reportIncompatibleVariableOverride]  # the decoder's
         return self.decoders[0].rankings
 
     def get_loss(self, loss: str, outputs: dict, *args, **kwargs) -> dict[str, Tensor]:
         # The proposals keep their own.
         if f'loss_{loss}' == self.loss_name and outputs['layer'] in self.rankings:
             return self.loss_labels(outputs, *args, **kwargs)
-        return super().get_loss(loss, outputs, *args, **kwargs)
+        return super().get_loss(loss, outputs, *args, **kwargs)  # pyright: ignore[reportAttributeAccessIssue]  # the host's
 
 
 class _CheckedDecoder(MadePart):
     """Mixin for decoders: denoising queries are made from the labels before there is a loss."""
+
+    num_classes: int
 
     def forward(self, feats, targets=None, *args, **kwargs):
         labels = [x['labels'] for x in targets or ()]

@@ -4,6 +4,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from mmrank.errors import UserError
 from mmrank.losses import IABCELoss
@@ -21,9 +22,10 @@ class _QuerySetCriterion(QueryCriterion):
     classes = 'labels'
     # The post-processing shows it, also of an average of the model.
     shows_centre = False
+    centring: RemovableHandle
 
     def forward(
-        self, outputs: dict, targets: list[dict], num_boxes: Tensor | float | None = None
+        self, outputs: dict, targets: list[dict], num_boxes: Tensor | float | None = None, **kwargs
     ) -> dict[str, Tensor]:
         """Losses of all layers; without ``class_error``, which is logged alone."""
         if targets and 'valid' in targets[0]:
@@ -33,9 +35,9 @@ class _QuerySetCriterion(QueryCriterion):
             )
         labels = [x['labels'] for x in targets]
         check_objects(labels, [x['boxes'] for x in targets], self.num_classes, 'num_classes')
-        return super().forward(outputs, targets, num_boxes=num_boxes)
+        return super().forward(outputs, targets, num_boxes=num_boxes, **kwargs)
 
-    def leave(self, model: nn.Module) -> None:
+    def leave(self, model) -> None:
         if hasattr(self, 'centring'):
             bias = model.model.class_embed.bias
             with torch.no_grad():
@@ -45,7 +47,7 @@ class _QuerySetCriterion(QueryCriterion):
         super().leave(model)
 
 
-def show_centred(criterion: nn.Module, postprocess: nn.Module, args: tuple) -> tuple:
+def show_centred(criterion: QueryCriterion, postprocess: nn.Module, args: tuple) -> tuple:
     """Forward pre-hook of the post-processing: the mean positive score at 0."""
     outputs, *others = args
     logits = outputs['pred_logits']
@@ -53,7 +55,7 @@ def show_centred(criterion: nn.Module, postprocess: nn.Module, args: tuple) -> t
     return ({**outputs, 'pred_logits': centred}, *others)
 
 
-def attach(module: nn.Module, settings: RankingSettings) -> None:
+def attach(module, settings: RankingSettings) -> None:
     """Put copies of the loss into the criterion of a module."""
     criterion = module.criterion
     loss = settings.loss
@@ -66,7 +68,7 @@ def attach(module: nn.Module, settings: RankingSettings) -> None:
     proposals = {'enc': IABCELoss(criterion.focal_alpha, scope=loss.scope)}
     losses = copies_of(loss, names, proposals)
     layers = {LAST: [module.model.class_embed]}
-    put_rankings(criterion, _QuerySetCriterion, losses, layers, settings)
+    made = put_rankings(criterion, _QuerySetCriterion, losses, layers, settings)
     if settings.centre_scores:
-        hook = partial(show_centred, criterion)
-        criterion.centring = module.postprocess.register_forward_pre_hook(hook)
+        hook = partial(show_centred, made)
+        made.centring = module.postprocess.register_forward_pre_hook(hook)

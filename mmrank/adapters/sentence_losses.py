@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -54,7 +55,7 @@ class _SentenceLoss(nn.Module):
                 f'{type(self).__name__} does not take loss={type(loss).__name__}. Fix: {self.fix}'
             )
         self.model = model
-        self.loss = loss
+        self.loss: Any = loss  # what the class ``takes``
         self.mini_batch_size = mini_batch_size
         _SENTENCE_LOSSES.add(self)
 
@@ -174,7 +175,7 @@ class SentenceRetrievalLoss(_SentenceLoss):
     ) -> None:
         if normalize and isinstance(loss, HeadLoss):
             loss = loss.of_cosines()
-        super().__init__(model, loss, mini_batch_size=mini_batch_size)
+        super().__init__(model, cast(nn.Module, loss), mini_batch_size=mini_batch_size)
         self.normalize = normalize
 
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
@@ -263,7 +264,7 @@ class SentenceInBatchLoss(_SentenceLoss):
         super().__init__(model, loss, mini_batch_size=mini_batch_size)
         known = torch.as_tensor(pairs)
         _check_pairs('pairs', known)
-        loss.set_pairs(*known.unbind(1), tuple((known.amax(0) + 1).tolist()))
+        loss.set_pairs(known[:, 0], known[:, 1], tuple((known.amax(0) + 1).tolist()))
 
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         self.check_columns(embeddings, 'queries and documents')
@@ -287,7 +288,7 @@ class CrossEncoderRankingLoss(_SentenceLoss):
     takes = HeadLoss
     fix = 'LambdaLoss()'
 
-    def forward(self, inputs: Sequence[Sequence], labels: Sequence[Tensor], **options) -> Tensor:
+    def forward(self, inputs: Sequence[Sequence], labels: Sequence[Tensor], **options) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]  # of another trainer
         """Scalar loss of lists of documents, (n,) labels each; options: ``prompt``, ``task``."""
         queries, documents = inputs
         sizes = [len(x) for x in documents]
@@ -307,10 +308,10 @@ class CrossEncoderRankingLoss(_SentenceLoss):
         return self.loss(scores, target, group=group)
 
     def _scores(self, pairs: list, **options) -> Tensor:
-        features = self.model.preprocess(pairs, **options)
-        device = self.model.device
-        moved = {k: x.to(device) if isinstance(x, Tensor) else x for k, x in features.items()}
-        return self.model(moved)['scores']
+        model: Any = self.model  # a CrossEncoder
+        features = model.preprocess(pairs, **options)
+        moved = {k: x.to(model.device) if isinstance(x, Tensor) else x for k, x in features.items()}
+        return model(moved)['scores']
 
 
 class SaveLossState(TrainerCallback):

@@ -15,12 +15,14 @@ from .torchvision_parts import TorchvisionPart
 
 from torchvision.models.detection._utils import Matcher
 from torchvision.models.detection.fcos import FCOSHead
-from torchvision.models.detection.retinanet import RetinaNetHead
+from torchvision.models.detection.retinanet import RetinaNetHead, RetinaNetRegressionHead
 from torchvision.ops import generalized_box_iou_loss
 
 
 class _RankingHead(TorchvisionPart):
     """Mixin for dense heads: all anchors or points of a batch are one ranking."""
+
+    regression_head: RetinaNetRegressionHead  # of RetinaNet
 
     def compute_loss(
         self,
@@ -37,7 +39,7 @@ class _RankingHead(TorchvisionPart):
         logits = head_outputs['cls_logits']
         fix = 'number the classes from 0, or make the model with a larger num_classes'
         check_labels([x['labels'] for x in targets], 0, logits.size(-1) - 1, fix)
-        losses = super().compute_loss(
+        losses = super().compute_loss(  # pyright: ignore[reportAttributeAccessIssue]  # the host's
             targets,
             # The host's own classification loss is dropped: no graph.
             {**head_outputs, 'cls_logits': logits.detach()},
@@ -66,9 +68,10 @@ class _RankingHead(TorchvisionPart):
         kind = self.ranking_loss.box_input
         if kind is None:
             return {}
-        is_fcos = isinstance(self, FCOSHead)
-        coder = self.box_coder if is_fcos else self.regression_head.box_coder
-        decode = coder.decode if is_fcos else coder.decode_single
+        if isinstance(self, FCOSHead):
+            decode = self.box_coder.decode
+        else:
+            decode = self.regression_head.box_coder.decode_single
         boxes = []
         true = []
         for target, codes, own, matched in zip(

@@ -17,7 +17,7 @@ from .torchvision_parts import TorchvisionPart
 from torchvision.models.detection.roi_heads import RoIHeads
 
 
-class RankingRoIHeads(TorchvisionPart):
+class RankingRoIHeads(TorchvisionPart, RoIHeads):
     """Mixin for RoI heads: all sampled boxes of a batch are one ranking.
 
     The score of a class is ``log(p / (1 - p))`` of its softmax probability p, so what is ranked is
@@ -38,7 +38,7 @@ class RankingRoIHeads(TorchvisionPart):
             'num_classes = classes + 1',
         )
 
-    def select_training_samples(self, proposals: list[Tensor], targets: list[dict]) -> tuple:
+    def select_training_samples(self, proposals: list[Tensor], targets: list[dict] | None) -> tuple:
         """The host's samples, which are noted."""
         samples = super().select_training_samples(proposals, targets)
         self.noted = [samples, targets]
@@ -109,7 +109,7 @@ def _log_odds(logits: Tensor) -> Tensor:
 
 def attach(model: nn.Module, settings: RankingSettings) -> None:
     """Put a copy of the loss into the heads."""
-    heads = model.roi_heads
+    heads = model.get_submodule('roi_heads')
     loss = settings.loss
     predictor = getattr(heads.box_predictor, 'cls_score', None)
     if not isinstance(heads, RoIHeads) or not isinstance(predictor, nn.Linear):

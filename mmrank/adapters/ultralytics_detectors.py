@@ -4,8 +4,9 @@ Ultralytics is under AGPL-3.0: it is imported where the user has it, and none of
 """
 
 from functools import partial
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss
@@ -18,8 +19,10 @@ from .label_ranges import check_objects
 class _RankingModel(MadePart):
     """Mixin for models. ``rankings`` has the loss of each branch of the head."""
 
+    model: Any  # a Sequential, whose last layer is the head
+
     def init_criterion(self):
-        criterion = super().init_criterion()
+        criterion = super().init_criterion()  # pyright: ignore[reportAttributeAccessIssue]  # the host's
         for name, ranking in self.rankings.items():
             branch = getattr(criterion, name, criterion)
             if branch.class_weights is not None:
@@ -29,7 +32,7 @@ class _RankingModel(MadePart):
 
     def loss(self, batch: dict, preds=None) -> tuple:
         check_objects([batch['cls']], [batch['bboxes']], self.model[-1].nc, 'nc')
-        return super().loss(batch, preds)
+        return super().loss(batch, preds)  # pyright: ignore[reportAttributeAccessIssue]  # the host's
 
 
 def _rank(ranking: HeadLoss, logits: Tensor, targets: Tensor) -> Tensor:
@@ -37,7 +40,7 @@ def _rank(ranking: HeadLoss, logits: Tensor, targets: Tensor) -> Tensor:
     return ClassPart.of_targets(logits, targets).loss(ranking) * targets.sum().clamp(min=1)
 
 
-def attach(model: nn.Module, settings: RankingSettings) -> None:
+def attach(model, settings: RankingSettings) -> None:
     """Put a copy of the loss into a model for each branch."""
     head = model.model[-1]
     name = type(model).__name__

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -10,7 +11,7 @@ from torch import Tensor
 from mmrank.distributed import joined_group, training_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.class_weights import ClassWeight, ClassWeights, WeighsClasses, weighed_positives
-from mmrank.losses.embeddings import RanksEmbeddings, TakesCosines
+from mmrank.losses.embeddings import EmbeddingBatch, TakesCosines
 from mmrank.losses.groups import check_groups, entries_of_groups, refuse_rows_of_levels
 from mmrank.losses.heads import BoxHeadHooks, box_values
 from mmrank.losses.lists import (
@@ -146,6 +147,10 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
             losses = self.loss_of_lists(*entries, values, weight=weight, list_weight=list_weight)
         else:
             losses = self.loss_of_groups(entries, group, values, weight)
+        return self.weighted(losses)
+
+    def weighted(self, losses: Losses) -> Losses:
+        """Each loss times ``loss_weight``."""
         if isinstance(losses, dict):
             return {name: self.loss_weight * loss for name, loss in losses.items()}
         return self.loss_weight * losses
@@ -193,7 +198,7 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         # Blocks of a few lists read a transposed view at a tenth of the speed.
         return entries.reshape(1, -1) if self.mode == 'flatten' else entries.t().contiguous()
 
-    def loss_of_lists(self, *entries: Tensor | None, **options: Tensor | None) -> Losses:
+    def loss_of_lists(self, scores, is_positive, is_negative, values=None, **options) -> Losses:
         """Loss of L lists without ``loss_weight``; see :func:`ranked_lists` for the arguments."""
         raise NotImplementedError
 
@@ -211,7 +216,7 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         raise NotImplementedError
 
 
-class RankingLoss(RanksEmbeddings, HeadLoss):
+class RankingLoss(HeadLoss):
     """Base of losses that rank all scores of a batch against each other.
 
     Subclasses implement :meth:`list_losses`, or :meth:`part_losses`. The value says little: watch
@@ -269,8 +274,15 @@ class RankingLoss(RanksEmbeddings, HeadLoss):
             state_group=None if is_joined else world,
         )
 
-    def loss_of_lists(self, *entries, **options) -> Losses:
+    def embedding_loss(self, batch: EmbeddingBatch) -> Losses:
+        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
+        self.check_retrieval()
+        entries = batch.scores(), batch.is_positive(), batch.is_negative()
+        return self.weighted(self.loss_of_lists(*entries, **batch.list_options()))
+
+    def loss_of_lists(self, scores, is_positive, is_negative, values=None, **options) -> Losses:
         settings = self.list_settings(options.get('list_classes') is not None)
+        entries = scores, is_positive, is_negative, values
         return self.loss_of_parts([ranked_lists(settings, *entries, **options)])
 
     def loss_of_groups(self, entries, group, row_values, weight=None):
@@ -308,7 +320,7 @@ class RankingLoss(RanksEmbeddings, HeadLoss):
 
         A loss that implements :meth:`list_losses` gets a padded matrix of all lists of ``group=``.
         """
-        all_losses = [self.losses(lists) for lists in parts]
+        all_losses: list[Any] = [self.losses(lists) for lists in parts]  # of one kind
         if not isinstance(all_losses[0], dict):
             return torch.cat(all_losses)
         return {name: torch.cat([x[name] for x in all_losses]) for name in all_losses[0]}
@@ -321,13 +333,13 @@ class RankingLoss(RanksEmbeddings, HeadLoss):
         """(L,) bool of the lists that the mean divides by, or their float weights."""
         return lists.counted
 
-    def total(self, losses: Losses, counted: Tensor, parts: Sequence[RankedLists]) -> Losses:
-        """Loss of the batch of (L,) losses of its lists: their mean, of each in a dict."""
+    def total(self, losses: Any, counted: Tensor, parts: Sequence[RankedLists]) -> Losses:
+        """Loss of the batch of what :meth:`part_losses` returns: its mean, of each in a dict."""
         if isinstance(losses, dict):
             return {name: self.reduce_lists(loss, counted) for name, loss in losses.items()}
         return self.reduce_lists(losses, counted)
 
-    def diagnose(self, losses: Losses, counted: Tensor, parts) -> dict[str, Tensor]:
+    def diagnose(self, losses: Any, counted: Tensor, parts) -> dict[str, Tensor]:
         """Detached scalars of the batch by name; see :meth:`total` for the arguments."""
         return {}
 

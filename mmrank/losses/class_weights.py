@@ -35,10 +35,10 @@ class ClassWeights(SavedState):
         self.given = given
         self.power: float | None = None
         pair = (given, 1.0) if isinstance(given, str) else given
-        is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2
-        if is_pair and str(pair[0]) == 'auto' and isinstance(pair[1], Real):
-            check_within('[0, 1]', **{"power of class_weight=('auto', power)": pair[1]})
-            self.power = float(pair[1])
+        name, power = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else (None, None)
+        if str(name) == 'auto' and isinstance(power, Real):
+            check_within('[0, 1]', **{"power of class_weight=('auto', power)": power})
+            self.power = float(power)
         else:
             _check(given)
         #: Whether the weights follow the counts of the classes.
@@ -98,7 +98,7 @@ class WeighsClasses:
 
     def set_class_counts(self, counts: Counts, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class in training and the number of samples."""
-        if not self.has_auto_weights:
+        if self.class_weights is None or not self.has_auto_weights:
             raise UserError(
                 f"{type(self).__name__} has no use for class counts. Fix: class_weight='auto', or "
                 "of SOPRCLoss prior='counts' with num_classes"
@@ -117,11 +117,12 @@ def weighed_positives(
 
 def _check(given: ClassWeight) -> None:
     """Raise UserError unless these are numbers >= 0, by class or in order."""
-    values = given.values() if isinstance(given, Mapping) else given
-    is_list = isinstance(given, (Sequence, Mapping)) and not isinstance(given, str) and len(given)
-    if not is_list or not all(isinstance(x, Real) for x in values):
+    listed = [*given.values()] if isinstance(given, Mapping) else given
+    values = listed if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
+    numbers = {f'class_weight[{i}]': x for i, x in enumerate(values) if isinstance(x, Real)}
+    if not numbers or len(numbers) < len(values):
         raise UserError(
             f'class_weight={given!r:.80} must be a number for each class. Fix: a list of them, a '
             "dict by class name, 'auto', or ('auto', 0.5)"
         )
-    check_not_negative(**{f'class_weight[{i}]': x for i, x in enumerate(values)})
+    check_not_negative(**numbers)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmrank.autograd import is_compiling, violated
 from mmrank.distributed import all_gather_rows, joined_group, sizes_and_dtype
 from mmrank.errors import UserError, UserTypeError
+from mmrank.losses.class_weights import ClassWeights
 from mmrank.losses.lists import counted_and_weight
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.settings import NamedSettings
@@ -205,10 +206,10 @@ class EmbeddingBatch:
         return ~self._same_class & ~self.is_itself
 
 
-class TakesCosines:
+class TakesCosines(nn.Module):
     """A loss of scores that may be the cosines of embeddings."""
 
-    class_weights: object
+    class_weights: ClassWeights | None
     box_input: str | None
     requires_boxes: bool
     #: Why the loss has no use for a retrieval batch; with a ``box_input`` it is for want of boxes.
@@ -238,18 +239,6 @@ class TakesCosines:
         copied = deepcopy(self, {id(x): x for x in self.parameters()})
         copied.expect_cosines()
         return copied
-
-
-class RanksEmbeddings(TakesCosines):
-    """What :class:`EmbeddingLoss` and ``mmrank.RetrievalHead`` ask of a ranking loss."""
-
-    loss_weight: float
-
-    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
-        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
-        self.check_retrieval()
-        entries = batch.scores(), batch.is_positive(), batch.is_negative()
-        return self.loss_weight * self.loss_of_lists(*entries, **batch.list_options())
 
 
 class EmbeddingLoss(NamedSettings):
@@ -378,10 +367,9 @@ class EmbeddingLoss(NamedSettings):
         """Warn, once, where the first batches show no positive: nothing is learnt from them."""
         if self._batches_to_watch == 0 or is_compiling() or batch.queries.is_meta:
             return
-        self._batches_to_watch -= 1
-        if bool(batch.is_positive().any()):
-            self._batches_to_watch = 0
-        elif self._batches_to_watch == 0:
+        has_positive = bool(batch.is_positive().any())
+        self._batches_to_watch = 0 if has_positive else self._batches_to_watch - 1
+        if self._batches_to_watch == 0 and not has_positive:
             warnings.warn(
                 f'none of the first {_WATCHED} batches has two images of one class, so nothing is '
                 'learnt. Fix: a sampler that takes several images of a class, or labels that are '

@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 
 from mmrank.autograd import can_sync, is_compiling, violated
 from mmrank.errors import UserError
+from mmrank.state import MeanPositiveScore
 from mmrank.tensors import at_least_float32
 from mmrank.training_set import ClassesOfTrainingSet
 
@@ -25,6 +26,7 @@ class BoxHeadHooks(nn.Module):
 
     num_columns: int | None
     activation: str
+    mean_positive: MeanPositiveScore  # of a loss that tracks it
 
     #: mmdet's heads read it from the config: one output channel per class and sigmoid at test time,
     #: which keeps the ranking. ``help()`` does not show it, as only True is supported.

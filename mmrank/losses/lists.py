@@ -341,8 +341,8 @@ class ListSettings:
     activation: str = 'none'  # of the scores before they are compared, or ``sigmoid``
     cost: str = 'pairs'  # what a step takes time for: of a positive and a score, or ``scores``
     zero_without_positives: bool = False  # whether the scores of a list without one are 0
-    group: object = None  # process group whose batches are one, or None
-    state_group: object = None  # process group of lists of their own, but one state, or None
+    group: dist.ProcessGroup | None = None  # whose batches are one
+    state_group: dist.ProcessGroup | None = None  # of lists of their own, but one state
 
 
 def ranked_lists(

@@ -321,7 +321,7 @@ def _interval_sums(surrogate: Surrogate, pairs: Pairs, **_) -> Sums:
 
 
 def _interval_gradient(
-    _: Surrogate, grad: Tensor, pairs: Pairs, places: Tensor, nan: Tensor, *saved: Tensor
+    surrogate: Surrogate, grad: Tensor, pairs: Pairs, places: Tensor, nan: Tensor, *saved: Tensor
 ) -> Tensor:
     """See :func:`mmrank.losses.pairs_smooth.matrix_gradient`."""
     _, _, neg, neg_mask, on_host = pairs

@@ -5,7 +5,7 @@ may know a faster way, see ``pairs.py``.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import NamedTuple, cast
 
@@ -144,7 +144,7 @@ class OneSidedSigmoid(Surrogate):
 
 def _groups(
     pos_mask: Tensor, width: int, on_host: bool
-) -> list[tuple[slice | Tensor, Tensor, Tensor]]:
+) -> Sequence[tuple[slice | Tensor, Tensor, Tensor]]:
     """Rows, (G, W) columns of the positives, and their (G, W) mask, False for padding.
 
     Lists with up to 1, 2, 4, ... positives share a group: at most half of each is padding. All
@@ -235,7 +235,7 @@ def matrix_sums(
             for index, terms in enumerate((value, change)):
                 if terms is not None and weight is None:
                     sums[index, rows] += terms.sum(2)
-                elif terms is not None:
+                elif terms is not None and weight is not None:
                     sums[index, rows] += torch.bmm(terms, weight[rows, part, None])[..., 0]
         total[lists] = torch.zeros_like(total[lists]).scatter(1, columns, sums[0])
         slope[lists] = torch.zeros_like(slope[lists]).scatter(1, columns, sums[1])

@@ -43,7 +43,7 @@ def split_lists(
     counted = weight = None
     if mask is not None:
         counted, weight = counted_and_weight(checked_weight('mask', mask, scores.shape))
-    entries = [scores, *both_sides(is_positive, counted), values, None, weight]
+    entries: list = [scores, *both_sides(is_positive, counted), values, None, weight]
     if scores.dim() == 1:
         entries = [None if x is None else x[None] for x in entries]
     return ranked_lists(ListSettings(), *entries)

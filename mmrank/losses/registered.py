@@ -3,7 +3,6 @@
 mmengine imports this when a config names a loss; losses themselves need torch alone.
 """
 
-import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
 
@@ -76,8 +75,8 @@ def with_num_classes(field: str, config: Mapping, num_classes: int | None) -> di
     Values of the config take precedence. Raises KeyError as :func:`_loss_type` does.
     """
     loss = _loss_type(field, config)
-    is_ours = inspect.isclass(loss) and issubclass(loss, (HeadLoss, PointwiseLoss))
-    if num_classes is None or not is_ours or 'num_classes' not in settings_of(loss):
+    ours = loss if isinstance(loss, type) and issubclass(loss, (HeadLoss, PointwiseLoss)) else None
+    if num_classes is None or ours is None or 'num_classes' not in settings_of(ours):
         return dict(config)
     return {'num_classes': num_classes, **config}
 
@@ -88,8 +87,8 @@ def box_loss(field: str, config: Mapping, num_classes: int | None) -> dict:
     A UserTypeError for a loss of mmrank without them, such as one of embeddings.
     """
     loss = _loss_type(field, config)
-    is_ours = inspect.isclass(loss) and issubclass(loss, NamedSettings)
-    if is_ours and 'use_sigmoid' not in {*settings_of(loss), *loss.hidden_settings}:
+    ours = loss if isinstance(loss, type) and issubclass(loss, NamedSettings) else None
+    if ours is not None and 'use_sigmoid' not in {*settings_of(ours), *ours.hidden_settings}:
         raise UserTypeError(
             f'{field}.type={config["type"]!r} does not take the sigmoid scores of a box head',
             f"a loss that ranks them, such as {field}=dict(type='mmrank.GradedAPLoss')",

@@ -146,7 +146,7 @@ class ClassPrior(SavedState):
             )
         return values
 
-    def set_counts(self, counts: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
+    def set_counts(self, counts: Counts, num_samples: int | None = None) -> None:
         """Take (size,) samples of each class, of ``num_samples``; None: the sum."""
         counts = checked_counts(counts, self.prior.numel())
         total = counts.sum() if num_samples is None else num_samples

@@ -126,7 +126,7 @@ class MAUCLoss(RankingLoss):
         check_positive(tau=tau)
         self.tau = tau
 
-    def loss_of_groups(self, *given) -> Tensor:
+    def loss_of_groups(self, *_, **__) -> Tensor:
         raise UserError(
             'MAUCLoss compares the columns of a classifier, and group= has one column. Fix: '
             'AUCLoss(), the loss of one column'

@@ -143,4 +143,4 @@ def _lowest_of_weight(values: np.ndarray, weights: np.ndarray, number: float) ->
         near = order
     near = near[values[near].argsort()[::-1]]
     reached = np.searchsorted(above + weights[near].cumsum(), number)
-    return values[near[min(reached, len(near) - 1)]]
+    return float(values[near[min(reached, len(near) - 1)]])

@@ -153,7 +153,7 @@ class SOAPLoss(RankingLoss):
         super().row_values(cls_score, target, quality, box_loss, None)
         check_tensors(sample_idx=sample_idx)
         shape = None if sample_idx is None else tuple(sample_idx.shape)
-        if shape != (len(cls_score),):
+        if sample_idx is None or shape != (len(cls_score),):
             raise UserError(
                 f'{type(self).__name__} needs sample_idx of shape ({len(cls_score)},), got '
                 f'{shape}. Fix: loss(scores, labels, sample_idx=the place of each row in the '
@@ -164,7 +164,7 @@ class SOAPLoss(RankingLoss):
         # float64 holds every index.
         return self.lists_of(index).double()
 
-    def loss_of_groups(self, *_) -> Tensor:
+    def loss_of_groups(self, *_, **__) -> Tensor:
         raise UserTypeError(f'{type(self).__name__} does not take group. Fix: leave it out')
 
     def list_losses(self, lists: RankedLists) -> Tensor:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -130,7 +131,8 @@ class ContrastedBatch:
         similarities = [(rows * rows.roll(-i, 0)).sum(2) for i in range(1, len(rows))]
         total = count = torch.zeros_like(tau)
         if local.labels is not None:
-            keys = self.gathered.views[::-1] if bimodal else [sum(self.gathered.views)]
+            every = self.gathered.views
+            keys = every[::-1] if bimodal else [cast(Tensor, sum(every))]
             sums, count = label_mates(torch.cat(tuple(keys), 1), local, self.gathered)
             total = (rows * torch.stack(sums.chunk(len(keys), 1))).sum(2)
             count = count * (len(views) // len(keys))
@@ -167,6 +169,8 @@ class ContrastiveLoss(ScopedLoss):
     keeps_samples = False  # whether it keeps state per sample, the same on all ranks
     takes_labels = False  # whether samples of one label may be positives of each other
     two_views = True  # whether there may not be more
+    log_tau: Tensor  # of a temperature that is learnt, and its bounds
+    bounds: tuple[float, float]
     saturation_advice = ''
 
     def __init__(self, **kwargs) -> None:
@@ -204,7 +208,7 @@ class ContrastiveLoss(ScopedLoss):
             With ``scope='global'`` all ranks return the loss of the joined batch, with a gradient
             for DistributedDataParallel, which averages.
         """
-        views = view1 if view2 is None else (view1, view2)
+        views = cast(Sequence[Tensor], view1 if view2 is None else (view1, view2))
         check_tensors(**{f'view{i + 1}': x for i, x in enumerate(views)})
         is_first = is_first_batch(self, view1 if isinstance(view1, Tensor) else views[0])
         if is_first:
@@ -212,7 +216,7 @@ class ContrastiveLoss(ScopedLoss):
         if weight is not None:
             weight = checked_weight('weight', weight, (len(views[0]),))
             weight = weight.to(views[0].device, non_blocking=True)
-            *views, sample_idx, labels = zero_absent(weight, *views, sample_idx, labels)
+            *views, sample_idx, labels = zero_absent(weight, (*views, sample_idx, labels))
         self._check(views, sample_idx)
         if sample_idx is not None and weight is None and is_first:
             warn_of_few_samples(sample_idx)

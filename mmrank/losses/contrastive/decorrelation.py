@@ -57,12 +57,13 @@ class _DecorrelationLoss(ContrastiveLoss):
         if len(view1) < (2 if weight is None else 1):
             loss = (0 * view1).sum() + (0 * view2).sum()
         else:
+            counts = None
             if weight is not None:
                 counts = (weight.count_nonzero() > 1) | (weight.sum() > 1)
                 weight = torch.where(counts, weight, 2)
             with torch.autocast(view1.device.type, enabled=False):
                 loss = self.batch_loss(view1, view2, weight)
-            loss = loss if weight is None else loss * counts
+            loss = loss if counts is None else loss * counts
         return loss.expand(len(batch.local.ids))
 
     def batch_loss(self, view1: Tensor, view2: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -131,4 +132,5 @@ class VICRegLoss(_DecorrelationLoss):
         invariance = squares.mean() if weight is None else weight @ squares.mean(1) / n
         terms = dict(invariance=invariance, variance=variance, covariance=covariance)
         self.diagnostics |= {name: term.detach() for name, term in terms.items()}
-        return sum(getattr(self, name) * term for name, term in terms.items())
+        of_views = self.invariance * invariance + self.variance * variance
+        return of_views + self.covariance * covariance

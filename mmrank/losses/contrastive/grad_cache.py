@@ -1,6 +1,6 @@
 """Embeddings of a large batch, with the activations of a part of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import chain
 from typing import cast
@@ -14,7 +14,7 @@ from mmrank.settings import check_at_least
 
 
 def grad_cache(
-    encode: Callable, rows: Tensor | Sequence, chunk: int, modules: Sequence[nn.Module] = ()
+    encode: Callable, rows: Tensor | Collection, chunk: int, modules: Sequence[nn.Module] = ()
 ) -> Tensor:
     """Embed a batch in chunks, of which one at a time has its activations.
 
@@ -90,7 +90,7 @@ def _part(rows, part: slice):
     if not isinstance(rows, Mapping):
         return tuple(x[part] if isinstance(x, Tensor) and x.dim() else x for x in rows)
     cut = {k: x[part] if isinstance(x, Tensor) and x.dim() else x for k, x in rows.items()}
-    return type(rows)(cut)
+    return type(rows)(cut)  # pyright: ignore[reportCallIssue]  # a dict, or made of one
 
 
 def _checkpointed(encode: Callable, part, modules) -> Tensor:

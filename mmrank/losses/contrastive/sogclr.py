@@ -1,7 +1,7 @@
 """SogCLR, and iSogCLR, which learns a temperature of each sample."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -90,7 +90,7 @@ class MovingAverageLoss(ContrastiveLoss):
 
     def entries(self, batch: ContrastedBatch) -> Tensor:
         """(quantities, k, n) entries of the samples of a batch in k states."""
-        index = batch.sample_idx  # the base refuses None
+        index = cast(Tensor, batch.sample_idx)  # the base refuses None
         ids = batch.local.ids
         check_sample_ids(index, len(ids), self.num_samples)
         return torch.stack([x.fetch(index, ids.device) for x in self.states()], 1)

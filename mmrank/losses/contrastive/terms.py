@@ -36,13 +36,13 @@ class Samples:
     def of_all_ranks(self, counts: Sequence[int], group) -> 'Samples':
         """The samples of all ranks, ``counts`` of each; a gradient is summed over the ranks."""
 
-        def joined(numbers: Tensor | None) -> Tensor | None:
-            if numbers is None:
-                return None
+        def joined(numbers: Tensor) -> Tensor:
             return all_gather_rows(numbers[:, None], counts, group)[:, 0]
 
         views = all_gather_rows(join(self.views, 1), counts, group).chunk(len(self.views), 1)
-        return Samples(views, joined(self.ids), joined(self.weight), joined(self.labels))
+        weight = None if self.weight is None else joined(self.weight)
+        labels = None if self.labels is None else joined(self.labels)
+        return Samples(views, joined(self.ids), weight, labels)
 
     def with_rows(self, function: Callable[[Tensor], Tensor]) -> 'Samples':
         """The samples with a function of their rows."""
@@ -147,13 +147,13 @@ def negative_strips(
     n = len(rows)
     m, width = columns.shape
     entries = min(max((n + m) * width // 2, _LEAST_ENTRIES), BLOCK_ENTRIES)
-    kept = iter(kept)
+    rest = iter(kept)
     begin = 0
     while begin < n:
         first = begin if is_mirrored else 0
         end = min(begin + max(entries // max(m - first, 1), 1), n)
         part = slice(begin, end)
-        strip = next(kept, None)
+        strip = next(rest, None)
         if strip is None:
             strip = _negative_similarities(
                 rows[part], columns[first:], row_numbers[part], column_numbers[first:]

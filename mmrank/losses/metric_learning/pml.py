@@ -76,7 +76,7 @@ class PMLLoss(ScopedLoss):
         """Scalar loss of a retrieval batch; 0, attached to the graph, when there is no pair."""
         batch.refuse_weights('PMLLoss')
         if self.proxy_classes is not None:
-            return self._proxy_loss(batch)
+            return self._proxy_loss(batch, self.proxy_classes)
         group = joined_group(self)
         if group is not None:
             batch = _with_gallery_of_all_ranks(batch, group)
@@ -95,7 +95,7 @@ class PMLLoss(ScopedLoss):
                 value = value + self.loss(queries, batch.query_labels, pairs, **searched)
         return self.loss_weight * value
 
-    def _proxy_loss(self, batch: EmbeddingBatch) -> Tensor:
+    def _proxy_loss(self, batch: EmbeddingBatch, classes: int) -> Tensor:
         labels = batch.query_labels
         # Without either each image of this rank's batch is one of the queries.
         if not (batch.is_itself.sum(0) == 1).all():
@@ -104,10 +104,10 @@ class PMLLoss(ScopedLoss):
                 'the pairs of a miner would have no effect. Fix: loss(embeddings, labels) alone, '
                 'memory=None of the head, or a loss of pairs'
             )
-        if len(labels) and int(labels.max()) >= self.proxy_classes:
+        if len(labels) and int(labels.max()) >= classes:
             raise UserError(
                 f'a label is {int(labels.max())}, but {type(self.loss).__name__} has '
-                f'num_classes={self.proxy_classes}. Fix: the number of classes of the training set'
+                f'num_classes={classes}. Fix: the number of classes of the training set'
             )
         queries = at_least_float32(batch.queries)
         value = 0 * (queries.sum() + batch.gallery.sum())
@@ -209,8 +209,8 @@ def _build_part(place: str, config: Mapping | str | nn.Module, name: str) -> nn.
             f"{name} must be a module, a name, or a dict with a 'type', got {config!r:.80}. Fix: "
             f'{place}.TYPE(...) of pytorch-metric-learning, or dict(type=TYPE, ...)'
         )
-    settings = dict(settings)
-    kind = settings.pop('type')
+    options: dict[str, Any] = dict(settings)
+    kind = options.pop('type')
     part = getattr(package, kind, None) if isinstance(kind, str) else None
     if part is None:
         near = get_close_matches(str(kind), dir(package), cutoff=0.5)
@@ -219,9 +219,9 @@ def _build_part(place: str, config: Mapping | str | nn.Module, name: str) -> nn.
             f'{near[0] if near else "a name of that package"!r}'
         )
     for key, of in _PARTS.items():
-        if settings.get(key) is not None:
-            settings[key] = _build_part(of, settings[key], f'{name}.{key}')
-    return part(**settings)
+        if options.get(key) is not None:
+            options[key] = _build_part(of, options[key], f'{name}.{key}')
+    return part(**options)
 
 
 def _check_loss(loss: nn.Module) -> None:

@@ -115,19 +115,19 @@ class PointwiseLoss(WeighsClasses, ScopedLoss):
         cls_score = at_least_float32(cls_score)
         cls_score = clamp_infinite(cls_score)  # inf - inf is NaN
         if by_sigmoid:
-            is_positive = one_vs_all(target, cls_score.size(1), soft=avg_factor is not None)
-            losses, share = self.sigmoid_losses(cls_score, is_positive)
+            target = one_vs_all(target, cls_score.size(1), soft=avg_factor is not None)
+            losses, share = self.sigmoid_losses(cls_score, target)
         else:
             if target.dim() != 1:
                 raise UserError(
                     'softmax needs one class per sample, (n,) indices, got a target of shape '
                     f'{tuple(target.shape)}. Fix: target.argmax(1), or use_sigmoid=True for several'
                 )
-            labels = class_indices(target, cls_score.size(1), cls_score.size(1) - 1)
-            losses, share = (x[:, None] for x in self.softmax_losses(cls_score, labels))
+            target = class_indices(target, cls_score.size(1), cls_score.size(1) - 1)
+            losses, share = (x[:, None] for x in self.softmax_losses(cls_score, target))
         if self.class_weights is not None:
             of_class = self.class_weights.of(cls_score.size(1)).to(losses)
-            own = torch.where(is_positive, of_class, 1) if by_sigmoid else of_class[labels, None]
+            own = torch.where(target, of_class, 1) if by_sigmoid else of_class[target, None]
             weight = own if weight is None else own * weight
         if weight is not None:
             weight = weight.to(losses)

@@ -55,7 +55,7 @@ class QualityLoss(HeadLoss):
     """
 
     box_input = 'quality'
-    takes_logits = True
+    takes_logits = True  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]  # always
     no_retrieval = 'scores the boxes of a detector'
 
     def __init__(self, gamma: float, use_iou: bool = True, **kwargs) -> None:

@@ -101,7 +101,8 @@ class ALRPLoss(ErrorDrivenLoss):
         return dict(loss_cls=classification, loss_bbox=localisation)
 
     def total(self, losses, counted, parts) -> dict[str, Tensor]:
-        means = super().total(losses, counted, parts)
-        ratio = self.balance.update(*means.values(), parts[0].state_group)
+        loss_cls = self.reduce_lists(losses['loss_cls'], counted)
+        loss_bbox = self.reduce_lists(losses['loss_bbox'], counted)
+        ratio = self.balance.update(loss_cls, loss_bbox, parts[0].state_group)
         self.diagnostics['box_balance'] = ratio.detach()
-        return {**means, 'loss_bbox': means['loss_bbox'] * ratio}
+        return dict(loss_cls=loss_cls, loss_bbox=loss_bbox * ratio)

@@ -140,7 +140,7 @@ class ErrorDrivenLoss(RankingLoss):
 
     takes_weights = True
     zero_without_positives = True
-    takes_logits = True
+    takes_logits = True  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]  # always
     fixed_settings = ('activation',)
     #: Weight of the new batch in the mean positive logit.
     momentum = 0.01

@@ -1,7 +1,7 @@
 """Rank & Sort loss: positives above negatives, sorted by their quality."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -105,9 +105,9 @@ def box_balance(loss_cls: Tensor, loss_bbox: Tensor, group=None) -> Tensor:
 
 def total_loss(loss: Tensor | Sequence[Tensor]) -> Tensor:
     """Scalar sum of a loss that a head reports whole or per level."""
-    if not isinstance(loss, (list, tuple)):
+    if isinstance(loss, Tensor):
         return loss.sum()
-    return sum(part.sum() for part in loss)
+    return cast(Tensor, sum(part.sum() for part in loss))
 
 
 def with_balanced_boxes(
@@ -116,7 +116,7 @@ def with_balanced_boxes(
     """Copy the losses of a head, those of ``box_keys`` times their :func:`box_balance`."""
     of_cls = sum(total_loss(losses[key]) for key in cls_keys)
     of_box = sum(total_loss(losses[key]) for key in box_keys)
-    ratio = box_balance(of_cls, of_box, group)
+    ratio = box_balance(cast(Tensor, of_cls), cast(Tensor, of_box), group)
     balanced = dict(losses)
     for key in box_keys:
         loss = losses[key]
@@ -147,6 +147,7 @@ class RankSortLoss(ErrorDrivenLoss):
         return dict(ranking=ranking, sorting=sorting)
 
     def total(self, losses, counted, parts) -> Tensor:
-        means = super().total(losses, counted, parts)
-        self.diagnostics.update({name: mean.detach() for name, mean in means.items()})
-        return means['ranking'] + self.sort_weight * means['sorting']
+        ranking = self.reduce_lists(losses['ranking'], counted)
+        sorting = self.reduce_lists(losses['sorting'], counted)
+        self.diagnostics.update(ranking=ranking.detach(), sorting=sorting.detach())
+        return ranking + self.sort_weight * sorting

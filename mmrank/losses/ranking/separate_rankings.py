@@ -5,6 +5,7 @@ operations, on a GPU a kernel launch each.
 """
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ class _Separate(nn.Module):
 
     def forward(self, lists: RankedLists) -> Tensor:
         loss = self.loss
-        losses = loss.list_losses(lists)
+        losses = loss.part_losses([lists])
         totals, numbers = score_sums(lists.pos, lists.positives)
         penalties = loss.penalty(totals, numbers)
         loss.diagnostics = {
@@ -38,7 +39,7 @@ class _Separate(nn.Module):
         return loss.loss_weight * (losses + penalties).to(dtype)
 
 
-def can_be_separate(losses: Sequence[nn.Module]) -> bool:
+def can_be_separate(losses: Sequence[nn.Module]) -> TypeGuard[Sequence[StableAPLoss]]:
     """Whether :func:`separate_rankings` does all that calling these copies of one loss does."""
     for loss in losses:
         # A subclass may compute something else, and a hook expects calls.
@@ -71,7 +72,7 @@ def separate_rankings(
     values = first.row_values(scores, target, joined_quality, None, None)
     *entries, weight, _ = first.labelled(scores, target, weight)
     entries = [scores, *entries, values, weight]
-    rows = [None if x is None else x.reshape(len(losses), -1) for x in entries]
+    rows: list = [None if x is None else x.reshape(len(losses), -1) for x in entries]
     lists = ranked_lists(first.list_settings(), *rows[:-1], weight=rows[-1])
 
     states = [dict(loss.named_buffers()) for loss in losses]

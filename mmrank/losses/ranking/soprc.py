@@ -20,6 +20,7 @@ from mmrank.losses.pairs_smooth import (
 from mmrank.losses.plain_lists import like_scores, split_lists
 from mmrank.settings import check_count, check_not_negative, check_positive, one_of
 from mmrank.state import ClassPrior, ScoreVector
+from mmrank.state.class_counts import Counts
 from mmrank.tensors import as_divisor, check_floats, clamp_infinite
 
 
@@ -274,16 +275,14 @@ class SOPRCLoss(RankingLoss):
     def wants_class_counts(self) -> bool:
         return self.prior is not None and self.prior.from_counts
 
-    def set_class_counts(
-        self, counts: Sequence[int] | Tensor, num_samples: int | None = None
-    ) -> None:
-        has_priors = self.prior is not None and (
-            self.prior.from_counts or self.prior.prior.numel() > 1
-        )
-        if self.has_auto_weights or not has_priors:
+    def set_class_counts(self, counts: Counts, num_samples: int | None = None) -> None:
+        prior = self.prior
+        if prior is not None and not (prior.from_counts or prior.prior.numel() > 1):
+            prior = None
+        if self.has_auto_weights or prior is None:
             super().set_class_counts(counts, num_samples)
-        if has_priors:
-            self.prior.set_counts(counts, num_samples)
+        if prior is not None:
+            prior.set_counts(counts, num_samples)
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
         first = parts[0]
@@ -301,7 +300,7 @@ class SOPRCLoss(RankingLoss):
                 prior = self.prior.of(len(lists.pos), lists.list_classes)
             # As in the authors' code. By a gradient through v it pays to push a low positive
             # further down, where more of v lies above it.
-            options = dict(rank_gradient=False, lone_points=1)
+            options: dict = dict(rank_gradient=False, lone_points=1)
             terms.append(soprc_terms(lists, own, prior, self.surrogate, self.tau2, **options))
         losses, self.argument = (torch.cat(x) for x in zip(*terms))
         return losses
@@ -313,7 +312,7 @@ class SOPRCLoss(RankingLoss):
             spreads = [_semi_variance(lists, self.lam1, self.lam2, False) for lists in parts]
             spread = self.reduce_lists(torch.cat(spreads), counted)
         self.diagnostics['semi_variance'] = spread.detach()
-        return super().total(losses, counted, parts) + spread
+        return self.reduce_lists(losses, counted) + spread
 
     def diagnose(self, losses, counted, parts) -> dict[str, Tensor]:
         return {

@@ -20,7 +20,7 @@ from mmrank.tensors import as_divisor
 
 WEIGHTS = ('normalised', 'printed')
 #: What is usual for raw logits and for cosines, see :class:`StableAPLoss`.
-LOGITS = dict(tau=1.0, score_range=(-5.0, 5.0), score_penalty=0.001)
+LOGITS: dict = dict(tau=1.0, score_range=(-5.0, 5.0), score_penalty=0.001)
 COSINES = dict(tau=0.3, score_range=(-1.0, 1.0), score_penalty=0.0)
 
 
@@ -206,6 +206,7 @@ class StableAPLoss(CountsQuality, RankingLoss):
             over the queries, and its learning rates are meant for it.
     """
 
+    score_range: tuple[float, float]
     takes_weights = True
     eps = 0.1  # smoothing of h
     cost = 'scores'
@@ -320,7 +321,7 @@ class StableAPLoss(CountsQuality, RankingLoss):
         return torch.where(counted > 0, stable_ap_outer(argument, self.eps), 0)
 
     def total(self, losses: Tensor, counted: Tensor, parts: Sequence[RankedLists]) -> Tensor:
-        loss = super().total(losses, counted, parts)
+        loss = self.reduce_lists(losses, counted)
         if self.reduction == 'sum':
             loss = (losses * counted).sum()
         totals, numbers = score_sums(*all_positives(parts))

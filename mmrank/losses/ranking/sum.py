@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from mmrank.errors import UserTypeError
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.embeddings import EmbeddingBatch
-from mmrank.losses.protocols import TakesClassCounts, TrainsEmbeddings
+from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.settings import check_not_negative
+from mmrank.state.class_counts import Counts
 
 _EXAMPLE = "[dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]"
 
@@ -119,7 +120,7 @@ class SumLoss(HeadLoss):
                 )
         terms = [self.loss_weight * (w * value) for w, value in zip(self.weights, values)]
         self.diagnostics = {f'part_{i}': term.detach() for i, term in enumerate(terms)}
-        return sum(terms)
+        return cast(Tensor, sum(terms))
 
     def logit_centre(self) -> Tensor | None:
         centres = (part.logit_centre() for part in self._head_parts())
@@ -138,20 +139,20 @@ class SumLoss(HeadLoss):
     def wants_class_counts(self) -> bool:
         return bool(self._count_parts())
 
-    def set_class_counts(self, counts: Sequence[int], num_samples: int | None = None) -> None:
+    def set_class_counts(self, counts: Counts, num_samples: int | None = None) -> None:
         for part in self._count_parts():
-            cast(TakesClassCounts, part).set_class_counts(counts, num_samples)
+            part.set_class_counts(counts, num_samples)
 
 
 def _build_part(
-    name: str, part: Mapping | HeadLoss | TrainsEmbeddings, num_classes: int | None
-) -> HeadLoss | TrainsEmbeddings:
+    name: str, part: Mapping | nn.Module | TrainsEmbeddings, num_classes: int | None
+) -> nn.Module:
     if isinstance(part, Mapping):
         # Needs mmengine, which a loss made of modules does not.
         from mmrank.losses.registered import build_loss
 
         part = build_loss(name, part, num_classes)
-    if not isinstance(part, (HeadLoss, TrainsEmbeddings)):
+    if not isinstance(part, nn.Module) or not isinstance(part, (HeadLoss, TrainsEmbeddings)):
         raise UserTypeError(
             f'{name}={type(part).__name__} ranks neither scores nor embeddings. Fix: a ranking '
             'loss such as mmrank.StableAPLoss, or mmrank.PMLLoss for embeddings; an EmbeddingLoss '

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmrank.distributed import join
 from mmrank.errors import UserError
-from mmrank.losses.base import StatelessRankingLoss
+from mmrank.losses.base import Losses, StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.lists import RankedLists, negatives_of_all_ranks, ranked_lists
 from mmrank.losses.pairs_smooth import Surrogate, pairwise_surrogate_sum, sum_over_negatives
@@ -208,7 +208,7 @@ class LevelLoss(StatelessRankingLoss):
         # A head's labels in (0, 1] are of level 1.
         return self.lists_of(target).double().ceil()
 
-    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+    def embedding_loss(self, batch: EmbeddingBatch) -> Losses:
         if batch.num_levels == 1:
             return super().embedding_loss(batch)
         shared = batch.shared_levels()
@@ -218,7 +218,7 @@ class LevelLoss(StatelessRankingLoss):
         settings = self.list_settings(of_queries=True)
         lists = ranked_lists(settings, *entries, **batch.list_options())
         lists = replace(lists, num_levels=batch.num_levels)
-        return self.loss_weight * self.loss_of_parts([lists])
+        return self.weighted(self.loss_of_parts([lists]))
 
 
 class HAPLoss(LevelLoss):

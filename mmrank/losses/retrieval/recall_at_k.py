@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmrank.distributed import joined_group
 from mmrank.errors import UserError
-from mmrank.losses.base import StatelessRankingLoss
+from mmrank.losses.base import Losses, StatelessRankingLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs_smooth import Sigmoid, sum_over_negatives
@@ -101,7 +101,7 @@ class RecallAtKLoss(StatelessRankingLoss):
     def losses(self, lists: RankedLists) -> Tensor:
         return _recall_at_k(lists, self.surrogate, self.ks)
 
-    def forward(self, *args, **kwargs) -> Tensor:
+    def forward(self, *args, **kwargs) -> Losses:
         if self.mixup:
             raise UserError(
                 'mixup=True mixes embeddings, but RecallAtKLoss was called with scores. Fix: '
@@ -109,7 +109,7 @@ class RecallAtKLoss(StatelessRankingLoss):
             )
         return super().forward(*args, **kwargs)
 
-    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+    def embedding_loss(self, batch: EmbeddingBatch) -> Losses:
         if self.mixup and self.training:
             batch.refuse_weights('mixup=True of RecallAtKLoss')
             batch = _with_mixtures(batch, joined_group(self))

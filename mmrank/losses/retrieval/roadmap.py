@@ -34,7 +34,7 @@ class ROADMAPLoss(SupAPLoss):
         self.lam = lam
 
     def total(self, losses: Tensor, counted: Tensor, parts: Sequence[RankedLists]) -> Tensor:
-        ranked = super().total(losses, counted, parts)
+        ranked = self.reduce_lists(losses, counted)
         positives = [_violations(0.9 - x.pos, x.by_list(x.positives)) for x in parts]
         negatives = [_violations(x.scores - 0.6, x.by_list(x.negatives)) for x in parts]
         # The positives are of all ranks.

@@ -80,7 +80,7 @@ class TwoTowerLoss(ScopedLoss):
             weight = checked_weight('weight', weight, (len(cols),))
             weight = weight.to(left.device, non_blocking=True)
             pairs = rows, cols, left_index, right_index
-            rows, cols, left_index, right_index = zero_absent(weight, *pairs)
+            rows, cols, left_index, right_index = zero_absent(weight, pairs)
         _check_embeddings('left', left, left_index, len(rows))
         _check_embeddings('right', right, right_index, len(cols))
         if left.size(1) != right.size(1):

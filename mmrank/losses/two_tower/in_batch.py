@@ -206,8 +206,8 @@ class InBatchLoss(TwoTowerLoss):
             if not none_absent(weight):
                 # An entity of no pair that counts may be NaN.
                 used = [weight.new_zeros(len(x)) for x in (left, right)]
-                (left,) = zero_absent(used[0].index_add_(0, left_index, weight[:first]), left)
-                (right,) = zero_absent(used[1].index_add_(0, right_index, weight), right)
+                (left,) = zero_absent(used[0].index_add_(0, left_index, weight[:first]), (left,))
+                (right,) = zero_absent(used[1].index_add_(0, right_index, weight), (right,))
         is_lone = weight is None and totals[0] == 1 < counts.num_positives
         is_lone = is_lone and self.mode in _OF_TWO_PAIRS
         self._lone_batches = self._lone_batches + 1 if is_lone and self.training else 0

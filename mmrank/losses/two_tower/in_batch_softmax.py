@@ -75,7 +75,7 @@ def _in_batch_softmax_losses(
         sums, mates = label_mates(keys.views[0], anchors, keys)
         similarities = (rows * positives).sum(1, keepdim=True).t()
         terms = terms.towards_positives(similarities, (rows * sums).sum(1), mates, 1.0)
-    if refined:
+    if refined and log_share is not None:
         rest = torch.log1p(-log_share[:pairs].to(rows.dtype).exp())
         # A mean over the negatives, where InfoNCE takes the sum.
         terms.log_mean = terms.log_mean + rest - terms.log_count
@@ -175,7 +175,7 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
         if any(weighted):
             weight = torch.ones(len(cols), device=left.device) if weight is None else weight
             weight = weight.to(common_dtype(left, right))
-            left, right = zero_absent(weight, left, right)
+            left, right = zero_absent(weight, (left, right))
             sums = torch.stack([weight[: len(left)].sum(), weight.sum()])
             totals = sums.clone()
             if world is not None:
