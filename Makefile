@@ -77,7 +77,7 @@ test-torch:  ## the functions with torch alone, in the environment of PYTHON; TO
 	@"$(PYTHON)" -m pytest tests/test_functional $(OF_OPENMMLAB) -m 'not slow and not processes'
 
 coverage: env  ## the share of mmrank's lines that the tests but the slow ones run (5 minutes)
-	@COVERAGE_CORE=sysmon $(RUN) -m pytest -n auto --dist worksteal --ignore tests/test_adapters $(ALL) \
+	@$(RUN) -m pytest -n auto --dist worksteal --ignore tests/test_adapters $(ALL) \
 	  --cov mmrank --cov-report term:skip-covered --cov-fail-under 93
 
 test-slow: env  ## the tests that take minutes, and more random examples
