@@ -8,7 +8,7 @@ Below are random scores, classes and views for what is not about every loss. The
 kind       ``forward`` or method takes     one entry of the batch
 ========== =============================== ==============================
 rows       ``cls_score, target``           a row of scores and its class
-weighted   the same, and ``weight``        the same, and how often it counts
+weighted_  any of these, and ``weight``    the same, and how often it counts
 queries    ``embedding_loss(batch)``       an embedding and its class
 views      ``view1, view2, sample_idx``    two embeddings of a sample
 pairs      ``left, right, rows, cols``     a positive pair and its numbers
@@ -248,9 +248,14 @@ class Weighted(nn.Module):
         return self.loss(scores, target, self.weight, **more)
 
 
-def _of_weighted_rows(loss, scores, *rest):
-    *rest, weight = rest
-    return _of_rows(Weighted(loss, weight), scores, *rest)
+def _of_weighted_rows(loss, *tensors):
+    *tensors, weight = tensors
+    return _of_rows(Weighted(loss, weight), *tensors)
+
+
+def _of_weighted_entries(loss, *tensors):
+    *tensors, weight = tensors
+    return loss(*tensors, weight=weight)
 
 
 def weighted_call(case, loss, batch, weight):
@@ -262,12 +267,20 @@ def weighted_call(case, loss, batch, weight):
     return loss(*batch.leaves, *batch.fixed, weight=weight)
 
 
+def break_absent(batch, weight):
+    """The batch with NaN in each entry of weight 0."""
+    gone = (weight == 0)[:, None]
+    return batch.mapped(lambda x: x.masked_fill(gone, torch.nan) if x.dim() > 1 else x)
+
+
 CALLS = {
     'rows': _of_rows,
-    'weighted': _of_weighted_rows,
     'queries': _of_queries,
     'views': _call_in_order,
     'pairs': _call_in_order,
+    'weighted_rows': _of_weighted_rows,
+    'weighted_views': _of_weighted_entries,
+    'weighted_pairs': _of_weighted_entries,
 }
 # Twelve training pairs of seven left and five right entities.
 PAIRS = torch.arange(12) % 7, torch.arange(12) % 5
@@ -345,11 +358,16 @@ def make(kind: str, loss: nn.Module, size: int = 12, seed: int = 0) -> Batch:
     def normal(width=WIDTH):
         return torch.randn(size, width, generator=g, dtype=torch.float64)
 
+    if kind.startswith('weighted_'):
+        batch = make(kind.removeprefix('weighted_'), loss, size, seed)
+        weight = torch.rand(size, generator=g, dtype=torch.float64).sub(0.2).clamp(min=0)
+        fixed = *batch.fixed, weight / weight.mean()
+        return Batch(kind, batch.leaves, fixed, CALLS[kind])
     labels = torch.randint(CLASSES, (size,), generator=g)
     idx = torch.randperm(SAMPLES, generator=g)[:size]
     if size > 4:
         idx[-1] = idx[0]  # a sample may come up twice
-    if kind in ('rows', 'weighted'):
+    if kind == 'rows':
         leaves, fixed = [normal(CLASSES)], []
         boxes = torch.rand(size, generator=g, dtype=torch.float64)
         if getattr(loss, 'box_input', None) == 'loss':
@@ -361,8 +379,6 @@ def make(kind: str, loss: nn.Module, size: int = 12, seed: int = 0) -> Batch:
             background = torch.rand(size, generator=g) < 0.5
             labels = torch.where(background, CLASSES, labels)
         fixed += [labels, idx]
-        if kind == 'weighted':
-            fixed.append(2 * torch.rand(size, generator=g, dtype=torch.float64))
         return Batch(kind, tuple(leaves), tuple(fixed), CALLS[kind])
     if kind == 'queries':
         return Batch(kind, (normal(),), (labels,), CALLS[kind])
@@ -406,8 +422,8 @@ def subject_of_case(case: 'Case') -> Subject:
         case.kind,
         partial(_tensors, case),
         CALLS[case.kind],
-        no_positives=None if case.kind in ('views', 'pairs', 'weighted') else alone,
-        all_positives=None if case.kind in ('pairs', 'weighted') else _of_one_class,
+        no_positives=alone if case.kind in ('rows', 'queries') else None,
+        all_positives=_of_one_class if case.kind in ('rows', 'queries', 'views') else None,
     )
     excused = {}
     row = row_of(case.name)
@@ -501,9 +517,9 @@ DEFERRED = _Deferred('LDAMLoss', dict(LDAM, num_classes=CLASSES, scale=2.0), 'ro
 
 
 def weighted_cases() -> list[Case]:
-    """Each loss of scores with a weight for each row."""
-    of_rows = [x for x in cases() if x.kind == 'rows' and row_of(x.name).takes_weights]
-    return [replace(x, kind='weighted') for x in [*of_rows, DEFERRED]]
+    """Each loss of scores, views or pairs with a weight for each entry."""
+    found = [x for x in cases() if x.kind != 'queries' and row_of(x.name).takes_weights]
+    return [replace(x, kind=f'weighted_{x.kind}') for x in [*found, DEFERRED]]
 
 
 def made_up(*shape, seed=0):

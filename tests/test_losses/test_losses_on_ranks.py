@@ -16,6 +16,7 @@ from subjects import (
     DEFERRED,
     SAMPLES,
     Case,
+    break_absent,
     cases,
     make,
     share,
@@ -109,7 +110,7 @@ def _is_tested(case: Case) -> bool:
 
 
 CASES = [case for case in cases() if _is_tested(case)]
-CASES += {x.name: x for x in weighted_cases()}.values()
+CASES += {x.name: x for x in weighted_cases() if _is_tested(x)}.values()
 CASES.append(DEFERRED)
 #: Their lists are judged by a mean over all ranks: the last tests here.
 SHARED = ('SOPRCLoss', 'StableAPLoss', 'SumLoss')
@@ -362,6 +363,8 @@ def weights_on_rank(case, rank, other):
     if rank is not None:
         batch = batch.entries(share(WEIGHTED_SIZES, rank))
         weight = other if rank else WEIGHT
+    if weight is not None:
+        batch = break_absent(batch, weight)
     leaves = [x.clone().requires_grad_() for x in batch.leaves]
     try:
         value = weighted_call(case, loss, batch.with_leaves(leaves), weight)
