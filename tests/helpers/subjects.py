@@ -222,7 +222,7 @@ def _of_rows(loss, scores, *rest):
     *boxes, target, idx = rest
     options = {}
     if key := box_argument(loss):
-        has_class = target.long() < scores.size(1)
+        has_class = (target >= 0) & (target < scores.size(1))
         # Of meta tensors nobody knows how many, and no loss asks.
         options[key] = boxes[0] if boxes[0].is_meta else boxes[0][has_class]
     if getattr(loss, 'keeps_samples', False):
@@ -267,10 +267,16 @@ def weighted_call(case, loss, batch, weight):
     return loss(*batch.leaves, *batch.fixed, weight=weight)
 
 
-def break_absent(batch, weight):
-    """The batch with NaN in each entry of weight 0."""
-    gone = (weight == 0)[:, None]
-    return batch.mapped(lambda x: x.masked_fill(gone, torch.nan) if x.dim() > 1 else x)
+def break_absent(batch, weight, label=None):
+    """The batch with NaN in each entry of weight 0, and with a label of its own, or an index."""
+    gone = weight == 0
+    batch = batch.mapped(lambda x: x.masked_fill(gone[:, None], torch.nan) if x.dim() > 1 else x)
+    if label is None:
+        return batch
+    if batch.kind == 'rows':
+        *boxes, labels, idx = batch.fixed
+        return batch.with_fixed([*boxes, torch.where(gone, label, labels), idx])
+    return batch.with_fixed([x.masked_fill(gone, label) for x in batch.fixed])
 
 
 CALLS = {

@@ -4,25 +4,20 @@
 an empty second column marks general words, which nothing can be typed from.
 """
 
-from mistake_files import CSV, XML, YOLO
+from mistake_files import LABELS
 
 CHECK = 'dataset_converters/check_coco'
 TO_COCO = 'dataset_converters/to_coco'
-LABELS = {
-    **dict.fromkeys(YOLO, TO_COCO + ' own/yolo/{} --from yolo --classes own/names.txt'),
-    **dict.fromkeys(XML, TO_COCO + ' own/voc/{} --from voc'),
-    **dict.fromkeys(CSV, TO_COCO + ' own/{}.csv --from csv'),
+FORMS = {
+    '.txt': 'own/{} --from yolo --classes own/names.txt',
+    '.xml': 'own/{} --from voc',
+    '.csv': 'own/{}/a.csv --from csv',
 }
 ANN = 'det train_dataloader.dataset.ann_file=annotations/'
 DATA = 'shapes/annotations'
 VAL = f'{DATA}/val.json'
 LR = 'optim_wrapper.optimizer.lr'
 SAVED = 'default_hooks.checkpoint'
-
-
-def of_labels(name, *words):
-    """A mistake in labels that are converted; the fix depends on what was meant."""
-    return LABELS[name].format(name) + ' --images own/img --out o.json', '', *words
 
 
 #: Typed on a command line. Without a tool: a change of the config of a tiny training; ``det``: of a
@@ -129,24 +124,9 @@ COMMANDS = [
         ('text_size', "has width '64'"),
         ('other_classes', 'disk'),
     ]),
-    of_labels('pixels', 'line 1 reaches to', 'fractions of the sides'),
-    of_labels('confidence', 'has 6 numbers', 'width and height alone'),
-    of_labels('from_1', 'class 3 is none of 0 to 2'),
-    of_labels('words', "'disk' is not a number"),
-    of_labels('flat', 'a.txt, line 1: a box from', 'is not in a.png'),
-    of_labels('odd_polygon', 'has 8 numbers'),
-    of_labels('no_picture', 'z.txt has no image z.jpg'),
-    of_labels('cut', 'a.xml is not XML'),
-    of_labels('no_box', 'object 1 lacks its name or bndbox'),
-    of_labels('other_size', 'the size is 400 x 30'),
-    of_labels('outside', 'to (90, 12) is not in a.png'),
-    of_labels('swapped', 'corner left of'),
-    of_labels('columns', 'has the columns image, x, label'),
-    of_labels('semicolons', 'with commas between'),
-    of_labels('short_row', "csv:2: '' is not a number"),
-    of_labels('no_number', "csv:2: 'x' is not a number"),
-    of_labels('no_class', 'has a box and no class'),
-    of_labels('header_alone', 'and 0 rows'),
+    # The fix depends on what was meant.
+    *((f'{TO_COCO} {FORMS[name[-4:]].format(i)} --images own/img --out o.json', '', *words)
+      for i, (name, _, *words) in enumerate(LABELS)),
     (f'{CHECK} no.json', f'{CHECK} {VAL}', 'no.json', 'Fix: correct the path'),
     (f'{CHECK} {VAL} --fix {VAL}', f'{CHECK} {VAL} --fix o.json', 'is the source'),
     (f'{CHECK} {VAL} {VAL} --merge o.json', '', 'is named twice'),

@@ -4,13 +4,12 @@ import re
 import subprocess
 import sys
 import warnings
-from collections import Counter, UserDict
+from collections import Counter
 from functools import partial
 
 import pytest
 import torch
 from subjects import made_up
-from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 
 import mmrank
@@ -336,30 +335,6 @@ def test_backward_inside_autocast(loss):
     with torch.autocast('cpu', dtype=torch.bfloat16):
         loss(scores, labels).backward()
     torch.testing.assert_close(scores.grad, expected, rtol=1e-6, atol=1e-9)
-
-
-class Encoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(50, 4)
-        self.most = 0
-
-    def forward(self, batch):
-        ids, mask = batch.values() if hasattr(batch, 'values') else batch
-        self.most = max(self.most, len(ids))
-        return (self.table(ids) * mask[..., None]).mean(1)
-
-
-@pytest.mark.parametrize('kind', [dict, UserDict, tuple])
-def test_columns_are_embedded_in_chunks(kind):
-    torch.manual_seed(0)
-    columns = dict(ids=torch.randint(50, (10, 6)), mask=torch.ones(10, 6))
-    batch = tuple(columns.values()) if kind is tuple else kind(columns)
-    net = Encoder()
-    expected = net(batch)
-    net.most = 0
-    torch.testing.assert_close(F.grad_cache(net, batch, chunk=4), expected)
-    assert net.most == 4
 
 
 def test_reweighting_keeps_its_dtype():

@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import itertools
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -74,30 +73,6 @@ class Rows:
 
 def state_of(loss):
     return {name: x.clone() for name, x in loss.state_dict().items()}
-
-
-@every_case
-def test_rows_of_no_weight_take_no_part(case):
-    """Nor do they in the state; what they and their labels hold is of no matter."""
-    rows = Rows(case)
-    kept = torch.arange(12) % 3 > 0
-    whole = rows.labels
-    alone = case.build()
-    leaf = rows.scores.clone().requires_grad_()
-    expected = rows.call(alone, kept, leaf)
-    (slope,) = torch.autograd.grad(expected, leaf)
-    assert expected > 0
-    marks = [(7.0, None), (torch.nan, -100), (7.0, -1), (7.0, 255), (7.0, torch.nan)]
-    for (value, label), weight in itertools.product(marks, (kept.double(), kept)):
-        loss = case.build()
-        scores = rows.scores.masked_fill(~kept[:, None], value).requires_grad_()
-        if label is not None:
-            rows.labels = torch.where(kept, whole, label)
-            rows.has_class = kept & (whole < CLASSES)
-        found = rows.call(loss, scores=scores, weight=weight)
-        torch.testing.assert_close(found, expected)
-        torch.testing.assert_close(torch.autograd.grad(found, scores)[0], slope)
-        torch.testing.assert_close(state_of(loss), state_of(alone))
 
 
 @every_case

@@ -26,7 +26,6 @@ VALUES = [
     ('ISogCLRLoss', dict(num_samples=2.0), 'num_samples must be'),
     ('InBatchLoss', dict(pointwise='hinge'), "pointwise='hinge'"),
     ('InBatchLoss', dict(mode='in_batch', omega=0.5), 'has no effect'),
-    ('InBatchSoftmaxLoss', dict(frequency='none', refined=True), "Fix: frequency='counts'"),
     ('IndividualCLIPLoss', dict(num_samples=3, tau=1e-4), '0 < tau_min <= tau'),
     ('LDAMLoss', dict(num_classes=1, use_sigmoid=False), 'needs use_sigmoid'),
     (
@@ -67,7 +66,6 @@ VALUES = [
     ('StableAPLoss', dict(tau='auto', score_range=(-5.0, 5.0)), 'tau'),
     ('StableAPLoss', dict(score_range=(1.0, 0.0)), 'low < high'),
     ('StableAPLoss', dict(mean_scope='per_class'), "needs mode='per_class'"),
-    ('StableAPLoss', dict(mode='per_class'), 'requires num_classes'),
     ('StableAPLoss', dict(loss_weight=math.inf), 'loss_weight'),
 ]
 #: Settings that a loss does not have, some of them of other libraries.

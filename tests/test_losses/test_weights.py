@@ -37,6 +37,7 @@ WEIGHTED = weighted_cases()
 #: Those without a weight in the batch.
 CASES = [replace(x, kind=x.kind.removeprefix('weighted_')) for x in WEIGHTED]
 OF_ROWS = [x for x in CASES if x.kind == 'rows']
+WITHOUT = [x for x in cases() if x.kind == 'rows' and not row_of(x.name).takes_weights]
 OF_PAIRS = [x for x in CASES if x.kind != 'rows']
 every_pair = pytest.mark.parametrize('case', OF_PAIRS, ids=str)
 #: Both halves have one sum, as sogram takes two samples; there are 12 training pairs.
@@ -50,10 +51,11 @@ MEANS = ('BarlowTwinsLoss', 'BimodalISogCLRLoss', 'ISogCLRLoss', 'SogCLRLoss')
 MEANS += ('SpectralContrastiveLoss',)
 
 
-def steps(case, weight=None, entries=slice(None), absent=False):
-    """Values and gradients of three steps, and the state; ``absent``: what has no weight is broken.
+def steps(case, weight=None, entries=slice(None), absent=None):
+    """Values and gradients of three steps, and the state.
 
     A state may count otherwise, and rows of one sample, which it may keep, are of unlike weights.
+    With ``absent``, a number, what has no weight is NaN and has this label.
     """
     loss = case.build()
     found = []
@@ -63,10 +65,8 @@ def steps(case, weight=None, entries=slice(None), absent=False):
             batch = batch.with_fixed([*batch.fixed[:-1], batch.fixed[-1] % 4])
         leaves = [x.clone().requires_grad_() for x in batch.leaves]
         batch = batch.with_leaves(leaves)
-        if absent:
-            batch = break_absent(batch, weight)
-            if case.kind != 'rows':
-                batch = batch.with_fixed([x.masked_fill(weight == 0, -100) for x in batch.fixed])
+        if absent is not None:
+            batch = break_absent(batch, weight, absent)
         value = weighted_call(case, loss, batch.entries(entries), weight)
         own = [x for x in loss.parameters() if x.requires_grad]
         found += [value, *torch.autograd.grad(value, [*leaves, *own])]
@@ -84,20 +84,29 @@ def assert_same(found, expected):
 def test_weights_are_copies(case):
     """In value, gradient and state. With weights a pair of a sample may come up again."""
     ones = ONES if case.name == 'InBatchLoss' else None
-    found = steps(case, COUNTS.double(), absent=True)
+    found = steps(case, COUNTS.double(), absent=-100)
     assert_same(found, steps(case, ones, COPIES))
     assert found[0] != 0
+
+
+@pytest.mark.parametrize('case', [*CASES, *WITHOUT], ids=str)
+def test_what_has_no_weight_takes_no_part(case):
+    """Whatever its label is."""
+    expected = steps(case, None, PRESENT)
+    for label, dtype in ((-100, torch.bool), (-1, torch.float64), (255, torch.bool)):
+        assert_same(steps(case, (COUNTS > 0).to(dtype), absent=label), expected)
+    if case.kind == 'rows':
+        assert_same(steps(case, COUNTS > 0, absent=torch.nan), expected)
 
 
 @pytest.mark.parametrize('host', [True, False])
 @every_pair
 def test_no_weight_is_absence(case, host, monkeypatch):
-    """Whatever the entry and its numbers hold, also where the host does not look at weights."""
+    """Also where the host does not look at weights."""
     if not host:
         for module in ('tensors', 'losses.two_tower.in_batch', 'losses.two_tower.in_batch_softmax'):
             monkeypatch.setattr(f'mmrank.{module}.can_sync', lambda x: False)
-    assert_same(steps(case, SHARES, absent=True), steps(case, SHARES[PRESENT], PRESENT))
-    assert_same(steps(case, COUNTS > 0, absent=True), steps(case, None, PRESENT))
+    assert_same(steps(case, SHARES, absent=-100), steps(case, SHARES[PRESENT], PRESENT))
 
 
 @every_pair

@@ -132,15 +132,15 @@ def test_shares_equal_brute_force(u, length):
     assert got.max() <= max(1.0, max(u)) + 1e-12
 
 
-def brute_force(pos, neg, lam1, lam2):
-    """Equation 9 in plain Python floats."""
-    if not pos:
-        return 0.0
-    mean = sum(pos) / len(pos)
-    total = lam1 * sum((s - mean) ** 2 for s in pos if s < mean) / len(pos)
-    if neg:
-        mean = sum(neg) / len(neg)
-        total += lam2 * sum((t - mean) ** 2 for t in neg if t > mean) / len(neg)
+def semi_variance(lists, lam1, lam2, of_beyond):
+    """Equation 9 in plain floats, of one mean of all lists; per score, or per score beyond it."""
+    lists = [(pos, neg) for pos, neg in lists if pos]
+    total = 0.0
+    for side, lam, sign in ((0, lam1, -1), (1, lam2, 1)):
+        values = [x for one in lists for x in one[side]]
+        mean = sum(values) / max(len(values), 1)
+        beyond = [(x - mean) ** 2 for x in values if sign * (x - mean) > 0]
+        total += lam * sum(beyond) / max(len(beyond if of_beyond else values), 1)
     return total
 
 
@@ -153,29 +153,13 @@ def test_equals_brute_force_with_padding(pos, neg, lam1, lam2):
     place = torch.arange(len(scores_of_batch))
     mask = (place != len(pos)) & (place < len(scores_of_batch) - 1)
     got = _semi_variance(split_lists(scores_of_batch, place < len(pos), mask), lam1, lam2, False)
-    expected = brute_force(pos, neg, lam1, lam2)
+    expected = semi_variance([(pos, neg)], lam1, lam2, False)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
-
-
-def batch_by_hand(lists, lam1, lam2):
-    """One mean of all lists; the mean square beyond it, in plain floats."""
-    lists = [(pos, neg) for pos, neg in lists if pos]
-    pos = [s for own, _ in lists for s in own]
-    neg = [t for _, own in lists for t in own]
-    total = 0.0
-    for values, lam, sign in ((pos, lam1, -1), (neg, lam2, 1)):
-        if not values:
-            continue
-        mean = sum(values) / len(values)
-        beyond = [(x - mean) ** 2 for x in values if sign * (x - mean) > 0]
-        total += lam * sum(beyond) / len(beyond) if beyond else 0.0
-    return total
 
 
 @given(scores_of_batch, scores_of_batch, scores_of_batch, st.sampled_from([0.0, 0.5]))
 def test_form_of_the_batch_equals_brute_force(pos, other, neg, lam1):
     lists = [(pos, neg), (other, neg[::2]), ([], neg)]
-
     width = max(len(p) + len(n) for p, n in lists) + 1
     scores_of_batch = [[*p, *n, *[math.nan] * (width - len(p) - len(n))] for p, n in lists]
     place = torch.arange(width)
@@ -184,7 +168,7 @@ def test_form_of_the_batch_equals_brute_force(pos, other, neg, lam1):
     scores_of_batch = torch.tensor(scores_of_batch, dtype=F64)
     joined_lists = _in_one_row([split_lists(scores_of_batch, is_positive, mask)])
     got = _semi_variance(joined_lists, lam1, 2.0, True)
-    expected = batch_by_hand(lists, lam1, 2.0)
+    expected = semi_variance(lists, lam1, 2.0, True)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
 
 
