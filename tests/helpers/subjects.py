@@ -32,7 +32,7 @@ from mmrank.registry import MODELS
 from mmrank.state import SampleTemperature, TemperatureStep
 from mmrank.tensors import unit_rows
 from mmrank.testing import Batch, Call, Subject
-from mmrank.testing.calls import _call_in_order
+from mmrank.testing.calls import _call_in_order, total
 
 CLASSES, SAMPLES, WIDTH = 3, 40, 8
 HERE = 'tests/helpers/subjects.py'
@@ -218,16 +218,27 @@ def box_argument(loss) -> str | None:
     return {'quality': 'quality', 'loss': 'box_loss'}.get(getattr(loss, 'box_input', None))
 
 
-def _of_rows(loss, scores, *rest):
-    *boxes, target, idx = rest
-    options = {}
-    if key := box_argument(loss):
-        has_class = (target >= 0) & (target < scores.size(1))
+def call_rows(loss, scores, target, idx, boxes=None, **options):
+    """The loss of rows, with indices and values of boxes where it takes them.
+
+    Of a value for each row those count that have a class.
+    """
+    key = box_argument(loss)
+    if key and boxes is not None:
+        has_class = target > 0
+        if scores.dim() > 1:
+            has_class = (target >= 0) & (target < scores.size(1))
         # Of meta tensors nobody knows how many, and no loss asks.
-        options[key] = boxes[0] if boxes[0].is_meta else boxes[0][has_class]
+        is_whole = boxes.is_meta or boxes.shape != has_class.shape
+        options[key] = boxes if is_whole else boxes[has_class]
     if getattr(loss, 'keeps_samples', False):
         options['sample_idx'] = idx
-    return loss(scores, target, **options)
+    return total(loss(scores, target, **options))
+
+
+def _of_rows(loss, scores, *rest, **weight):
+    *boxes, target, idx = rest
+    return call_rows(loss, scores, target, idx, *boxes, **weight)
 
 
 def _of_queries(loss, embeddings, labels):
@@ -235,22 +246,13 @@ def _of_queries(loss, embeddings, labels):
     return loss.embedding_loss(EmbeddingBatch.of_one_batch(unit_rows(embeddings), labels))
 
 
-class Weighted(nn.Module):
-    """A loss with a weight for each score."""
-
-    def __init__(self, loss, weight):
-        super().__init__()
-        self.loss, self.weight = loss, weight
-        self.box_input = getattr(loss, 'box_input', None)
-        self.keeps_samples = getattr(loss, 'keeps_samples', False)
-
-    def forward(self, scores, target, **more):
-        return self.loss(scores, target, self.weight, **more)
-
-
 def _of_weighted_rows(loss, *tensors):
     *tensors, weight = tensors
-    return _of_rows(Weighted(loss, weight), *tensors)
+    return _of_rows(loss, *tensors, weight=weight)
+
+
+def _of_weighted_queries(loss, embeddings, labels, weight):
+    return EmbeddingLoss(loss)(embeddings, labels, weight=weight)
 
 
 def _of_weighted_entries(loss, *tensors):
@@ -258,13 +260,10 @@ def _of_weighted_entries(loss, *tensors):
     return loss(*tensors, weight=weight)
 
 
-def weighted_call(case, loss, batch, weight):
-    """The loss of a batch by the public call of its kind, with a weight for each entry or None."""
-    if case.kind == 'rows':
-        return batch.of(Weighted(loss, weight))
-    if case.kind == 'queries':
-        return EmbeddingLoss(loss)(*batch.leaves, *batch.fixed, weight=weight)
-    return loss(*batch.leaves, *batch.fixed, weight=weight)
+def weigh(batch, weight):
+    """The batch with a weight for each entry, or None."""
+    kind = f'weighted_{batch.kind}'
+    return Batch(kind, batch.leaves, (*batch.fixed, weight), CALLS[kind])
 
 
 def break_absent(batch, weight, label=None):
@@ -285,6 +284,7 @@ CALLS = {
     'views': _call_in_order,
     'pairs': _call_in_order,
     'weighted_rows': _of_weighted_rows,
+    'weighted_queries': _of_weighted_queries,
     'weighted_views': _of_weighted_entries,
     'weighted_pairs': _of_weighted_entries,
 }
@@ -367,8 +367,7 @@ def make(kind: str, loss: nn.Module, size: int = 12, seed: int = 0) -> Batch:
     if kind.startswith('weighted_'):
         batch = make(kind.removeprefix('weighted_'), loss, size, seed)
         weight = torch.rand(size, generator=g, dtype=torch.float64).sub(0.2).clamp(min=0)
-        fixed = *batch.fixed, weight / weight.mean()
-        return Batch(kind, batch.leaves, fixed, CALLS[kind])
+        return weigh(batch, weight / weight.mean())
     labels = torch.randint(CLASSES, (size,), generator=g)
     idx = torch.randperm(SAMPLES, generator=g)[:size]
     if size > 4:
@@ -479,6 +478,13 @@ class Case:
     def batch(self, size: int = 12, seed: int = 0) -> Batch:
         """A batch of it."""
         return make(self.kind, self.details, size, seed)
+
+    def rows(self) -> tuple:
+        """Scores, labels, indices, and values of boxes or None; of a batch of rows."""
+        batch = self.batch()
+        scores, *boxes = batch.leaves
+        *more, labels, idx = batch.fixed
+        return scores, labels, idx, (*boxes, *more, None)[0]
 
 
 def _word(value) -> str:

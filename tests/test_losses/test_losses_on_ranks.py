@@ -20,7 +20,7 @@ from subjects import (
     cases,
     make,
     share,
-    weighted_call,
+    weigh,
     weighted_cases,
 )
 from torch import nn
@@ -367,7 +367,7 @@ def weights_on_rank(case, rank, other):
         batch = break_absent(batch, weight)
     leaves = [x.clone().requires_grad_() for x in batch.leaves]
     try:
-        value = weighted_call(case, loss, batch.with_leaves(leaves), weight)
+        value = weigh(batch.with_leaves(leaves), weight).of(loss)
     except UserError as error:
         return str(error)
     state = [x.double() for x in loss.state_dict().values()]

@@ -5,17 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from subjects import (
-    CLASSES,
-    ROWS,
-    Weighted,
-    build,
-    cases,
-    kinds,
-    loss_names,
-    row_of,
-    subject_of_case,
-)
+from subjects import CLASSES, ROWS, build, cases, kinds, loss_names, row_of, subject_of_case, weigh
 
 from mmrank import losses
 from mmrank.testing import CHECKS, parametrize_with_checks
@@ -164,7 +154,7 @@ def test_ignored_scores_take_no_part(case):
     rows = (labels < CLASSES).nonzero().squeeze(1)
     counted[rows, labels[rows]] = True
     assert not counted.all()
-    value, gradients = batch.gradients(Weighted(case.build(), counted))
+    value, gradients = weigh(batch, counted).gradients(case.build())
     assert value > 0
     assert not gradients[0][~counted].any()
     # So few scores need not change their ranks when they are perturbed.
@@ -174,7 +164,7 @@ def test_ignored_scores_take_no_part(case):
         moved = torch.where(counted, scores, values)
         other = replace(batch, leaves=(moved, *boxes))
         for weight in (counted, counted.float()):
-            again = other.gradients(Weighted(case.build(), weight))
+            again = weigh(other, weight).gradients(case.build())
             assert_same(again, (value, gradients))
 
 

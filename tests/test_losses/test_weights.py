@@ -9,13 +9,12 @@ from subjects import (
     CLASSES,
     DEFERRED,
     ROWS,
-    Weighted,
     break_absent,
     build,
     cases,
     row_of,
     subject_of_case,
-    weighted_call,
+    weigh,
     weighted_cases,
 )
 
@@ -67,7 +66,7 @@ def steps(case, weight=None, entries=slice(None), absent=None):
         batch = batch.with_leaves(leaves)
         if absent is not None:
             batch = break_absent(batch, weight, absent)
-        value = weighted_call(case, loss, batch.entries(entries), weight)
+        value = weigh(batch.entries(entries), weight).of(loss)
         own = [x for x in loss.parameters() if x.requires_grad]
         found += [value, *torch.autograd.grad(value, [*leaves, *own])]
     return [x.detach() for x in (*found, *loss.state_dict().values())]
@@ -122,9 +121,9 @@ def test_a_weight_of_each_score(case):
     """(n, C) weights of the classes of a row, equal in each, are those of the row."""
     batch = case.batch()
     weight = torch.rand(12, generator=torch.Generator().manual_seed(3)).double() + 0.5
-    value, gradients = batch.gradients(Weighted(case.build(), weight))
+    value, gradients = weigh(batch, weight).gradients(case.build())
     wide = weight[:, None].expand(12, CLASSES)
-    found = batch.gradients(Weighted(case.build(), wide))
+    found = weigh(batch, wide).gradients(case.build())
     torch.testing.assert_close((value, gradients), found)
     # Weights count: without them it is another loss.
     assert not torch.equal(value, batch.gradients(case.build())[0])
@@ -148,7 +147,7 @@ def test_only_ratios_of_weights_count(case):
     batch = case.batch()
     weight = torch.rand(12, generator=torch.Generator().manual_seed(3)).double() + 0.5
     # The last ones sum up to less than 1.
-    one, *others = [batch.gradients(Weighted(case.build(), weight * x)) for x in (1, 3, 0.01)]
+    one, *others = [weigh(batch, weight * x).gradients(case.build()) for x in (1, 3, 0.01)]
     for other in others:
         torch.testing.assert_close(one, other)
 
@@ -169,12 +168,12 @@ def test_all_but_one_left_out_is_a_batch_of_one(case, kept):
     weight[kept] = 1
     if case.name in NOT_ALONE and case.settings.get('mode') not in ('pos_neg', 'in_batch'):
         with pytest.raises(ValueError, match='at least 2 pairs|at least one pair|takes no weights'):
-            weighted_call(case, weighted, batch, weight)
+            weigh(batch, weight).of(weighted)
         return
     for _ in range(2):
         alone.__dict__['_lone_batches'] = 0
-        found = weighted_call(case, weighted, batch, weight)
-        expected = weighted_call(case, alone, batch.entries([kept]), None)
+        found = weigh(batch, weight).of(weighted)
+        expected = weigh(batch.entries([kept]), None).of(alone)
     torch.testing.assert_close(found, expected)
     slopes = []
     for value, loss in ((found, weighted), (expected, alone)):
@@ -189,7 +188,7 @@ def test_weights_that_require_a_gradient_are_refused(case):
     batch = case.batch()
     weight = torch.ones(len(batch.fixed[-1]), requires_grad=True)
     with pytest.raises(UserError, match=r'weight requires a gradient.*Fix: weight.detach\(\)'):
-        weighted_call(case, case.build(), batch, weight)
+        weigh(batch, weight).of(case.build())
 
 
 @pytest.mark.parametrize('loss', [APLoss, StableAPLoss])
@@ -215,7 +214,7 @@ def test_a_loss_without_weights_says_why(name):
     for case in cases(name):
         if case.kind == 'rows':
             with pytest.raises(UserError, match='takes no weights but 0 and 1. Fix: weight'):
-                case.batch().of(Weighted(case.build(), torch.full((12,), 2.0)))
+                weigh(case.batch(), torch.full((12,), 2.0)).of(case.build())
 
 
 #: All pairs and views; of rows the last settings.
@@ -273,10 +272,10 @@ def test_all_absent():
 def test_wrong_weights_are_refused(case):
     weight = torch.ones(12)
     with pytest.raises(ValueError, match='weight must have shape .12,., got .11,.. Fix'):
-        weighted_call(case, case.build(), case.batch(), weight[:11])
+        weigh(case.batch(), weight[:11]).of(case.build())
     weight[3] = -1
     with pytest.raises(ValueError, match='weight .*Fix'):
-        weighted_call(case, case.build(), case.batch(), weight)
+        weigh(case.batch(), weight).of(case.build())
 
 
 def test_sums_of_weights_that_are_no_number_of_pairs():
