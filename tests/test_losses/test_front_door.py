@@ -30,13 +30,10 @@ from mmrank.losses import (
     RankSortLoss,
     RecallAtKLoss,
     ROADMAPLoss,
-    SOAPLoss,
     SOPRCLoss,
     SumLoss,
 )
 from mmrank.losses.groups import _group_index
-
-LOSSES = [StableAPLoss, SmoothAPLoss, APLoss, AUCLoss]
 
 
 def test_losses_are_names_of_the_package():
@@ -61,22 +58,6 @@ def test_losses_are_names_of_the_package():
     assert {'StableAPLoss', '__version__'} <= {*dir(mmrank)}
     code = "import mmrank, sys; assert 'torch' not in sys.modules; from mmrank import StableAPLoss"
     subprocess.run([sys.executable, '-c', code], check=True)
-
-
-@pytest.mark.parametrize('kind', LOSSES)
-def test_one_score_a_sample(kind):
-    """The shapes of ``BCEWithLogitsLoss`` and torchmetrics."""
-    scores, labels = made_up(40), made_up(40, seed=1) > 0.5
-    expected = kind()(scores[:, None], labels[:, None])
-    for given in (labels, labels.long(), labels.float()):
-        assert torch.equal(kind()(scores, given), expected)
-    assert kind()(scores[:0], labels[:0], group=torch.arange(0)) == 0
-    weight = torch.arange(40) < 30
-    assert torch.equal(kind()(scores, labels, weight), kind()(scores[:30], labels[:30]))
-    soap = [SOAPLoss(num_samples=40) for _ in range(2)]
-    index = torch.arange(40)
-    column = soap[0](scores[:, None], labels[:, None], sample_idx=index)
-    assert torch.equal(soap[1](scores, labels, sample_idx=index), column)
 
 
 #: Losses of lists of unlike lengths; ``mean_mode`` off: the mean of the batch.
@@ -121,6 +102,8 @@ def test_groups_of_unlike_sizes_are_split_by_size(name, monkeypatch):
         value = loss(leaf, labels, group=group, **boxes)
         (slope,) = torch.autograd.grad(value, leaf)
         results.append([value, slope, *loss.state_dict().values(), *loss.diagnostics.values()])
+    no_boxes = {key: x[:0] for key, x in boxes.items()}
+    assert BY_GROUP[name]()(leaf[:0], labels[:0], group=group[:0], **no_boxes) == 0
     assert results[0][1].abs().sum() > 0
     torch.testing.assert_close(*results)
 

@@ -194,43 +194,49 @@ def test_memory_limit_holds_in_the_worst_case(limit):
     assert peak < limit + 300 * (2 * 4 + 12 * 8) + 24 * 300 * 300
 
 
-def test_ids_that_do_not_fit_are_named():
-    x, y = torch.eye(3), torch.arange(3)
-    with pytest.raises(
-        ValueError, match='leave_out must be a pair, ids of the queries and gallery'
-    ):
-        retrieval_metrics(x, y, x.clone(), y, leave_out=y)
-    with pytest.raises(ValueError, match=r'leave_out must be \(Q,\) ids of the queries, got 2'):
-        retrieval_metrics(x, y, leave_out=(y, y))
-    with pytest.raises(ValueError, match=r'leave_out of the gallery must hold .*\(3,\)'):
-        retrieval_metrics(x, y, x.clone(), y, leave_out=(y, y[:2]))
-    with pytest.raises(TypeError, match='leave_out of the queries must be of an integer dtype'):
-        retrieval_metrics(x, y, leave_out=y.float())
+X, Y = torch.ones(3, 2), torch.arange(3)
+MULTI_HOT = torch.eye(3)
 
 
-def test_bad_input_is_named():
-    x, y = torch.ones(3, 2), torch.arange(3)
-    with pytest.raises(ValueError, match=r'queries must be of shape'):
-        retrieval_metrics(x[0], y)
-    with pytest.raises(TypeError, match=r'queries\.float\(\)'):
-        retrieval_metrics(x.long(), y)
-    with pytest.raises(TypeError, match='query_labels.*integer.*float32'):
-        retrieval_metrics(x, y.float())
-    with pytest.raises(ValueError, match='go together'):
-        retrieval_metrics(x, y, x)
-    with pytest.raises(ValueError, match='the same columns'):
-        retrieval_metrics(x, y, x[:, :1], y)
-    for bad in (float('nan'), float('inf'), -float('inf')):
-        broken = x.clone()
-        broken[1, 0] = bad
-        with pytest.raises(ValueError, match=r'queries\[1\].*1 of 3 rows'):
-            retrieval_metrics(broken, y)
-        with pytest.raises(ValueError, match=r'gallery\[1\]'):
-            retrieval_metrics(x, y, broken, y)
+def broken(number):
+    return X.index_put((torch.tensor(1), torch.tensor(0)), torch.tensor(number))
+
+
+#: Sets, what is left out, and what the error says.
+REFUSED = [
+    ((X[0], Y), None, 'queries must be of shape'),
+    ((X.long(), Y), None, r'queries\.float\(\)'),
+    ((X, Y.float()), None, 'query_labels.*integer.*float32'),
+    ((X, Y, X), None, 'go together'),
+    ((X, Y, X[:, :1], Y), None, 'the same columns'),
+    *(((broken(x), Y), None, r'queries\[1\].*1 of 3 rows') for x in (torch.nan, torch.inf)),
+    *(((X, Y, broken(x), Y), None, r'gallery\[1\]') for x in (torch.nan, -torch.inf)),
+    ((X, Y, X.clone(), Y), Y, 'leave_out must be a pair, ids of the queries and gallery'),
+    ((X, Y), (Y, Y), r'leave_out must be \(Q,\) ids of the queries, got 2'),
+    ((X, Y, X.clone(), Y), (Y, Y[:2]), r'leave_out of the gallery must hold .*\(3,\)'),
+    ((X, Y), Y.float(), 'leave_out of the queries must be of an integer dtype'),
+    ((X, torch.tensor([[0, 7], [1, 2], [1, 3]])), None, 'must be multi-hot.*got 7.*level_metrics'),
+    ((X, torch.tensor([[0.0, 0.3], [1, 0], [0, 1]])), None, r'must be multi-hot.*got 0\.3'),
+    ((X, torch.tensor([[0], [1], [1]])), None, r'squeeze\(1\)'),
+    ((X, torch.ones(2, 4)), None, r'multi-hot, \(3, classes\), got \(2, 4\)'),
+    ((X, MULTI_HOT, X.clone(), torch.ones(3, 4)), None, r'\(3, 3\) and \(3, 4\).*the same columns'),
+    ((X, MULTI_HOT, X.clone()), None, 'go together'),
+    ((X, MULTI_HOT, X, MULTI_HOT.flip(0)), None, 'is the very tensor queries'),
+]
+
+
+@pytest.mark.parametrize(('sets', 'ids', 'message'), REFUSED)
+def test_bad_input_is_named(sets, ids, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        retrieval_metrics(*sets, leave_out=ids)
+
+
+def test_bad_ranks_of_a_summary_are_named():
+    figures = retrieval_metrics(X, Y)
     with pytest.raises(ValueError, match='recall_at must be an int >= 1, got 0'):
-        retrieval_metrics(x, y).summary([0])
+        figures.summary([0])
     with pytest.raises(TypeError, match='list of integers'):
-        retrieval_metrics(x, y).summary(1)
+        figures.summary(1)
 
 
 @pytest.mark.parametrize('where', ['queries', 'gallery', 'levels', 'curves'])
@@ -346,27 +352,3 @@ def test_one_label_a_sample_is_the_usual_case():
     torch.testing.assert_close(several.precision, usual.precision, equal_nan=True)
     for a, b in zip(several.figures, usual.figures):
         torch.testing.assert_close(a, b, equal_nan=True)
-
-
-@pytest.mark.parametrize(
-    ('labels', 'message'),
-    [
-        (torch.tensor([[0, 7], [1, 2], [1, 3]]), r'must be multi-hot.*got 7.*level_metrics'),
-        (torch.tensor([[0.0, 0.3], [1, 0], [0, 1]]), r'must be multi-hot.*got 0\.3'),
-        (torch.tensor([[0], [1], [1]]), r'squeeze\(1\)'),
-        (torch.ones(2, 4), r'multi-hot, \(3, classes\), got \(2, 4\)'),
-    ],
-)
-def test_other_tables_are_named(labels, message):
-    with pytest.raises(UserError, match=message):
-        retrieval_metrics(torch.ones(3, 2), labels)
-
-
-def test_sets_of_other_classes_are_named():
-    x = torch.ones(3, 2)
-    with pytest.raises(UserError, match=r'labels of .*\(3, 3\) and \(3, 4\).*the same columns'):
-        retrieval_metrics(x, torch.eye(3), x.clone(), torch.ones(3, 4))
-    with pytest.raises(ValueError, match='go together'):
-        retrieval_metrics(x, torch.eye(3), x.clone())
-    with pytest.raises(UserError, match='is the very tensor queries'):
-        retrieval_metrics(x, torch.eye(3), x, torch.eye(3).flip(0))
