@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from mmengine.config import ConfigDict
-from subjects import call_rows
+from subjects import call_rows, rows_with_background
 from torch import nn
 
 from mmrank.losses import AUCLoss, EmbeddingLoss, RankSortLoss, SmoothAPLoss, StableAPLoss, SumLoss
@@ -30,11 +30,9 @@ def build(*losses, **kwargs):
     return MODELS.build(ConfigDict(copy.deepcopy(config)))
 
 
-def batch(n=40, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    scores = torch.randn(n, CLASSES, generator=g, dtype=torch.float64)
-    target = torch.randint(0, 2 * CLASSES, (n,), generator=g)
-    return scores.requires_grad_(), target.clamp(max=CLASSES)
+def batch(seed=0):
+    scores, target = rows_with_background(40, CLASSES, seed)
+    return scores.requires_grad_(), target
 
 
 def value_and_gradient(loss, leaf):
