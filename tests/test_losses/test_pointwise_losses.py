@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from score_lists import mauc_losses
-from subjects import made_up, rows_with_background
+from subjects import assert_same_gradients, call_rows, made_up, rows_with_background
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mmrank.losses import (
@@ -351,15 +351,6 @@ def boxes():
     return (3 * logits).requires_grad_(), target, quality
 
 
-def with_gradient(value, logits):
-    (gradient,) = torch.autograd.grad(value, logits)
-    return value.detach(), gradient
-
-
-def given(loss, quality):
-    return {} if loss.box_input is None else dict(quality=quality)
-
-
 @every_formula
 def test_value_and_gradient_are_those_of_the_formula(cls, settings, positive, negative):
     logits, target, quality = boxes()
@@ -374,9 +365,8 @@ def test_value_and_gradient_are_those_of_the_formula(cls, settings, positive, ne
             else:
                 total = total - negative(p) * (1 - p).log()
     loss = cls(loss_weight=2.0, **settings)
-    got = loss(logits, target, **given(loss, quality))
-    expected = with_gradient(2 * total / number, logits)
-    torch.testing.assert_close(with_gradient(got, logits), expected, rtol=1e-7, atol=1e-9)
+    got = call_rows(loss, logits, target, None, quality)
+    assert_same_gradients(got, 2 * total / number, [logits], rtol=1e-7, atol=1e-9)
     assert loss.diagnostics['num_positive'] == number
     assert loss.logit_centre() is None
     assert not loss.state_dict()
@@ -387,8 +377,8 @@ def test_scores_far_away(cls, settings, positive, negative):
     """A negative far below costs nothing; one far above costs its score, not inf or NaN."""
     loss = cls(**settings)
     scores = torch.tensor([[-torch.inf, -1e4, 1e4]], requires_grad=True)
-    value = loss(scores, torch.tensor([3]), **given(loss, torch.zeros(0)))
-    value, gradient = with_gradient(value, scores)
+    value = call_rows(loss, scores, torch.tensor([3]), None, torch.zeros(0))
+    (gradient,) = torch.autograd.grad(value, scores)
     assert value.isfinite()
     assert value > 1e3
     assert gradient.isfinite().all()

@@ -1,4 +1,7 @@
-"""SOPRC by its equation in plain floats, its ranks by interpolation, and its semi-variances."""
+"""Gradients of SOPRC, its ranks by interpolation, and its semi-variances.
+
+Its value: test_smooth_rankings.py.
+"""
 
 import math
 
@@ -6,49 +9,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from score_lists import joined, one_sided_huber, one_sided_sigmoid, plain_huber, summed_by
+from score_lists import joined, one_sided_huber, one_sided_sigmoid, summed_by
 
 from mmrank.functional import soprc_loss, split_lists
 from mmrank.losses.ranking.soprc import _in_one_row, _semi_variance
 from mmrank.state.score_vector import interpolate_scores
 
 SETTING = dict(tau1=0.7, tau2=0.2)
-
-
-def brute_force_loss(pos, neg, v, *, prior, tau1, tau2):
-    """Equation 8 in plain Python floats."""
-    if not pos:
-        return 0.0
-    if prior is None:
-        prior = len(pos) / (len(pos) + len(neg))
-    total = 0.0
-    for s in pos:
-        above = sum(plain_huber(s - t, tau1) for t in neg) / max(len(neg), 1)
-        share = (1 + sum(math.tanh((x - s) / (2 * tau2)) for x in v if x > s)) / (len(v) + 1)
-        x = (1 - prior) / prior * above / share
-        total += x / (1 + x)
-    return total / len(pos)
-
-
-values = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.7]), st.floats(-20, 20))
-
-
-@given(
-    st.lists(values, max_size=8),
-    st.lists(values, max_size=12),
-    st.lists(values, min_size=1, max_size=9),
-    st.sampled_from([None, 0.5, 0.003]),
-    st.sampled_from(['intervals', 'pairs']),
-)
-def test_equals_brute_force(pos, neg, v, prior, method):
-    scores = torch.tensor(pos + neg, dtype=torch.float64)
-    is_positive = torch.arange(len(scores)) < len(pos)
-    with summed_by(method):
-        got = soprc_loss(
-            scores, is_positive, torch.tensor(v, dtype=torch.float64), prior=prior, **SETTING
-        )
-    expected = brute_force_loss(pos, neg, v, prior=prior, **SETTING)
-    assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def _scores(n_pos=6, n_neg=15, n_v=10, dtype=torch.float64, seed=0):
