@@ -189,19 +189,6 @@ def scores_of_classes(seed=0):
     return torch.randn(8, 3, generator=g), torch.tensor([0, 1, 0, 2, 0, 1, 1, 2])
 
 
-def test_an_entry_of_weight_0_is_never_looked_at():
-    scores, labels = scores_of_classes()
-    labels = torch.nn.functional.one_hot(labels, 3)
-    weight = torch.ones(8, 3)
-    weight[2, 1] = weight[5] = 0
-    unknown = torch.where(weight > 0, labels, -1)
-    expected = losses.StableAPLoss()(scores, labels, weight=weight)
-    assert torch.equal(losses.StableAPLoss()(scores, unknown, weight=weight), expected)
-    expected = losses.APLoss()(scores[:, 0], labels[:, 0], weight=weight[:, 1])
-    found = losses.APLoss()(scores[:, 0], unknown[:, 0] - (weight[:, 1] == 0).long(), weight[:, 1])
-    assert torch.equal(found, expected)
-
-
 def test_maps_and_qualities_of_all_rows():
     maps = torch.rand(2, 3, 4, 4)
     labels = torch.randint(3, (2, 4, 4))

@@ -5,7 +5,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from subjects import CLASSES, ROWS, build, cases, kinds, loss_names, row_of, subject_of_case, weigh
+from subjects import (
+    CLASSES,
+    ROWS,
+    build,
+    call_rows,
+    cases,
+    kinds,
+    loss_names,
+    row_of,
+    subject_of_case,
+    weigh,
+)
 
 from mmrank import losses
 from mmrank.testing import CHECKS, parametrize_with_checks
@@ -159,6 +170,13 @@ def test_ignored_scores_take_no_part(case):
         for weight in (counted, counted.float()):
             again = weigh(other, weight).gradients(case.build())
             assert_same(again, (value, gradients))
+    if getattr(case.details, 'requires_boxes', False) and case.details.box_input:
+        return  # it takes class indices alone
+    hot = torch.nn.functional.one_hot(labels, CLASSES + 1)[:, :CLASSES]
+    unknown = hot.masked_fill(~counted, -1)
+    scores, _, idx, _ = case.rows()
+    one, other = (call_rows(case.build(), scores, x, idx, weight=counted) for x in (hot, unknown))
+    assert torch.equal(one, other)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
