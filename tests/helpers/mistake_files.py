@@ -11,6 +11,8 @@ from PIL import Image
 from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).parents[2]
+#: A detector is trained with an annotation file.
+ANN = 'det train_dataloader.dataset.ann_file=annotations/'
 MINI = """\
 default_scope = 'mmengine'
 custom_imports = dict(imports=['tiny_model'])
@@ -88,21 +90,18 @@ def _each(key, **values):
     return lambda d: [x.update(values) for x in d[key]]
 
 
-def _first(key, **values):
-    return lambda d: d[key][0].update(values)
-
-
-#: What makes a good annotation file bad, by the name of the file.
-COCO = {
-    'empty_categories': lambda d: d['categories'].clear(),
-    'nulls': lambda d: d['annotations'].append(None),
-    'no_size': lambda d: [x.pop('height') for x in d['images']],
-    'text_size': _each('images', width='64'),
-    'bool_id': _first('images', id=True),
-    'no_area': lambda d: [x.pop('area') for x in d['annotations']],
-    'crowds': _each('annotations', iscrowd=1),
-    'other_classes': lambda d: d['categories'][0].update(name='disc'),
-}
+#: What makes a good annotation file bad, what is typed after the fix, and words of the error.
+CHANGES = [
+    (_each('annotations', iscrowd=1), f'{ANN}train.json', 'iscrowd'),
+    # The message ends with a command that writes a cleaned file.
+    (lambda d: d['annotations'].append(None), '{cleaned}', 'is a NoneType, not an object'),
+    (lambda d: [x.pop('area') for x in d['annotations']], '{cleaned}', "no 'area'"),
+    (lambda d: d['images'][0].update(id=True), '{cleaned}', 'id is True'),
+    (lambda d: d['categories'].clear(), '', "'categories' is an empty list"),
+    (lambda d: [x.pop('height') for x in d['images']], '', "has no 'height'"),
+    (_each('images', width='64'), '', "has width '64'"),
+    (lambda d: d['categories'][0].update(name='disc'), '', 'disk'),
+]
 #: Label files of other forms: the name of a file, what is in it, and words of the error.
 LABELS = [
     ('a.txt', '0 12 12 5 5', 'line 1 reaches to', 'fractions of the sides'),
@@ -137,10 +136,10 @@ def _write_annotations(folder: Path) -> None:
         'table.csv': 'image,x1,y1,x2,y2,label\n000000.png,1,2,30,40,disk\n',
         'page.html': '<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n',
     }
-    for name, change in COCO.items():
+    for i, (change, *_) in enumerate(CHANGES):
         changed = json.loads(json.dumps(document))
         change(changed)
-        texts[f'{name}.json'] = json.dumps(changed)
+        texts[f'changed_{i}.json'] = json.dumps(changed)
     first = document['images'][0]
     own = dict(document, images=[first])
     own['annotations'] = [x for x in document['annotations'] if x['image_id'] == first['id']]

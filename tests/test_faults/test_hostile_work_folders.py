@@ -75,7 +75,7 @@ def seeds(tmp_path_factory):
 def call_seeds(run_script, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr('mmrank.experiments.runs.POLL_SECONDS', 0.02)
-    monkeypatch.setattr('mmrank.experiments.runs.SCRIPT', ('fake_train.py',))
+    monkeypatch.setattr('mmrank.experiments.runs.SCRIPT', ('./fake_train.py',))
     return run_script(SEEDS, '--plan', 'plan.yaml', '--retries', 0)
 
 

@@ -294,8 +294,6 @@ def test_ldam_softmax_is_the_authors_code():
     loss.start_reweighting()
     weights = effective_number_weights(counts, 0.9999)
     torch.testing.assert_close(loss(scores, index), cross_entropy(30 * lowered, index, weights))
-    with pytest.raises(ValueError, match='one class per sample'):
-        loss(scores, torch.zeros(12, CLASSES))
 
 
 def test_counts_have_to_be_set():
@@ -303,8 +301,6 @@ def test_counts_have_to_be_set():
     loss = LDAMLoss(num_classes=CLASSES)
     assert loss.wants_class_counts
     assert not LDAMLoss(**COUNTS).wants_class_counts
-    with pytest.raises(RuntimeError, match='ClassCountsHook'):
-        loss(scores, target)
     LDAMLoss([0, 4, 2])  # a class may be absent
     loss.set_class_counts([300, 20, 100], 500)
     torch.testing.assert_close(loss(scores, target), LDAMLoss(**COUNTS)(scores, target))
