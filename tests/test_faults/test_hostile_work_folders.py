@@ -48,7 +48,7 @@ def instead(make):
 #: What becomes of a file; the bombs explode at the place.
 WAYS = {
     'pickle': lambda file, place: file.write_bytes(pickle.dumps(Bomb(place))),
-    'torch file': lambda file, place: torch.save(Bomb(place), file),
+    'torch file': lambda file, place: torch.save(Bomb(place), file.open('wb')),
     'link': instead(lambda file, place: file.symlink_to(place.with_name('precious'))),
     'lost link': instead(lambda file, place: file.symlink_to(place.with_name('nowhere'))),
     'huge': lambda file, place: file.open('wb').truncate(2**26),
