@@ -31,6 +31,16 @@ def leave_out(key):
 ZERO = 'box of zero size'
 NEGATIVE = 'box of negative size'
 IMPOSSIBLE = 'box of impossible size'
+HUGE = 10**400
+OF_NO_FLOAT = [
+    (dict(bbox=[1, 2, HUGE, 8]), IMPOSSIBLE),
+    (dict(bbox=[1, 2, 1e300, 8]), IMPOSSIBLE),
+    (dict(bbox=[1, 2, True, 8]), 'bbox is [1, 2, True, 8]'),
+    (dict(area=HUGE), IMPOSSIBLE),
+    (dict(iscrowd=HUGE), 'iscrowd is 1000'),
+    (dict(bbox=[[1]] * 4), 'bbox is [[1], [1]'),
+    (dict(image_id=HUGE), 'image_id 1000'),
+]
 #: Changes of a good file with images, each of which training would not survive or not notice.
 COCO = [
     (
@@ -48,6 +58,10 @@ COCO = [
     (set_ann(0, area=0), 'area not positive', 'area is 0'),
     (set_ann(0, area=1e30), IMPOSSIBLE),
     (set_ann(0, iscrowd=7), 'iscrowd is 7'),
+    *(
+        (set_ann(1, **values), 'annotations[1] (id 2, image_id ', word)
+        for values, word in OF_NO_FLOAT
+    ),
     (set_ann(2, category_id=9), 'unknown category id', 'category_id is 9'),
     (set_ann(2, image_id=77), 'unknown image id', 'image_id 77'),
     (set_ann(2, id=1), 'duplicate annotation id', 'annotations[2]'),

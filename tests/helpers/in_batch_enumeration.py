@@ -26,13 +26,17 @@ def score_matrix(seed=0, spread=2.0):
 def positive_loss(s, pointwise):
     if pointwise == 'square':
         return (1 - s) ** 2 / 2
-    return torch.logaddexp(torch.zeros_like(s), -s)
+    if pointwise == 'logistic':
+        return torch.logaddexp(torch.zeros_like(s), -s)
+    return pointwise.positive(s)
 
 
 def negative_loss(s, pointwise):
     if pointwise == 'square':
         return s**2 / 2
-    return torch.logaddexp(torch.zeros_like(s), s)
+    if pointwise == 'logistic':
+        return torch.logaddexp(torch.zeros_like(s), s)
+    return pointwise.negative(s)
 
 
 def objective(scores, mode, pointwise, batch_size):

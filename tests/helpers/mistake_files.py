@@ -11,6 +11,8 @@ from PIL import Image
 from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).parents[2]
+#: A detector is trained with an annotation file.
+ANN = 'det train_dataloader.dataset.ann_file=annotations/'
 MINI = """\
 default_scope = 'mmengine'
 custom_imports = dict(imports=['tiny_model'])
@@ -88,46 +90,39 @@ def _each(key, **values):
     return lambda d: [x.update(values) for x in d[key]]
 
 
-def _first(key, **values):
-    return lambda d: d[key][0].update(values)
-
-
-#: What makes a good annotation file bad, by the name of the file.
-COCO = {
-    'empty_categories': lambda d: d['categories'].clear(),
-    'nulls': lambda d: d['annotations'].append(None),
-    'no_size': lambda d: [x.pop('height') for x in d['images']],
-    'text_size': _each('images', width='64'),
-    'bool_id': _first('images', id=True),
-    'no_area': lambda d: [x.pop('area') for x in d['annotations']],
-    'crowds': _each('annotations', iscrowd=1),
-    'other_classes': lambda d: d['categories'][0].update(name='disc'),
-}
-#: Label files of other forms, by the name of their folder or file.
-YOLO = {
-    'pixels': '0 12 12 5 5',
-    'confidence': '0 0.5 0.5 0.1 0.1 0.9',
-    'from_1': '3 0.5 0.5 0.1 0.1',
-    'words': 'disk 0.5 0.5 0.1 0.1',
-    'flat': '0 0.5 0.5 0 0.1',
-    'odd_polygon': '0 0.1 0.1 0.2 0.1 0.2 0.2 0.1',
-    'no_picture': '0 0.5 0.5 0.1 0.1',
-}
-XML = {
-    'cut': VOC[:-30],
-    'no_box': VOC.replace('bndbox', 'box'),
-    'other_size': VOC.replace('>40<', '>400<'),
-    'outside': VOC.replace('>9<', '>90<'),
-    'swapped': VOC.replace('>9<', '>1<'),
-}
-CSV = {
-    'columns': 'image,x,label\na.png,1,disk\n',
-    'semicolons': HEAD.replace(',', ';') + 'a.png;disk;1;2;3;4\n',
-    'short_row': HEAD + 'a.png,disk,1,2\n',
-    'no_number': HEAD + 'a.png,disk,1,2,x,9\n',
-    'no_class': HEAD + 'a.png,,1,2,8,9\n',
-    'header_alone': HEAD,
-}
+#: What makes a good annotation file bad, what is typed after the fix, and words of the error.
+CHANGES = [
+    (_each('annotations', iscrowd=1), f'{ANN}train.json', 'iscrowd'),
+    # The message ends with a command that writes a cleaned file.
+    (lambda d: d['annotations'].append(None), '{cleaned}', 'is a NoneType, not an object'),
+    (lambda d: [x.pop('area') for x in d['annotations']], '{cleaned}', "no 'area'"),
+    (lambda d: d['images'][0].update(id=True), '{cleaned}', 'id is True'),
+    (lambda d: d['categories'].clear(), '', "'categories' is an empty list"),
+    (lambda d: [x.pop('height') for x in d['images']], '', "has no 'height'"),
+    (_each('images', width='64'), '', "has width '64'"),
+    (lambda d: d['categories'][0].update(name='disc'), '', 'disk'),
+]
+#: Label files of other forms: the name of a file, what is in it, and words of the error.
+LABELS = [
+    ('a.txt', '0 12 12 5 5', 'line 1 reaches to', 'fractions of the sides'),
+    ('a.txt', '0 0.5 0.5 0.1 0.1 0.9', 'has 6 numbers', 'width and height alone'),
+    ('a.txt', '3 0.5 0.5 0.1 0.1', 'class 3 is none of 0 to 2'),
+    ('a.txt', 'disk 0.5 0.5 0.1 0.1', "'disk' is not a number"),
+    ('a.txt', '0 0.5 0.5 0 0.1', 'a.txt, line 1: a box from', 'is not in a.png'),
+    ('a.txt', '0 0.1 0.1 0.2 0.1 0.2 0.2 0.1', 'has 8 numbers'),
+    ('z.txt', '0 0.5 0.5 0.1 0.1', 'z.txt has no image z.jpg'),
+    ('a.xml', VOC[:-30], 'a.xml is not XML'),
+    ('a.xml', VOC.replace('bndbox', 'box'), 'object 1 lacks its name or bndbox'),
+    ('a.xml', VOC.replace('>40<', '>400<'), 'the size is 400 x 30'),
+    ('a.xml', VOC.replace('>9<', '>90<'), 'to (90, 12) is not in a.png'),
+    ('a.xml', VOC.replace('>9<', '>1<'), 'corner left of'),
+    ('a.csv', 'image,x,label\na.png,1,disk\n', 'has the columns image, x, label'),
+    ('a.csv', HEAD.replace(',', ';') + 'a.png;disk;1;2;3;4\n', 'with commas between'),
+    ('a.csv', HEAD + 'a.png,disk,1,2\n', "csv:2: '' is not a number"),
+    ('a.csv', HEAD + 'a.png,disk,1,2,x,9\n', "csv:2: 'x' is not a number"),
+    ('a.csv', HEAD + 'a.png,,1,2,8,9\n', 'has a box and no class'),
+    ('a.csv', HEAD, 'and 0 rows'),
+]
 
 
 def _write_annotations(folder: Path) -> None:
@@ -141,10 +136,10 @@ def _write_annotations(folder: Path) -> None:
         'table.csv': 'image,x1,y1,x2,y2,label\n000000.png,1,2,30,40,disk\n',
         'page.html': '<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n',
     }
-    for name, change in COCO.items():
+    for i, (change, *_) in enumerate(CHANGES):
         changed = json.loads(json.dumps(document))
         change(changed)
-        texts[f'{name}.json'] = json.dumps(changed)
+        texts[f'changed_{i}.json'] = json.dumps(changed)
     first = document['images'][0]
     own = dict(document, images=[first])
     own['annotations'] = [x for x in document['annotations'] if x['image_id'] == first['id']]
@@ -170,11 +165,6 @@ def _texts(folder: Path) -> dict[str, str]:
     base = str(ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py')
     record = 'method,seed,step,mAP\na,0,10,0.1\n'
     plan = 'methods: [mini.py]\nout_dir: {}\n{}: [0]\nmetrics: [score]\n'
-    labels = [
-        *((f'own/yolo/{k}/{"z" if k == "no_picture" else "a"}.txt', x) for k, x in YOLO.items()),
-        *((f'own/voc/{name}/a.xml', text) for name, text in XML.items()),
-        *((f'own/{name}.csv', text) for name, text in CSV.items()),
-    ]
     return {
         'tiny_model.py': MODULE,
         'mini.py': MINI,
@@ -196,7 +186,7 @@ def _texts(folder: Path) -> dict[str, str]:
         'twice.csv': f'{record}a,0,10,0.2\n',
         'nan.csv': record.replace('0.1', 'nan'),
         'own/names.txt': 'disk\nsquare\ntriangle\n',
-        **dict(labels),
+        **{f'own/{i}/{name}': text for i, (name, text, *_) in enumerate(LABELS)},
     }
 
 

@@ -4,16 +4,17 @@ from contextlib import nullcontext
 from unittest.mock import patch
 
 import numpy as np
+import torch
 
 from mmrank.tensors import at_least_float32
 
 
-def brute_force_query(scores, is_positive, recall_at):
-    """Figures of one query; None without a positive."""
+def brute_force_query(scores, is_positive):
+    """AP, R-Precision, MAP@R, first rank and number of the positives of one query."""
     pairs = list(zip(scores, is_positive))
     positives = sorted((s for s, y in pairs if y), reverse=True)
     if not positives:
-        return None
+        return [np.nan, np.nan, np.nan, 0, 0]
     column = np.array(positives)[:, None]
     above = (np.array(scores) >= column).sum(1)
     pos_above = (np.array(positives) >= column).sum(1)
@@ -22,14 +23,8 @@ def brute_force_query(scores, is_positive, recall_at):
     hits = [bool(y) for _, y in ranked]
     r = len(positives)
     precision_at = np.cumsum(hits) / np.arange(1, len(hits) + 1)
-    result = {
-        'mAP': np.mean(pos_above / above),
-        'R_precision': sum(hits[:r]) / r,
-        'MAP_at_R': sum(precision_at[k] for k in range(r) if hits[k]) / r,
-    }
-    for k in recall_at:
-        result[f'recall@{k}'] = float(any(hits[:k]))
-    return result
+    map_at_r = sum(precision_at[k] for k in range(r) if hits[k]) / r
+    return [np.mean(pos_above / above), sum(hits[:r]) / r, map_at_r, 1 + hits.index(True), r]
 
 
 def similarity_matrix(queries, gallery, similarity):
@@ -43,25 +38,13 @@ def similarity_matrix(queries, gallery, similarity):
     return queries @ gallery.T
 
 
-def brute_force(scores, query_labels, gallery_labels, recall_at, same_set, ids=None):
-    """Means over the queries with a positive, and both counts; ``ids`` are of both sets."""
+def brute_force(scores, positive, left_out):
+    """(Q, 5) figures of each query, of (Q, N) scores and masks."""
     figures = []
-    for i, (row, label) in enumerate(zip(scores, query_labels)):
-        kept = [j for j in range(len(row)) if not (same_set and i == j)]
-        if ids is not None:
-            kept = [j for j in kept if (gallery_labels[j], ids[1][j]) != (label, ids[0][i])]
-        figures.append(
-            brute_force_query(
-                [row[j] for j in kept], [gallery_labels[j] == label for j in kept], recall_at
-            )
-        )
-    usable = [x for x in figures if x is not None]
-    result = {
-        name: sum(x[name] for x in usable) / len(usable) for name in (usable[0] if usable else ())
-    }
-    result['queries'] = len(usable)
-    result['queries_without_positive'] = len(figures) - len(usable)
-    return result
+    for row, own, out in zip(scores, positive.tolist(), left_out.tolist()):
+        kept = [j for j in range(len(row)) if not out[j]]
+        figures.append(brute_force_query([row[j] for j in kept], [own[j] for j in kept]))
+    return torch.tensor(figures, dtype=torch.float64).view(-1, 5)
 
 
 def by_dot(function, *args, similarity='dot', memory_limit=2**30, **options):

@@ -8,7 +8,7 @@ Below are random scores, classes and views for what is not about every loss. The
 kind       ``forward`` or method takes     one entry of the batch
 ========== =============================== ==============================
 rows       ``cls_score, target``           a row of scores and its class
-weighted   the same, and ``weight``        the same, and how often it counts
+weighted_  any of these, and ``weight``    the same, and how often it counts
 queries    ``embedding_loss(batch)``       an embedding and its class
 views      ``view1, view2, sample_idx``    two embeddings of a sample
 pairs      ``left, right, rows, cols``     a positive pair and its numbers
@@ -32,7 +32,7 @@ from mmrank.registry import MODELS
 from mmrank.state import SampleTemperature, TemperatureStep
 from mmrank.tensors import unit_rows
 from mmrank.testing import Batch, Call, Subject
-from mmrank.testing.calls import _call_in_order
+from mmrank.testing.calls import _call_in_order, total
 
 CLASSES, SAMPLES, WIDTH = 3, 40, 8
 HERE = 'tests/helpers/subjects.py'
@@ -218,16 +218,27 @@ def box_argument(loss) -> str | None:
     return {'quality': 'quality', 'loss': 'box_loss'}.get(getattr(loss, 'box_input', None))
 
 
-def _of_rows(loss, scores, *rest):
-    *boxes, target, idx = rest
-    options = {}
-    if key := box_argument(loss):
-        has_class = target.long() < scores.size(1)
+def call_rows(loss, scores, target, idx, boxes=None, **options):
+    """The loss of rows, with indices and values of boxes where it takes them.
+
+    Of a value for each row those count that have a class.
+    """
+    key = box_argument(loss)
+    if key and boxes is not None:
+        has_class = target > 0
+        if scores.dim() > 1:
+            has_class = (target >= 0) & (target < scores.size(1))
         # Of meta tensors nobody knows how many, and no loss asks.
-        options[key] = boxes[0] if boxes[0].is_meta else boxes[0][has_class]
+        is_whole = boxes.is_meta or boxes.shape != has_class.shape
+        options[key] = boxes if is_whole else boxes[has_class]
     if getattr(loss, 'keeps_samples', False):
         options['sample_idx'] = idx
-    return loss(scores, target, **options)
+    return total(loss(scores, target, **options))
+
+
+def _of_rows(loss, scores, *rest, **weight):
+    *boxes, target, idx = rest
+    return call_rows(loss, scores, target, idx, *boxes, **weight)
 
 
 def _of_queries(loss, embeddings, labels):
@@ -235,39 +246,47 @@ def _of_queries(loss, embeddings, labels):
     return loss.embedding_loss(EmbeddingBatch.of_one_batch(unit_rows(embeddings), labels))
 
 
-class Weighted(nn.Module):
-    """A loss with a weight for each score."""
-
-    def __init__(self, loss, weight):
-        super().__init__()
-        self.loss, self.weight = loss, weight
-        self.box_input = getattr(loss, 'box_input', None)
-        self.keeps_samples = getattr(loss, 'keeps_samples', False)
-
-    def forward(self, scores, target, **more):
-        return self.loss(scores, target, self.weight, **more)
+def _of_weighted_rows(loss, *tensors):
+    *tensors, weight = tensors
+    return _of_rows(loss, *tensors, weight=weight)
 
 
-def _of_weighted_rows(loss, scores, *rest):
-    *rest, weight = rest
-    return _of_rows(Weighted(loss, weight), scores, *rest)
+def _of_weighted_queries(loss, embeddings, labels, weight):
+    return EmbeddingLoss(loss)(embeddings, labels, weight=weight)
 
 
-def weighted_call(case, loss, batch, weight):
-    """The loss of a batch by the public call of its kind, with a weight for each entry or None."""
-    if case.kind == 'rows':
-        return batch.of(Weighted(loss, weight))
-    if case.kind == 'queries':
-        return EmbeddingLoss(loss)(*batch.leaves, *batch.fixed, weight=weight)
-    return loss(*batch.leaves, *batch.fixed, weight=weight)
+def _of_weighted_entries(loss, *tensors):
+    *tensors, weight = tensors
+    return loss(*tensors, weight=weight)
+
+
+def weigh(batch, weight):
+    """The batch with a weight for each entry, or None."""
+    kind = f'weighted_{batch.kind}'
+    return Batch(kind, batch.leaves, (*batch.fixed, weight), CALLS[kind])
+
+
+def break_absent(batch, weight, label=None):
+    """The batch with NaN in each entry of weight 0, and with a label of its own, or an index."""
+    gone = weight == 0
+    batch = batch.mapped(lambda x: x.masked_fill(gone[:, None], torch.nan) if x.dim() > 1 else x)
+    if label is None:
+        return batch
+    if batch.kind == 'rows':
+        *boxes, labels, idx = batch.fixed
+        return batch.with_fixed([*boxes, torch.where(gone, label, labels), idx])
+    return batch.with_fixed([x.masked_fill(gone, label) for x in batch.fixed])
 
 
 CALLS = {
     'rows': _of_rows,
-    'weighted': _of_weighted_rows,
     'queries': _of_queries,
     'views': _call_in_order,
     'pairs': _call_in_order,
+    'weighted_rows': _of_weighted_rows,
+    'weighted_queries': _of_weighted_queries,
+    'weighted_views': _of_weighted_entries,
+    'weighted_pairs': _of_weighted_entries,
 }
 # Twelve training pairs of seven left and five right entities.
 PAIRS = torch.arange(12) % 7, torch.arange(12) % 5
@@ -345,11 +364,15 @@ def make(kind: str, loss: nn.Module, size: int = 12, seed: int = 0) -> Batch:
     def normal(width=WIDTH):
         return torch.randn(size, width, generator=g, dtype=torch.float64)
 
+    if kind.startswith('weighted_'):
+        batch = make(kind.removeprefix('weighted_'), loss, size, seed)
+        weight = torch.rand(size, generator=g, dtype=torch.float64).sub(0.2).clamp(min=0)
+        return weigh(batch, weight / weight.mean())
     labels = torch.randint(CLASSES, (size,), generator=g)
     idx = torch.randperm(SAMPLES, generator=g)[:size]
     if size > 4:
         idx[-1] = idx[0]  # a sample may come up twice
-    if kind in ('rows', 'weighted'):
+    if kind == 'rows':
         leaves, fixed = [normal(CLASSES)], []
         boxes = torch.rand(size, generator=g, dtype=torch.float64)
         if getattr(loss, 'box_input', None) == 'loss':
@@ -361,8 +384,6 @@ def make(kind: str, loss: nn.Module, size: int = 12, seed: int = 0) -> Batch:
             background = torch.rand(size, generator=g) < 0.5
             labels = torch.where(background, CLASSES, labels)
         fixed += [labels, idx]
-        if kind == 'weighted':
-            fixed.append(2 * torch.rand(size, generator=g, dtype=torch.float64))
         return Batch(kind, tuple(leaves), tuple(fixed), CALLS[kind])
     if kind == 'queries':
         return Batch(kind, (normal(),), (labels,), CALLS[kind])
@@ -406,8 +427,8 @@ def subject_of_case(case: 'Case') -> Subject:
         case.kind,
         partial(_tensors, case),
         CALLS[case.kind],
-        no_positives=None if case.kind in ('views', 'pairs', 'weighted') else alone,
-        all_positives=None if case.kind in ('pairs', 'weighted') else _of_one_class,
+        no_positives=alone if case.kind in ('rows', 'queries') else None,
+        all_positives=_of_one_class if case.kind in ('rows', 'queries', 'views') else None,
     )
     excused = {}
     row = row_of(case.name)
@@ -458,6 +479,13 @@ class Case:
         """A batch of it."""
         return make(self.kind, self.details, size, seed)
 
+    def rows(self) -> tuple:
+        """Scores, labels, indices, and values of boxes or None; of a batch of rows."""
+        batch = self.batch()
+        scores, *boxes = batch.leaves
+        *more, labels, idx = batch.fixed
+        return scores, labels, idx, (*boxes, *more, None)[0]
+
 
 def _word(value) -> str:
     if isinstance(value, dict):
@@ -501,9 +529,9 @@ DEFERRED = _Deferred('LDAMLoss', dict(LDAM, num_classes=CLASSES, scale=2.0), 'ro
 
 
 def weighted_cases() -> list[Case]:
-    """Each loss of scores with a weight for each row."""
-    of_rows = [x for x in cases() if x.kind == 'rows' and row_of(x.name).takes_weights]
-    return [replace(x, kind='weighted') for x in [*of_rows, DEFERRED]]
+    """Each loss of scores, views or pairs with a weight for each entry."""
+    found = [x for x in cases() if x.kind != 'queries' and row_of(x.name).takes_weights]
+    return [replace(x, kind=f'weighted_{x.kind}') for x in [*found, DEFERRED]]
 
 
 def made_up(*shape, seed=0):

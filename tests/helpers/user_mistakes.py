@@ -4,25 +4,19 @@
 an empty second column marks general words, which nothing can be typed from.
 """
 
-from mistake_files import CSV, XML, YOLO
+from mistake_files import ANN, CHANGES, LABELS
 
 CHECK = 'dataset_converters/check_coco'
 TO_COCO = 'dataset_converters/to_coco'
-LABELS = {
-    **dict.fromkeys(YOLO, TO_COCO + ' own/yolo/{} --from yolo --classes own/names.txt'),
-    **dict.fromkeys(XML, TO_COCO + ' own/voc/{} --from voc'),
-    **dict.fromkeys(CSV, TO_COCO + ' own/{}.csv --from csv'),
+FORMS = {
+    '.txt': 'own/{} --from yolo --classes own/names.txt',
+    '.xml': 'own/{} --from voc',
+    '.csv': 'own/{}/a.csv --from csv',
 }
-ANN = 'det train_dataloader.dataset.ann_file=annotations/'
 DATA = 'shapes/annotations'
 VAL = f'{DATA}/val.json'
 LR = 'optim_wrapper.optimizer.lr'
 SAVED = 'default_hooks.checkpoint'
-
-
-def of_labels(name, *words):
-    """A mistake in labels that are converted; the fix depends on what was meant."""
-    return LABELS[name].format(name) + ' --images own/img --out o.json', '', *words
 
 
 #: Typed on a command line. Without a tool: a change of the config of a tiny training; ``det``: of a
@@ -107,46 +101,21 @@ COMMANDS = [
         ('cut', 'is cut off'),
          ('empty', 'is not JSON: its 0 bytes'),
          ('predictions', 'is predictions, a JSON list'),
-        ('crowds', 'iscrowd'),
     ]),
     (f'{ANN}table.csv', '', 'is not JSON', 'mmrank convert'),
     (f'{ANN}page.html', f'{ANN}train.json', 'is not JSON'),
     (f'{ANN}.', f'{ANN}train.json', 'Is a directory'),
     (f'{ANN}single.json train_dataloader.drop_last=True',
      f'{ANN}single.json train_dataloader.{{fix}}', 'no batch'),
-    # The message ends with a command that writes a cleaned file.
-    *((f'{ANN}{name}.json', '{cleaned}', word) for name, word in [
-        ('nulls', 'is a NoneType, not an object'),
-        ('no_area', "no 'area'"),
-        ('bool_id', 'id is True'),
-    ]),
+    *((f'{ANN}changed_{i}.json', *row) for i, (_, *row) in enumerate(CHANGES)),
     *((f'{ANN}{name}.json', '', word) for name, word in [
         ('backslash', 'there is '),
         ('decomposed', 'and Unicode form'),
         ('percent', '%20'),
-        ('empty_categories', "'categories' is an empty list"),
-        ('no_size', "has no 'height'"),
-        ('text_size', "has width '64'"),
-        ('other_classes', 'disk'),
     ]),
-    of_labels('pixels', 'line 1 reaches to', 'fractions of the sides'),
-    of_labels('confidence', 'has 6 numbers', 'width and height alone'),
-    of_labels('from_1', 'class 3 is none of 0 to 2'),
-    of_labels('words', "'disk' is not a number"),
-    of_labels('flat', 'a.txt, line 1: a box from', 'is not in a.png'),
-    of_labels('odd_polygon', 'has 8 numbers'),
-    of_labels('no_picture', 'z.txt has no image z.jpg'),
-    of_labels('cut', 'a.xml is not XML'),
-    of_labels('no_box', 'object 1 lacks its name or bndbox'),
-    of_labels('other_size', 'the size is 400 x 30'),
-    of_labels('outside', 'to (90, 12) is not in a.png'),
-    of_labels('swapped', 'corner left of'),
-    of_labels('columns', 'has the columns image, x, label'),
-    of_labels('semicolons', 'with commas between'),
-    of_labels('short_row', "csv:2: '' is not a number"),
-    of_labels('no_number', "csv:2: 'x' is not a number"),
-    of_labels('no_class', 'has a box and no class'),
-    of_labels('header_alone', 'and 0 rows'),
+    # The fix depends on what was meant.
+    *((f'{TO_COCO} {FORMS[name[-4:]].format(i)} --images own/img --out o.json', '', *words)
+      for i, (name, _, *words) in enumerate(LABELS)),
     (f'{CHECK} no.json', f'{CHECK} {VAL}', 'no.json', 'Fix: correct the path'),
     (f'{CHECK} {VAL} --fix {VAL}', f'{CHECK} {VAL} --fix o.json', 'is the source'),
     (f'{CHECK} {VAL} {VAL} --merge o.json', '', 'is named twice'),
@@ -205,7 +174,8 @@ CALLS = [
      'sample_idx=idx)', 'in [0, 4)', 'num_samples='),
     ('SOAPLoss(8)(scores, labels, sample_idx=idx.tolist())', 'SOAPLoss(8)(scores, labels, '
      'sample_idx=(lambda sample_idx: {fix})(idx.tolist()))', 'must be a tensor'),
-    ('RecallAtKLoss(mixup=True)(scores, labels)', 'RecallAtKLoss({fix})(scores, labels)', 'mixup'),
+    ('RecallAtKLoss(mixup=True)(scores, labels)', 'RecallAtKLoss({fix})(scores, labels)',
+     'called with scores. Fix: mixup=False'),
     ('LDAMLoss(num_classes=3)(matrix, classes)', 'LDAMLoss([1, 2, 3])(matrix, classes)',
      'ClassCountsHook'),
     ('LDAMLoss([1, 2, 3])(matrix, 2 * classes)', 'LDAMLoss([1, 2, 3])(matrix, classes)',
@@ -231,7 +201,8 @@ CALLS = [
     ('SmoothAPLoss(quality=2.0)', 'SmoothAPLoss(quality=0.9)', 'got 2.0'),
     ('RecallAtKLoss(5)', 'RecallAtKLoss({fix})', 'ks must be Sequence[int]'),
     ('SumLoss(AUCLoss())', 'SumLoss(losses=[AUCLoss()])', 'Fix: losses=[AUCLoss()]'),
-    ("AUCMLoss(mode='per_class')", "AUCMLoss(mode='per_class', num_classes=3)", 'requires'),
+    ("AUCMLoss(mode='per_class')", "AUCMLoss(mode='per_class', num_classes=3)",
+     'requires num_classes'),
     *((call, '', word) for call, word in [
         ('F.ap_loss(scores, labels, delta=0)', 'delta must be > 0'),
         ('F.alrp_loss(scores, labels, scores[:2])', 'values must have shape'),
@@ -285,10 +256,11 @@ CALLS = [
     ('InfoNCELoss()(rows, rows, idx - 1)', 'InfoNCELoss()(rows, rows, idx)', 'must be >= 0'),
     ('ISogCLRLoss(8)(rows, rows + 1)', 'ISogCLRLoss(8)(rows, rows + 1, idx)', 'sample_idx'),
     ('ISogCLRLoss(4)(rows, rows + 1, idx)', 'ISogCLRLoss(8)(rows, rows + 1, idx)', '[0, 4)'),
-    ('TaUSimCLRLoss()(matrix[:, :1], matrix[:, 1:2])', 'TaUSimCLRLoss()(rows, rows)', 'columns'),
+    ('TaUSimCLRLoss()(matrix[:, :1], matrix[:, 1:2])', 'TaUSimCLRLoss()(rows, rows)', 'columns',
+     'Fix: out_channels'),
     ('twice(ISogCLRLoss(8), 1)', 'twice(ISogCLRLoss(8), 2)', 'batches of one sample'),
     ('InBatchLoss()(rows, rows)', '(lambda loss, rows, cols, shape: [{fix}, loss(unit, unit, idx, '
-     'idx)])(InBatchLoss(), idx, idx, (8, 8))', 'are not set'),
+     'idx)])(InBatchLoss(), idx, idx, (8, 8))', 'are not set', 'PairCountsHook'),
     ('(lambda loss: [loss.set_pairs(idx, idx, (8, 8)), loss(unit, unit)])(InBatchLoss())',
      '(lambda loss, left, right, rows, cols: [loss.set_pairs(idx, idx, (8, 8)), {fix}])'
      '(InBatchLoss(), unit, unit, idx, idx)', 'rows and cols'),
@@ -333,7 +305,7 @@ CALLS = [
      "check_loss(APLoss(), call='scores', checks=['value'])", "check 'valu'"),
     # Labels, views, samplers and metrics as other libraries take them.
     ('GradedAPLoss()(scores, labels)', 'GradedAPLoss()(scores, labels, quality=scores.sigmoid())',
-     'requires the boxes'),
+     'GradedAPLoss requires the boxes of the positives'),
     ('APLoss()(matrix, classes + 2)', 'APLoss()(matrix, classes + 2, weight=classes != 2)',
      'indices from 2 to 4'),
     ('APLoss()(matrix[None], hot[None])', '(lambda loss, cls_score, target: {fix})(APLoss(), '

@@ -50,6 +50,7 @@ def test_cleaning_leaves_a_good_file():
         ('iscrowd', 'maybe', 'dropped'),
         ('iscrowd', 2, 'dropped'),
         ('area', '7.5', 7.5),
+        ('area', 10**400, 80),
     ],
 )
 def test_a_text_is_read_or_dropped_and_never_guessed(key, value, becomes):

@@ -35,52 +35,30 @@ class Bomb:
         return os.mkdir, (str(self.place),)
 
 
-def as_pickle(file, place):
-    file.write_bytes(pickle.dumps(Bomb(place)))
+def instead(make):
+    """A way that puts something else in place of the file."""
+
+    def way(file, place):
+        file.unlink()
+        make(file, place)
+
+    return way
 
 
-def as_torch_file(file, place):
-    with file.open('wb') as opened:
-        torch.save(Bomb(place), opened)
-
-
-def as_link(file, place):
-    file.unlink()
-    file.symlink_to(place.with_name('precious'))
-
-
-def as_lost_link(file, place):
-    file.unlink()
-    file.symlink_to(place.with_name('nowhere'))
-
-
-def as_huge(file, place):
-    file.unlink()
-    file.touch()
-    os.truncate(file, 2**26)
-
-
-def as_torn(file, place):
-    os.truncate(file, file.stat().st_size // 2)
-
-
-def as_empty(file, place):
-    os.truncate(file, 0)
-
-
-def as_folder(file, place):
-    file.unlink()
-    file.mkdir()
-
-
-def as_other_json(file, place):
-    file.write_text('{"metrics": [1], "losses": ["own"], "curve": {"a": 1}, "step": []}')
-
-
-WAYS = (
-    *(as_pickle, as_torch_file, as_link, as_lost_link, as_huge),
-    *(as_torn, as_empty, as_folder, as_other_json),
-)
+#: What becomes of a file; the bombs explode at the place.
+WAYS = {
+    'pickle': lambda file, place: file.write_bytes(pickle.dumps(Bomb(place))),
+    'torch file': lambda file, place: torch.save(Bomb(place), file.open('wb')),
+    'link': instead(lambda file, place: file.symlink_to(place.with_name('precious'))),
+    'lost link': instead(lambda file, place: file.symlink_to(place.with_name('nowhere'))),
+    'huge': lambda file, place: file.open('wb').truncate(2**26),
+    'torn': lambda file, place: os.truncate(file, file.stat().st_size // 2),
+    'empty': lambda file, place: os.truncate(file, 0),
+    'folder': instead(lambda file, place: file.mkdir()),
+    'other JSON': lambda file, place: file.write_text(
+        '{"metrics": [1], "losses": ["own"], "curve": {"a": 1}, "step": []}'
+    ),
+}
 
 
 @pytest.fixture(scope='module')
@@ -97,7 +75,7 @@ def seeds(tmp_path_factory):
 def call_seeds(run_script, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr('mmrank.experiments.runs.POLL_SECONDS', 0.02)
-    monkeypatch.setattr('mmrank.experiments.runs.SCRIPT', ('fake_train.py',))
+    monkeypatch.setattr('mmrank.experiments.runs.SCRIPT', ('./fake_train.py',))
     return run_script(SEEDS, '--plan', 'plan.yaml', '--retries', 0)
 
 
@@ -107,7 +85,7 @@ def call_train(run_script, folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    'way', [pytest.param(x, marks=[pytest.mark.slow] * (x is not as_pickle)) for x in WAYS]
+    'way', [pytest.param(x, marks=[pytest.mark.slow] * (x != 'pickle')) for x in WAYS]
 )
 @pytest.mark.parametrize('name', ['seeds', 'train'])
 def test_no_file_of_a_work_folder_runs_code(
@@ -123,7 +101,7 @@ def test_no_file_of_a_work_folder_runs_code(
     for index, file in enumerate(names):
         folder = tmp_path / str(index)
         shutil.copytree(source, folder)
-        way(folder / file, tmp_path / 'exploded')
+        WAYS[way](folder / file, tmp_path / 'exploded')
         status, output, errors = call(run_script, folder, monkeypatch)
         said = output + errors
         assert not (tmp_path / 'exploded').exists(), file

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from subjects import CLASSES, box_argument, cases, make
+from subjects import CLASSES, call_rows, cases, make
 
 from mmrank.state import MeanPositiveScore
 
@@ -54,25 +54,19 @@ WRONG = {
 }
 
 
-def call_rows(case, **changes):
+def call_six(case, cls_score=None, target=LABELS, **options):
     """The loss of six ordinary rows, some of its arguments changed."""
-    loss = case.build()
-    arguments = dict(cls_score=torch.zeros(N, CLASSES), target=LABELS)
-    if key := box_argument(loss):
-        arguments[key] = torch.ones(N)
-    if getattr(loss, 'keeps_samples', False):
-        arguments['sample_idx'] = torch.arange(N)
-    value = loss(**{**arguments, **changes})
-    return sum(value.values()) if isinstance(value, dict) else value
+    cls_score = torch.zeros(N, CLASSES) if cls_score is None else cls_score
+    return call_rows(case.build(), cls_score, target, torch.arange(N), torch.ones(N), **options)
 
 
 @pytest.mark.parametrize('case', ROWS, ids=str)
 def test_rows_that_do_not_belong_together(case):
-    assert call_rows(case).isfinite()
-    assert call_rows(case, weight=torch.ones(N)).isfinite()
+    assert call_six(case).isfinite()
+    assert call_six(case, weight=torch.ones(N)).isfinite()
     for what, (changes, field) in WRONG.items():
         try:
-            value = call_rows(case, **changes)
+            value = call_six(case, **changes)
         except (ValueError, TypeError) as error:
             message = str(error)
         else:
@@ -93,9 +87,9 @@ def test_rows_that_do_not_belong_together(case):
     ids=str,
 )
 def test_a_nan_label_is_no_negative(case):
-    assert call_rows(case, target=label_matrix()).isfinite()
+    assert call_six(case, target=label_matrix()).isfinite()
     with pytest.raises(ValueError, match=r'target is NaN at \[2, 1\], and in'):
-        call_rows(case, target=label_matrix(((2, 1), NAN)))
+        call_six(case, target=label_matrix(((2, 1), NAN)))
 
 
 @pytest.mark.parametrize('case', [x for x in CASES if x.kind != 'rows'], ids=str)
@@ -132,24 +126,16 @@ def test_nan_in_a_class_without_positives(case):
     assert value.isfinite() == (ignored and case.build().mode == 'per_class')
 
 
-def assert_rounded(case, half, value, gradients):
-    """They are those of float32; what float16 cannot hold is infinite, for the scaler to see."""
-    assert value.isfinite()
-    other = half.mapped(torch.Tensor.float).gradients(case.build())
-    torch.testing.assert_close(value, other[0], rtol=1e-4, atol=1e-5)
-    for x, y in zip(gradients, other[1]):
-        torch.testing.assert_close(x, y.half(), rtol=2e-2, atol=1e-3)
-
-
-def at_the_end_of_float16(x):
-    return (6.5e4 / x.abs().max() * x).half()
-
-
 @pytest.mark.parametrize('case', CASES, ids=str)
 def test_a_gradient_that_float16_cannot_hold_is_infinite(case):
-    """The gradient is that of float32, rounded; it is never NaN."""
-    half = case.batch().mapped(at_the_end_of_float16)
-    assert_rounded(case, half, *half.gradients(case.build()))
+    """The gradient is that of float32, rounded; it is never NaN, so that the scaler sees it."""
+    half = case.batch().mapped(lambda x: (6.5e4 / x.abs().max() * x).half())
+    value, gradients = half.gradients(case.build())
+    assert value.isfinite()
+    expected, slopes = half.mapped(torch.Tensor.float).gradients(case.build())
+    torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
+    for found, slope in zip(gradients, slopes):
+        torch.testing.assert_close(found, slope.half(), rtol=2e-2, atol=1e-3)
 
 
 LAYOUTS = {

@@ -8,7 +8,6 @@ from multiprocessing import connection
 
 import pytest
 import torch
-from forked_processes import process_context
 from tool_trainings import start, write_config
 from training_ends import assert_same, contents, read_losses
 
@@ -19,10 +18,7 @@ TRAININGS = {'exact_detector': 'mmdet', 'isogclr': 'mmpretrain', 'two_tower': 'm
 
 @pytest.fixture(scope='module')
 def whole_run(tmp_path_factory):
-    """Gives a config, its uninterrupted run, and the seconds of its parts.
-
-    The parts are the start, up to the first epoch, and the rest.
-    """
+    """Gives a config and its uninterrupted run."""
     made = {}
 
     def make(name, ranks):
@@ -30,18 +26,9 @@ def whole_run(tmp_path_factory):
         if (name, ranks) not in made:
             folder = tmp_path_factory.mktemp(f'{name}_{ranks}')
             config = write_config(name, folder, ranks)
-            # The first process waits for the imports of the server.
-            first = process_context().Process(target=time.sleep, args=(0,))
-            first.start()
-            first.join()
             whole = folder / 'whole'
-            begin = time.monotonic()
-            processes = start(config, whole, ranks)
-            wait_for_training(whole, processes)
-            middle = time.monotonic()
-            assert not any(exit_codes(processes, 600)), log_of(whole)
-            seconds = middle - begin, time.monotonic() - middle
-            made[name, ranks] = config, whole, seconds
+            assert train(config, whole, ranks) is None
+            made[name, ranks] = config, whole
         return made[name, ranks]
 
     return make
@@ -64,74 +51,36 @@ def exit_codes(processes, seconds):
     return [process.exitcode for process in processes]
 
 
-def wait_for_training(work_dir, processes):
-    """Wait for the first epoch of a training, or its end."""
-    while not (work_dir / 'phase_0.txt').exists() and processes[0].is_alive():
-        time.sleep(0.005)
-
-
-def draw_moment(draw, seconds):
-    """Draw a moment: one of four is in the start, as each resume has one.
-
-    Returns:
-        Whether it counts from the first epoch, and seconds.
-    """
-    in_training = draw.random() > 0.25
-    return in_training, draw.uniform(0, seconds[in_training])
-
-
-def seconds_now(seconds, moment, killed, losses, all_losses):
-    """How long the training takes now that the machine is faster or slower.
-
-    With the time of an idle machine every kill on a busy one would come before the first
-    checkpoint; with that of a busy machine most trainings on an idle one would end before the kill.
-
-    Args:
-        seconds: Of the start and of the rest, as drawn from so far.
-        moment: What was drawn last.
-        killed: Whether it came before the end.
-        losses: Iterations that the training did until then.
-        all_losses: Iterations of the uninterrupted run.
-
-    Returns:
-        The same with the rest as it is now.
-    """
-    in_training, passed = moment
-    if not in_training or losses < all_losses / 10:
-        return seconds  # too few iterations to tell
-    rest = passed * all_losses / losses
-    return seconds[0], rest if killed else min(rest, seconds[1])
-
-
-def train(config, work_dir, ranks, moment=None, draw=None):
+def train(config, work_dir, ranks, left=None, draw=None):
     """Train, to the end or until a kill.
 
     Args:
         config: Config file.
         work_dir: Work folder, resumed from if there is a checkpoint.
         ranks: Processes.
-        moment: When to kill, see :func:`draw_moment`. None: not at all.
-        draw: Which rank is killed first, and when the others are.
+        left: Iterations until the kill, which comes a moment later, on a slow machine, too; 0: in
+            the start. None: it is not killed.
+        draw: How long a moment is, and which rank is killed first.
 
     Returns:
         What the training was doing when it was killed; None if it had ended.
     """
     for path in work_dir.glob('phase_*.txt'):
         path.unlink()
+    last = lines_of_losses(work_dir) + (left or 0)
     processes = start(config, work_dir, ranks)
-    in_training, seconds = moment or (False, 600)
-    if in_training:
-        wait_for_training(work_dir, processes)
-    codes = exit_codes(processes, seconds)
+    while lines_of_losses(work_dir) < last and all(x.is_alive() for x in processes):
+        time.sleep(0.005)
+    codes = exit_codes(processes, 600 if left is None else draw.uniform(0, 0.2))
     for process in draw.sample(processes, ranks) if draw else processes:
         process.kill()
         # The others notice it, or go on, even to save a checkpoint.
-        time.sleep(draw.uniform(0, 0.2) if moment and ranks > 1 else 0)
+        time.sleep(draw.uniform(0, 0.2) if draw and ranks > 1 else 0)
     for process in processes:
         process.join()
     if not any(codes) and None not in codes:
         return None
-    assert moment, log_of(work_dir)
+    assert left is not None, log_of(work_dir)
     assert not any(codes), log_of(work_dir)
     phase = work_dir / 'phase_0.txt'
     # Empty: killed while it changed.
@@ -155,47 +104,33 @@ def lines_of_losses(work_dir):
     return path.read_text().count('\n') if path.exists() else 0
 
 
-def kill_and_compare(whole_run, tmp_path, name, ranks, kills):
-    """Kill, resume, kill again, ..., until there were so many kills."""
-    config, whole, measured = whole_run(name, ranks)
-    seconds = measured
-    last = lines_of_losses(whole)
-    begin = time.monotonic()
-    draw = random.Random(f'{name} {ranks}')
-    phases, resumed, trainings = Counter(), 0, 0
-    work_dir = tmp_path / 'work'
-    while phases.total() < kills:
-        trainings += 1
-        while True:
-            assert phases.total() + trainings < 5 * kills, phases
-            more = phases.total() < kills
-            moment = draw_moment(draw, seconds) if more else None
-            done = lines_of_losses(work_dir)
-            killed = train(config, work_dir, ranks, moment, draw)
-            done = lines_of_losses(work_dir) - done
-            if moment:
-                seconds = seconds_now(seconds, moment, killed, done, last)
-            if killed is None:
-                break
-            phases[killed] += 1
-        assert_same_end(work_dir, whole, ranks)
-        resumed += log_of(work_dir).count('Resuming from')
-        for path in tmp_path.glob('work_*.log'):
-            path.unlink()
-        shutil.rmtree(work_dir)
-    print(
-        f'\n{name} on {ranks}: {phases.total()} kills {dict(phases)}, {resumed} resumes, '
-        f'{trainings} trainings of {measured[0]:.1f} + {measured[1]:.1f} s, '
-        f'{time.monotonic() - begin:.0f} s'
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize('ranks', [1, 2])
 @pytest.mark.parametrize('name', TRAININGS)
 def test_killed_at_twenty_moments(whole_run, tmp_path, name, ranks):
-    kill_and_compare(whole_run, tmp_path, name, ranks, KILLS)
+    """Kill, resume, kill again, ..., until there were so many kills; one of four in the start."""
+    config, whole = whole_run(name, ranks)
+    iterations = lines_of_losses(whole)
+    draw = random.Random(f'{name} {ranks}')
+    phases, resumed, trainings = Counter(), 0, 0
+    work_dir = tmp_path / 'work'
+    while phases.total() < KILLS:
+        trainings += 1
+        killed = 'nothing'
+        while killed is not None:
+            assert phases.total() + trainings < 5 * KILLS, phases
+            left = None
+            if phases.total() < KILLS:
+                left = draw.randrange(iterations) if draw.random() > 0.25 else 0
+            killed = train(config, work_dir, ranks, left, draw)
+            phases.update([killed] if killed else [])
+        assert_same_end(work_dir, whole, ranks)
+        resumed += log_of(work_dir).count('Resuming from')
+        for path in tmp_path.glob('work_*.log'):
+            path.unlink()
+        shutil.rmtree(work_dir)
+    print(f'{name} on {ranks}: {dict(phases)}, {resumed} resumes, {trainings} trainings')
 
 
 def kill_after_checkpoint(config, work_dir, ranks, epoch):
@@ -232,7 +167,7 @@ def without_statistics(state):
 @pytest.mark.parametrize('ranks', [(1, 2, 1), (2, 1, 2)], ids=str)
 @pytest.mark.parametrize('name', TRAININGS)
 def test_resumed_on_another_number_of_ranks(whole_run, tmp_path, name, ranks):
-    _, whole, _ = whole_run(name, 1)
+    _, whole = whole_run(name, 1)
     is_two_tower = name == 'two_tower'
     hooks = [dict(type='mmengine.StateHook')]
     configs = {n: write_config(name, tmp_path, n, hooks) for n in (1, 2)}

@@ -22,7 +22,6 @@ from small_models import two_tower
 from small_retriever import samples
 from torch.utils.data import DataLoader
 
-from mmrank import losses
 from mmrank.datasets import IndexedConcatDataset, one_size_collate
 from mmrank.datasets.interactions.interaction_dataset import InteractionDataset
 from mmrank.datasets.one_size import OneSizeBatches
@@ -31,21 +30,6 @@ from mmrank.engine.hooks.data_check_hooks import StartCheckHook
 from mmrank.errors import UserError
 from mmrank.losses import AUCLoss, SmoothAPLoss, StableAPLoss, SumLoss
 from mmrank.registry import DATA_SAMPLERS, MODELS
-
-REQUIRED = {
-    'ErrorDrivenLoss': dict(delta=1.0),
-    'SOAPLoss': dict(num_samples=5),
-    'SoDeepLoss': dict(sorter='no_file.pt'),
-    'SumLoss': dict(losses=[SmoothAPLoss()]),
-}
-
-
-def test_every_loss_explains_its_settings():
-    for name in losses.__all__:
-        # An adapter passes what it does not know on to the other library.
-        if name.endswith('Loss') and name != 'PMLLoss':
-            with pytest.raises(UserError, match=f'{name} does not take'):
-                getattr(losses, name)(**REQUIRED.get(name, {}), no_setting=1)
 
 
 @pytest.mark.parametrize('name', HEADS)

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections import UserDict
 
 import pytest
 import torch
@@ -101,20 +102,32 @@ def test_second_pass_repeats_the_first(state):
 
 
 def test_rows_that_are_no_tensor():
+    """Texts, and columns by name or in order."""
     table = nn.Embedding(300, 4).double()
+    sizes = []
 
     def encode(texts):
+        sizes.append(len(texts))
         return torch.stack([table(torch.tensor(list(x.encode()))).mean(0) for x in texts])
 
+    def embed(batch):
+        ids, mask = batch.values() if hasattr(batch, 'values') else batch
+        sizes.append(len(ids))
+        return (table(ids) * mask[..., None]).mean(1)
+
+    columns = dict(ids=torch.arange(60).view(10, 6), mask=torch.ones(10, 6))
     texts = ['a cat', 'two dogs', 'sea', 'a red car', 'x']
-    for chunk in (2, 5):
-        got = grad_cache(encode, texts, chunk, [table])
-        torch.testing.assert_close(
-            gradients(loss(got), table),
-            gradients(loss(encode(texts)), table),
-            rtol=1e-12,
-            atol=1e-12,
-        )
+    for function, rows in (
+        (encode, texts),
+        (embed, columns),
+        (embed, UserDict(columns)),
+        (embed, (*columns.values(),)),
+    ):
+        expected = gradients(loss(function(rows)), table)
+        sizes.clear()
+        got = grad_cache(function, rows, 4, [table])
+        assert max(sizes) == 4
+        torch.testing.assert_close(gradients(loss(got), table), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_no_rows_and_no_gradient():

@@ -14,25 +14,19 @@ CASES = subjects.cases()
 FIRST = {(case.name, case.kind): case for case in reversed(CASES)}
 #: In the default run: one whose pairs have one tensor on both sides, and one of queries.
 SHOWN = [('APLoss', 'rows'), ('SmoothAPLoss', 'rows'), ('StableAPLoss', 'queries')]
-CLOSE = dict(rtol=1e-10, atol=1e-12)
-
-
-def compare(case, change, batches):
-    """Value, gradients and state of a loss after ``change``, against itself before."""
-    plain, other = case.build(), case.build()
-    expected = [batch.gradients(plain) for batch in batches]
-    change()
-    torch.testing.assert_close([batch.gradients(other) for batch in batches], expected, **CLOSE)
-    torch.testing.assert_close(dict(other.state_dict()), dict(plain.state_dict()), **CLOSE)
 
 
 @pytest.mark.parametrize('case', CASES, ids=str)
 def test_the_path_of_a_device_gives_the_same(case, monkeypatch):
-    def take_it():
-        for module in ('autograd', 'tensors', 'losses.pairs', 'losses.pairs_smooth'):
-            monkeypatch.setattr(f'mmrank.{module}.is_compiling', lambda: True)
-
-    compare(case, take_it, [case.batch(seed=seed) for seed in range(2)])
+    """Value, gradients and state."""
+    plain, other = case.build(), case.build()
+    batches = [case.batch(seed=seed) for seed in range(2)]
+    expected = [batch.gradients(plain) for batch in batches]
+    for module in ('autograd', 'tensors', 'losses.pairs', 'losses.pairs_smooth'):
+        monkeypatch.setattr(f'mmrank.{module}.is_compiling', lambda: True)
+    close = dict(rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close([batch.gradients(other) for batch in batches], expected, **close)
+    torch.testing.assert_close(dict(other.state_dict()), dict(plain.state_dict()), **close)
 
 
 @pytest.mark.processes

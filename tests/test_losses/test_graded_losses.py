@@ -121,9 +121,6 @@ def test_one_list_and_columns(name):
     torch.testing.assert_close(
         loss(scores, unknown, weight), formula(scores[weight], levels[weight])
     )
-    for wrong in (unknown, levels + 0.5):
-        with pytest.raises(UserError, match='whole numbers >= 0'):
-            loss(scores, wrong)
 
 
 @pytest.mark.parametrize('name', LOSSES)
@@ -324,8 +321,6 @@ def test_graded_ap_loss_is_the_setting_that_it_names():
         slopes += torch.autograd.grad(value, scores)
     assert values[0] == values[1]
     assert torch.equal(*slopes)
-    with pytest.raises(ValueError, match='GradedAPLoss requires the boxes of the positives'):
-        GradedAPLoss()(scores, target)
 
 
 @pytest.mark.parametrize('interpolate', [True, False])

@@ -1,9 +1,20 @@
-"""The in-batch losses: the matrix of scores, two ranks, and softmax with the logQ correction."""
+"""The in-batch losses by their equations, on two ranks, and softmax with the logQ correction."""
 
 import pytest
 import torch
 from gloo_processes import run_on_ranks
-from in_batch_enumeration import in_batch_loss
+from in_batch_enumeration import (
+    COL_COUNTS,
+    NUM_POSITIVES,
+    OMEGA,
+    PAIRS,
+    ROW_COUNTS,
+    SHAPE,
+    batch_loss,
+    batches,
+    in_batch_loss,
+    indices,
+)
 from subjects import assert_same_gradients, two_views
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -14,15 +25,10 @@ from mmrank.losses.contrastive.terms import Samples
 from mmrank.losses.two_tower import sums
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.losses.two_tower.in_batch_softmax import _in_batch_softmax_losses
+from mmrank.losses.two_tower.pointwise import build_pointwise
+from mmrank.losses.two_tower.sums import pair_scores
 
-SHAPE = (6, 5)
-
-
-def training_pairs():
-    g = torch.Generator().manual_seed(3)
-    labels = torch.rand(SHAPE, generator=g) < 0.4
-    labels[torch.arange(6), torch.arange(6) % 5] = True
-    return labels.nonzero().unbind(1)
+NONE = torch.zeros(0, dtype=torch.long)
 
 
 class _Model(nn.Module):
@@ -35,18 +41,12 @@ class _Model(nn.Module):
             nn.Parameter(torch.randn(n, 3, generator=g, dtype=torch.float64)) for n in SHAPE
         )
         if mode.endswith('_omega'):
-            other['omega'] = 0.3
+            other['omega'] = OMEGA
         self.loss = InBatchLoss(mode, pointwise, **other)
-        self.loss.set_pairs(*training_pairs(), SHAPE)
+        self.loss.set_pairs(*indices(PAIRS), SHAPE)
 
     def forward(self, rows, cols):
         return self.loss(self.left[rows], self.right[cols], rows, cols)
-
-
-def batch():
-    rows, cols = training_pairs()
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(1))
-    return rows[order[:7]], cols[order[:7]]
 
 
 def value_and_gradients(model, loss):
@@ -65,44 +65,41 @@ class SquaredHinge(Pointwise):
         return 2 * (1 + scores).clamp(min=0)
 
 
-@pytest.mark.parametrize('block_size', [1, 3])
 @pytest.mark.parametrize('pointwise', ['square', 'logistic', SquaredHinge()])
 @pytest.mark.parametrize('mode', IN_BATCH_MODES)
-def test_equals_the_matrix_of_scores(monkeypatch, mode, pointwise, block_size):
+def test_equals_the_printed_definition(monkeypatch, mode, pointwise):
     """Of one embedding a pair, and of one an entity with the indices of the pairs."""
-    monkeypatch.setattr(sums, 'BLOCK_SIZE', block_size)
+    monkeypatch.setattr(sums, 'BLOCK_SIZE', 3)
     model = _Model(mode, pointwise, loss_weight=2.0)
-    rows, cols = batch()
-    if mode == 'sogram':
-        rows = rows[:4]
-    counts = model.loss.counts
-    expected = in_batch_loss(
-        model.left[rows] @ model.right[cols].t(),
-        *(rows, cols, counts.row_counts, counts.col_counts, mode),
-        pointwise=pointwise,
-        omega=model.loss.omega,
-    )
-    expected = value_and_gradients(model, 2 * expected)
-    for loss in (model(rows, cols), model.loss(model.left, model.right, rows, cols, rows, cols)):
-        found = value_and_gradients(model, loss)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    for size in range(2, NUM_POSITIVES + 1):
+        first = max(size - 2, 1) if mode == 'sogram' else size
+        for batch in batches(size)[::3]:
+            rows, cols = indices(batch)
+            rows = rows[:first]
+            scores = model.left @ model.right.t()
+            expected = batch_loss(scores, batch[:first], mode, pointwise, batch[first:])
+            expected = value_and_gradients(model, 2 * expected)
+            of_pairs = model(rows, cols)
+            of_entities = model.loss(model.left, model.right, rows, cols, rows, cols)
+            for loss in (of_pairs, of_entities):
+                found = value_and_gradients(model, loss)
+                torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 def _two_samples(rank):
-    """Pairs of one rank of both samples: 4 in the first, 3 in the second."""
-    rows, cols = batch()
-    first, second = ([0], [4]) if rank == 0 else ([1, 2, 3], [5, 6])
+    """Pairs of one rank of both samples: 4 in the first, 2 in the second."""
+    rows, cols = indices(PAIRS)
+    first, second = ([0], [4]) if rank == 0 else ([1, 2, 3], [5])
     return rows[first], cols[first + second]
 
 
 def _on_rank(rank):
-    rows, cols = batch()
+    rows, cols = indices(PAIRS)
     for mode, own_cols in (('unbiased', cols[:3]), ('sogram', cols[:4])):
         with pytest.raises(ValueError, match='in the batch of all ranks'):
             _Model(mode)(rows[:3], own_cols)
     # Together the ranks have more of a column than there is.
-    rows, cols = training_pairs()
-    count, col = torch.bincount(cols).min(0)
+    count, col = COL_COUNTS.min(0)
     own = rows[[rank]], torch.cat([cols[[rank]], col.repeat(int(count))])
     with pytest.raises(ValueError, match='second sample of all ranks'):
         _Model('sogram')(*own)
@@ -119,7 +116,7 @@ def _on_rank(rank):
 @pytest.mark.processes
 def test_two_samples_on_two_ranks_equal_one_process():
     """The other modes: test_losses_on_ranks.py."""
-    rows, cols = batch()
+    rows, cols = indices(PAIRS)
     expected = []
     for pointwise in ('square', 'logistic'):
         model = _Model('sogram', pointwise, loss_weight=1.5)
@@ -206,8 +203,6 @@ def test_the_last_pair_of_an_epoch_is_alone(mode):
 def test_counts_of_the_training_pairs():
     loss = InBatchSoftmaxLoss(tau=0.5, loss_weight=2.0)
     assert loss.wants_pair_counts
-    with pytest.raises(RuntimeError, match='PairCountsHook'):
-        loss(*two_views(), ROWS, COLS)
     loss.set_pairs(ROWS, COLS, (6, 4))
     share = torch.tensor([2, 2, 1, 1]).double() / 6
     expected = 2 * loops(*two_views(), COLS, share[COLS].log(), 0.5).mean()
@@ -230,3 +225,59 @@ def test_counts_of_the_training_pairs():
     loss.set_pairs(ROWS, COLS, (6, 4))
     with pytest.raises(ValueError, match='Fix: leave labels= out, or mmrank.InBatchSoftmaxLoss'):
         loss(*two_views(), ROWS, COLS, labels=COLS)
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (dict(rows=torch.tensor([0, 3])), r'rows holds .* in \[0, 3\)'),
+        (dict(rows=torch.tensor([0, -1])), 'from -1'),
+        (dict(cols=torch.tensor([0, 4])), r'cols holds .* in \[0, 4\)'),
+        (
+            dict(rows=torch.tensor([0, 0]), cols=torch.tensor([2, 2])),
+            r'row 0, column 2\) occurs more than once',
+        ),
+        (dict(row_counts=torch.tensor([2, 0, 2])), r'row_counts\[1\]=0'),
+        (dict(col_counts=torch.tensor([2, 1, 2])), 'col_counts to 5'),
+        (dict(cols=torch.tensor([0])), 'one shape'),
+        (dict(mode='sogram', cols=torch.tensor([0])), 'one shape'),
+        (
+            dict(mode='sogram', rows=torch.tensor([0]), cols=torch.tensor([0, 1, 1])),
+            'column 1 occurs 2 times in the second sample, but has 1',
+        ),
+        *((dict(mode=mode, rows=NONE, cols=NONE), 'at least one') for mode in IN_BATCH_MODES),
+    ],
+)
+def test_bad_input(change, message):
+    pairs = torch.tensor([0, 1])
+    arguments = dict(rows=pairs, cols=pairs, row_counts=ROW_COUNTS, col_counts=COL_COUNTS)
+    arguments |= dict(mode='unbiased', **change) if 'mode' not in change else change
+    scores = torch.zeros(len(arguments['rows']), len(arguments['cols']))
+    with pytest.raises(ValueError, match=message):
+        in_batch_loss(scores, **arguments)
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+def test_logistic_loss_and_slope_of_one_exponential(dtype):
+    scores = torch.tensor([-100.0, -30, -1e-3, 0, 1e-3, 0.5, 30, 100])
+    exact = scores.double().requires_grad_()
+    expected = torch.log1p(exact.exp())
+    (slope,) = torch.autograd.grad(expected.sum(), exact)
+    got = build_pointwise('logistic').negative_and_slope(scores.to(dtype))
+    rtol = 4 * torch.finfo(dtype).eps
+    for x, y in zip(got, (expected.detach(), slope)):
+        torch.testing.assert_close(x.double(), y, rtol=rtol, atol=1e-38)
+
+
+@pytest.mark.parametrize('pairs', [0, 1, 7, 23])
+@pytest.mark.parametrize('sizes', [(5, 3), (1, 1)])
+def test_scores_of_pairs_are_the_gathered_product(monkeypatch, pairs, sizes):
+    monkeypatch.setattr(sums, 'BLOCK_PAIRS', 5)
+    g = torch.Generator().manual_seed(pairs)
+    left, right = (
+        torch.randn(n, 4, generator=g, dtype=torch.float64, requires_grad=True) for n in sizes
+    )
+    rows, cols = (torch.randint(n, (pairs,), generator=g) for n in sizes)
+    actual = pair_scores(left, right, rows, cols)
+    expected = (left[rows] * right[cols]).sum(1)
+    assert_same_gradients(actual, expected, [left, right], rtol=1e-12, atol=1e-12)

@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import itertools
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -10,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from subjects import CLASSES, build, cases, made_up
+from subjects import CLASSES, build, call_rows, cases, made_up
 from torch.nn.functional import one_hot
 
 from mmrank import functional
@@ -49,77 +48,33 @@ every_loss = pytest.mark.parametrize('case', SMALL, ids=str)
 RANKINGS = [case for case in ROWS if isinstance(case.details, RankingLoss)]
 
 
-class Rows:
-    """The batch of a case by its parts."""
-
-    def __init__(self, case, seed=0):
-        batch = case.batch(seed=seed)
-        self.scores, *boxes = batch.leaves
-        *qualities, self.labels, self.ids = batch.fixed
-        self.boxes = [*boxes, *qualities]
-        self.has_class = self.labels < CLASSES
-
-    def call(self, loss, rows=slice(None), scores=None, labels=None, **options):
-        """The loss of some rows, or of other scores or labels."""
-        scores = self.scores if scores is None else scores
-        labels = self.labels if labels is None else labels
-        if self.boxes and getattr(loss, 'box_input', None):
-            key = 'box_loss' if loss.box_input == 'loss' else 'quality'
-            options[key] = self.boxes[0][rows][self.has_class[rows]]
-        if getattr(loss, 'keeps_samples', False):
-            options['sample_idx'] = self.ids[rows]
-        value = loss(scores[rows], labels[rows], **options)
-        return sum(value.values()) if isinstance(value, dict) else value
-
-
 def state_of(loss):
     return {name: x.clone() for name, x in loss.state_dict().items()}
 
 
 @every_case
-def test_rows_of_no_weight_take_no_part(case):
-    """Nor do they in the state; what they and their labels hold is of no matter."""
-    rows = Rows(case)
-    kept = torch.arange(12) % 3 > 0
-    whole = rows.labels
-    alone = case.build()
-    leaf = rows.scores.clone().requires_grad_()
-    expected = rows.call(alone, kept, leaf)
-    (slope,) = torch.autograd.grad(expected, leaf)
-    assert expected > 0
-    marks = [(7.0, None), (torch.nan, -100), (7.0, -1), (7.0, 255), (7.0, torch.nan)]
-    for (value, label), weight in itertools.product(marks, (kept.double(), kept)):
-        loss = case.build()
-        scores = rows.scores.masked_fill(~kept[:, None], value).requires_grad_()
-        if label is not None:
-            rows.labels = torch.where(kept, whole, label)
-            rows.has_class = kept & (whole < CLASSES)
-        found = rows.call(loss, scores=scores, weight=weight)
-        torch.testing.assert_close(found, expected)
-        torch.testing.assert_close(torch.autograd.grad(found, scores)[0], slope)
-        torch.testing.assert_close(state_of(loss), state_of(alone))
-
-
-@every_case
 def test_labels_of_any_kind(case):
     """Indices, and 0 and 1 of each dtype, are the same labels; a box needs one class a row."""
-    rows = Rows(case)
-    rows.labels[:4] = torch.arange(4)
+    scores, labels, idx, boxes = case.rows()
+    labels[:4] = torch.arange(4)
     if case.details.use_sigmoid is None:
         return  # softmax for indices, sigmoid for 0 and 1 of a class
+
+    def value(target, boxes=None):
+        return call_rows(case.build(), scores, target, idx, boxes)
+
     if not case.details.use_sigmoid:
         with pytest.raises(ValueError, match='one class per sample'):
-            rows.call(case.build(), labels=torch.zeros(12, CLASSES))
+            value(torch.zeros(12, CLASSES))
         return
-    hot = one_hot(rows.labels, CLASSES + 1)[:, :CLASSES]
+    hot = one_hot(labels, CLASSES + 1)[:, :CLASSES]
     if getattr(case.details, 'box_input', None) and case.details.requires_boxes:
         with pytest.raises(ValueError, match='one box a'):
-            rows.call(case.build(), labels=hot)
+            value(hot, boxes)
         return
-    rows.boxes = []
-    expected = rows.call(case.build())
+    expected = value(labels)
     for dtype in (torch.int32, torch.int64, torch.bool, torch.float32):
-        assert torch.equal(rows.call(case.build(), labels=hot.to(dtype)), expected)
+        assert torch.equal(value(hot.to(dtype)), expected)
 
 
 #: Their lists share a mean, an average, a prior or a margin: tests of their own.
@@ -130,40 +85,34 @@ PER_CLASS = [x for x in RANKINGS if x.name not in SHARED]
 @pytest.mark.parametrize('case', PER_CLASS, ids=str)
 def test_per_class_is_a_list_for_each(case):
     """The classes that have a positive are put together; DR-Loss has a margin for the others."""
-    rows = Rows(case)
+    scores, labels, idx, boxes = case.rows()
     present = (0, 1, 2) if case.name == 'DRLoss' else (0, 2)
-    rows.labels = torch.where(sum(rows.labels == c for c in present) > 0, rows.labels, CLASSES)
-    rows.has_class = rows.labels < CLASSES
+    labels = torch.where(sum(labels == c for c in present) > 0, labels, CLASSES)
     settings = dict(case.settings, mode='per_class')
-    found = rows.call(build(case.name, settings))
+    found = call_rows(build(case.name, settings), scores, labels, idx, boxes)
     settings['mode'] = 'flatten'
     settings.pop('num_classes', None)  # a column is none
-    each = []
-    for c in present:
-        column = Rows(case)
-        column.scores = rows.scores[:, c]
-        column.labels = (rows.labels == c).long()
-        column.has_class = column.labels > 0
-        each.append(column.call(build(case.name, settings)))
+    each = [
+        call_rows(build(case.name, settings), scores[:, c], (labels == c).long(), idx, boxes)
+        for c in present
+    ]
     torch.testing.assert_close(found, sum(each) / len(present))
 
 
 @pytest.mark.parametrize('case', [x for x in RANKINGS if x.name != 'DRLoss'], ids=str)
 def test_without_a_positive_there_is_no_loss(case):
     """Nor a gradient, nor a step of the state, whatever the scores are; DR-Loss has a margin."""
-    rows = Rows(case)
     loss = case.build()
     before = state_of(loss)
-    rows.has_class = torch.zeros(12, dtype=torch.bool)
     for number in (0, 1, 7):
-        for fill in (None, -torch.inf):
-            scores = rows.scores if fill is None else torch.full_like(rows.scores, fill)
-            scores = scores.clone().requires_grad_()
-            labels = torch.full((12,), CLASSES)
-            value = rows.call(loss, slice(number), scores, labels)
+        batch = case.batch().entries(slice(number))
+        *boxes, labels, idx = batch.fixed
+        batch = batch.with_fixed([*boxes, torch.full_like(labels, CLASSES), idx])
+        scores, *boxes = batch.leaves
+        for leaf in (scores, torch.full_like(scores, -torch.inf)):
+            value, gradients = batch.with_leaves([leaf, *boxes]).gradients(loss)
             assert value == 0
-            value.backward()
-            assert not scores.grad.any()
+            assert not any(x.any() for x in gradients)
     after = state_of(loss)
     assert before.keys() == after.keys()
     for name, x in before.items():
@@ -173,16 +122,12 @@ def test_without_a_positive_there_is_no_loss(case):
 @every_loss
 def test_bad_calls(case):
     """What heads of mmdet may pass; tensors that do not fit: test_invalid_tensors.py."""
-    rows = Rows(case)
     loss = case.build()
+    scores, labels, *rest = case.rows()
     with pytest.raises(ValueError, match='reduction'):
-        rows.call(loss, reduction_override='none')
+        call_rows(loss, scores, labels, *rest, reduction_override='none')
     with pytest.raises(ValueError, match='from 0 to 11'):
-        rows.call(loss, labels=torch.where(rows.labels == 1, 11, rows.labels))
-    taken = inspect.signature(type(loss)).parameters
-    for option in {'mode', 'reduction', 'scope', 'activation'} & {*taken}:
-        with pytest.raises(ValueError, match=f"{option}='x' is unknown"):
-            build(case.name, {**case.settings, option: 'x'})
+        call_rows(loss, scores, torch.where(labels == 1, 11, labels), *rest)
     if isinstance(loss, HeadLoss):
         with pytest.raises(ValueError, match='use_sigmoid'):
             build(case.name, {**case.settings, 'use_sigmoid': False})
@@ -190,17 +135,10 @@ def test_bad_calls(case):
         return
     loss.num_columns = CLASSES + 1
     with pytest.raises(ValueError, match=f'num_classes={CLASSES + 1} but cls_score has'):
-        rows.call(loss)
+        call_rows(loss, scores, labels, *rest)
 
 
 QUERIES = [case for case in CASES if case.kind == 'queries' and case.name != 'SumLoss']
-
-
-def without_boxes(loss, batch, labels, **options):
-    """A call without boxes."""
-    if getattr(loss, 'keeps_samples', False):
-        options['sample_idx'] = batch.fixed[-1]
-    return loss(batch.leaves[0], labels, **options)
 
 
 #: Labels that are no tensors, and the way to one.
@@ -218,14 +156,14 @@ NO_TENSORS = {
 def test_labels_that_are_no_tensors(case):
     """The last is the labels, or the numbers of samples or pairs."""
     given, fix = NO_TENSORS['strings']
-    batch, loss = case.batch(), case.build()
+    batch = case.batch()
     call = batch.with_fixed([*batch.fixed[:-1], given]).of
     if case.kind == 'views':
         fix = r'torch.as_tensor\(sample_idx\)'  # numbers of samples, and no classes
     if case.kind == 'rows':
-        call = partial(without_boxes, batch=batch, labels=given)
+        call = partial(call_rows, scores=batch.leaves[0], target=given, idx=batch.fixed[-1])
     with pytest.raises(UserTypeError, match=rf'must be a tensor.*Fix: .*{fix}'):
-        call(loss)
+        call(case.build())
 
 
 @pytest.mark.parametrize('name', NO_TENSORS)
@@ -290,16 +228,11 @@ def test_a_wrong_label_in_a_compiled_step_is_named():
         compiled(made_up(4, 3), torch.tensor([1, 2, 3, 40]))
 
 
-def call(case, scores, target, *weight, **heads):
-    """The loss of a case with another target; values of boxes are those of its positives."""
-    loss = case.build()
-    if getattr(loss, 'box_input', None):
-        number = int((target > 0).sum()) if target.dim() == 2 else len(target)
-        key = 'box_loss' if loss.box_input == 'loss' else 'quality'
-        heads[key] = torch.full((number,), 0.5, dtype=scores.dtype)
-    if getattr(loss, 'keeps_samples', False):
-        heads['sample_idx'] = torch.arange(len(scores))
-    return loss(scores, target, *weight, **heads)
+def call(case, target, **heads):
+    """The loss of six rows with other labels; values of boxes are those of its positives."""
+    boxes = torch.full((int((target > 0).sum()),), 0.5, dtype=torch.float64)
+    scores = made_up(6, 3).double()
+    return call_rows(case.build(), scores, target, torch.arange(6), boxes, **heads)
 
 
 @every_case
@@ -317,12 +250,12 @@ def test_labels_count_by_value(case):
         wrong = wrong[:2]
     for target in wrong:
         with pytest.raises(ValueError, match=f'target {message}got numbers from .* Fix: '):
-            call(case, made_up(6, 3).double(), target)
+            call(case, target)
         if isinstance(case.details, HeadLoss) and not getattr(case.details, 'keeps_samples', False):
             with pytest.raises(ValueError, match=f'{message}|num_classes=3'):
-                call(case, made_up(6, 3).double(), target, group=torch.arange(6))
+                call(case, target, group=torch.arange(6))
     with pytest.raises(ValueError, match=r'target must be in \[0, 1\]'):
-        call(case, made_up(6, 3).double(), unknown, avg_factor=6)
+        call(case, unknown, avg_factor=6)
 
 
 #: Functions that take labels of 0 and 1, and settings; the first three are metrics.

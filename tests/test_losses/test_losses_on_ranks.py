@@ -16,10 +16,11 @@ from subjects import (
     DEFERRED,
     SAMPLES,
     Case,
+    break_absent,
     cases,
     make,
     share,
-    weighted_call,
+    weigh,
     weighted_cases,
 )
 from torch import nn
@@ -109,7 +110,7 @@ def _is_tested(case: Case) -> bool:
 
 
 CASES = [case for case in cases() if _is_tested(case)]
-CASES += {x.name: x for x in weighted_cases()}.values()
+CASES += {x.name: x for x in weighted_cases() if _is_tested(x)}.values()
 CASES.append(DEFERRED)
 #: Their lists are judged by a mean over all ranks: the last tests here.
 SHARED = ('SOPRCLoss', 'StableAPLoss', 'SumLoss')
@@ -362,9 +363,11 @@ def weights_on_rank(case, rank, other):
     if rank is not None:
         batch = batch.entries(share(WEIGHTED_SIZES, rank))
         weight = other if rank else WEIGHT
+    if weight is not None:
+        batch = break_absent(batch, weight)
     leaves = [x.clone().requires_grad_() for x in batch.leaves]
     try:
-        value = weighted_call(case, loss, batch.with_leaves(leaves), weight)
+        value = weigh(batch.with_leaves(leaves), weight).of(loss)
     except UserError as error:
         return str(error)
     state = [x.double() for x in loss.state_dict().values()]

@@ -26,6 +26,34 @@ CONFIGS = {
 }
 
 
+HARD = dict(type='BatchHardMiner')
+#: Configs, other settings, and the error.
+REFUSED = [
+    (dict(type='NCALoss'), {}, ValueError, 'from the labels alone'),
+    (dict(type='SmoothAPLoss'), {}, ValueError, 'mmrank.SmoothAPLoss'),
+    (dict(type='TripletMarginLoss', swap=True), {}, ValueError, 'swap=True'),
+    (dict(type='TripletMarginLoss', triplets_per_anchor=5), {}, ValueError, 'per_anchor=5'),
+    (
+        dict(type='ContrastiveLoss', reducer=dict(type='PerAnchorReducer')),
+        {},
+        ValueError,
+        'PerAnchorReducer',
+    ),
+    (dict(type='Contrastive'), {}, KeyError, "loss.type='Contrastive' is not"),
+    (
+        dict(type='ContrastiveLoss', distance=dict(type='L2')),
+        {},
+        KeyError,
+        r"loss.distance.type='L2' is not",
+    ),
+    ('triplet', dict(miner=dict(type='Hard')), KeyError, "miner.type='Hard' is not"),
+    ({}, {}, TypeError, 'loss must be a module, a name'),
+    (dict(type='ContrastiveLoss', bins=3), {}, TypeError, 'bins'),
+    ('triplet', dict(scope='x'), ValueError, "scope='x' is unknown"),
+    ('fast_ap', dict(miner=HARD), ValueError, 'Fix: remove the miner'),
+]
+
+
 def build(name, **kwargs):
     config = CONFIGS[name] if isinstance(name, str) else name
     return MODELS.build(dict(type='mmrank.PMLLoss', loss=config, **kwargs))
@@ -236,38 +264,10 @@ class TestBuilding:
                 dict(type=name, num_classes=4, embedding_size=5), miner=dict(type='BatchHardMiner')
             )
 
-    @pytest.mark.parametrize(
-        ('config', 'message'),
-        [
-            (dict(type='NCALoss'), 'from the labels alone'),
-            (dict(type='SmoothAPLoss'), 'mmrank.SmoothAPLoss'),
-            (dict(type='TripletMarginLoss', swap=True), 'swap=True'),
-            (dict(type='TripletMarginLoss', triplets_per_anchor=5), 'triplets_per_anchor=5'),
-            (
-                dict(type='ContrastiveLoss', reducer=dict(type='PerAnchorReducer')),
-                'PerAnchorReducer',
-            ),
-        ],
-    )
-    def test_losses_that_cannot_be_right_are_refused(self, config, message):
-        with pytest.raises(ValueError, match=message):
-            build(config)
-
-    def test_wrong_configs(self):
-        with pytest.raises(KeyError, match="loss.type='Contrastive' is not"):
-            build(dict(type='Contrastive'))
-        with pytest.raises(KeyError, match=r"loss.distance.type='L2' is not"):
-            build(dict(type='ContrastiveLoss', distance=dict(type='L2')))
-        with pytest.raises(KeyError, match="miner.type='Hard' is not"):
-            build('triplet', miner=dict(type='Hard'))
-        with pytest.raises(TypeError, match='loss must be a module, a name'):
-            build({})
-        with pytest.raises(TypeError, match='bins'):
-            build(dict(type='ContrastiveLoss', bins=3))
-        with pytest.raises(ValueError, match="scope='x' is unknown"):
-            build('triplet', scope='x')
-        with pytest.raises(ValueError, match='Fix: remove the miner'):
-            build('fast_ap', miner=dict(type='BatchHardMiner'))
+    @pytest.mark.parametrize(('config', 'settings', 'error', 'message'), REFUSED)
+    def test_what_cannot_be_right_is_refused(self, config, settings, error, message):
+        with pytest.raises(error, match=message):
+            build(config, **settings)
 
     def test_absent_package_is_named(self, monkeypatch):
         monkeypatch.setitem(sys.modules, 'pytorch_metric_learning.losses', None)

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from score_lists import mauc_losses
+from subjects import assert_same_gradients, call_rows, made_up, rows_with_background
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mmrank.losses import (
@@ -27,11 +28,6 @@ from mmrank.losses.pointwise.ldam import _ldam_margins
 
 CLASSES, SAMPLES = 3, 40
 COUNTS = dict(class_counts=[300, 20, 100], num_samples=500)
-
-
-def randn(*shape, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=g, dtype=torch.float64)
 
 
 def batch(n=12, seed=0):
@@ -141,7 +137,7 @@ def mauc_by_loops(scores, labels, classes, loss):
 @pytest.mark.parametrize('classes', [1, 2, 4])
 def test_mauc_is_the_mean_over_pairs_of_classes(classes):
     g = torch.Generator().manual_seed(classes)
-    scores = randn(14, classes)
+    scores = made_up(14, classes).double()
     labels = torch.randint(0, classes + 1, (14,), generator=g)
     one_hot = torch.nn.functional.one_hot(labels, classes + 1)[:, :classes]
     losses = mauc_losses(scores.t(), one_hot.t(), tau=0.7)
@@ -154,7 +150,7 @@ def test_mauc_is_the_mean_over_pairs_of_classes(classes):
 
 def test_mauc_several_labels_and_left_out_entries():
     """A sample is no negative of its own classes; what is out stays out."""
-    scores = randn(2, 5)
+    scores = made_up(2, 5).double()
     positive = torch.tensor([[1, 1, 0, 0, 0], [1, 0, 1, 0, 0]]).bool()
     mask = torch.ones(2, 5, dtype=torch.bool)
     mask[:, 4] = False
@@ -197,7 +193,7 @@ def test_effective_number():
 
 
 def test_binary_ldam_is_that_of_two_classes():
-    score, positive = randn(9, 1), torch.arange(9)[:, None] % 3 == 0
+    score, positive = made_up(9, 1).double(), torch.arange(9)[:, None] % 3 == 0
     two = torch.cat([torch.zeros_like(score), score], 1)
     binary = LDAMLoss(num_classes=1, scale=2.0, class_counts=[10], num_samples=100)
     softmax = LDAMLoss(num_classes=2, scale=2.0, use_sigmoid=False, class_counts=[90, 10])
@@ -298,8 +294,6 @@ def test_ldam_softmax_is_the_authors_code():
     loss.start_reweighting()
     weights = effective_number_weights(counts, 0.9999)
     torch.testing.assert_close(loss(scores, index), cross_entropy(30 * lowered, index, weights))
-    with pytest.raises(ValueError, match='one class per sample'):
-        loss(scores, torch.zeros(12, CLASSES))
 
 
 def test_counts_have_to_be_set():
@@ -307,8 +301,6 @@ def test_counts_have_to_be_set():
     loss = LDAMLoss(num_classes=CLASSES)
     assert loss.wants_class_counts
     assert not LDAMLoss(**COUNTS).wants_class_counts
-    with pytest.raises(RuntimeError, match='ClassCountsHook'):
-        loss(scores, target)
     LDAMLoss([0, 4, 2])  # a class may be absent
     loss.set_class_counts([300, 20, 100], 500)
     torch.testing.assert_close(loss(scores, target), LDAMLoss(**COUNTS)(scores, target))
@@ -316,7 +308,6 @@ def test_counts_have_to_be_set():
         loss.set_class_counts([300, 20])
 
 
-BOX_CLASSES = 3
 FOCAL = dict(use_iou=False, alpha=0.25)
 
 
@@ -349,23 +340,11 @@ every_formula = pytest.mark.parametrize(
 )
 
 
-def boxes(n=40, seed=0):
+def boxes():
     """Logits, targets (C = background) and qualities of the positives, 0 and 1 among them."""
-    g = torch.Generator().manual_seed(seed)
-    logits = 3 * torch.randn(n, BOX_CLASSES, generator=g, dtype=torch.float64)
-    target = torch.randint(0, 3 * BOX_CLASSES, (n,), generator=g).clamp(max=BOX_CLASSES)
-    quality = torch.rand(int((target < BOX_CLASSES).sum()), generator=g, dtype=torch.float64)
-    quality[:2] = torch.tensor([0.0, 1.0])
-    return logits.requires_grad_(), target, quality
-
-
-def with_gradient(value, logits):
-    (gradient,) = torch.autograd.grad(value, logits)
-    return value.detach(), gradient
-
-
-def given(loss, quality):
-    return {} if loss.box_input is None else dict(quality=quality)
+    logits, target = rows_with_background(40, CLASSES)
+    quality = torch.linspace(0, 1, int((target < CLASSES).sum()), dtype=torch.float64)
+    return (3 * logits).requires_grad_(), target, quality
 
 
 @every_formula
@@ -382,9 +361,8 @@ def test_value_and_gradient_are_those_of_the_formula(cls, settings, positive, ne
             else:
                 total = total - negative(p) * (1 - p).log()
     loss = cls(loss_weight=2.0, **settings)
-    got = loss(logits, target, **given(loss, quality))
-    expected = with_gradient(2 * total / number, logits)
-    torch.testing.assert_close(with_gradient(got, logits), expected, rtol=1e-7, atol=1e-9)
+    got = call_rows(loss, logits, target, None, quality)
+    assert_same_gradients(got, 2 * total / number, [logits], rtol=1e-7, atol=1e-9)
     assert loss.diagnostics['num_positive'] == number
     assert loss.logit_centre() is None
     assert not loss.state_dict()
@@ -395,8 +373,8 @@ def test_scores_far_away(cls, settings, positive, negative):
     """A negative far below costs nothing; one far above costs its score, not inf or NaN."""
     loss = cls(**settings)
     scores = torch.tensor([[-torch.inf, -1e4, 1e4]], requires_grad=True)
-    value = loss(scores, torch.tensor([3]), **given(loss, torch.zeros(0)))
-    value, gradient = with_gradient(value, scores)
+    value = call_rows(loss, scores, torch.tensor([3]), None, torch.zeros(0))
+    (gradient,) = torch.autograd.grad(value, scores)
     assert value.isfinite()
     assert value > 1e3
     assert gradient.isfinite().all()

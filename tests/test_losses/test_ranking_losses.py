@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from subjects import rows_with_background
+from subjects import call_rows, rows_with_background
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -33,16 +33,6 @@ def batch(n=60, seed=0):
     return logits, target, boxes
 
 
-def box_arguments(loss, boxes):
-    key = {'quality': 'quality', 'loss': 'box_loss'}.get(loss.box_input)
-    return {key: boxes} if key else {}
-
-
-def total(loss, logits, target, boxes, weight=None):
-    losses = loss(logits, target, weight, **box_arguments(loss, boxes))
-    return sum(losses.values()) if isinstance(losses, dict) else losses
-
-
 def as_lists(logits, target, boxes):
     """One-vs-all labels and the boxes of the positives, flattened."""
     labels = nn.functional.one_hot(target, CLASSES + 1)[:, :CLASSES].double()
@@ -67,7 +57,7 @@ def by_function(name, logits, labels, values):
 def test_flatten_is_one_list_of_all_classes(name):
     logits, target, boxes = batch()
     labels, values = as_lists(logits, target, boxes)
-    got = total(build(name), logits, target, boxes)
+    got = call_rows(build(name), logits, target, None, boxes)
     flat = (x.flatten() for x in (logits, labels, values))
     torch.testing.assert_close(got, by_function(name, *flat))
 
@@ -76,7 +66,7 @@ def test_flatten_is_one_list_of_all_classes(name):
 def test_error_driven_losses_know_where_the_positives_are(name):
     logits, target, boxes = batch()
     loss = build(name)
-    total(loss, logits, target, boxes)
+    call_rows(loss, logits, target, None, boxes)
     rows = torch.arange(60)[target < CLASSES]
     mean = logits[rows, target[rows]].mean()
     torch.testing.assert_close(loss.logit_centre()[0].double(), mean)

@@ -1,33 +1,31 @@
-"""Settings that a loss refuses when it is built, by their name."""
+"""Settings that losses, metrics and samplers refuse when they are built, by their name."""
 
 import inspect
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from labelled import Labels
 from subjects import build, cases, loss_names, row_of
 
 from mmrank import losses
+from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.errors import UserError, UserTypeError
+from mmrank.registry import DATA_SAMPLERS, METRICS, MODELS
 
 #: Loss, its settings, and what the error says.
 VALUES = [
     ('APLoss', dict(quality=1.5), r'quality must be in \[0, 1\], got 1.5. Fix'),
     ('SmoothAPLoss', dict(quality=1.5), r'quality must be in \[0, 1\], got 1.5. Fix'),
     ('StableAPLoss', dict(quality=1.5), r'quality must be in \[0, 1\], got 1.5. Fix'),
-    ('AUCLoss', dict(surrogate='hinge'), "surrogate='hinge' is unknown"),
     ('AsymmetricLoss', dict(num_classes=3, clip=1), r'clip must be in \[0, 1\), got 1'),
-    ('BimodalISogCLRLoss', dict(num_samples=6, scope='batch'), "scope='batch' is unknown"),
     ('CLIPLoss', dict(tau=2.0), 'tau_min <= tau <= tau_max'),
     ('IABCELoss', dict(alpha=2), r'alpha must be in \[0, 1\], got 2'),
     ('ISogCLRLoss', dict(num_samples=2.0), 'num_samples must be'),
-    ('InBatchLoss', dict(mode='softmax'), "mode='softmax'"),
     ('InBatchLoss', dict(pointwise='hinge'), "pointwise='hinge'"),
     ('InBatchLoss', dict(mode='in_batch', omega=0.5), 'has no effect'),
-    ('InBatchLoss', dict(scope='world'), "scope='world'"),
-    ('InBatchSoftmaxLoss', dict(frequency='none', refined=True), "Fix: frequency='counts'"),
-    ('InBatchSoftmaxLoss', dict(frequency='exact'), "frequency='exact' is unknown"),
     ('IndividualCLIPLoss', dict(num_samples=3, tau=1e-4), '0 < tau_min <= tau'),
     ('LDAMLoss', dict(num_classes=1, use_sigmoid=False), 'needs use_sigmoid'),
     (
@@ -61,19 +59,14 @@ VALUES = [
     ('APLoss', dict(class_weight=np.ones((3, 1))), 'must be a number for each class'),
     ('LDAMLoss', dict(class_counts=[math.inf, 3, 2]), 'numbers >= 0, finite, .* got .inf'),
     ('SigLIPLoss', dict(tau=math.inf), 'tau must be > 0 and finite'),
-    ('SigLIPLoss', dict(scope='rank'), "scope='rank' is unknown"),
     ('SogCLRLoss', dict(num_samples=3, tau=2.0, rho=0.5), 'tau <= largest_tau must hold.*tau=2.0'),
     ('StableAPLoss', dict(rho='max'), "rho must be 'auto', 'batch' or a number > 0"),
     ('StableAPLoss', dict(rho=math.inf), 'rho'),
-    ('StableAPLoss', dict(weights='mean'), "weights='mean' is unknown"),
     ('StableAPLoss', dict(tau='wide'), 'tau'),
     ('StableAPLoss', dict(tau='auto', score_range=(-5.0, 5.0)), 'tau'),
     ('StableAPLoss', dict(score_range=(1.0, 0.0)), 'low < high'),
     ('StableAPLoss', dict(mean_scope='per_class'), "needs mode='per_class'"),
-    ('StableAPLoss', dict(mode='per_class'), 'requires num_classes'),
     ('StableAPLoss', dict(loss_weight=math.inf), 'loss_weight'),
-    ('StableAPLoss', dict(num_classes=2.5), 'num_classes'),
-    ('StableAPLoss', dict(num_classes=True), 'num_classes'),
 ]
 #: Settings that a loss does not have, some of them of other libraries.
 UNKNOWN = [
@@ -95,18 +88,78 @@ UNKNOWN = [
 ]
 
 
-@pytest.mark.parametrize('name', loss_names())
-def test_a_number_out_of_range_is_named(name):
-    """NaN and -1, of every option that is a number, and what is none."""
-    settings = row_of(name).settings[0]
-    cls = getattr(losses, name)
-    for option, parameter in inspect.signature(cls).parameters.items():
-        if 'float' in str(parameter.annotation):
-            below = -math.inf if option == 'mean_mode' else -1.0
-            values = [math.nan, below] if option == 'prior' else [math.nan, below, {}]
-            for value in values:
-                with pytest.raises(ValueError, match=option):
-                    cls(**{**settings, option: value})
+CLASSES = Labels([i % 7 for i in range(60)])
+PAIRS = SimpleNamespace(
+    sampling='in_batch',
+    interactions=Interactions(
+        np.arange(40) % 8, np.arange(40) // 8, list('abcdefgh'), list('ABCDE')
+    ),
+)
+SAMPLERS = {
+    'ClassPairSampler': dict(dataset=CLASSES, batch_size=12),
+    'InBatchPairSampler': dict(dataset=PAIRS, batch_size=12),
+    'PKSampler': dict(dataset=CLASSES, batch_size=12),
+    'PositiveRateSampler': dict(
+        dataset=Labels([int(i % 6 == 0) for i in range(60)], 'ab'), batch_size=12, positive_rate=0.5
+    ),
+}
+#: Some number has a meaning below 0.
+ANY_NUMBER = {'seed', 'mean_mode'}
+#: A word or a number, of which the message says so.
+FREE = {'rho', 'tau', 'mean_mode', 'prior'}
+
+
+def kinds():
+    METRICS.import_from_location()
+    DATA_SAMPLERS.import_from_location()
+    # CocoMetric has the options of mmdet's.
+    metrics = {*METRICS.module_dict} - {'CocoMetric'}
+    entries = DATA_SAMPLERS.module_dict.items()  # research registers its own, too
+    samplers = {name for name, x in entries if x.__module__.startswith('mmrank.')}
+    return [
+        *((MODELS, name, row_of(name).settings[0]) for name in loss_names()),
+        *((METRICS, name, {}) for name in sorted(metrics)),
+        *((DATA_SAMPLERS, name, SAMPLERS[name]) for name in sorted(samplers)),
+    ]
+
+
+def wrong_values(option, annotation):
+    """What an option of this annotation does not take."""
+    text = inspect.formatannotation(annotation)
+    found = []
+    if 'float' in text and option != 'prior':
+        found += [math.nan, -math.inf if option in ANY_NUMBER else -1.0, {}]
+    if annotation is inspect.Parameter.empty or any(x in text for x in ('Mapping', 'Any', '~')):
+        return found
+    found += [] if 'str' in text else ['many']
+    if 'str' in text and not any(x in text for x in ('int', 'float', '.')):
+        found.append(3)
+    if text in ('int', 'int | None') and option not in ANY_NUMBER:
+        found += [-1, 2.5]
+    if 'bool' not in text and ('int' in text or 'float' in text):
+        found.append(True)
+    return found
+
+
+@pytest.mark.parametrize(
+    ('registry', 'name', 'settings'), kinds(), ids=lambda x: x if isinstance(x, str) else ''
+)
+def test_a_wrong_option_is_named(registry, name, settings):
+    """Each option of every registered loss, metric and sampler, set to what it does not take."""
+    cls = registry.get(f'mmrank.{name}')
+    options = inspect.signature(cls).parameters
+    for option, parameter in options.items():
+        if option == 'dataset':
+            continue
+        for value in wrong_values(option, parameter.annotation):
+            with pytest.raises((ValueError, TypeError), match=rf'\b{option}\b'):
+                cls(**{**settings, option: value})
+        if registry is MODELS and isinstance(parameter.default, str) and option not in FREE:
+            with pytest.raises(ValueError, match=rf"\b{option}='x' is unknown"):
+                cls(**{**settings, option: 'x'})
+        if len(option) > 4:
+            with pytest.raises(TypeError, match=rf'does not take .*Fix: .*\b{option}\b'):
+                cls(**{**settings, option[:-2] + option[-1]: 1})
 
 
 @pytest.mark.parametrize(('name', 'settings', 'message'), VALUES)

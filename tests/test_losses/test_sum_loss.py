@@ -5,17 +5,10 @@ import copy
 import pytest
 import torch
 from mmengine.config import ConfigDict
+from subjects import call_rows, rows_with_background
 from torch import nn
 
-from mmrank.losses import (
-    AUCLoss,
-    EmbeddingLoss,
-    RankSortLoss,
-    SmoothAPLoss,
-    SOAPLoss,
-    StableAPLoss,
-    SumLoss,
-)
+from mmrank.losses import AUCLoss, EmbeddingLoss, RankSortLoss, SmoothAPLoss, StableAPLoss, SumLoss
 from mmrank.registry import MODELS
 
 CLASSES = 3
@@ -24,8 +17,10 @@ PARTS = [
     dict(type='mmrank.SmoothAPLoss', tau=0.5, loss_weight=2.0),
     dict(type='mmrank.DRLoss'),
     dict(type='mmrank.APLoss'),
+    dict(type='mmrank.RankSortLoss'),
+    dict(type='mmrank.SOAPLoss', num_samples=40),
 ]
-WEIGHTS = [1.0, 0.5, 0.0, 3.0]
+WEIGHTS = [1.0, 0.5, 0.0, 3.0, 2.0, 0.3]
 AP = dict(type='mmrank.StableAPLoss')
 AUC = dict(type='mmrank.AUCLoss', tau=1.0)
 
@@ -35,11 +30,9 @@ def build(*losses, **kwargs):
     return MODELS.build(ConfigDict(copy.deepcopy(config)))
 
 
-def batch(n=40, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    scores = torch.randn(n, CLASSES, generator=g, dtype=torch.float64)
-    target = torch.randint(0, 2 * CLASSES, (n,), generator=g)
-    return scores.requires_grad_(), target.clamp(max=CLASSES)
+def batch(seed=0):
+    scores, target = rows_with_background(40, CLASSES, seed)
+    return scores.requires_grad_(), target
 
 
 def value_and_gradient(loss, leaf):
@@ -53,17 +46,23 @@ def test_value_and_gradient_are_the_weighted_sum():
     for step in range(3):
         leaf, target = batch(seed=step)
         weight = (torch.arange(len(target)) % 5 > 0).double()
-        expected = [value_and_gradient(loss(leaf, target, weight), leaf) for loss in alone]
-        got, grad = value_and_gradient(total(leaf, target, weight), leaf)
+        rows = leaf, target, torch.arange(40), torch.rand(40)
+        expected = [
+            value_and_gradient(call_rows(loss, *rows, weight=weight), leaf) for loss in alone
+        ]
+        got, grad = value_and_gradient(call_rows(total, *rows, weight=weight), leaf)
         for result, k in ((got, 0), (grad, 1)):
             terms = [0.7 * w * e[k] for w, e in zip(WEIGHTS, expected)]
             torch.testing.assert_close(result, sum(terms))
         values = [0.7 * w * e[0] for w, e in zip(WEIGHTS, expected)]
-        assert list(total.diagnostics) == [f'part_{i}' for i in range(4)]
+        assert list(total.diagnostics) == [f'part_{i}' for i in range(6)]
         for value, noted in zip(values, total.diagnostics.values()):
             assert not noted.requires_grad
             torch.testing.assert_close(noted, value)
     assert not any('loss' in name for name in total.diagnostics)
+    assert total.box_input == 'quality'
+    assert (total.keeps_samples, total.num_samples) == (True, 40)
+    assert not build(AP).keeps_samples
     for i, loss in enumerate(alone):
         # State and diagnostics of a part are those of the loss alone.
         for name, value in loss.state_dict().items():
@@ -133,31 +132,12 @@ def test_scores_are_centred_as_the_first_part_says():
     assert build(AUC).logit_centre() is None
 
 
-def test_parts_that_want_the_quality_of_the_boxes():
-    parts = [RankSortLoss(), AUCLoss(tau=1.0)]
-    total = SumLoss(copy.deepcopy(parts))
+def test_boxes_that_a_part_requires_or_none_takes():
     leaf, target = batch()
-    quality = torch.rand(int((target < CLASSES).sum()))
-    assert total.box_input == 'quality'
-    expected = parts[0](leaf, target, quality=quality) + parts[1](leaf, target)
-    assert torch.equal(total(leaf, target, quality=quality), expected)
     with pytest.raises(ValueError, match='requires the boxes'):
-        total(leaf, target)
+        SumLoss([RankSortLoss(), AUCLoss(tau=1.0)])(leaf, target)
     with pytest.raises(ValueError, match=r'no part .* takes quality'):
-        build(AUC)(leaf, target, quality=quality)
-
-
-def test_parts_that_keep_samples():
-    soap = SOAPLoss(40, CLASSES)
-    total = SumLoss([copy.deepcopy(soap), AUCLoss(tau=1.0)])
-    leaf, target = batch()
-    idx = torch.arange(40)
-    assert total.keeps_samples
-    assert total.num_samples == 40
-    expected = soap(leaf, target, sample_idx=idx)
-    expected = expected + AUCLoss(tau=1.0)(leaf, target)
-    assert torch.equal(total(leaf, target, sample_idx=idx), expected)
-    assert not build(AP).keeps_samples
+        build(AUC)(leaf, target, quality=torch.rand(40))
 
 
 def test_class_counts():

@@ -1,4 +1,4 @@
-"""An entry of weight w counts as w entries in every loss of scores; a class as it says."""
+"""An entry of weight w counts as w entries in every loss; a class as it says."""
 
 from dataclasses import replace
 
@@ -9,72 +9,122 @@ from subjects import (
     CLASSES,
     DEFERRED,
     ROWS,
-    Weighted,
+    break_absent,
     build,
     cases,
     row_of,
     subject_of_case,
-    weighted_call,
+    weigh,
     weighted_cases,
 )
 
 from mmrank.errors import UserError
-from mmrank.losses import APLoss, EmbeddingLoss, LogitAdjustedCELoss, StableAPLoss
+from mmrank.losses import (
+    APLoss,
+    CLIPLoss,
+    EmbeddingLoss,
+    FlatCLRLoss,
+    InBatchLoss,
+    InBatchSoftmaxLoss,
+    LogitAdjustedCELoss,
+    StableAPLoss,
+    VICRegLoss,
+)
 from mmrank.testing import parametrize_with_checks
 
-CASES = [replace(x, kind='rows') for x in weighted_cases()]
-#: With its last settings.
-ONE_OF_EACH = [*{x.name: x for x in weighted_cases()}.values()]
-every_loss = pytest.mark.parametrize('case', CASES, ids=str)
-COUNTS = torch.tensor([2, 1, 0, 3, 1, 1, 2, 0, 1, 2, 1, 1])
+WEIGHTED = weighted_cases()
+#: Those without a weight in the batch.
+CASES = [replace(x, kind=x.kind.removeprefix('weighted_')) for x in WEIGHTED]
+OF_ROWS = [x for x in CASES if x.kind == 'rows']
+WITHOUT = [x for x in cases() if x.kind == 'rows' and not row_of(x.name).takes_weights]
+OF_PAIRS = [x for x in CASES if x.kind != 'rows']
+every_pair = pytest.mark.parametrize('case', OF_PAIRS, ids=str)
+#: Both halves have one sum, as sogram takes two samples; there are 12 training pairs.
+COUNTS = torch.tensor([2, 1, 0, 2, 0, 1, 2, 0, 1, 2, 1, 0])
+COPIES = torch.arange(12).repeat_interleave(COUNTS)
+PRESENT = COUNTS.nonzero()[:, 0]
+SHARES = COUNTS * torch.linspace(0.6, 1.4, 12, dtype=torch.float64)
+ONES = torch.ones(12, dtype=torch.float64)
+#: Means over the negatives and the anchors; to the others more copies are more negatives.
+MEANS = ('BarlowTwinsLoss', 'BimodalISogCLRLoss', 'ISogCLRLoss', 'SogCLRLoss')
+MEANS += ('SpectralContrastiveLoss',)
 
 
-def copies_of(batch):
-    """The batch with each entry as often as it counts, and the entry of each copy."""
-    index = torch.arange(len(COUNTS)).repeat_interleave(COUNTS)
-    return batch.entries(index), index
+def steps(case, weight=None, entries=slice(None), absent=None):
+    """Values and gradients of three steps, and the state.
 
-
-def summed(gradients, index):
-    return [x.new_zeros(len(COUNTS), *x.shape[1:]).index_add(0, index, x) for x in gradients]
-
-
-@every_loss
-def test_weights_are_copies(case):
-    """With what is absent broken; three steps, because a state may count otherwise."""
-    weighted = case.build()
-    repeated = case.build()
+    A state may count otherwise, and rows of one sample, which it may keep, are of unlike weights.
+    With ``absent``, a number, what has no weight is NaN and has this label.
+    """
+    loss = case.build()
+    found = []
     for seed in range(3):
         batch = case.batch(seed=seed)
-        # Rows of one sample, which a state may keep, are of unlike weights.
-        batch = batch.with_fixed([*batch.fixed[:-1], batch.fixed[-1] % 4])
-        copies, index = copies_of(batch)
-        expected = copies.gradients(repeated)
-        broken = batch.mapped(
-            lambda x: (
-                torch.where((COUNTS == 0).view(-1, *[1] * (x.dim() - 1)), torch.nan, x)
-                if x.dim() > 1
-                else x
-            )
-        )
-        value, gradients = broken.gradients(Weighted(weighted, COUNTS.double()))
-        torch.testing.assert_close(value, expected[0], rtol=1e-11, atol=1e-12)
-        assert value > 0
-        for found, other in zip(gradients, summed(expected[1], index)):
-            torch.testing.assert_close(found, other, rtol=1e-9, atol=1e-12)
-    for name, state in weighted.state_dict().items():
-        if state.is_floating_point():
-            torch.testing.assert_close(state, repeated.state_dict()[name], rtol=1e-5, atol=1e-7)
+        if case.kind == 'rows':
+            batch = batch.with_fixed([*batch.fixed[:-1], batch.fixed[-1] % 4])
+        leaves = [x.clone().requires_grad_() for x in batch.leaves]
+        batch = batch.with_leaves(leaves)
+        if absent is not None:
+            batch = break_absent(batch, weight, absent)
+        value = weigh(batch.entries(entries), weight).of(loss)
+        own = [x for x in loss.parameters() if x.requires_grad]
+        found += [value, *torch.autograd.grad(value, [*leaves, *own])]
+    return [x.detach() for x in (*found, *loss.state_dict().values())]
 
 
-@pytest.mark.parametrize('case', [x for x in CASES if x.details.use_sigmoid], ids=str)
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        # Parameters and states are float32.
+        rtol, atol = (1e-9, 1e-12) if one.dtype == torch.float64 else (1e-5, 1e-7)
+        torch.testing.assert_close(one, other, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize('case', CASES, ids=str)
+def test_weights_are_copies(case):
+    """In value, gradient and state. With weights a pair of a sample may come up again."""
+    ones = ONES if case.name == 'InBatchLoss' else None
+    found = steps(case, COUNTS.double(), absent=-100)
+    assert_same(found, steps(case, ones, COPIES))
+    assert found[0] != 0
+
+
+@pytest.mark.parametrize('case', [*CASES, *WITHOUT], ids=str)
+def test_what_has_no_weight_takes_no_part(case):
+    """Whatever its label is."""
+    expected = steps(case, None, PRESENT)
+    for label, dtype in ((-100, torch.bool), (-1, torch.float64), (255, torch.bool)):
+        assert_same(steps(case, (COUNTS > 0).to(dtype), absent=label), expected)
+    if case.kind == 'rows':
+        assert_same(steps(case, COUNTS > 0, absent=torch.nan), expected)
+
+
+@pytest.mark.parametrize('host', [True, False])
+@every_pair
+def test_no_weight_is_absence(case, host, monkeypatch):
+    """Also where the host does not look at weights."""
+    if not host:
+        for module in ('tensors', 'losses.two_tower.in_batch', 'losses.two_tower.in_batch_softmax'):
+            monkeypatch.setattr(f'mmrank.{module}.can_sync', lambda x: False)
+    assert_same(steps(case, SHARES, absent=-100), steps(case, SHARES[PRESENT], PRESENT))
+    assert_same(steps(case, COUNTS > 0, absent=-100), steps(case, None, PRESENT))
+
+
+@every_pair
+def test_equal_weights_are_none(case):
+    assert_same(steps(case, ONES), steps(case))
+    if case.name in MEANS or case.settings.get('refined'):
+        assert_same(steps(case, 2.5 * ONES), steps(case))
+        assert_same(steps(case, SHARES / 8), steps(case, SHARES))
+
+
+@pytest.mark.parametrize('case', [x for x in OF_ROWS if x.details.use_sigmoid], ids=str)
 def test_a_weight_of_each_score(case):
     """(n, C) weights of the classes of a row, equal in each, are those of the row."""
     batch = case.batch()
     weight = torch.rand(12, generator=torch.Generator().manual_seed(3)).double() + 0.5
-    value, gradients = batch.gradients(Weighted(case.build(), weight))
+    value, gradients = weigh(batch, weight).gradients(case.build())
     wide = weight[:, None].expand(12, CLASSES)
-    found = batch.gradients(Weighted(case.build(), wide))
+    found = weigh(batch, wide).gradients(case.build())
     torch.testing.assert_close((value, gradients), found)
     # Weights count: without them it is another loss.
     assert not torch.equal(value, batch.gradients(case.build())[0])
@@ -93,12 +143,12 @@ SCALE_FREE = (
 SCALE_FREE += tuple(name for name, row in ROWS.items() if row.is_pointwise)
 
 
-@pytest.mark.parametrize('case', [x for x in CASES if x.name in SCALE_FREE], ids=str)
+@pytest.mark.parametrize('case', [x for x in OF_ROWS if x.name in SCALE_FREE], ids=str)
 def test_only_ratios_of_weights_count(case):
     batch = case.batch()
     weight = torch.rand(12, generator=torch.Generator().manual_seed(3)).double() + 0.5
     # The last ones sum up to less than 1.
-    one, *others = [batch.gradients(Weighted(case.build(), weight * x)) for x in (1, 3, 0.01)]
+    one, *others = [weigh(batch, weight * x).gradients(case.build()) for x in (1, 3, 0.01)]
     for other in others:
         torch.testing.assert_close(one, other)
 
@@ -119,12 +169,12 @@ def test_all_but_one_left_out_is_a_batch_of_one(case, kept):
     weight[kept] = 1
     if case.name in NOT_ALONE and case.settings.get('mode') not in ('pos_neg', 'in_batch'):
         with pytest.raises(ValueError, match='at least 2 pairs|at least one pair|takes no weights'):
-            weighted_call(case, weighted, batch, weight)
+            weigh(batch, weight).of(weighted)
         return
     for _ in range(2):
         alone.__dict__['_lone_batches'] = 0
-        found = weighted_call(case, weighted, batch, weight)
-        expected = weighted_call(case, alone, batch.entries([kept]), None)
+        found = weigh(batch, weight).of(weighted)
+        expected = weigh(batch.entries([kept]), None).of(alone)
     torch.testing.assert_close(found, expected)
     slopes = []
     for value, loss in ((found, weighted), (expected, alone)):
@@ -139,7 +189,7 @@ def test_weights_that_require_a_gradient_are_refused(case):
     batch = case.batch()
     weight = torch.ones(len(batch.fixed[-1]), requires_grad=True)
     with pytest.raises(UserError, match=r'weight requires a gradient.*Fix: weight.detach\(\)'):
-        weighted_call(case, case.build(), batch, weight)
+        weigh(batch, weight).of(case.build())
 
 
 @pytest.mark.parametrize('loss', [APLoss, StableAPLoss])
@@ -165,21 +215,79 @@ def test_a_loss_without_weights_says_why(name):
     for case in cases(name):
         if case.kind == 'rows':
             with pytest.raises(UserError, match='takes no weights but 0 and 1. Fix: weight'):
-                case.batch().of(Weighted(case.build(), torch.full((12,), 2.0)))
+                weigh(case.batch(), torch.full((12,), 2.0)).of(case.build())
 
 
-CHECKS = ('bfloat16', 'strided', 'state_dict', 'meta', 'no_element')
+#: All pairs and views; of rows the last settings.
+SUBJECTS = {x.name if x.kind == 'weighted_rows' else str(x): subject_of_case(x) for x in WEIGHTED}
+#: A GPU does not wait (meta), a state resumes to the bit, half precision is near float64.
+CHECKS = ('autocast', 'bfloat16', 'strided', 'state_dict', 'meta', 'no_element')
 
 
-@parametrize_with_checks([subject_of_case(x) for x in ONE_OF_EACH], checks=CHECKS)
+@parametrize_with_checks([*SUBJECTS.values()], checks=CHECKS)
 def test_contract(subject, check):
     assert check(subject).outcome != 'refused' or check.name == 'no_element'
 
 
 @pytest.mark.slow
-@parametrize_with_checks([subject_of_case(x) for x in ONE_OF_EACH], checks=['compile'])
+@parametrize_with_checks(
+    [*{x.name: subject_of_case(x) for x in WEIGHTED}.values()], checks=['compile']
+)
 def test_compiled(subject, check):
-    check(subject)
+    assert check(subject).outcome == 'passed'
+
+
+@pytest.mark.parametrize('bimodal', [False, True])
+def test_an_absent_sample_is_not_the_nearest(bimodal):
+    """The exponentials of all others would be 0 in float32."""
+    rows = torch.tensor([[1.0, 0], [-1, 0], [torch.nan, 0]])
+    loss = FlatCLRLoss(tau=0.005, bimodal=bimodal)
+    found = loss(rows, rows, weight=torch.tensor([1.0, 1, 0]))
+    torch.testing.assert_close(found, loss(rows[:2], rows[:2]))
+    assert found < -300
+
+
+@pytest.mark.parametrize('case', cases('InBatchSoftmaxLoss'), ids=str)
+def test_candidates_are_repeated(case):
+    """Candidates of no pair have weights as well, and change the share of the pairs."""
+    left, right = case.batch().leaves
+    rows, cols = case.batch().fixed
+    rows, pairs = rows[:5], COPIES[COPIES < 5]
+    found = case.build()(left[:5], right, rows, cols, weight=COUNTS.double())
+    expected = case.build()(left[pairs], right[COPIES], rows[pairs], cols[COPIES])
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+
+
+def test_all_absent():
+    """Nothing is learnt of a batch without weight; a sum of pairs has no meaning then."""
+    for loss in (CLIPLoss(), VICRegLoss(), InBatchSoftmaxLoss(frequency='none')):
+        rows = torch.full((4, 3), torch.nan, requires_grad=True)
+        ids = [torch.arange(4)] * 2 if isinstance(loss, InBatchSoftmaxLoss) else []
+        value = loss(rows, rows, *ids, weight=torch.zeros(4))
+        value.backward()
+        assert value == 0
+        assert not rows.grad.any()
+
+
+@every_pair
+def test_wrong_weights_are_refused(case):
+    weight = torch.ones(12)
+    with pytest.raises(ValueError, match='weight must have shape .12,., got .11,.. Fix'):
+        weigh(case.batch(), weight[:11]).of(case.build())
+    weight[3] = -1
+    with pytest.raises(ValueError, match='weight .*Fix'):
+        weigh(case.batch(), weight).of(case.build())
+
+
+def test_sums_of_weights_that_are_no_number_of_pairs():
+    rows = torch.arange(4)
+    loss = InBatchLoss()
+    loss.set_pairs(rows, rows, (4, 4))
+    for total, words in ((5, 'above 1 on average'), (1, 'at least 2 pairs'), (0.5, 'at least one')):
+        with pytest.raises(ValueError, match=words):
+            loss(torch.eye(4), torch.eye(4), rows, rows, weight=torch.full((4,), total / 4))
+    with pytest.raises(ValueError, match=r'more than 1. Fix: weight / weight.mean\(\)'):
+        VICRegLoss()(torch.eye(4), torch.eye(4), weight=torch.full((4,), 0.25))
 
 
 RETRIEVAL = [x for x in cases() if x.kind == 'queries' and x.name != 'PMLLoss']
@@ -227,7 +335,8 @@ def test_a_batch_that_searches_itself_has_one_weight():
 
 
 CLASS_WEIGHT = [0.5, 2.0, 1.25]
-SIGMOID_CASES = [x for x in weighted_cases() if x.name != 'SumLoss' and x.details.use_sigmoid]
+SIGMOID_CASES = [x for x in WEIGHTED if x.kind == 'weighted_rows' and x.name != 'SumLoss']
+SIGMOID_CASES = [x for x in SIGMOID_CASES if x.details.use_sigmoid]
 every_sigmoid_loss = pytest.mark.parametrize('case', SIGMOID_CASES, ids=str)
 
 
@@ -271,8 +380,6 @@ def test_of_a_softmax():
 def test_auto_is_the_inverse_of_the_share():
     counts = [90, 9, 1]
     loss = APLoss(3, class_weight='auto')
-    with pytest.raises(RuntimeError, match='ClassCountsHook'):
-        loss(torch.randn(4, 3), torch.tensor([0, 1, 2, 3]))
     loss.class_weights.set_class_counts(counts, 500)
     weight = loss.class_weights.of(3)
     # Every class has the same share, and the positives have the mean 1.
@@ -318,8 +425,6 @@ def test_the_advice_about_counts_works(case):
     if 'class_counts' in case.settings:
         expected.set_class_counts(counts, 500)
     torch.testing.assert_close(case.batch().gradients(loss), case.batch().gradients(expected))
-    with pytest.raises(UserError, match='has no use for class counts. Fix: '):
-        APLoss(3).set_class_counts([1, 2, 3])
 
 
 def test_a_class_that_is_not_there(monkeypatch):

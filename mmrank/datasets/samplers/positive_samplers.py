@@ -8,6 +8,7 @@ from mmrank.datasets.samplers.batch_stream import BatchStream
 from mmrank.datasets.samplers.labels import class_names, label_pairs
 from mmrank.errors import UserError
 from mmrank.registry import DATA_SAMPLERS
+from mmrank.settings import check_within
 
 
 class _ShuffledCycle:
@@ -67,6 +68,7 @@ class PositiveRateSampler(BatchStream):
         infinite: bool = False,
     ) -> None:
         super().__init__(batch_size, len(dataset), seed, infinite)
+        check_within('[0, 1]', positive_rate=positive_rate)
         self.num_positives = int(positive_rate * batch_size + 0.5)
         num_negatives = batch_size - self.num_positives
         items, classes = label_pairs(dataset)

@@ -1,39 +1,14 @@
-"""Average precision, AUC and the rank of the best positive against their definitions."""
+"""Average precision and the rank of the best positive against their definitions.
+
+Average precision with weights against scikit-learn: test_weights_of_metrics.py.
+"""
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mmrank.functional import average_precision, graded_average_precision
 from mmrank.metrics import best_positive_rank as place
 from mmrank.metrics.best_positive_rank import best_positive_rank
-
-
-def brute_force_ap(scores, labels):
-    """Definition with ``l01(0) = 1``, in float64 and plain loops."""
-    total, positives = 0.0, [s for s, y in zip(scores, labels) if y]
-    for s in positives:
-        above = sum(s <= other for other in scores)
-        above_positive = sum(s <= other for other in positives)
-        total += above_positive / above
-    return total / len(positives)
-
-
-lists = st.lists(
-    st.tuples(st.sampled_from([-2.0, -0.5, 0.0, 0.25, 1.0, 3.0]), st.booleans()),
-    min_size=1,
-    max_size=30,
-).filter(lambda xs: any(y for _, y in xs))
-
-
-@given(lists, st.randoms())
-def test_equals_the_definition_with_ties_in_any_order(pairs, random):
-    expected = brute_force_ap(*zip(*pairs))
-    random.shuffle(pairs)
-    scores, labels = map(torch.tensor, zip(*pairs))
-    got = average_precision(scores.double(), labels)
-    assert got.item() == pytest.approx(expected, abs=1e-12)
 
 
 def test_edge_cases():

@@ -11,12 +11,8 @@ from mmrank.losses.retrieval.hierarchical import _SupRankStep
 
 
 def brute_force_sum(pos, neg, tau):
-    """Sum over pairs of the three-branch definition, in float64."""
-    x = pos.double()[:, None] - neg.double()[None]
-    value = torch.where(
-        x < 0, 1 - 2 * x / tau, torch.where(x < tau, (1 - x / tau) ** 2, torch.zeros_like(x))
-    )
-    return value.sum(1)
+    """Sum over all pairs, in float64."""
+    return one_sided_huber(pos.double()[:, None] - neg.double(), tau).sum(1)
 
 
 #: Values of the surrogates, by operations that autograd derives.

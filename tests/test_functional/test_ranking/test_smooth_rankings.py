@@ -1,4 +1,4 @@
-"""Smooth AP, BlackBox AP, list-wise AP, recall at k and AUC against loops over any list."""
+"""Ranking functions against loops over any list, and the mixtures of recall at k."""
 
 import math
 
@@ -15,12 +15,15 @@ from mmrank.functional import (
     listwise_ap_loss,
     recall_at_k_loss,
     smooth_ap_loss,
+    soprc_loss,
+    stable_ap_loss,
 )
 from mmrank.losses import EmbeddingBatch, EmbeddingLoss, RecallAtKLoss
 from mmrank.losses.retrieval.recall_at_k import _with_mixtures
 
 SOME = [0.0, 0.5, -0.5, 1.0, -1.0, 1.5]
-scores = st.lists(st.one_of(st.sampled_from(SOME), st.floats(-1.2, 1.2)), max_size=7)
+score = st.one_of(st.sampled_from(SOME), st.floats(-1.2, 1.2), st.floats(-20, 20))
+scores = st.lists(score, max_size=9)
 TAUS = [0.01, 0.1, 1.0]
 BINS = [2, 3, 5, 20]
 RANGES = [(-1.0, 1.0), (0.0, 1.0), (-1.2, 0.7)]
@@ -129,22 +132,90 @@ def recall_by_loops(pos, neg, ks, tau):
     return 1 - total / len(ks)
 
 
+SURROGATES = {'sigmoid': lambda x, tau: sigmoid(-x / tau), 'one_sided_huber': plain_huber}
+
+
+def auc_by_loops(pos, neg, surrogate, tau):
+    pairs = [SURROGATES[surrogate](s - t, tau) for s in pos for t in neg]
+    return sum(pairs) / len(pairs) if pairs else 0.0
+
+
+def stable_ap_by_loops(
+    pos, neg, mean_pos, *, tau, bound, a, t, eps, rho=None, weights='normalised'
+):
+    """Formula by formula in plain Python floats."""
+    if not pos:
+        return 0.0
+    total, total_weight = 0.0, 0.0
+    for s in pos:
+        rank = min(max(plain_huber(s - mean_pos, tau) / bound, 0.0), 1.0)
+        weight = ((1 + a) / (rank + a)) ** t
+        total += weight * sum(plain_huber(s - n, tau) for n in neg)
+        total_weight += weight
+    if weights == 'normalised':
+        total /= total_weight / len(pos)
+    pairs = len(pos) * max(len(neg), 1)
+    rho = len(neg) / len(pos) if rho is None else rho
+    x = rho * total / pairs
+    return math.sqrt(eps**2 + x / (1 + x))
+
+
+def soprc_by_loops(pos, neg, v, *, prior, tau1, tau2):
+    """Equation 8 in plain Python floats."""
+    if not pos:
+        return 0.0
+    v = v.tolist()
+    if prior is None:
+        prior = len(pos) / (len(pos) + len(neg))
+    total = 0.0
+    for s in pos:
+        above = sum(plain_huber(s - t, tau1) for t in neg) / max(len(neg), 1)
+        share = (1 + sum(math.tanh((x - s) / (2 * tau2)) for x in v if x > s)) / (len(v) + 1)
+        x = (1 - prior) / prior * above / share
+        total += x / (1 + x)
+    return total / len(pos)
+
+
 #: A function, its loops, and settings.
 FUNCTIONS = {
     'smooth AP': (smooth_ap_loss, smooth_ap_by_loops, dict(tau=TAUS)),
     'list-wise AP': (listwise_ap_loss, listwise_by_loops, dict(num_bins=BINS, score_range=RANGES)),
     'recall at k': (recall_at_k_loss, recall_by_loops, dict(ks=[(1, 2, 4), (3,)], tau=TAUS)),
+    'AUC': (auc_loss, auc_by_loops, dict(surrogate=[*SURROGATES], tau=[0.1, 1.0])),
+    'stable AP': (
+        stable_ap_loss,
+        stable_ap_by_loops,
+        dict(
+            mean_pos=score,
+            rho=[None, 1.0, 30.0],
+            weights=['normalised', 'printed'],
+            **dict(tau=[0.7], bound=[15.0], a=[0.1], t=[2.0], eps=[0.1]),
+        ),
+    ),
+    'SOPRC': (
+        soprc_loss,
+        soprc_by_loops,
+        dict(
+            v=st.lists(score, min_size=1, max_size=9).map(torch.DoubleTensor),
+            prior=[None, 0.5, 0.003],
+            **dict(tau1=[0.7], tau2=[0.2]),
+        ),
+    ),
 }
 
 
 @pytest.mark.parametrize('name', FUNCTIONS)
-@given(st.data(), scores, scores)
-def test_any_list(name, data, pos, neg):
+@given(st.data(), scores, scores, st.sampled_from(['auto', 'intervals', 'pairs']))
+def test_any_list(name, data, pos, neg, method):
     loss, by_loops, choices = FUNCTIONS[name]
-    settings = {key: data.draw(st.sampled_from(values)) for key, values in choices.items()}
+    settings = {
+        key: data.draw(st.sampled_from(x) if isinstance(x, list) else x)
+        for key, x in choices.items()
+    }
     entries = torch.tensor(pos + neg, dtype=torch.float64)
-    got = loss(entries, torch.arange(len(entries)) < len(pos), **settings)
-    assert got.item() == pytest.approx(by_loops(pos, neg, **settings), abs=1e-9)
+    with summed_by(method):
+        got = loss(entries, torch.arange(len(entries)) < len(pos), **settings)
+    assert got.item() == pytest.approx(by_loops(pos, neg, **settings), rel=1e-9, abs=1e-9)
 
 
 def images(classes=6, per_class=4, seed=0):
@@ -186,21 +257,3 @@ def test_mixtures_are_of_training_and_of_embeddings():
     loss, plain = EmbeddingLoss(RecallAtKLoss(mixup=True)), EmbeddingLoss(RecallAtKLoss())
     assert loss(x, labels) != plain(x, labels)
     assert loss.eval()(x, labels) == plain(x, labels)
-    with pytest.raises(ValueError, match='called with scores. Fix: mixup=False'):
-        loss.loss(torch.zeros(4), torch.ones(4))
-
-
-SURROGATES = {'sigmoid': lambda x, tau: sigmoid(-x / tau), 'one_sided_huber': plain_huber}
-
-
-@pytest.mark.parametrize('surrogate', SURROGATES)
-@given(scores, scores, st.sampled_from([0.1, 1.0]))
-def test_any_list_of_auc(surrogate, pos, neg, tau):
-    pairs = [SURROGATES[surrogate](s - t, tau) for s in pos for t in neg]
-    expected = sum(pairs) / len(pairs) if pairs else 0.0
-    entries = torch.tensor(pos + neg, dtype=torch.float64)
-    is_positive = torch.arange(len(entries)) < len(pos)
-    for method in ('auto', 'intervals'):
-        with summed_by(method):
-            got = auc_loss(entries, is_positive, surrogate=surrogate, tau=tau)
-        assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)

@@ -1,4 +1,7 @@
-"""SOPRC by its equation in plain floats, its ranks by interpolation, and its semi-variances."""
+"""Gradients of SOPRC, its ranks by interpolation, and its semi-variances.
+
+Its value: test_smooth_rankings.py.
+"""
 
 import math
 
@@ -6,49 +9,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from score_lists import joined, one_sided_huber, one_sided_sigmoid, plain_huber, summed_by
+from score_lists import joined, one_sided_huber, one_sided_sigmoid, summed_by
 
 from mmrank.functional import soprc_loss, split_lists
 from mmrank.losses.ranking.soprc import _in_one_row, _semi_variance
 from mmrank.state.score_vector import interpolate_scores
 
 SETTING = dict(tau1=0.7, tau2=0.2)
-
-
-def brute_force_loss(pos, neg, v, *, prior, tau1, tau2):
-    """Equation 8 in plain Python floats."""
-    if not pos:
-        return 0.0
-    if prior is None:
-        prior = len(pos) / (len(pos) + len(neg))
-    total = 0.0
-    for s in pos:
-        above = sum(plain_huber(s - t, tau1) for t in neg) / max(len(neg), 1)
-        share = (1 + sum(math.tanh((x - s) / (2 * tau2)) for x in v if x > s)) / (len(v) + 1)
-        x = (1 - prior) / prior * above / share
-        total += x / (1 + x)
-    return total / len(pos)
-
-
-values = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.7]), st.floats(-20, 20))
-
-
-@given(
-    st.lists(values, max_size=8),
-    st.lists(values, max_size=12),
-    st.lists(values, min_size=1, max_size=9),
-    st.sampled_from([None, 0.5, 0.003]),
-    st.sampled_from(['intervals', 'pairs']),
-)
-def test_equals_brute_force(pos, neg, v, prior, method):
-    scores = torch.tensor(pos + neg, dtype=torch.float64)
-    is_positive = torch.arange(len(scores)) < len(pos)
-    with summed_by(method):
-        got = soprc_loss(
-            scores, is_positive, torch.tensor(v, dtype=torch.float64), prior=prior, **SETTING
-        )
-    expected = brute_force_loss(pos, neg, v, prior=prior, **SETTING)
-    assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def _scores(n_pos=6, n_neg=15, n_v=10, dtype=torch.float64, seed=0):
@@ -132,15 +99,15 @@ def test_shares_equal_brute_force(u, length):
     assert got.max() <= max(1.0, max(u)) + 1e-12
 
 
-def brute_force(pos, neg, lam1, lam2):
-    """Equation 9 in plain Python floats."""
-    if not pos:
-        return 0.0
-    mean = sum(pos) / len(pos)
-    total = lam1 * sum((s - mean) ** 2 for s in pos if s < mean) / len(pos)
-    if neg:
-        mean = sum(neg) / len(neg)
-        total += lam2 * sum((t - mean) ** 2 for t in neg if t > mean) / len(neg)
+def semi_variance(lists, lam1, lam2, of_beyond):
+    """Equation 9 in plain floats, of one mean of all lists; per score, or per score beyond it."""
+    lists = [(pos, neg) for pos, neg in lists if pos]
+    total = 0.0
+    for side, lam, sign in ((0, lam1, -1), (1, lam2, 1)):
+        values = [x for one in lists for x in one[side]]
+        mean = sum(values) / max(len(values), 1)
+        beyond = [(x - mean) ** 2 for x in values if sign * (x - mean) > 0]
+        total += lam * sum(beyond) / max(len(beyond if of_beyond else values), 1)
     return total
 
 
@@ -153,29 +120,13 @@ def test_equals_brute_force_with_padding(pos, neg, lam1, lam2):
     place = torch.arange(len(scores_of_batch))
     mask = (place != len(pos)) & (place < len(scores_of_batch) - 1)
     got = _semi_variance(split_lists(scores_of_batch, place < len(pos), mask), lam1, lam2, False)
-    expected = brute_force(pos, neg, lam1, lam2)
+    expected = semi_variance([(pos, neg)], lam1, lam2, False)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
-
-
-def batch_by_hand(lists, lam1, lam2):
-    """One mean of all lists; the mean square beyond it, in plain floats."""
-    lists = [(pos, neg) for pos, neg in lists if pos]
-    pos = [s for own, _ in lists for s in own]
-    neg = [t for _, own in lists for t in own]
-    total = 0.0
-    for values, lam, sign in ((pos, lam1, -1), (neg, lam2, 1)):
-        if not values:
-            continue
-        mean = sum(values) / len(values)
-        beyond = [(x - mean) ** 2 for x in values if sign * (x - mean) > 0]
-        total += lam * sum(beyond) / len(beyond) if beyond else 0.0
-    return total
 
 
 @given(scores_of_batch, scores_of_batch, scores_of_batch, st.sampled_from([0.0, 0.5]))
 def test_form_of_the_batch_equals_brute_force(pos, other, neg, lam1):
     lists = [(pos, neg), (other, neg[::2]), ([], neg)]
-
     width = max(len(p) + len(n) for p, n in lists) + 1
     scores_of_batch = [[*p, *n, *[math.nan] * (width - len(p) - len(n))] for p, n in lists]
     place = torch.arange(width)
@@ -184,7 +135,7 @@ def test_form_of_the_batch_equals_brute_force(pos, other, neg, lam1):
     scores_of_batch = torch.tensor(scores_of_batch, dtype=F64)
     joined_lists = _in_one_row([split_lists(scores_of_batch, is_positive, mask)])
     got = _semi_variance(joined_lists, lam1, 2.0, True)
-    expected = batch_by_hand(lists, lam1, 2.0)
+    expected = semi_variance(lists, lam1, 2.0, True)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
 
 
