@@ -1,5 +1,5 @@
 """Probabilities from scores: maps, their files, and calibration errors. Torch alone."""
 
-from mmrank.calibration.calibration_file import Calibration, affine_logit_map, read_calibration
+from mmrank.calibration.calibration_file import Calibration, read_calibration
 
-__all__ = ['Calibration', 'affine_logit_map', 'read_calibration']
+__all__ = ['Calibration', 'read_calibration']

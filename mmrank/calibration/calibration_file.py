@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,29 +15,23 @@ from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.tensors import check_index, shares
 
-from .monotone_map import interpolated_map, platt_map
+from .monotone_map import interpolated_map
 
 _FORMAT = 'mmrank calibration 1'
 #: What reading a damaged file raises: a number may be too large, a list too deep.
 _DAMAGE = (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
-#: A flatter map than this, in logits, is not a map of an order.
-LEAST_SCALE = 1e-3
-#: A larger offset leaves no digits for the scores.
-_LARGEST_OFFSET = 1e4
 
 
 @dataclass(frozen=True)
 class ClassMap:
-    """The map of one class: knots, or a scale and an offset of the logit."""
+    """The map of one class: knots, between which it is linear."""
 
     name: str  # Of the class
     count: int  # Scores that it was fitted on
     positives: int  # How many of them are right
+    scores: tuple[float, ...]  # Knots; they do not fall
+    probabilities: tuple[float, ...]  # At the knots; they do not fall
     pooled: bool = False  # Whether the scores of all classes were taken, since this one has too few
-    scale: float | None = None  # Of the logit, positive; None with knots
-    offset: float | None = None  # Added to the scaled logit
-    scores: tuple[float, ...] | None = None  # Knots; they do not fall. None with a scale
-    probabilities: tuple[float, ...] | None = None  # At the knots; they do not fall
 
 
 @dataclass(frozen=True)
@@ -46,7 +39,6 @@ class Calibration:
     """Maps from score to probability of the classes of one model."""
 
     task: str  # ``'detection'`` or ``'classification'``
-    method: str  # ``'isotonic'`` or ``'platt'``
     target: str  # The meaning of a probability, in words
     maps: tuple[ClassMap, ...]  # Of each class, in the order of the model
     weights_sha256: str | None = None  # See :func:`weights_digest`; None if not known
@@ -81,21 +73,17 @@ class Calibration:
         shares('scores', scores, 'calibrate a model whose scores are sigmoids')
         fix = 'the calibration of this model, whose classes are ' + _shown(self.classes)
         check_index('labels', labels, len(self.maps), fix, shape=(len(scores),))
-        first, second = self._table(scores.device)
-        if self.maps[0].scale is not None:
-            return platt_map(scores, first[labels], second[labels])
-        return interpolated_map(scores, first[labels], second[labels])
+        knots, values = self._table(scores.device)
+        return interpolated_map(scores, knots[labels], values[labels])
 
     def _table(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Both parts of the maps, (C,) each, or (C, K) knots."""
+        """(C, K) knots of the maps, and their values."""
         if device not in self._tables:
+            longest = max(len(x.scores) for x in self.maps)
             pairs = [
-                (x.scale, x.offset) if x.scale is not None else (x.scores, x.probabilities)
+                [y + y[-1:] * (longest - len(y)) for y in (x.scores, x.probabilities)]
                 for x in self.maps
             ]
-            if self.maps[0].scale is None:
-                longest = max(len(knots) for knots, _ in pairs)
-                pairs = [[x + x[-1:] * (longest - len(x)) for x in y] for y in pairs]
             self._tables[device] = tuple(
                 torch.tensor(x, dtype=torch.float64, device=device) for x in zip(*pairs)
             )
@@ -124,8 +112,8 @@ class Calibration:
 
     def write(self, path: str | os.PathLike) -> Path:
         """Write the calibration as JSON, whole or not at all; returns the path."""
-        maps = [{k: v for k, v in asdict(x).items() if v is not None} for x in self.maps]
-        head = {key: getattr(self, key) for key in ('task', 'method', 'target', 'weights_sha256')}
+        maps = [asdict(x) for x in self.maps]
+        head = {key: getattr(self, key) for key in ('task', 'target', 'weights_sha256')}
         content = dict(format=_FORMAT, **head, maps=maps)
         write_atomically(json.dumps(content, indent=1).encode(), path)
         return Path(path)
@@ -138,40 +126,19 @@ def read_calibration(path: str | os.PathLike) -> Calibration:
         if content['format'] != _FORMAT:
             raise ValueError(f'it does not say "format": "{_FORMAT}"')
         maps = tuple(_class_map(x) for x in content['maps'])
-        if len({x.scale is None for x in maps}) != 1:
-            raise ValueError('the maps of the classes are not of one kind')
+        if not maps:
+            raise ValueError('it has no maps')
         if content['task'] not in ('detection', 'classification'):
             raise ValueError(f'task {content["task"]!r} is not known')
         digest = content['weights_sha256']
         return Calibration(
-            content['task'],
-            str(content['method']),
-            str(content['target']),
-            maps,
-            None if digest is None else str(digest),
+            content['task'], str(content['target']), maps, None if digest is None else str(digest)
         )
     except (OSError, *_DAMAGE) as error:
         raise UserError(
             f'{str(path)!r} cannot be read as a calibration file: {type(error).__name__}: {error}',
             'write it with tools/analysis_tools/calibrate.py',
         ) from error
-
-
-def affine_logit_map(path: str | os.PathLike) -> list[tuple[float, float]] | None:
-    """(scale, offset) of the logit of each class; None for an isotonic map.
-
-    ``sigmoid(scale * logit + offset)`` is the probability, so that a layer that gives the logits of
-    sigmoid scores takes the map into itself: its weights and bias of a class times the scale, plus
-    the offset in the bias. The probabilities then differ from the ones of
-    :class:`mmrank.models.CalibratedModel` by less than 1e-6, which is what keeping ties costs, and
-    by the rounding of float32, which may make ties. A score that is not the sigmoid of one layer's
-    output, such as a product with a centerness, is another function of it: there the map cannot
-    move into the layer.
-    """
-    maps = read_calibration(path).maps
-    if maps[0].scale is None:
-        return None
-    return [(x.scale, x.offset) for x in maps]
 
 
 def weights_digest(state: Mapping[str, Tensor]) -> str:
@@ -196,15 +163,10 @@ def _class_map(node: Mapping) -> ClassMap:
     known = dict(node, name=str(node['name']))
     for key in {'scores', 'probabilities'} & known.keys():
         known[key] = tuple(map(float, known[key]))
-    for key in {'scale', 'offset'} & known.keys():
-        known[key] = float(known[key])
     made = ClassMap(**known)
-    if made.scale is not None:
-        rises = LEAST_SCALE <= made.scale < math.inf and abs(made.offset) <= _LARGEST_OFFSET
-    else:
-        rises = len(made.scores) == len(made.probabilities) > 0
-        for values in (made.scores, made.probabilities):
-            rises &= all(a <= b for a, b in pairwise((0.0, *values, 1.0)))
+    rises = len(made.scores) == len(made.probabilities) > 0
+    for values in (made.scores, made.probabilities):
+        rises &= all(a <= b for a, b in pairwise((0.0, *values, 1.0)))
     if not rises:
         raise ValueError(f'the map of class {made.name!r} does not rise from 0 to 1')
     return made

@@ -5,20 +5,13 @@ A map that rises in real numbers need not rise in floating point: where it is fl
 exactly.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 #: float32 numbers in [0, 1] are 0 to 2^30 steps above 0.
 _STEPS = 2.0**-30
 #: Share of a score's place among them in its probability.
 ORDER_SHARE = 2.0**-20
-#: Below the least positive float32, and between 1 and the float32 before it:
-#: a score of 0 or 1 gets a finite logit, and none becomes equal to another.
-_LOWEST = 2.0**-150
-_HIGHEST = 1 - 2.0**-25
 
 
 def keep_order(scores: Tensor, probabilities: Tensor) -> Tensor:
@@ -48,19 +41,6 @@ def keep_order(scores: Tensor, probabilities: Tensor) -> Tensor:
     return probabilities.double() * (1 - ORDER_SHARE) + place
 
 
-def platt_map(scores: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
-    """Platt scaling of (L, n) probabilities by L positive scales and offsets; float64.
-
-    ``sigmoid(scale * logit(score) + offset)``: Platt, "Probabilistic Outputs for Support Vector
-    Machines", 1999, on the logit of a score of at most 32 bits. See :func:`keep_order`.
-    """
-    x = _as_float32(scores).double().clamp(_LOWEST, _HIGHEST)
-    logits = _alike(torch.log, x) - _alike(torch.log1p, -x)
-    scale = scale.double()[:, None]
-    offset = offset.double()[:, None]
-    return keep_order(scores, _alike(torch.sigmoid, scale * logits + offset))
-
-
 def interpolated_map(scores: Tensor, knots: Tensor, values: Tensor) -> Tensor:
     """Linear interpolation of (L, n) scores between (L, K) knots, constant outside; float64.
 
@@ -84,18 +64,6 @@ def interpolated_map(scores: Tensor, knots: Tensor, values: Tensor) -> Tensor:
     # Each step of the arithmetic rises with x, so that the result does.
     between = y0 + (x - x0).clamp(min=0) * slope
     return keep_order(scores, torch.minimum(between, y1))
-
-
-def _alike(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Values that are equal for equal entries, wherever they stand.
-
-    Torch computes whole vectors by another code than the remainder, with other last bits: here
-    there is no remainder, neither at the end nor between threads.
-    """
-    flat = x.reshape(-1)
-    whole = pad(flat, (0, -flat.numel() % 64), value=0.5)
-    parts = [function(part) for part in whole.split(2**14)]
-    return torch.cat([*parts, flat[:0]])[: flat.numel()].view(x.shape)
 
 
 def _as_float32(scores: Tensor) -> Tensor:

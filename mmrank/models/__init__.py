@@ -2,7 +2,7 @@
 
 from mmengine.runner.checkpoint import CheckpointLoader
 
-from mmrank.calibration.calibration_file import Calibration, affine_logit_map, read_calibration
+from mmrank.calibration.calibration_file import Calibration, read_calibration
 from mmrank.imports import missing_name, register_optional
 from mmrank.registry import MODELS, TASK_UTILS
 
@@ -45,7 +45,6 @@ __all__ = [
     'TextTransformer',
     'TwoTower',
     'TwoViewPreprocessor',
-    'affine_logit_map',
     'read_calibration',
 ]
 

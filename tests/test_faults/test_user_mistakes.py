@@ -143,8 +143,8 @@ def names():
         return found.compute_metrics(found.results)
 
     def calibration():
-        of_cat = ClassMap('cat', 5, 3, scale=2.0, offset=0.0)
-        return Calibration('detection', 'platt', 'precision', (of_cat,))
+        of_cat = ClassMap('cat', 5, 3, (0.0, 1.0), (0.0, 1.0))
+        return Calibration('detection', 'precision', (of_cat,))
 
     def in_a_group(call):
         with mock.patch('mmrank.distributed.world_group', object):

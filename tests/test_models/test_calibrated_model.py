@@ -22,7 +22,7 @@ def calibration(task, number, weights=None):
         probabilities = (0.5, 0.5, 0.6 + 0.1 * i)
         knots = (0.2, 0.4 + 0.1 * i, 0.9)
         maps.append(ClassMap(name, 9, 4, scores=knots, probabilities=probabilities))
-    return Calibration(task, 'isotonic', 'test', tuple(maps), weights)
+    return Calibration(task, 'test', tuple(maps), weights)
 
 
 @pytest.fixture

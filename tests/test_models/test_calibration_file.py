@@ -8,7 +8,6 @@ import torch
 from mmrank.calibration.calibration_file import (
     Calibration,
     ClassMap,
-    affine_logit_map,
     read_calibration,
     weights_digest,
 )
@@ -16,27 +15,21 @@ from mmrank.errors import UserError
 
 ISOTONIC = Calibration(
     'detection',
-    'isotonic',
     'precision at IoU 0.5',
     (
-        ClassMap('cat', 5, 3, scores=(0.1, 0.9), probabilities=(0.2, 0.6)),
-        ClassMap('dog', 9, 1, True, scores=(0.1, 0.2, 1.0), probabilities=(0.0, 0.5, 0.5)),
+        ClassMap('cat', 5, 3, (0.1, 0.9), (0.2, 0.6)),
+        ClassMap('dog', 9, 1, (0.1, 0.2, 1.0), (0.0, 0.5, 0.5), pooled=True),
     ),
     'ab' * 32,
 )
-PLATT = Calibration(
-    'classification',
-    'platt',
-    'share of samples with the class',
-    (ClassMap('cat', 5, 3, scale=2.0, offset=-1.0), ClassMap('dog', 9, 1, scale=0.5, offset=0.25)),
-)
+OF_SAMPLES = Calibration('classification', 'share of samples with the class', ISOTONIC.maps)
 
 
 @pytest.mark.parametrize(
     ('call', 'message'),
     [
-        (lambda: PLATT.columns(torch.rand(4, 3)), r'must be \(n, 2\).*cat, dog.*Fix'),
-        (lambda: PLATT.columns(torch.rand(4, 1)), r'must be \(n, 2\)'),
+        (lambda: OF_SAMPLES.columns(torch.rand(4, 3)), r'must be \(n, 2\).*cat, dog.*Fix'),
+        (lambda: OF_SAMPLES.columns(torch.rand(4, 1)), r'must be \(n, 2\)'),
         (lambda: ISOTONIC.probabilities(torch.rand(2), torch.tensor([-1, 0])), 'from -1 to 0.*Fix'),
         (lambda: ISOTONIC.probabilities(torch.rand(2), torch.tensor([0, 5])), 'from 0 to 5.*Fix'),
         (lambda: ISOTONIC.probabilities(torch.rand(2), torch.tensor([0])), r'shape \(2,\)'),
@@ -48,10 +41,7 @@ def test_scores_of_other_classes_are_refused(call, message):
         call()
 
 
-AFFINE = dict(name='cow', count=1, positives=1, scale=1, offset=0)
-
-
-@pytest.mark.parametrize('made', [ISOTONIC, PLATT], ids=['isotonic', 'platt'])
+@pytest.mark.parametrize('made', [ISOTONIC, OF_SAMPLES], ids=['boxes', 'samples'])
 def test_what_is_written_is_read(made, tmp_path):
     path = made.write(tmp_path / 'new' / 'map.json')
     assert read_calibration(path) == made
@@ -60,8 +50,8 @@ def test_what_is_written_is_read(made, tmp_path):
     assert sum('"name": ' in line for line in lines) == 2
     ISOTONIC.check_names(('cat', 'dog'))
     ISOTONIC.check_weights('ab' * 32)
-    PLATT.check_weights('cd' * 32)  # its own are not known
-    Calibration('classification', 'platt', '', PLATT.maps[1:]).check_names(['rest', 'dog'])
+    OF_SAMPLES.check_weights('cd' * 32)  # its own are not known
+    Calibration('classification', '', ISOTONIC.maps[1:]).check_names(['rest', 'dog'])
     for text in ('{"format": ', '[]', '"text"', '[' * 100_000, '1' * 5000, ''):
         path.write_text(text)
         with pytest.raises(UserError, match='cannot be read as a calibration file'):
@@ -97,11 +87,10 @@ def test_each_class_has_its_map():
         (lambda x: x['maps'][0].update(more=1), 'TypeError'),
         (lambda x: x['maps'][0].update(scores=[0.9, 0.1]), 'does not rise'),
         (lambda x: x['maps'][0].update(probabilities=[0, 2]), 'does not rise'),
-        (lambda x: x['maps'].append(AFFINE), 'not of one kind'),
         (lambda x: x['maps'][0].update(scores=[0, 10**400]), 'OverflowError'),
         (lambda x: x.update(maps=7), 'TypeError'),
-        (lambda x: x.update(maps=[]), 'not of one kind'),
-        (lambda x: x.update(maps=[dict(AFFINE, scale=-1)]), 'does not rise'),
+        (lambda x: x.update(maps=[]), 'it has no maps'),
+        (lambda x: x['maps'][1].update(scores=[0.1]), 'does not rise'),
     ],
 )
 def test_damaged_files_are_one_message(change, text, tmp_path):
@@ -112,22 +101,6 @@ def test_damaged_files_are_one_message(change, text, tmp_path):
     with pytest.raises(UserError, match=text) as caught:
         read_calibration(path)
     assert 'Fix: write it with tools' in str(caught.value)
-
-
-def test_a_layer_takes_an_affine_map(tmp_path):
-    """What a converter to a stock model does with scale and offset."""
-    assert affine_logit_map(ISOTONIC.write(tmp_path / 'a.json')) is None
-    pairs = affine_logit_map(PLATT.write(tmp_path / 'b.json'))
-    assert pairs == [(2.0, -1.0), (0.5, 0.25)]
-    torch.manual_seed(0)
-    layer, x = torch.nn.Linear(4, 2), torch.randn(50, 4)
-    with torch.no_grad():
-        expected = PLATT.columns(layer(x).sigmoid())
-        scale, offset = torch.tensor(pairs).T
-        layer.weight *= scale[:, None]
-        layer.bias.mul_(scale).add_(offset)
-        got = layer(x).sigmoid().double()
-    assert (got - expected).abs().max() < 1.2e-6
 
 
 def test_digest_names_the_weights():

@@ -79,8 +79,8 @@ def pairs():
 
 
 def calibrated(tmp_path):
-    maps = [ClassMap(str(i), 9, 4, scale=1.0, offset=0.0) for i in range(4)]
-    path = Calibration('classification', 'platt', '', tuple(maps)).write(tmp_path / 'map.json')
+    maps = [ClassMap(str(i), 9, 4, (0.0, 1.0), (0.0, 1.0)) for i in range(4)]
+    path = Calibration('classification', '', tuple(maps)).write(tmp_path / 'map.json')
     head = dict(type='mmrank.OneVsRestHead', num_classes=4, in_channels=8, loss=STABLE_AP)
     return built(
         'CalibratedModel',

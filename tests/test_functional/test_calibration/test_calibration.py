@@ -8,7 +8,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mmrank.calibration.monotone_map import interpolated_map, platt_map
+from mmrank.calibration.monotone_map import interpolated_map
 from mmrank.functional import expected_calibration_error, keep_order, reliability_bins
 
 #: float32 numbers from 0 to 1 are 0 to this many steps above 0.
@@ -66,19 +66,6 @@ def test_interpolation_keeps_the_order_of_neighbours(name):
     assert error[inside].max() < 2**-20 + 1e-12
 
 
-@pytest.mark.parametrize(
-    ('scale', 'offset'), [(1, 0), (0.001, 0), (0.3, 9), (2, -3), (40, 5), (1, 1e4), (1, -1e4)]
-)
-def test_platt_keeps_the_order_of_neighbours(scale, offset):
-    scores = some_neighbours()
-    scores = scores[:, scores[0].argsort()]
-    scores = scores[:, torch.cat([torch.ones(1), scores.diff()[0]]) != 0]
-    got = platt_map(scores, torch.tensor([scale]), torch.tensor([offset]))
-    assert rises(got)
-    assert got.min() >= 0
-    assert got.max() <= 1
-
-
 @given(knots, st.lists(scores_32, min_size=2, max_size=50))
 def test_any_isotonic_map_keeps_order_and_ties(points, scores):
     x, y = torch.tensor(points, dtype=torch.float64).T[:, None]
@@ -86,23 +73,6 @@ def test_any_isotonic_map_keeps_order_and_ties(points, scores):
     got = interpolated_map(row, x, y)[0]
     below = row[0][:, None] < row[0]
     assert torch.equal(got[:, None] < got, below)
-
-
-@given(st.floats(1e-3, 100), st.floats(-1e4, 1e4), st.lists(scores_32, min_size=2, max_size=50))
-@example(1.5, 0.0, [0.0] * 7 + [0.23927578330039978] * 2)
-def test_any_platt_map_keeps_order_and_ties(scale, offset, scores):
-    row = torch.tensor([scores])
-    got = platt_map(row, torch.tensor([scale]), torch.tensor([offset]))[0]
-    assert torch.equal(got[:, None] < got, row[0][:, None] < row[0])
-
-
-def test_platt_is_its_formula():
-    scores = torch.tensor([[0.01, 0.3, 0.5, 0.99], [0.2, 0.2, 0.7, 1e-9]])
-    got = platt_map(scores, torch.tensor([2.0, 0.5]), torch.tensor([-1.0, 3]))
-    for row, found, a, b in zip(scores, got, (2.0, 0.5), (-1.0, 3.0)):
-        for s, p in zip(row.double().tolist(), found.tolist()):
-            logit = a * math.log(s / (1 - s)) + b
-            assert p == pytest.approx(1 / (1 + math.exp(-logit)), abs=1e-6)
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])

@@ -37,10 +37,10 @@ def fit_calibration(
                 )
             shared = _fit(scores, targets)
         fitted = shared if is_shared else _fit(scores[mine], targets[mine])
-        maps.append(ClassMap(name, int(mine.sum()), right, is_shared, **fitted))
+        maps.append(ClassMap(name, int(mine.sum()), right, pooled=is_shared, **fitted))
     of_boxes = judged.task == 'detection'
     words = f'precision at IoU {iou:g}' if of_boxes else 'share of samples with the class'
-    return Calibration(judged.task, 'isotonic', words, tuple(maps), weights_sha256)
+    return Calibration(judged.task, words, tuple(maps), weights_sha256)
 
 
 def _fit(scores: np.ndarray, targets: np.ndarray) -> dict:
