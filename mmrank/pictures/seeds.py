@@ -159,8 +159,10 @@ def draw_forest(
 def _draw_gains(axis: Axes, gains: list[Gain], mean: Gain) -> None:
     axis.axvline(0, color='0.4', linewidth=0.8)
     for row, gain in enumerate(gains):
-        _, *ends = _middle_and_ends(gain)
-        axis.plot(ends, [row, row], color=colour(1), linewidth=1.4)
+        if gain['pairs'] > 2:
+            # Of two pairs the interval is 13 standard errors wide, and says nothing.
+            _, *ends = _middle_and_ends(gain)
+            axis.plot(ends, [row, row], color=colour(1), linewidth=1.4)
         axis.plot(gain['difference'], row, 's', color=colour(1), markersize=4)
     row = len(gains)
     middle, low, high = _middle_and_ends(mean)
