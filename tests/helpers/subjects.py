@@ -227,7 +227,8 @@ def call_rows(loss, scores, target, idx, boxes=None, **options):
     if key and boxes is not None:
         has_class = target > 0
         if scores.dim() > 1:
-            has_class = (target >= 0) & (target < scores.size(1))
+            classes = target.long()  # in eight bits 300 is 44
+            has_class = (classes >= 0) & (classes < scores.size(1))
         # Of meta tensors nobody knows how many, and no loss asks.
         is_whole = boxes.is_meta or boxes.shape != has_class.shape
         options[key] = boxes if is_whole else boxes[has_class]

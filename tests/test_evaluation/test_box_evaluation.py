@@ -53,7 +53,7 @@ def test_good_boxes_pass():
         ('bbox', '0123', 'four finite numbers'),
         ('bbox', [0, 0, 10, True], 'four finite numbers'),
         ('bbox', [0, 0, float('inf'), 1], 'four finite numbers'),
-        ('score', '0.9', 'index 1.*score 0.9.*not texts'),
+        ('score', '0.9', "index 1.*score '0.9'.*not texts"),
         ('score', None, 'index 1.*score None'),
         ('score', float('nan'), 'index 1.*score nan.*NaN comes from the model'),
         ('bbox', [50, 50, -10, 5], r'negative width.*\[50, 50, -10, 5\]'),
