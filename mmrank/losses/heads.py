@@ -90,7 +90,7 @@ class BoxHeadHooks(nn.Module):
         At least float32. A box head gets (n, C + 1): the last column is the background's, 1 -
         the highest of the others, which NMS drops.
         """
-        if self.roi_classes not in (None, cls_score.size(1)):
+        if self.roi_classes is not None and self.roi_classes != cls_score.size(1):
             raise ValueError(
                 f'cls_score has {cls_score.size(1)} columns but the box head was built with '
                 f'num_classes={self.roi_classes}; a ranking loss takes no background column'

@@ -216,7 +216,8 @@ def check_classified(
             'loss(cls_score.movedim(1, -1).flatten(0, -2), target.flatten())'
         )
     rows, classes = cls_score.shape
-    if num_classes not in (None, classes):
+    # Not "in (None, classes)": in a compiled graph a size may be a symbol, which is in no tuple.
+    if num_classes is not None and num_classes != classes:
         raise ValueError(
             f'num_classes={num_classes} but cls_score has {classes} columns; set num_classes of '
             'the loss and the head to the same value'

@@ -18,7 +18,7 @@ def feature_rows(
     ``channels`` None is any width; ``option`` is the name of the setting for it, for the message.
     """
     last = last_features(feats)
-    if last.dim() != 2 or channels not in (None, last.size(1)):
+    if last.dim() != 2 or (channels is not None and channels != last.size(1)):
         set_width = f'set {option}, and ' if option else ''
         raise ValueError(
             f'the head needs features (images, {channels or "length"}), got shape '

@@ -12,8 +12,10 @@ from mmrank.testing import CHECKS
 CASES = subjects.cases()
 #: Each loss once for each way to call it, with its first settings.
 FIRST = {(case.name, case.kind): case for case in reversed(CASES)}
-#: In the default run: one whose pairs have one tensor on both sides, and one of queries.
+#: In the default run: one whose pairs have one tensor on both sides, one of queries, and one that
+#: has a number of classes.
 SHOWN = [('APLoss', 'rows'), ('SmoothAPLoss', 'rows'), ('StableAPLoss', 'queries')]
+SHOWN += [('LDAMLoss', 'rows')]
 
 
 @pytest.mark.parametrize('case', CASES, ids=str)
