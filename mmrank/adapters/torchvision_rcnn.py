@@ -60,7 +60,8 @@ class RankingRoIHeads(TorchvisionPart, RoIHeads):
         return result, losses
 
     def _rank(self, samples: tuple, targets: list[dict], predicted: tuple) -> Tensor:
-        (proposals, matched, labels, _), (logits, codes) = samples, predicted
+        proposals, matched, labels, _ = samples
+        logits, codes = predicted
         labels = torch.cat(labels)
         number = logits.size(1) - 1
         # 0 is the background there, C here; < 0 counts for nothing.

@@ -233,9 +233,11 @@ def matrix_sums(
                 change = torch.empty_like(x)
             value = surrogate.terms(x, values, change)
             for index, terms in enumerate((value, change)):
-                if terms is not None and weight is None:
+                if terms is None:
+                    continue
+                if weight is None:
                     sums[index, rows] += terms.sum(2)
-                elif terms is not None and weight is not None:
+                else:
                     sums[index, rows] += torch.bmm(terms, weight[rows, part, None])[..., 0]
         total[lists] = torch.zeros_like(total[lists]).scatter(1, columns, sums[0])
         slope[lists] = torch.zeros_like(slope[lists]).scatter(1, columns, sums[1])

@@ -120,7 +120,9 @@ def _class_name(features: RetrievalFeatures, label: int) -> str:
 
 # Okabe and Ito's bluish green and vermilion, which differ for any colour vision; the dashes and the
 # marks show the same without colour.
-_RIGHT, _WRONG, _QUERY = '#009E73', '#D55E00', '#555555'
+_RIGHT = '#009E73'
+_WRONG = '#D55E00'
+_QUERY = '#555555'
 _DASHED = (0, (2, 1.4))
 _BACKGROUND = 242
 # Pixels of an image's side, and inches of it on the sheet.

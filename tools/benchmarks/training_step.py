@@ -143,7 +143,7 @@ class PartClock:
     def _timed(self, method):
         def call(*args, **kwargs):
             start = self._now()
-            self._depth = self._depth + 1
+            self._depth += 1
             try:
                 return method(*args, **kwargs)
             finally:

@@ -1,4 +1,4 @@
-"""A row for each block of a page that names the recommended method: who is ahead of whom."""
+"""The overviews: the recommended method of each table, compared with one other method."""
 
 import math
 import os
