@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mmrank.annotations.check import inspect_coco
 from mmrank.annotations.documents import make_document
-from mmrank.annotations.label_files import READERS, Faults, Pictures, read_classes
+from mmrank.annotations.labels import READERS, Faults, Pictures, read_classes
 from mmrank.annotations.text_tables import read_lines
 from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError

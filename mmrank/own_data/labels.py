@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from mmrank.annotations.documents import make_document
-from mmrank.annotations.label_files import READERS, Faults, Pictures, read_classes
+from mmrank.annotations.labels import READERS, Faults, Pictures, read_classes
 from mmrank.annotations.text_tables import read_lines
 from mmrank.errors import UserError
 
