@@ -46,7 +46,7 @@ CHANGES = {
     'names of classes': lambda x: (x / 'names.txt').write_text('dog'),
     'weights of init_cfg': lambda x: (x / 'weights.pth').write_bytes(b'1235'),
     'an image': lambda x: (x / 'elsewhere/a.png').write_text('longer'),
-    'the time of an image': lambda x: os.utime(x / 'elsewhere/deep/b.png', (1, 1)),
+    'an image of the same size': lambda x: (x / 'elsewhere/a.png').write_text('b.png'),
     'an image is gone': lambda x: (x / 'elsewhere/a.png').unlink(),
     'one image more': lambda x: (x / 'elsewhere/c.png').touch(),
     'a setting': lambda x: (x / 'own.py').open('a').write('more = 1\n'),
@@ -81,8 +81,9 @@ def test_options_and_what_they_name_count(config, tmp_path):
     assert identity(config, {'load_from': 'more.pth'}) != before
 
 
-def test_what_no_setting_names_does_not_count(config, tmp_path):
+def test_times_and_what_no_setting_names_do_not_count(config, tmp_path):
     before = identity(config, {})
+    os.utime(tmp_path / 'elsewhere/deep/b.png', (1, 1))  # as a copy has
     (tmp_path / 'notes.txt').write_text('x')
     (tmp_path / 'data/work_dirs').mkdir()
     (tmp_path / 'data/work_dirs/drawn.png').touch()
