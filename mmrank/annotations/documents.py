@@ -19,14 +19,12 @@ def make_document(
     numbers = {name: number for number, name in enumerate(names, start=1)}
     pictures = sorted({picture for picture, _ in found})
     ids = {picture: number for number, picture in enumerate(pictures, start=1)}
-    annotations = [
-        dict(id=0, image_id=ids[picture], **fields)
-        for picture, labels in found
-        for label in labels
-        for fields in faults.of(_annotation, label, picture, numbers)
-    ]
-    for number, ann in enumerate(annotations, start=1):
-        ann['id'] = number
+    annotations = []
+    for picture, labels in found:
+        for label in labels:
+            for fields in faults.of(_annotation, label, picture, numbers):
+                own_ids = dict(id=len(annotations) + 1, image_id=ids[picture])
+                annotations.append({**own_ids, **fields})
     images = [dict(id=ids[x], file_name=x.name, width=x.width, height=x.height) for x in pictures]
     categories = [dict(id=number, name=name) for name, number in numbers.items()]
     return dict(images=images, annotations=annotations, categories=categories)

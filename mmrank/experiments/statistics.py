@@ -34,17 +34,13 @@ class Summary:
 
 def collect_values(plan: Comparison, outcomes: Sequence[Outcome]) -> Values:
     """Arrange the final runs' metrics by method, metric and seed."""
-    return {
-        method.name: {
-            metric: {
-                outcome.run.seed: outcome.metrics[metric] * plan.scale
-                for outcome in outcomes
-                if outcome.run.method == method.name and outcome.metrics is not None
-            }
-            for metric in plan.metrics
-        }
-        for method in plan.methods
-    }
+    values = {method.name: {metric: {} for metric in plan.metrics} for method in plan.methods}
+    for outcome in outcomes:
+        if outcome.metrics is None:
+            continue
+        for metric, by_seed in values[outcome.run.method].items():
+            by_seed[outcome.run.seed] = outcome.metrics[metric] * plan.scale
+    return values
 
 
 def compare_paired(values: Mapping, baseline: Mapping) -> dict[str, float]:

@@ -41,14 +41,14 @@ MOMENTA = (0.5, 0.1, 0.02)
 def sampling_rate_bias(args: argparse.Namespace) -> Path:
     """Figures 1 and 4."""
     setting = BiasSetting()
-    by_rate, by_size = (
-        [
-            row
-            for distribution in DISTRIBUTIONS
-            for row in bias_rows(distribution, batches, args.trials, args.seed, setting)
-        ]
-        for batches in ([(rate, SIZE) for rate in RATES], [(SIZES_RATE, size) for size in SIZES])
-    )
+    by_rate = []
+    by_size = []
+    for distribution in DISTRIBUTIONS:
+        for rows, batches in (
+            (by_rate, [(rate, SIZE) for rate in RATES]),
+            (by_size, [(SIZES_RATE, size) for size in SIZES]),
+        ):
+            rows += bias_rows(distribution, batches, args.trials, args.seed, setting)
     header = (
         *('distribution', 'estimator', 'batch size', 'sampling rate'),
         *('population risk', 'mean estimate', 'bias', 's.e.', 'std'),

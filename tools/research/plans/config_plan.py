@@ -82,27 +82,27 @@ class SeedPlan(Comparison):
 
     def tuning_runs(self) -> list[Run]:
         """All runs of the tuning: grid x tuning seeds, of each method, in its folds."""
-        return [
-            self._planned(method, TUNE, seed, choice, fold)
-            for fold in self.tune_folds or (None,)
-            for method in self.methods
-            if method.grid
-            for choice in method.choices()
-            for seed in self.tune_seeds
-        ]
+        runs = []
+        for fold in self.tune_folds or (None,):
+            for method in self.methods:
+                for choice in method.choices() if method.grid else ():
+                    for seed in self.tune_seeds:
+                        runs.append(self._planned(method, TUNE, seed, choice, fold))
+        return runs
 
     def final_runs(self, chosen: Mapping[str, Mapping[str, str]] | None = None) -> list[Run]:
         """All runs that are measured on test data, with the values that were chosen by method."""
         chosen = chosen or {}
-        return [
-            self._planned(
-                method, FINAL, seed, chosen.get(method.name, {}), place if self.folds else None
-            )
-            # Seed by seed, so that an early look at the table is paired.
-            for place, seed in enumerate(self.seeds)
-            for method in self.methods
-            if seed in self.seeds[: method.count] and (not method.grid or method.name in chosen)
-        ]
+        runs = []
+        # Seed by seed, so that an early look at the table is paired.
+        for place, seed in enumerate(self.seeds):
+            fold = place if self.folds else None
+            for method in self.methods:
+                is_chosen = not method.grid or method.name in chosen
+                if is_chosen and seed in self.seeds[: method.count]:
+                    choice = chosen.get(method.name, {})
+                    runs.append(self._planned(method, FINAL, seed, choice, fold))
+        return runs
 
     def _planned(
         self,
