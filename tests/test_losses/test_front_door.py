@@ -49,7 +49,7 @@ def of_lists():
     """The losses of lists, each with its settings but for those of columns."""
     for case in [*cases(), Case('SOPRCLoss', dict(lam1=1.0, lam2=5.0, use_vector=False), 'rows')]:
         is_ranking = case.kind == 'rows' and isinstance(case.details, RankingLoss)
-        # The first is of columns alone, and the second is balanced with the boxes of a batch.
+        # They take columns, the box losses of a batch, or the numbers of samples.
         if not is_ranking or case.name in ('MAUCLoss', 'ALRPLoss', 'SOAPLoss'):
             continue
         of_columns = ('mode', 'num_classes')
