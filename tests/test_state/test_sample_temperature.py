@@ -54,17 +54,6 @@ def test_repeated_samples_take_one_step_with_their_mean():
     assert torch.equal(state.table, once.table)
 
 
-def test_order_of_a_batch_does_not_show():
-    ids = [2, 1, 2, 2]
-    rows = list(zip(ids, [3.1, 1.0, -0.7, 350.3], [0.1, 0.2, 1 / 3, 7.7]))
-    tables = []
-    for order in itertools.permutations(rows):
-        state = temperature()
-        step(state, *(torch.tensor(x) for x in zip(*order)))
-        tables.append(state.table)
-    assert all(torch.equal(x, tables[0]) for x in tables)
-
-
 def test_unusable_values_leave_a_sample():
     state = temperature()
     step(state, [0, 1], [1.0, 1.0], [0.5, 0.5])

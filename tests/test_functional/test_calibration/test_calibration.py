@@ -32,10 +32,6 @@ def some_neighbours(count=4_000):
     return torch.cat([neighbours(x, count) for x in starts], 1)
 
 
-def rises(values):
-    return bool((values.diff(dim=1) > 0).all())
-
-
 MAPS = {
     'constant': ([0.3], [0.6]),
     'step at one score': ([0.5, 0.5], [0.0, 1.0]),
