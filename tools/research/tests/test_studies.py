@@ -67,6 +67,7 @@ def detr_plan(folder):
     write_images(folder)
     loss = dict(STABLE_AP, quality=0.9)
     methods = [dict(name='stock'), dict(name='ours', loss=loss), dict(name='D', model='dfine')]
+    methods.append(dict(methods[2], name='by quality', match_cost='quality'))
     return dict(data='images', steps=2, evals=[1], size=64, methods=methods)
 
 
