@@ -61,10 +61,7 @@ class ClassPart:
         return cls(logits, torch.where(quality <= 0, logits.size(-1), labels), quality)
 
     def loss(self, ranking: HeadLoss, **values: Tensor) -> Any:
-        """The loss by ``ranking``, which gets the quality if it takes one, and further values.
-
-        A tensor; with the ``box_loss`` among the values a dict of both losses.
-        """
+        """The loss by ``ranking``, which may take the quality; a dict with a loss of the boxes."""
         check_is_loss(ranking)
         if self.labels.shape != self.logits.shape[:-1]:
             what = f'labels must be {tuple(self.logits.shape[:-1])}, a class for each row of the '

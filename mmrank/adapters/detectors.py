@@ -92,9 +92,8 @@ def show_probabilities(model: nn.Module, scores: Tensor, hits: Tensor) -> None:
 
     One rising map of all scores, ``p = sigmoid(a logit(s) + b)`` (Platt, 1999), moves into the
     weights of the layers that score the classes: the order stays, and exports have it, too. Call it
-    once after the training, before :func:`remove_ranking_loss`. ``scores`` are the (n,) scores that
-    the model shows for boxes of validation images, low ones too, and ``hits`` whether a box is
-    right.
+    once after the training, before :func:`remove_ranking_loss`, with the (n,) scores that the model
+    shows for boxes of validation images, low ones too, and whether each box is right.
     """
     with required_package('sklearn', 'show_probabilities', 'pip install scikit-learn'):
         from sklearn.linear_model import LogisticRegression
@@ -124,11 +123,7 @@ def check_fit(
     box_inputs: tuple = (None, 'quality'),
     balances: bool = False,
 ) -> None:
-    """Raise ``UserError`` if a model of ``num_classes`` score columns cannot train on a loss.
-
-    ``box_inputs`` are the values of ``box_input`` that its adapter can pass; ``balances`` says
-    whether it takes ``balance_boxes``.
-    """
+    """Raise ``UserError`` if a model of so many classes, and its adapter, cannot train so."""
     loss = settings.loss
     name = type(loss).__name__
     if loss.num_columns not in (None, num_classes):

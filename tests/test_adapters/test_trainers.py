@@ -199,14 +199,14 @@ class Lightly:
                     val='images/val',
                     names=dict(enumerate(NAMES)),
                 ),
-                steps=2 + 2 * resume,
+                steps=1 + resume,
                 batch_size=5,
                 gradient_accumulation_steps=1,
                 num_workers=0,
                 accelerator='cpu',
                 devices=1,
                 transform_args=dict(image_size=(112, 112)),
-                logger_args=dict(val_every_num_steps=2),
+                logger_args=dict(val_every_num_steps=1),
                 resume_interrupted=resume,
             )
         if resume:
@@ -245,7 +245,7 @@ def test_a_trainer_trains_resumes_and_exports(kind, data, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     STARTS.clear()
     library.train(data, tmp_path, resume=False)
-    assert len(STARTS) == 2
+    assert len(STARTS) == (1 if kind == 'LTDETR' else 2)
     assert not any(x.any() for key, x in STARTS[0].items() if key.endswith('num_updates'))
     STARTS.clear()
     library.train(data, tmp_path, resume=True)

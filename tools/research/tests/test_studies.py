@@ -290,6 +290,20 @@ def test_kinds_of_the_highest_scores():
         logits[0, query, 0] = -9.0
 
 
+def test_matching_by_quality_takes_the_box_that_fits():
+    """The stock cost takes the surer query, whose box does not."""
+    hf = pytest.importorskip('transformers')
+    from detectors.match_cost.by_quality import QualityMatcher, RTDetrHungarianMatcher
+
+    config = hf.RTDetrConfig(matcher_bbox_cost=0.0, matcher_giou_cost=0.0)
+    objects = [dict(boxes=torch.tensor([[0.5, 0.5, 0.4, 0.4]]), class_labels=torch.tensor([1]))]
+    boxes = torch.tensor([[[0.5, 0.5, 0.4, 0.4], [0.6, 0.6, 0.4, 0.4], [0.1, 0.1, 0.1, 0.1]]])
+    outputs = dict(logits=torch.tensor([[[0.0, 1.0], [0.0, 2.0], [0.0, 3.0]]]), pred_boxes=boxes)
+    for matcher, query in ((RTDetrHungarianMatcher, 2), (QualityMatcher, 0)):
+        ((rows, columns),) = matcher(config)(outputs, objects)
+        assert (rows.tolist(), columns.tolist()) == ([query], [0])
+
+
 def test_a_rare_class_keeps_a_sixth_of_its_images():
     """Each image in one seed of six, the others in each, and none twice."""
     labels = [torch.tensor([0, 1] if i % 2 else [0]) for i in range(26)]
