@@ -4,7 +4,7 @@ import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar, cast, overload
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -60,12 +60,8 @@ class ClassPart:
         quality, labels = targets.detach().max(-1)
         return cls(logits, torch.where(quality <= 0, logits.size(-1), labels), quality)
 
-    @overload
-    def loss(self, ranking: HeadLoss) -> Tensor: ...
-    @overload
-    def loss(self, ranking: HeadLoss, **values: Tensor) -> Tensor | dict[str, Tensor]: ...
-    def loss(self, ranking: HeadLoss, **values: Tensor) -> Tensor | dict[str, Tensor]:
-        """The loss by ``ranking``, which gets the quality if it takes one, and further values."""
+    def loss(self, ranking: HeadLoss, **values: Tensor) -> Any:
+        """The loss by ``ranking``, which may take the quality; a dict with a loss of the boxes."""
         check_is_loss(ranking)
         if self.labels.shape != self.logits.shape[:-1]:
             what = f'labels must be {tuple(self.logits.shape[:-1])}, a class for each row of the '
@@ -146,7 +142,8 @@ def put_rankings(
 
 def ranking_parts(model, expected: bool = True) -> list[RankingPart]:
     """The parts of a model that have rankings; ``UserError`` if it has and should not, or not."""
-    roots = [model] if isinstance(model, nn.Module) else [model.criterion, model.model]
+    holds = [model] if isinstance(model, nn.Module) else vars(model).values()  # a trainer
+    roots = [x for x in holds if isinstance(x, nn.Module)]
     parts = [x for root in roots for x in root.modules() if isinstance(x, RankingPart)]
     if bool(parts) == expected:
         return parts
@@ -178,22 +175,27 @@ def show_centred(layer: nn.Module, ranking: HeadLoss) -> None:
 def keep_centred(part: nn.Module) -> None:
     """Undo :func:`show_centred`; the centre moves into the bias of the layers."""
     for layer in part.modules():
-        for key, hook in [*layer._forward_hooks.items()]:
-            if isinstance(hook, partial) and hook.func is _subtract_centre:
-                bias = layer.get_parameter('bias')
-                with torch.no_grad():
-                    bias -= _centre_of_channels(hook.args[0], bias)
-                del layer._forward_hooks[key]
+        for _, key, ranking in centred_layers(layer):
+            with torch.no_grad():
+                layer.bias -= centre_of_channels(ranking, layer.bias)
+            del layer._forward_hooks[key]
+
+
+def centred_layers(layer: nn.Module) -> list[tuple]:
+    """The layer, the key of its hook and the loss, if :func:`show_centred` was called for it."""
+    hooks = layer._forward_hooks.items()
+    hooks = [x for x in hooks if isinstance(x[1], partial) and x[1].func is _subtract_centre]
+    return [(layer, key, hook.args[0]) for key, hook in hooks]
 
 
 def _subtract_centre(ranking: HeadLoss, layer: nn.Module, args: tuple, scores: Tensor) -> Tensor:
     if layer.training:
         return scores
-    centre = _centre_of_channels(ranking, cast(Tensor, layer.bias)).to(scores)
+    centre = centre_of_channels(ranking, cast(Tensor, layer.bias)).to(scores)
     return scores - (centre.view(-1, 1, 1) if isinstance(layer, nn.Conv2d) else centre)
 
 
-def _centre_of_channels(ranking: HeadLoss, bias: Tensor) -> Tensor:
+def centre_of_channels(ranking: HeadLoss, bias: Tensor) -> Tensor:
     """Of several anchors, the class runs fastest."""
     centre = centre_of(ranking, bias.detach())
     return centre.repeat(bias.numel() // centre.numel())

@@ -94,18 +94,13 @@ def use_contrastive_loss(model: nn.Module, loss: ContrastiveLoss) -> nn.Module:
 
     The loss is copied into the model: its state is part of ``state_dict()``, ``save_pretrained()``
     and the checkpoints of the trainer, from which it resumes. ``from_pretrained`` without mmrank
-    warns of unused weights, and loads all others. Temperature and bias that a loss learns are
-    ``logit_scale`` and ``logit_bias`` of the model; ``CLIPModel`` has no bias, so there it is part
-    of the loss.
+    warns of unused weights, and loads all others. See :class:`OpenCLIPLoss` for temperature and
+    bias; ``CLIPModel`` has no bias, so there it is part of the loss.
 
     Args:
         model: A model with ``logit_scale``, whose outputs have ``image_embeds`` and
             ``text_embeds``.
         loss: A contrastive loss of :mod:`mmrank.losses`.
-
-    Raises:
-        TypeError: If the model or the loss is none of these.
-        UserError: If the model has such a loss already.
     """
     scale = getattr(model, 'logit_scale', None)
     if not isinstance(scale, nn.Parameter):

@@ -7,6 +7,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from mmrank.errors import UserError
 from mmrank.imports import required_package
@@ -20,8 +21,8 @@ from .class_part import (
     ranking_parts,
     show_centred,
 )
-from .detectors import check_settings
-from .label_ranges import check_objects, remove_check
+from .detectors import check_fit
+from .label_ranges import check_objects
 from .query_criterion import LAST, QueryCriterion
 
 with required_package(
@@ -33,24 +34,20 @@ PREFIX = '_loss_function.'
 
 
 class _QueryVarifocal(QueryCriterion):
-    """Mixin for the criterions of RT-DETR and D-FINE, which weigh their losses themselves."""
+    """Mixin for the criterions of RT-DETR, D-FINE and DEIMv2, which weigh their losses themselves.
+
+    The boxes of DEIMv2 may have more matches than its classes.
+    """
 
     loss_name = 'loss_ranking'
     aux_mark = '_aux_'
-    replaced = 'loss_vfl'  # What the criterion calls the loss that is replaced
 
     def __init__(self, config) -> None:
         super().__init__(config)
-        self.loss_factor = self.weight_dict[self.replaced]
+        weights = self.weight_dict
+        self.loss_factor = weights['loss_mal' if 'loss_mal' in weights else 'loss_vfl']
 
-    loss_labels_vfl = QueryCriterion.loss_labels
-
-
-class _QueryMatchability(_QueryVarifocal):
-    """Mixin for the criterion of DEIMv2. Its boxes may have more matches than its classes."""
-
-    replaced = 'loss_mal'
-    loss_labels_mal = QueryCriterion.loss_labels
+    loss_labels_vfl = loss_labels_mal = QueryCriterion.loss_labels
 
 
 def _ranked_criterion(mixin: type[QueryCriterion], file: str, name: str) -> type:
@@ -65,6 +62,8 @@ class _DetectorLosses(RankingPart):
     :class:`.query_criterion.QueryCriterion`.
     """
 
+    checking: RemovableHandle
+
     def __init__(self, settings: RankingSettings, config) -> None:
         super().__init__()
         self.add_module('rankings', self.rankings_of(settings.loss, config))
@@ -75,7 +74,7 @@ class _DetectorLosses(RankingPart):
     def leave(self, model: nn.Module) -> None:
         keep_centred(model)
         del model._loss_function
-        remove_check(model, _check_objects)
+        self.checking.remove()
 
 
 class _RTDetrLosses(_DetectorLosses):
@@ -113,17 +112,10 @@ class _RTDetrLosses(_DetectorLosses):
         L layers begin with the denoising queries.
         """
         fine = hasattr(config, 'weight_loss_fgl')
-        mixin = _QueryVarifocal
-        file = 'loss_rt_detr'
-        name = 'RTDetrLoss'
-        if fine:
-            file = 'loss_d_fine'
-            name = 'DFineLoss'
+        file, name = ('d_fine', 'DFine') if fine else ('rt_detr', 'RTDetr')
         if hasattr(config, 'weight_loss_mal'):
-            mixin = _QueryMatchability
-            file = 'loss_deimv2'
-            name = 'Deimv2Loss'
-        criterion = _ranked_criterion(mixin, file, name)(config)
+            file, name = 'deimv2', 'Deimv2'
+        criterion = _ranked_criterion(_QueryVarifocal, f'loss_{file}', f'{name}Loss')(config)
         criterion.rankings = self.rankings
         # The boxes of D-FINE and DEIMv2 may lie outside.
         inside = (lambda boxes: boxes.clamp(0, 1)) if fine else (lambda boxes: boxes)
@@ -247,7 +239,7 @@ def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
     """Replace the ``loss_function`` of a model by the ranking losses."""
     name = type(model).__name__
     config = model.config
-    check_settings(settings, config.num_labels, name)
+    check_fit(settings, config.num_labels, name)
     if getattr(config, 'mal_alpha', None) is not None:
         raise UserError(
             f'mal_alpha={config.mal_alpha!r} weighs the negatives of the proposals. The loss that '
@@ -260,17 +252,14 @@ def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
     type(model).loss_function.__set__(model, criterion)
     if settings.centre_scores:
         show_centred(_score_layer(model), criterion.rankings[LAST])
-    model.register_forward_pre_hook(_check_objects, with_kwargs=True)
+    criterion.checking = model.register_forward_pre_hook(_check_objects, with_kwargs=True)
 
 
 def _score_layer(model: PreTrainedModel) -> nn.Module:
     """What computes the scores that the model predicts."""
     # RT-DETRv2 has a copy of the decoder's, with the same weights.
     heads = getattr(model.get_submodule('model.decoder'), 'class_embed', None)
-    if heads is None:
-        heads = getattr(model, 'class_labels_classifier', None)
-    if heads is None:
-        heads = model.get_submodule('class_embed')
+    heads = heads or getattr(model, 'class_labels_classifier', None) or model.class_embed
     if isinstance(heads, nn.ModuleList):
         # D-FINE may predict by another layer than the last; Deformable DETR's heads may end with
         # the encoder's.
@@ -279,16 +268,13 @@ def _score_layer(model: PreTrainedModel) -> nn.Module:
 
 
 def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
-    """Load the state of the ranking losses that ``save_pretrained`` wrote into ``folder``.
+    """Load the state of the losses that ``save_pretrained`` wrote; ``from_pretrained`` leaves it.
 
-    ``from_pretrained`` builds the model of transformers, which does not know them, and warns that
-    they were not used. To train on::
+    To train on::
 
         model = RTDetrForObjectDetection.from_pretrained(folder)
         model = use_ranking_loss(model, StableAPLoss())
         model = load_ranking_state(model, folder)
-
-    A ``UserError`` says if there is no such state, or it is another loss's.
     """
     from safetensors.torch import load_file
 

@@ -3,30 +3,32 @@
 from importlib import import_module
 from typing import TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
+from mmrank.imports import required_package
 from mmrank.losses import HeadLoss, KeepsSampleState
 
-from .class_part import RankingSettings, check_is_loss, ranking_parts
+from .class_part import (
+    RankingSettings,
+    centre_of_channels,
+    centred_layers,
+    check_is_loss,
+    ranking_parts,
+)
 
 _Model = TypeVar('_Model', bound=nn.Module)
 
+_TRANSFORMERS = ('RTDetr', 'RTDetrV2', 'DFine', 'Deimv2', 'ConditionalDetr', 'DabDetr')
+_TRANSFORMERS += ('DeformableDetr', 'LwDetr', 'RfDetr')
 #: Served classes, with the module that serves them and those derived from them.
 SERVED = {
     'RetinaNet': 'torchvision_detectors',
     'FCOS': 'torchvision_detectors',
     # and Mask and Keypoint R-CNN, which are derived from it
     'FasterRCNN': 'torchvision_rcnn',
-    'RTDetrForObjectDetection': 'detection_transformers',
-    'RTDetrV2ForObjectDetection': 'detection_transformers',
-    'DFineForObjectDetection': 'detection_transformers',
-    'Deimv2ForObjectDetection': 'detection_transformers',
-    'ConditionalDetrForObjectDetection': 'detection_transformers',
-    'DabDetrForObjectDetection': 'detection_transformers',
-    'DeformableDetrForObjectDetection': 'detection_transformers',
-    'LwDetrForObjectDetection': 'detection_transformers',
-    'RfDetrForObjectDetection': 'detection_transformers',
+    **{f'{x}ForObjectDetection': 'detection_transformers' for x in _TRANSFORMERS},
     'RFDETRModelModule': 'rfdetr_module',
     # of Ultralytics
     'DetectionModel': 'ultralytics_detectors',
@@ -52,14 +54,9 @@ def use_ranking_loss(
 
         model = use_ranking_loss(retinanet_resnet50_fpn(), GradedAPLoss())
 
-    What is ranked in which model is in a table of docs/pages/users/other_detectors.md. The layers
-    of a DETR have a ranking each, see :class:`.query_criterion.QueryCriterion`.
-
-    Choose checkpoints by the AP of the validation split, not by the ``eval_loss`` of a trainer: the
-    value of a ranking loss says little.
-
-    The state of the loss is part of the model: of ``state_dict()``, ``save_pretrained()`` and
-    ``torch.save(model)``.
+    docs/pages/users/other_detectors.md has a table of what is ranked in which model, and how to
+    choose checkpoints. The state of the loss is part of the model: of ``state_dict()``,
+    ``save_pretrained()`` and ``torch.save(model)``.
 
     Args:
         model: The detector.
@@ -69,10 +66,6 @@ def use_ranking_loss(
             left it, so that score thresholds work. The ranking stays.
         balance_boxes: Multiply the box loss by the detached ratio of the classification loss to it
             (Rank & Sort, ICCV 2021, section 4). Only for torchvision's detectors.
-
-    Raises:
-        TypeError: If no adapter serves the model, or the loss is none of these.
-        UserError: If the loss does not fit the model.
     """
     check_is_loss(loss)
     adapter = _adapter_of(model)
@@ -86,19 +79,52 @@ def remove_ranking_loss(model: _Model) -> _Model:
 
     The centre of the scores that the ranking loss has learnt moves into the bias of the
     classification layer, so that in eval mode the model predicts the same as before and can be
-    saved for users without mmrank.
+    saved for users without mmrank. What holds the model will do, too, such as a ``YOLO``.
     """
-    _adapter_of(model)
     for part in ranking_parts(model):
         part.leave(model)
     return model
 
 
-def check_fit(loss: HeadLoss, num_classes: int, box_inputs: tuple, model: str) -> None:
-    """Raise ``UserError`` if a model of ``num_classes`` score columns cannot train on a loss.
+@torch.no_grad()
+def show_probabilities(model: nn.Module, scores: Tensor, hits: Tensor) -> None:
+    """Let a detector show how often its boxes are right, so that ``conf=0.7`` means that.
 
-    ``box_inputs`` are the values of ``box_input`` that its adapter can pass.
+    One rising map of all scores, ``p = sigmoid(a logit(s) + b)`` (Platt, 1999), moves into the
+    weights of the layers that score the classes: the order stays, and exports have it, too. Call it
+    once after the training, before :func:`remove_ranking_loss`, with the (n,) scores that the model
+    shows for boxes of validation images, low ones too, and whether each box is right.
     """
+    with required_package('sklearn', 'show_probabilities', 'pip install scikit-learn'):
+        from sklearn.linear_model import LogisticRegression
+    layers = [x for module in model.modules() for x in centred_layers(module)]
+    if not layers or any(hasattr(x, 'bbox_ctrness') for x in model.modules()):
+        what = f'{type(model).__name__} has no ranking loss, or shows more than the scores of a '
+        raise UserError(what + 'layer', 'tools/analysis_tools/calibrate.py')
+    logits = scores.double().clamp(1e-6, 1 - 1e-6).logit().cpu()
+    fitted = LogisticRegression().fit(logits[:, None].numpy(), hits.bool().cpu().numpy())
+    factor = float(fitted.coef_[0, 0])
+    if factor <= 0:
+        raise UserError('the scores fall with the hits', 'scores and hits of the same boxes')
+    for layer, _, ranking in layers:
+        centre = centre_of_channels(ranking, layer.bias)
+        layer.weight *= factor
+        layer.bias.copy_((layer.bias - centre) * factor + float(fitted.intercept_[0]) + centre)
+    # D-FINE adds a layer of the boxes to the scores.
+    added = [x.reg_conf.layers[-1] for x in model.modules() if hasattr(x, 'reg_conf')]
+    for parameter in nn.ModuleList(added).parameters():
+        parameter *= factor
+
+
+def check_fit(
+    settings: RankingSettings,
+    num_classes: int,
+    model: str,
+    box_inputs: tuple = (None, 'quality'),
+    balances: bool = False,
+) -> None:
+    """Raise ``UserError`` if a model of so many classes, and its adapter, cannot train so."""
+    loss = settings.loss
     name = type(loss).__name__
     if loss.num_columns not in (None, num_classes):
         raise UserError(
@@ -115,12 +141,7 @@ def check_fit(loss: HeadLoss, num_classes: int, box_inputs: tuple, model: str) -
             f'{name} replaces the box loss (box_input={loss.box_input!r}), which {model} has for '
             'each query. Fix: use another loss, such as GradedAPLoss or StableAPLoss'
         )
-
-
-def check_settings(settings: RankingSettings, num_classes: int, model: str) -> None:
-    """As :func:`check_fit`, for models whose adapter passes IoUs and balances no box losses."""
-    check_fit(settings.loss, num_classes, (None, 'quality'), model)
-    if settings.balance_boxes:
+    if settings.balance_boxes and not balances:
         raise UserError(
             f'balance_boxes=True is not supported for {model}, whose box losses have weights of '
             'their own. Fix: remove it; set the weights of the box losses in the config'

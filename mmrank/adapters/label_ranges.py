@@ -1,9 +1,9 @@
 """Refuses labels and boxes that a library would train on as something else."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.errors import UserError
 
@@ -17,14 +17,13 @@ def check_objects(
     """Check labels that count from 0, and boxes in fractions; ``option`` sets the classes."""
     fix = f'number the classes from 0, not by category id of COCO, or a larger {option}'
     check_labels(labels, 0, num_classes - 1, fix)
-    check_fractions(boxes)
-
-
-def remove_check(model: nn.Module, check: Callable) -> None:
-    """Remove a forward pre-hook that was registered ``with_kwargs``."""
-    for key, hook in [*model._forward_pre_hooks.items()]:
-        if hook is check:
-            del model._forward_pre_hooks[key], model._forward_pre_hooks_with_kwargs[key]
+    found = _ends(boxes)
+    if found is not None and found[1] > _LARGEST_FRACTION:
+        raise UserError(
+            f'the boxes of a batch reach to {found[1]:.4g}, and this model takes (centre x, centre '
+            'y, width, height) in fractions of the image, up to 1. Fix: divide x and width by the '
+            'width of the image, y and height by its height'
+        )
 
 
 def check_labels(labels: Sequence[Tensor], least: int, most: int, fix: str) -> None:
@@ -37,17 +36,6 @@ def check_labels(labels: Sequence[Tensor], least: int, most: int, fix: str) -> N
         raise UserError(
             f'the labels of a batch are {found[0]:.0f} to {found[1]:.0f}, but the classes of this '
             f'model have {least} to {most}. Fix: {fix}'
-        )
-
-
-def check_fractions(boxes: Sequence[Tensor]) -> None:
-    """Refuse, by a UserError, boxes in pixels where the model takes fractions of the image."""
-    found = _ends(boxes)
-    if found is not None and found[1] > _LARGEST_FRACTION:
-        raise UserError(
-            f'the boxes of a batch reach to {found[1]:.4g}, and this model takes (centre x, centre '
-            'y, width, height) in fractions of the image, up to 1. Fix: divide x and width by the '
-            'width of the image, y and height by its height'
         )
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from mmrank.losses import HeadLoss
 
 from .class_part import ClassPart, MadePart, RankingSettings, copies_of, put_rankings
-from .detectors import check_settings
+from .detectors import check_fit
 from .label_ranges import check_objects
 
 
@@ -39,7 +39,7 @@ def _rank(ranking: HeadLoss, logits: Tensor, targets: Tensor, norm: Tensor) -> T
 
 def attach(model, settings: RankingSettings) -> None:
     """Put a copy of the loss into each head for each branch."""
-    check_settings(settings, model.nc, type(model).__name__)
+    check_fit(settings, model.nc, type(model).__name__)
     heads: list[DDetect] = [x for x in model.modules() if isinstance(x, DDetect)]
     for head in heads:
         layers = {'dense_loss': [x[-1] for x in head.cv3]}

@@ -39,15 +39,15 @@ class QueryCriterion(MadePart):
         """Losses of all layers; the names are the criterion's."""
         self.calls: dict[str, ClassPart] = {}  # of each layer
         losses = super().forward(_named(outputs), targets, **kwargs)
+        calls = self.calls
         if world_group() is not None:
             # A rank without boxes has no denoising queries. The others wait for it to take part in
             # their rankings.
             rows = outputs[self.logits].flatten(0, 1)[:0]
             empty = ClassPart(rows, rows.new_zeros(0, dtype=torch.long), rows.new_zeros(0))
             lacking = [x for x in self.rankings if x.startswith('dn_') and x not in self.calls]
-            ranked = self._ranked({**self.calls, **dict.fromkeys(lacking, empty)})
-        else:
-            ranked = self._ranked(self.calls)
+            calls = {**calls, **dict.fromkeys(lacking, empty)}
+        ranked = self._ranked(calls)
         for name in self.calls:
             key = '' if name == LAST else f'_{name}'.replace('_aux_', self.aux_mark)
             losses[self.loss_name + key] = self.loss_factor * ranked[name]
@@ -73,7 +73,7 @@ class QueryCriterion(MadePart):
         quality = None
         if self.rankings[name].box_input is not None:
             found = outputs['pred_boxes'].detach().flatten(0, 1)[rows]
-            quality = aligned_iou(_corners(found), _corners(matched('boxes')))
+            quality = aligned_iou(corners(found), corners(matched('boxes')))
         self.calls[name] = ClassPart(logits.flatten(0, 1), labels, quality)
         return {}
 
@@ -109,7 +109,7 @@ def _named(outputs: dict) -> dict:
     return named
 
 
-def _corners(boxes: Tensor) -> Tensor:
+def corners(boxes: Tensor) -> Tensor:
     """(n, 4) centre and size as corners, at least float32."""
     centre, size = at_least_float32(boxes).split(2, dim=1)
     return torch.cat([centre - size / 2, centre + size / 2], 1)

@@ -8,7 +8,7 @@ import copy
 from torch import Tensor
 
 from .class_part import MadePart, RankingSettings, copies_of, make_part, put_rankings
-from .detectors import check_settings, remove_ranking_loss
+from .detectors import check_fit, remove_ranking_loss
 from .label_ranges import check_objects
 from .query_criterion import LAST, QueryCriterion
 
@@ -54,7 +54,7 @@ class _StockExport(MadePart):
 def attach(holder, settings: RankingSettings) -> None:
     """Put copies of the loss into ``holder.model.decoder``, which ``holder.criterion`` calls."""
     criterion = holder.criterion
-    check_settings(settings, criterion.num_classes, type(holder).__name__)
+    check_fit(settings, criterion.num_classes, type(holder).__name__)
     # The average of the model has a decoder, too. A tuple adds no submodules to the criterion.
     average = getattr(holder, 'ema_model', None)
     decoders = tuple(x.model.decoder for x in (holder, average) if x is not None)

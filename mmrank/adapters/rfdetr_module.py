@@ -10,7 +10,7 @@ from mmrank.errors import UserError
 from mmrank.losses import IABCELoss
 
 from .class_part import RankingSettings, centre_of, copies_of, put_rankings
-from .detectors import check_settings
+from .detectors import check_fit
 from .label_ranges import check_objects
 from .query_criterion import LAST, QueryCriterion
 
@@ -62,7 +62,7 @@ def attach(module, settings: RankingSettings) -> None:
     name = type(module).__name__
     if 'keypoints' in criterion.losses:
         raise UserError(f'a keypoint model is not supported for {name}. Fix: use one without')
-    check_settings(settings, criterion.num_classes, name)
+    check_fit(settings, criterion.num_classes, name)
     names = ['aux_' + key.removeprefix('loss_ce_') for key in criterion.weight_dict]
     names = [LAST, *(x for x in names if x.removeprefix('aux_').isdigit())]
     proposals = {'enc': IABCELoss(criterion.focal_alpha, scope=loss.scope)}

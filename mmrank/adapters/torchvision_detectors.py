@@ -3,20 +3,42 @@
 import torch
 from torch import Tensor, nn
 
+from mmrank.distributed import training_group
 from mmrank.errors import UserError, UserTypeError
+from mmrank.imports import required_package
+from mmrank.losses import HeadLoss
+from mmrank.losses.ranking.rank_sort import with_balanced_boxes
 
-from .class_part import ClassPart, RankingSettings, aligned_iou, copies_of, put_rankings
+from .class_part import ClassPart, MadePart, RankingSettings, aligned_iou, copies_of, put_rankings
 from .detectors import check_fit
 from .label_ranges import check_labels
-from .torchvision_parts import TorchvisionPart
 
-# After torchvision_parts, which says how to install torchvision.
-# isort: split
+with required_package(
+    'torchvision',
+    "The adapter of torchvision's detectors",
+    'install the torchvision that fits your torch, see pytorch.org',
+):
+    from torchvision.models.detection._utils import Matcher
+    from torchvision.models.detection.fcos import FCOSHead
+    from torchvision.models.detection.retinanet import RetinaNetHead, RetinaNetRegressionHead
+    from torchvision.models.detection.roi_heads import RoIHeads as RoIHeads  # for torchvision_rcnn
+    from torchvision.ops import generalized_box_iou_loss
 
-from torchvision.models.detection._utils import Matcher
-from torchvision.models.detection.fcos import FCOSHead
-from torchvision.models.detection.retinanet import RetinaNetHead, RetinaNetRegressionHead
-from torchvision.ops import generalized_box_iou_loss
+
+class TorchvisionPart(MadePart):
+    """Mixin for the heads of a detector. Their one loss is ``ranking_loss``."""
+
+    balance_boxes: bool
+
+    @property
+    def ranking_loss(self) -> HeadLoss:
+        return self.rankings['all']
+
+    def balanced(self, losses: dict, class_key: str, box_key: str) -> dict:
+        """The losses, the box loss scaled where the settings say so."""
+        if not self.balance_boxes:
+            return losses
+        return with_balanced_boxes(losses, [class_key], [box_key], training_group(self))
 
 
 class _RankingHead(TorchvisionPart):
@@ -99,9 +121,8 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
             f'model.head={type(head).__name__} has no adapter. Fix: use a RetinaNetHead or '
             'FCOSHead of torchvision, or a class of yours derived from one'
         )
-    check_fit(
-        loss, head.classification_head.num_classes, (None, 'quality', 'loss'), type(model).__name__
-    )
+    number = head.classification_head.num_classes
+    check_fit(settings, number, type(model).__name__, (None, 'quality', 'loss'), balances=True)
     if settings.balance_boxes and loss.box_input == 'loss':
         raise UserError(
             f'balance_boxes=True: {type(loss).__name__} computes the box loss itself. Fix: remove '

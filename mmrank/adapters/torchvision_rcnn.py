@@ -9,12 +9,7 @@ from mmrank.tensors import at_least_float32
 from .class_part import ClassPart, RankingSettings, aligned_iou, centre_of, copies_of, put_rankings
 from .detectors import check_fit
 from .label_ranges import check_labels
-from .torchvision_parts import TorchvisionPart
-
-# After torchvision_parts, which says how to install torchvision.
-# isort: split
-
-from torchvision.models.detection.roi_heads import RoIHeads
+from .torchvision_detectors import RoIHeads, TorchvisionPart
 
 
 class RankingRoIHeads(TorchvisionPart, RoIHeads):
@@ -123,7 +118,7 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
             "mode='per_class' leaves the scores of each class at a level of their own, and a "
             f"softmax compares them. Fix: {type(loss).__name__}(mode='flatten')"
         )
-    check_fit(loss, predictor.out_features - 1, (None, 'quality'), type(model).__name__)
+    check_fit(settings, predictor.out_features - 1, type(model).__name__, balances=True)
     layers = {'all': [predictor]}
     put_rankings(
         heads,

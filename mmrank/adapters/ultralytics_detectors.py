@@ -12,7 +12,7 @@ from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss
 
 from .class_part import ClassPart, MadePart, RankingSettings, copies_of, put_rankings
-from .detectors import check_settings
+from .detectors import check_fit
 from .label_ranges import check_objects
 
 
@@ -52,7 +52,7 @@ def attach(model, settings: RankingSettings) -> None:
             f'the head {type(head).__name__} of {name} has no adapter. Fix: a model with a Detect '
             'head, such as yolo11n.yaml or yolo26n.yaml'
         )
-    check_settings(settings, head.nc, name)
+    check_fit(settings, head.nc, name)
     losses = copies_of(settings.loss, layers)
     # The criterion is made when there is none.
     put_rankings(model, _RankingModel, losses, layers, settings, criterion=None)

@@ -71,7 +71,7 @@ class SavedState(nn.Module):
         start: float = 0.0,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Declare a state, ``start`` everywhere at first; a count is of ``torch.long``."""
+        """Declare a state. A count is of ``torch.float64``: averaged models leave integers out."""
         self.register_buffer(name, torch.full(shape, start, dtype=dtype))
 
     def set_constant(self, name: str, values: Tensor) -> None:

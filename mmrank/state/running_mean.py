@@ -27,7 +27,7 @@ class RunningMean(SavedState):
     """
 
     mean: Tensor  # (size,) float32 buffer, in units of the values
-    num_updates: Tensor  # (size,) int64 buffer, batches that each mean saw
+    num_updates: Tensor  # (size,) float64 buffer, batches that each mean saw
 
     def __init__(self, size: int = 1, momentum: float = 0.01) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class RunningMean(SavedState):
         check_within('(0, 1]', momentum=momentum)
         self.momentum = momentum
         self.add_state('mean', (size,))
-        self.add_state('num_updates', (size,), dtype=torch.long)
+        self.add_state('num_updates', (size,), dtype=torch.float64)
 
     def update(
         self, values: Tensor, mask: Tensor, group=None, rows: Tensor | None = None, on_host=None

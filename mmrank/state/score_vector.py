@@ -98,8 +98,8 @@ class ScoreVector(SavedState):
     REACH = 10.0
     #: (size, length) float32 buffer, in units of the scores; 0 where nothing was seen.
     vector: Tensor
-    #: (size,) int64 buffer, batches that each row saw. (A count, as mmengine averages buffers over
-    #: ranks and bool has no mean.)
+    #: (size,) float64 buffer, batches that each row saw. (A count, as averages of models leave out
+    #: what is not floating, and mmengine averages buffers over ranks.)
     num_updates: Tensor
 
     def __init__(
@@ -120,7 +120,7 @@ class ScoreVector(SavedState):
         self.mode = mode
         self.score_range = score_range
         self.add_state('vector', (size, length))
-        self.add_state('num_updates', (size,), dtype=torch.long)
+        self.add_state('num_updates', (size,), dtype=torch.float64)
 
     def update(
         self,

@@ -29,7 +29,7 @@ class SelfBalance(SavedState):
         self.period = period
         self.add_state('ratio', (), 50.0)
         self.add_state('sums', (2,), dtype=torch.float64)
-        self.add_state('steps', (), dtype=torch.long)
+        self.add_state('steps', (), dtype=torch.float64)
         self._used = self.ratio
 
     def update(self, classification: Tensor, boxes: Tensor, group=None) -> Tensor:

@@ -24,7 +24,8 @@ from docs_blocks import PAGES, blocks
 from gloo_processes import run_on_ranks
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from mmrank.adapters import ClassPart, remove_ranking_loss, use_ranking_loss
+from mmrank.adapters import ClassPart, remove_ranking_loss, show_probabilities, use_ranking_loss
+from mmrank.adapters.class_part import centred_layers
 from mmrank.errors import UserError
 from mmrank.losses import (
     ALRPLoss,
@@ -296,6 +297,44 @@ def test_lightly_train_exports_its_own_model(kind):
     moved = [key for key in before if not torch.equal(exported[key], before[key])]
     assert moved == [f'decoder.dec_score_head.{models.LAYERS - 1}.bias']
     assert models.rankings(model)
+
+
+def spread_scores(layer, args):
+    """Forward pre-hook: weights by which the scores differ by about 1."""
+    std = args[0].std() * layer.weight[0].numel() ** 0.5
+    torch.nn.init.normal_(layer.weight, std=1 / float(std))
+
+
+@every_shared
+def test_scores_become_probabilities(kind):
+    model, images = ranked(kind), batch()[0]
+    hooks = []
+    for layer, _, _ in [x for module in model.modules() for x in centred_layers(module)]:
+        hooks.append(layer.register_forward_pre_hook(spread_scores))
+    models.predict(kind, model, images)
+    for hook in hooks:
+        hook.remove()
+    for loss in models.rankings(model).values():
+        loss.mean_positive.mean.fill_(-3.0)
+    before = models.predict(kind, model, images)
+    scores = torch.cat([x['scores'] for x in before])
+    place = scores.argsort().argsort()
+    # Of the upper half four of five are right, of the lower half one.
+    hits = (place % 5 > 0) == (2 * place > len(scores))
+    if kind in ('FCOS', 'FasterRCNN', 'MaskRCNN', 'rfdetr'):
+        with pytest.raises(UserError, match=r'more than the scores of a layer.*calibrate\.py'):
+            show_probabilities(model, scores, hits)
+        return
+    with pytest.raises(UserError, match='the scores fall with the hits'):
+        show_probabilities(model, scores, ~hits)
+    show_probabilities(model, scores, hits)
+    found = models.predict(kind, model, images)
+    shown = torch.cat([x['scores'] for x in found])
+    torch.testing.assert_close(shown.mean(), hits.float().mean(), rtol=0, atol=0.02)
+    both = torch.stack([x.sort().values[-9:].double().logit() for x in (scores, shown)])
+    assert torch.corrcoef(both)[0, 1] > 0.999
+    left = models.predict(kind, remove_ranking_loss(model), images)
+    torch.testing.assert_close(by_box(left), by_box(found), rtol=1e-4, atol=1e-4)
 
 
 # A score of FCOS is the root of that of the class times that of the place.

@@ -1,10 +1,13 @@
 """What RetinaNet and FCOS of torchvision have beside test_detectors.py."""
 
+import json
+
 import adapter_models as models
 import pytest
 import torch
+from docs_blocks import PAGES, blocks
 from torch import nn
-from torchvision.ops import box_iou
+from torchvision.ops import box_convert, box_iou
 
 from mmrank.adapters import remove_ranking_loss, use_ranking_loss
 from mmrank.adapters.torchvision_rcnn import _log_odds
@@ -119,3 +122,30 @@ def test_log_odds_are_exact_where_a_class_is_almost_sure():
     torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-6)
     found.sum().backward()
     assert leaf.grad.isfinite().all()
+
+
+def test_the_block_of_the_page_makes_probabilities(tmp_path, monkeypatch):
+    """Every second box that the model finds is an object."""
+    model = use_ranking_loss(models.build('RetinaNet'), StableAPLoss())
+    image = models.batch()[0][:1]
+    (before,) = models.predict('RetinaNet', model, image)
+    boxes = [
+        dict(image_id=1, category_id=int(label), bbox=box.tolist(), score=float(score))
+        for box, score, label in zip(
+            box_convert(before['boxes'], 'xyxy', 'xywh'), before['scores'], before['labels']
+        )
+    ]
+    objects = [dict(x, id=i, area=1, iscrowd=0) for i, x in enumerate(boxes[:20:2], 1)]
+    names = [dict(id=i, name=str(i)) for i in range(models.CLASSES)]
+    truth = dict(images=[dict(id=1, width=64, height=64)], annotations=objects, categories=names)
+    for name, content in (('val', truth), ('val.bbox', boxes)):
+        (tmp_path / f'{name}.json').write_text(json.dumps(content))
+    (block,) = blocks(PAGES / 'users/other_detectors.md', '{.python .needs-boxes}')
+    assert len(block.splitlines()) <= 12
+    monkeypatch.chdir(tmp_path)
+    names = dict(model=model)
+    exec(block, names)
+    (found,) = models.predict('RetinaNet', model, image)
+    share = names['hits'].float().mean()
+    assert share > 0.01
+    torch.testing.assert_close(found['scores'].mean(), share, rtol=0, atol=0.05)

@@ -143,6 +143,12 @@ def test_state_of_another_size_is_refused(name, load):
 
 
 @every_state
+def test_averaged_models_have_it(name):
+    """Ultralytics, LibreYOLO, lightly-train and DEIM average what is floating alone."""
+    assert all(x.is_floating_point() for x in Model(name).state.buffers())
+
+
+@every_state
 def test_casts_do_not_round_it(name):
     model = trained(name)
     before = saved(model)

@@ -1,8 +1,11 @@
 """Detectors of the DETR family of about a million parameters, from random weights."""
 
+from copy import deepcopy
+
 import transformers as hf
 from torch import nn
 
+from detectors.match_cost.by_quality import use_match_cost
 from mmrank.adapters import use_ranking_loss
 from mmrank.errors import UserError
 from plans.study_plan import loss_of
@@ -34,7 +37,8 @@ def build(method: dict, num_labels: int) -> nn.Module:
             layer_type='basic',
             out_features=['stage2', 'stage3', 'stage4'],
         )
-        config = hf.RTDetrConfig(**{**options, **method.get('config', {})})
+        # transformers takes fields out of the dict of the backbone.
+        config = hf.RTDetrConfig(**{**options, **deepcopy(method.get('config', {}))})
         model = hf.RTDetrForObjectDetection(config)
     elif kind == 'dfine':
         options['backbone_config'] = hf.HGNetV2Config(
@@ -55,4 +59,5 @@ def build(method: dict, num_labels: int) -> nn.Module:
         raise UserError(f'model={kind!r} is unknown. Fix: rtdetr or dfine')
     if 'loss' in method:
         use_ranking_loss(model, loss_of(method['loss']))
+    use_match_cost(method.get('match_cost', 'stock'))
     return model
