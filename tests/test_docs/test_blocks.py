@@ -11,7 +11,7 @@ import torch
 from docs_blocks import PAGES, ROOT, block, blocks, values_of
 from mmengine.config import Config
 from mmengine.registry import HOOKS, METRICS, MODELS, init_default_scope
-from random_weights import without_downloads
+from published_configs import without_downloads
 
 import run_pages
 from documents import documents

@@ -121,7 +121,7 @@ def test_the_lower_rooms_need_torch_alone(name):
     assert not wrong, '\n'.join(wrong)
 
 
-@pytest.mark.parametrize('root', ['mmrank', 'tools'])
+@pytest.mark.parametrize('root', ['mmrank', 'tools', 'tests/cases', 'tests/helpers'])
 def test_no_folder_is_crowded(root):
     """Neither with code nor with plans."""
     files = [x for x in (ROOT / root).rglob('*') if x.suffix in ('.py', '.yaml')]

@@ -15,8 +15,7 @@ import yaml
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 from mmengine.utils import import_modules_from_strings
-from published_configs import ROOT, load, rows
-from random_weights import without_downloads
+from published_configs import ROOT, load, rows, without_downloads
 
 pytest.importorskip('mmpretrain')
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 #: A detector is trained with an annotation file.
 ANN = 'det train_dataloader.dataset.ann_file=annotations/'
 MINI = """\
