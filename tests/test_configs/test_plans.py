@@ -3,15 +3,18 @@
 Rows of detectors are compared in ``test_detection_configs.py``.
 """
 
+import re
+
 import pytest
 import yaml
 from mmengine.config import ConfigDict
-from published_configs import FOLDERS, LEAVES, PLANS, ROOT, leaves_without_result, load, rows
+from mmengine.registry import MODELS, init_default_scope
+from published_configs import FOLDERS, LEAVES, PLANS, ROOT, leaves_without_result, load, read, rows
 
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
-
 from plans.config_plan import read_plan
+from plans.loss_names import colours_of
 from plans.tuning import check_splits
 
 DATA = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'test_evaluator', 'train_cfg')
@@ -38,6 +41,9 @@ def test_every_method_has_the_same_budget(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     plan = read_plan(path)
     check_splits(plan)
+    # Losses that a picture compares differ in colour.
+    losses = list(dict.fromkeys(re.sub(r'-[\d.]+$', '', x.name) for x in plan.methods))[:20]
+    assert len(set(colours_of(losses))) == len(losses)
     assert len({len(list(m.choices())) for m in plan.methods if m.grid}) <= 1
     for method, (config, options) in zip(plan.methods, rows(path).values()):
         cfg = load(config, options)
@@ -93,3 +99,30 @@ def test_model_index_has_the_measured_and_the_printed():
             assert model['Name'] not in without
             measured += 'Results' in model
     assert measured == 4
+
+
+def strangers(key: str, names: list[str]) -> list[str]:
+    """Names with the key inside of a longer word, such as ``head`` in ``conv_head``.
+
+    A number may follow: ``bn`` means ``bn1``.
+    """
+    number = '' if key[-1].isdigit() else r'\d*'
+    whole = re.compile(rf'(^|\.){re.escape(key)}{number}(\.|$)')
+    return [name for name in names if key in name and not whole.search(name)]
+
+
+def test_custom_keys_take_no_layer_by_chance():
+    pytest.importorskip('timm')
+    init_default_scope('mmpretrain')
+    for path in LEAVES:
+        cfg = read(path)
+        keys = cfg.get('optim_wrapper', {}).get('paramwise_cfg', {}).get('custom_keys')
+        # Two read files of their data sets when they are built; one of the LARS schedule stands
+        # for all.
+        if not keys or path.stem.startswith(('r50-distilbert', 'lite0-text')):
+            continue
+        if path.parent.name == 'isogclr' and path.stem != 'r18_isogclr_128-400e_cifar10':
+            continue
+        names = [name for name, _ in MODELS.build(cfg.model).named_parameters()]
+        for key in keys:
+            assert not strangers(key, names), f'{key!r} of {path.name} takes more than it names'

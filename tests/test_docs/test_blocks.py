@@ -71,18 +71,6 @@ def test_python_block(text, folder):
         values_of(text)
 
 
-def test_blocks_of_a_plain_loop_have_gradients():
-    values = values_of(block(ROOT / 'README.md', 'StableAPLoss(num_classes=5'))
-    assert values['scores'].grad.abs().sum() > 0
-    page = PAGES / 'users/pytorch.md'
-    values = values_of(block(page, 'EmbeddingLoss(StableAPLoss())'))
-    assert values['embeddings'].grad.abs().sum() > 0
-    values = values_of(block(page, 'stable_ap_loss(scores, is_positive'))
-    gradient = values['scores'].grad
-    assert (gradient[values['is_positive']] < 0).any()
-    assert (gradient[~values['is_positive']] > 0).any()
-
-
 def test_the_quality_raises_the_ap_at_each_threshold(folder):
     values = values_of(block(PAGES / 'cocos_metric.md', 'graded_average_precision'))
     ranked, graded = (values['by_threshold'][quality] for quality in (0, 0.9))
