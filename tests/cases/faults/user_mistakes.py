@@ -123,7 +123,7 @@ COMMANDS = [
     *((f'{TO_COCO} {FORMS[name[-4:]].format(i)} --images own/img --out o.json', '', *words)
       for i, (name, _, *words) in enumerate(LABELS)),
     (f'{CHECK} no.json', f'{CHECK} {VAL}', 'no.json', 'holds no JSON file. Fix: correct the path'),
-    (f'{CHECK} {DATA}/no/a.json', f'{CHECK} {VAL}', 'annotations holds changed_0.json'),
+    (f'{CHECK} {DATA}/no/a.json', f'{CHECK} {VAL}', 'annotations holds backslash.json'),
     (f'{CHECK} {VAL} --fix {VAL}', f'{CHECK} {VAL} --fix o.json', 'is the source'),
     (f'{CHECK} {VAL} {VAL} --merge o.json', '', 'is named twice'),
     (f'{TO_COCO} own/none --from yolo --images own/img --out o.json', '', 'is not a folder'),
