@@ -225,6 +225,17 @@ def test_masks_that_are_trained_on_can_be_drawn(mask, is_good):
     assert errors_of(document, require_masks=True) == ['mask that cannot be drawn'] * (not is_good)
 
 
+def test_masks_lie_where_their_boxes_are():
+    document = make_document()
+    for ann in document['annotations']:
+        x, y, width, height = ann['bbox']
+        ann['segmentation'] = [[x, y, x + width, y, x + width, y + height]]
+    assert not inspect_coco(document, 'a.json', require_masks=True).problems
+    for far in ([0.1, 0.1, 0.3, 0.1, 0.3, 0.3], [35, 25, 39, 25, 39, 29]):
+        document['annotations'][1]['segmentation'] = [far]
+        assert errors_of(document, require_masks=True) == ['mask elsewhere than the box']
+
+
 @pytest.mark.parametrize('scale', [0.5, 2, 10, 1, 1.1, 0.9])
 def test_polygons_of_another_scale_than_their_boxes_are_said(scale):
     """They may still touch their boxes; a check without masks looks at them, too."""

@@ -261,3 +261,9 @@ def test_records_of_other_plans_are_refused(paths, tmp_path):
     other.write_text('method,seed,settings,mAP\nours,0,{},0.5\n')
     with pytest.raises(UserError, match='sets of one plan'):
         read_sets([*paths, other])
+
+
+def test_command_of_a_setting(setting_runs, tmp_path, run):
+    out = tmp_path / 'y.png'
+    run(TOOL, setting_runs, '--metrics AP --setting rate --mark 0.14 --out', out)
+    assert out.is_file()

@@ -16,6 +16,7 @@ from torch import nn
 from mmrank.losses import BimodalISogCLRLoss, ISogCLRLoss
 from mmrank.pictures.figures import _text_width, fit_text, fit_two_lines, new_panels, save, shorten
 from mmrank.pictures.names import metric_name
+from mmrank.pictures.palette import colour
 from mmrank.pictures.temperature_report import write_history, write_temperature_report
 from mmrank.pictures.temperatures import (
     ClassTemperature,
@@ -64,6 +65,11 @@ def test_a_name_is_drawn_as_it_is(tmp_path, name):
     ticks = [x for x in axes[0, 0].get_xticklabels() if x.get_text().startswith('$')]
     assert ticks
     assert all(x.get_parse_math() for x in ticks)
+
+
+def test_colours_repeat_when_there_are_no_more():
+    assert len({colour(i) for i in range(20)}) == 20
+    assert colour(99).startswith('#')
 
 
 @pytest.mark.parametrize(

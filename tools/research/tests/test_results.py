@@ -34,6 +34,26 @@ def make(tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.parametrize('kind', ['boxes', 'curves'])
+def test_a_picture_is_of_its_record(make, tmp_path, kind, monkeypatch):
+    """It is drawn when its rows or names are others; the check says so and draws nothing."""
+    page = f'<!-- record: made mAP {kind}=a/b.png -->\n{END}'
+    assert 'b.png of other rows' in make(page)
+    text = make(page, check=False)
+    assert make(text) == text
+    with monkeypatch.context() as patch:
+        patch.setattr(results, 'LOOKS', results.LOOKS[:1])
+        assert 'b.png of other rows' in make(text)
+    (tmp_path / 'made.csv').write_text(RECORD.replace('0.27', '0.28'))
+    assert 'b.png of other rows' in make(text)
+
+
+def test_an_overview_of_a_method_that_is_not_there_is_refused(make):
+    overview = '<!-- overview -->\n<!-- end of overview -->\n'
+    with pytest.raises(UserError, match="no ours='x'"):
+        make(f'<!-- record: made mAP title=Far ours=x -->\n{END}{overview}')
+
+
 @pytest.mark.parametrize(
     ('block', 'change'),
     [
