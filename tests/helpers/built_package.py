@@ -32,3 +32,12 @@ def build(checkout, hook, out):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return out / done.stdout.strip().splitlines()[-1]
+
+
+def install(folder):
+    """Install the wheel alone into a folder below this one; what it needs is in the environment."""
+    wheel = build(copy_checkout(folder / 'checkout'), 'build_wheel', folder / 'built')
+    place = folder / 'installed'
+    options = ['--no-deps', '--no-index', '--quiet', '--target', str(place)]
+    subprocess.run([sys.executable, '-m', 'pip', 'install', *options, str(wheel)], check=True)
+    return place

@@ -35,6 +35,19 @@ def load(path: Path, options: dict[str, str] | None = None) -> Config:
     return cfg
 
 
+def without_downloads(cfg):
+    """Set random weights in place of published ones, at every depth of a config."""
+    if isinstance(cfg, dict):
+        start = cfg.get('init_cfg')
+        if isinstance(start, dict) and start.get('type') == 'Pretrained':
+            cfg['init_cfg'] = None
+        for value in cfg.values():
+            without_downloads(value)
+    elif isinstance(cfg, list | tuple):
+        for value in cfg:
+            without_downloads(value)
+
+
 def rows(plan: Path, set_name: str = '') -> dict[str, tuple[Path, dict[str, str]]]:
     """Config and overrides of each method of a plan, or of a set of it, without what is tuned."""
     methods = read_plan(plan, set_name).methods

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / 'tests/helpers/engine_loops.py'
+SCRIPT = ROOT / 'tests/cases/trainings/engine_loops.py'
 PAGE = ROOT / 'docs/pages/trainers.md'
 #: What a row of the page begins with, and the package of the engine.
 ENGINES = {

@@ -6,12 +6,11 @@ import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import init_default_scope
-from published_configs import FOLDERS, LEAVES, load, rows
+from published_configs import FOLDERS, LEAVES, load, rows, without_downloads
 
 pytest.importorskip('mmdet')
 from mmdet.engine.hooks import NumClassCheckHook
 from mmdet.registry import MODELS
-from random_weights import without_downloads
 from small_rcnn import make_batch
 
 from mmrank import losses

@@ -1,7 +1,7 @@
 """Full-size configs have the settings that their READMEs state.
 
 What decides a training is written down here once more: the tables of the READMEs say where each
-value comes from.
+value comes from. Rows of the papers' plans: tools/research/tests/test_starts.py.
 """
 
 import pytest
@@ -10,16 +10,6 @@ from published_configs import FOLDERS, LEAVES, ROOT, load, rows
 
 pytest.importorskip('mmpretrain')
 
-CLASSES = dict(sop=10181, vehicleid=11817, inaturalist=5115)
-HELD_OUT = dict(sop=1137, vehicleid=1317, inaturalist=575)
-RECALL = dict(sop=(1, 10, 100, 1000), vehicleid=(1, 5), inaturalist=(1, 4, 16, 32))
-SOPRC = {  # lam1, lam2, largest prior, momentum of v
-    'sop': (1, 5, 0.01, 0.1),
-    'vehicleid': (5, 25, 0.1, 0.1),
-    'inaturalist': (1, 5, 0.1, 0.001),
-}
-OTHERS = ('smooth-ap', 'listwise-ap', 'blackbox-ap', 'auc', 'contrastive')
-OTHERS += ('triplet', 'multi-similarity', 'fast-ap', 'xbm')
 RHO = {
     'cifar10': 0.2,
     'cifar100': 0.4,
@@ -28,12 +18,6 @@ RHO = {
     'imagenet100': 0.2,
     'inaturalist': 0.3,
 }
-RETRIEVAL = {}
-for data in CLASSES:
-    plan = rows(ROOT / 'tools/research/papers/soprc/losses.yaml', f'{data}_code')
-    RETRIEVAL |= {(name.replace('_', '-'), data): row for name, row in plan.items()}
-    plan = rows(ROOT / 'tools/research/papers/stable_ap/table2.yaml', data)
-    RETRIEVAL['stable-ap', data] = plan['stable_ap']
 
 
 def read(path, options=None):
@@ -46,73 +30,14 @@ def hooks_of(cfg):
     return [hook.type.removeprefix('mmrank.') for hook in cfg.custom_hooks]
 
 
-def test_the_tables_are_whole_and_cosines_need_no_settings():
+def test_cosines_need_no_settings():
     """No config of retrieval sets a margin, a range or a penalty of its loss."""
-    every = ('stable-ap', 'soprc', *OTHERS)
-    assert set(RETRIEVAL) == {(name, data) for name in every for data in CLASSES}
     paths = [*LEAVES, FOLDERS / 'tutorials/retrieval.py']
     heads = [load(path).get('model', {}).get('head', {}) for path in paths]
     losses = [x.loss for x in heads if x.get('type') == 'mmrank.RetrievalHead' and 'loss' in x]
     assert len(losses) > 5
     for loss in losses:
         assert not {'tau', 'score_range', 'score_penalty'} & loss.keys(), loss
-
-
-@pytest.mark.parametrize(('name', 'data'), RETRIEVAL)
-def test_retrieval(name, data):
-    cfg = read(*RETRIEVAL[name, data])
-    assert cfg.model.head.num_classes == CLASSES[data]
-    for part in (cfg.train_dataloader, cfg.val_dataloader):
-        assert part.dataset.num_val_classes == HELD_OUT[data]
-    assert cfg.train_dataloader.dataset.split == 'train'
-    assert cfg.val_dataloader.dataset.split == 'val'
-    assert tuple(cfg.test_evaluator.recall_at) == RECALL[data]
-    optimizer = cfg.optim_wrapper.optimizer
-    if name == 'stable-ap':
-        assert (optimizer.type, optimizer.momentum, optimizer.s) == ('mmrank.SUM', 0.9, 1.0)
-    elif name == 'soprc' or name.startswith('auc'):
-        assert (optimizer.type, optimizer.nesterov) == ('SGD', True)
-    else:
-        assert optimizer.type == 'Adam'
-    if name in OTHERS:
-        return
-    head = cfg.model.head
-    loss = MODELS.build(dict(head.loss, num_classes=head.num_classes))
-    assert loss.scope == 'global'
-    if name == 'stable-ap':
-        loss.expect_cosines()  # as the head asks
-        assert (loss.rho, loss.weights) == ('auto', 'normalised')
-        assert (loss.reduction, loss.mean_positive.mode) == ('sum', 'exact')
-        assert loss.mean_positive.momentum == 0.01
-        assert (loss.a, loss.t, loss.score_penalty) == (0.1, 2.0, 0.0)
-        assert (loss.surrogate.tau, loss.bound) == (0.3, 1 + 4 / 0.3)
-        assert 'PreviousWeightsHook' in hooks_of(cfg)
-        return
-    lam1, lam2, prior, beta = SOPRC[data]
-    assert (loss.lam1, loss.lam2) == (lam1, lam2)
-    assert loss.per_batch  # semi_variance='batch'
-    assert loss.prior.from_counts
-    assert loss.prior.maximum == prior
-    assert loss.score_vector.momentum == beta
-    assert loss.score_vector.vector.size(1) == 100
-    assert (loss.surrogate.tau, loss.tau2) == (0.1, 0.001)
-    assert 'ClassCountsHook' in hooks_of(cfg)
-
-
-@pytest.mark.parametrize('name', ['cifar10-lt', 'cifar100-lt', 'chest-xray'])
-def test_long_tail(name):
-    plan = rows(ROOT / 'tools/research/papers/stable_ap/table6.yaml', name)
-    cfg = read(*plan['stable_ap'])
-    optimizer = cfg.optim_wrapper.optimizer
-    assert (optimizer.type, optimizer.momentum) == ('mmrank.SUM', 0.9)
-    assert optimizer.s == 0.0
-    head = cfg.model.head
-    loss = MODELS.build(dict(head.loss, num_classes=head.num_classes))
-    assert (loss.rho, loss.reduction) == ('auto', 'sum')
-    assert loss.mean_positive.mode == 'exact'
-    assert loss.mean_positive.momentum == 0.01
-    assert loss.activation == 'sigmoid'
-    assert 'PreviousWeightsHook' in hooks_of(cfg)
 
 
 def test_isogclr_is_that_of_the_plan(monkeypatch):

@@ -3,15 +3,18 @@
 Rows of detectors are compared in ``test_detection_configs.py``.
 """
 
+import re
+
 import pytest
 import yaml
 from mmengine.config import ConfigDict
-from published_configs import FOLDERS, LEAVES, PLANS, ROOT, leaves_without_result, load, rows
+from mmengine.registry import MODELS, init_default_scope
+from published_configs import FOLDERS, LEAVES, PLANS, ROOT, leaves_without_result, load, read, rows
 
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
-
 from plans.config_plan import read_plan
+from plans.loss_names import colours_of
 from plans.tuning import check_splits
 
 DATA = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'test_evaluator', 'train_cfg')
@@ -47,6 +50,13 @@ def test_every_method_has_the_same_budget(path, monkeypatch):
                 node = node[int(part) if part.isdigit() else part]
             assert isinstance(node, dict), key
         assert '_delete_' not in str(cfg.to_dict()), 'replaces a part that is not there'
+
+
+@pytest.mark.parametrize('path', PLANS, ids=lambda p: f'{p.parent.name}-{p.stem}')
+def test_losses_of_a_plan_differ_in_colour(path):
+    methods = yaml.safe_load(path.read_text('utf-8')).get('methods', ())
+    names = list(dict.fromkeys(re.sub(r'-[\d.]+$', '', x['name']) for x in methods))[:20]
+    assert len(set(colours_of(names))) == len(names)
 
 
 def _comparable(cfg, keys):
@@ -93,3 +103,30 @@ def test_model_index_has_the_measured_and_the_printed():
             assert model['Name'] not in without
             measured += 'Results' in model
     assert measured == 4
+
+
+def strangers(key: str, names: list[str]) -> list[str]:
+    """Names with the key inside of a longer word, such as ``head`` in ``conv_head``.
+
+    A number may follow: ``bn`` means ``bn1``.
+    """
+    number = '' if key[-1].isdigit() else r'\d*'
+    whole = re.compile(rf'(^|\.){re.escape(key)}{number}(\.|$)')
+    return [name for name in names if key in name and not whole.search(name)]
+
+
+def test_custom_keys_take_no_layer_by_chance():
+    pytest.importorskip('timm')
+    init_default_scope('mmpretrain')
+    for path in LEAVES:
+        cfg = read(path)
+        keys = cfg.get('optim_wrapper', {}).get('paramwise_cfg', {}).get('custom_keys')
+        # Two read files of their data sets when they are built; one of the LARS schedule stands
+        # for all.
+        if not keys or path.stem.startswith(('r50-distilbert', 'lite0-text')):
+            continue
+        if path.parent.name == 'isogclr' and path.stem != 'r18_isogclr_128-400e_cifar10':
+            continue
+        names = [name for name, _ in MODELS.build(cfg.model).named_parameters()]
+        for key in keys:
+            assert not strangers(key, names), f'{key!r} of {path.name} takes more than it names'

@@ -66,22 +66,6 @@ def test_inaturalist(tmp_path):
     check_items(test, tmp_path, {'train_val2018/Aves/9/a.jpg': 'Aves/9'})
 
 
-def test_bad_lines_are_named(tmp_path):
-    write_sop(tmp_path)
-    path = tmp_path / 'Ebay_train.txt'
-    lines = path.read_text().splitlines()
-    lines[3] = 'x 4 1 a.jpg'
-    lines[9] = '7 4 1'
-    path.write_text('\n'.join(lines))
-    with pytest.raises(UserError) as caught:
-        build('StanfordOnlineProducts', tmp_path)
-    text = str(caught.value)
-    assert '2 lines' in text
-    assert f'{path}:4:' in text
-    assert f'{path}:10:' in text
-    assert 'image_id class_id super_class_id path' in text
-
-
 @pytest.mark.parametrize(
     ('name', 'options', 'message'),
     [

@@ -242,8 +242,6 @@ FEW = dict(dataset=Labels([1] * 5 + [0] * 10, 'ab'))
 REFUSED = [
     ('PKSampler', dict(batch_size=10, num_per_class=4), 'multiple of 4, .*num_per_class=4'),
     ('PKSampler', dict(num_per_class=1), 'at least 2, got 1'),
-    ('PKSampler', dict(dataset=FIVES), 'needs 12 classes of at least 2 images'),
-    ('PKSampler', dict(dataset=Labels([[0, 1], [2]])), 'item 0 of Labels has 2 classes'),
     ('PositiveRateSampler', dict(FEW, positive_rate=1), 'makes 12 positives .* only 5'),
     ('PositiveRateSampler', dict(FEW, positive_rate=0.01), 'positive_rate=0.01 makes 0 positives'),
     ('PositiveRateSampler', dict(FEW, positive_rate=8 / 12), 'makes 8 positives .* only 5'),

@@ -1,11 +1,9 @@
 """mmrank as a newcomer has it: a wheel, and an empty folder."""
 
 import resource
-import subprocess
-import sys
 
 import pytest
-from built_package import build, copy_checkout
+from built_package import install
 from docs_blocks import PAGES, ROOT, blocks, output_of
 
 #: A newcomer's commands of one page take at most 3 minutes on 2 cores.
@@ -14,14 +12,8 @@ SECONDS_OF_ALL_CORES = 2 * 180
 
 @pytest.fixture(scope='session')
 def installed(tmp_path_factory):
-    """Folder with the installed wheel; what it needs is in the environment."""
-    place = tmp_path_factory.mktemp('wheel')
-    checkout = copy_checkout(tmp_path_factory.mktemp('checkout'))
-    wheel = build(checkout, 'build_wheel', place / 'built')
-    pip = [sys.executable, '-m', 'pip', 'install', '--no-deps', '--no-index']
-    target = ['--quiet', '--target', str(place / 'installed'), str(wheel)]
-    subprocess.run([*pip, *target], check=True)
-    return place / 'installed'
+    """Folder with the installed wheel."""
+    return install(tmp_path_factory.mktemp('wheel'))
 
 
 @pytest.fixture

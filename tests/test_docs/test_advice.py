@@ -3,7 +3,6 @@
 import re
 import statistics
 
-import pytest
 from published_configs import ROOT
 
 from mmrank.experiments.records import read_final_rows
@@ -12,23 +11,6 @@ from mmrank.experiments.records import read_final_rows
 RECORDED = 'graded AP-Loss'
 NAMED = 'GradedAPLoss'
 CLAIMS = sorted((ROOT / 'tools/research/records').glob('dense_claim_*.csv'))
-#: What a reader of a detector's page, config or docstring copies first.
-DETECTORS = [
-    'README.md',
-    'docs/pages/users/detector.md',
-    'docs/pages/users/other_detectors.md',
-    'docs/notebooks/detector_by_ap.py',
-    'configs/tutorials/detector.py',
-    'configs/tutorials/torchvision_retinanet.py',
-    'mmrank/adapters/detectors.py',
-    'mmrank/models/dense_heads/listwise_head.py',
-    'mmrank/models/roi_heads/listwise_bbox_head.py',
-    'mmrank/models/roi_heads/federated_roi_head.py',
-]
-#: A loss in a config, or one that an adapter takes.
-LOSS = re.compile(
-    r"loss_cls=dict\(\s*_delete_=True, type='mmrank\.(\w+)'|use_ranking_loss\([\w()]+, (\w+)\("
-)
 
 
 def test_the_claims_name_it():
@@ -45,13 +27,6 @@ def test_the_claims_name_it():
             best[path.stem] = max(best.get(path.stem, 0.0), statistics.mean(values))
     overall = {name: statistics.mean(best.values()) for name, best in means.items()}
     assert max(overall, key=overall.get) == RECORDED
-
-
-@pytest.mark.parametrize('name', DETECTORS)
-def test_it_comes_first(name):
-    losses = [a or b for a, b in LOSS.findall((ROOT / name).read_text('utf-8'))]
-    assert losses, 'shows no loss'
-    assert losses[0] == NAMED
 
 
 def test_the_table_of_losses_names_it():

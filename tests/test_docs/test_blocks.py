@@ -11,7 +11,7 @@ import torch
 from docs_blocks import PAGES, ROOT, block, blocks, values_of
 from mmengine.config import Config
 from mmengine.registry import HOOKS, METRICS, MODELS, init_default_scope
-from random_weights import without_downloads
+from published_configs import without_downloads
 
 import run_pages
 from documents import documents
@@ -69,18 +69,6 @@ def test_python_block(text, folder):
         build_all(config_of(text, folder))
     else:
         values_of(text)
-
-
-def test_blocks_of_a_plain_loop_have_gradients():
-    values = values_of(block(ROOT / 'README.md', 'StableAPLoss(num_classes=5'))
-    assert values['scores'].grad.abs().sum() > 0
-    page = PAGES / 'users/pytorch.md'
-    values = values_of(block(page, 'EmbeddingLoss(StableAPLoss())'))
-    assert values['embeddings'].grad.abs().sum() > 0
-    values = values_of(block(page, 'stable_ap_loss(scores, is_positive'))
-    gradient = values['scores'].grad
-    assert (gradient[values['is_positive']] < 0).any()
-    assert (gradient[~values['is_positive']] > 0).any()
 
 
 def test_the_quality_raises_the_ap_at_each_threshold(folder):

@@ -63,19 +63,7 @@ def test_every_user_page_runs():
     assert pages == {name for name, _, _ in FAST + SLOW}
 
 
-def test_tutorials_are_short_and_shown():
-    shown = set()
-    for path in (PAGES / 'users').glob('*.md'):
-        shown |= set(re.findall(r'--8<-- "([^"]+)"', path.read_text('utf-8')))
-    for path in TUTORIALS.iterdir():
-        if path.suffix in ('.py', '.yaml'):
-            assert len(path.read_text('utf-8').splitlines()) <= 40, path
-            assert path.relative_to(ROOT).as_posix() in shown
-
-
 ACCELERATE = TUTORIALS / 'accelerate_loop.py'
-
-pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def run(script, folder, *before):
@@ -86,6 +74,8 @@ def run(script, folder, *before):
     return [ast.literal_eval(state) for state in states], float(ap)
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ('package', 'script'),
     [('lightning', TUTORIALS / 'lightning_loop.py'), ('accelerate', ACCELERATE)],
@@ -124,6 +114,8 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.parametrize('trainer', ON_THE_PAGE)
 def test_block_of_the_page_resumes_the_loss(trainer, tmp_path):
     pytest.importorskip(ON_THE_PAGE[trainer])

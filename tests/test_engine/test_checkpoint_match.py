@@ -2,14 +2,13 @@
 
 import copy
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from gloo_processes import run_on_ranks
 from resume_run import runner_of
-from tiny_tool_run import TEST, TRAIN
+from tiny_tool_run import TEST
 from torch import nn
 
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
@@ -57,20 +56,6 @@ def test_named_keys_may_differ(trained, content, tmp_path, run_script):
     assert run_script(TEST, *options)[0] == 2
     assert run_script(TEST, *options, '--allow-partial', 'net.0.*')[0] == 2
     assert run_script(TEST, *options, '--allow-partial', 'net.4.*')[0] == 0
-
-
-TOOLS = Path(TEST).parent
-#: They build a runner.
-LOADING = [TRAIN, TEST, TOOLS / 'analysis_tools/retrieval_report.py']
-
-
-@pytest.mark.parametrize('tool', LOADING, ids=lambda path: path.stem)
-def test_tools_have_the_options_that_messages_name(tool, run_script, monkeypatch):
-    monkeypatch.syspath_prepend(tool.parent)
-    status, output, _ = run_script(tool, '--help')
-    assert status == 0
-    assert '--allow-partial' in output
-    assert '--trust-checkpoint' in output
 
 
 @pytest.mark.parametrize(

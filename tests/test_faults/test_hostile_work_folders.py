@@ -112,7 +112,6 @@ def test_no_file_of_a_work_folder_runs_code(
         assert status == 0 or 'Fix: ' in said, said[-3000:]
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.processes]
 MAKE_SHAPES = ROOT / 'tools' / 'dataset_converters' / 'make_shapes_coco.py'
 
 
@@ -140,6 +139,8 @@ def assert_one_message(done, *texts):
     assert 'Traceback' not in done.stderr, done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_training_steps_back_to_the_last_checkpoint(disk, tmp_path):
     config = write_config(tmp_path)
     resume_run.train(str(tmp_path / 'whole'), {}, None, False)
@@ -167,6 +168,8 @@ def test_training_steps_back_to_the_last_checkpoint(disk, tmp_path):
     assert_same(contents(work_dir / name), whole)
 
 
+@pytest.mark.slow
+@pytest.mark.processes
 def test_data_set_gets_no_annotations_of_missing_images(disk):
     sizes = ['--num-train', 400, '--num-val', 1, '--num-test', 0]
     done = run_script(MAKE_SHAPES, '--out', disk / 'shapes', *sizes)

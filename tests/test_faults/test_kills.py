@@ -9,7 +9,7 @@ from multiprocessing import connection
 import pytest
 import torch
 from tool_trainings import start, write_config
-from training_ends import assert_same, contents, read_losses
+from training_ends import assert_same, assert_same_run, contents
 
 KILLS = 20
 #: Package that a training needs.
@@ -91,11 +91,7 @@ def assert_same_end(work_dir, whole, ranks):
     """Compare checkpoints, losses and what else is left behind."""
     names = sorted(x.name for x in whole.glob('*.pth'))
     assert {x.name for x in work_dir.glob('*.pth')} == {*names}
-    for name in names:
-        assert_same(contents(work_dir / name), contents(whole / name), name)
-    for rank in range(ranks):
-        assert read_losses(work_dir, rank) == read_losses(whole, rank)
-    assert not list(work_dir.glob('.*.tmp'))
+    assert_same_run(work_dir, whole, names, ranks)
 
 
 def lines_of_losses(work_dir):

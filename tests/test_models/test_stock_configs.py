@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DefaultScope, init_default_scope
-from random_weights import without_downloads
+from published_configs import without_downloads
 from small_rcnn import make_batch
 
 from mmrank.losses import StableAPLoss

@@ -8,7 +8,7 @@ import tarfile
 import zipfile
 
 import pytest
-from built_package import ROOT, build, copy_checkout
+from built_package import ROOT, build, copy_checkout, install
 
 import release
 from mmrank.version import __version__
@@ -97,10 +97,7 @@ def mmrank(tmp_path_factory):
     """Runs the installed command in an empty folder; it must end with one of some statuses."""
     pytest.importorskip('mmdet')
     root = tmp_path_factory.mktemp('wheel')
-    wheel = build(copy_checkout(root / 'checkout'), 'build_wheel', root / 'built')
-    place = root / 'installed'
-    options = ['--no-deps', '--no-index', '-q', '--target', str(place)]
-    subprocess.run([sys.executable, '-m', 'pip', 'install', *options, str(wheel)], check=True)
+    place = install(root)
     empty = root / 'empty'
     empty.mkdir()
     # The environment has the other packages, and a checkout's mmrank, which the wheel precedes.

@@ -121,7 +121,7 @@ def test_the_lower_rooms_need_torch_alone(name):
     assert not wrong, '\n'.join(wrong)
 
 
-@pytest.mark.parametrize('root', ['mmrank', 'tools'])
+@pytest.mark.parametrize('root', ['mmrank', 'tools', 'tests/cases', 'tests/helpers'])
 def test_no_folder_is_crowded(root):
     """Neither with code nor with plans."""
     files = [x for x in (ROOT / root).rglob('*') if x.suffix in ('.py', '.yaml')]
@@ -290,60 +290,46 @@ def test_without_mmdet_and_mmpretrain():
     assert done.returncode == 0, done.stderr
 
 
+#: What is refused where no other library is: a call, and words of its message.
+WITHOUT_ALL = """
+import importlib, torch, mmrank.functional as F
+x = torch.tensor([[1., 2.]], requires_grad=True)
+y = torch.tensor([[0., 3., 1.]])
+F.pairwise_surrogate_sum(x, y, F.OneSidedHuber(1.0)).sum().backward()
+assert torch.isfinite(x.grad).all()
+assert not {'numpy', 'mmengine'} & set(vars(sys.modules['mmrank']))
+from mmrank.adapters import use_ranking_loss
+from mmrank.losses import AUCLoss, ISogCLRLoss, StableAPLoss, SumLoss
+from mmrank.registry import MODELS
+scores = torch.randn(20, 3, requires_grad=True)
+for loss in (StableAPLoss(rho=1.0), SumLoss([StableAPLoss(rho=1.0), AUCLoss(tau=1.0)])):
+    loss(scores, torch.arange(20) % 4).backward()
+    assert torch.isfinite(scores.grad).all()
+view = torch.randn(8, 4)
+assert ISogCLRLoss(8)(view, view, torch.arange(8)).isfinite()
+adapter = lambda name: lambda: importlib.import_module('mmrank.adapters.' + name)
+for call, words in [
+    (lambda: SumLoss([dict(type='mmrank.AUCLoss')]), 'mim install mmengine'),
+    (lambda: MODELS.build(dict(type='StableAPLoss')), 'mim install mmengine'),
+    (lambda: use_ranking_loss(torch.nn.Linear(2, 2), StableAPLoss()), 'Linear has no adapter'),
+    (adapter('sentence_losses'), 'requires transformers, which is not'),
+    (adapter('detection_transformers'), 'requires transformers, which is not'),
+    (adapter('torchvision_detectors'), 'requires torchvision, which is not'),
+    (adapter('torchvision_rcnn'), 'requires torchvision, which is not'),
+]:
+    try:
+        call()
+    except (ImportError, TypeError) as error:
+        assert words in str(error), error
+        assert 'Fix: ' in str(error) or 'install' in str(error), error
+    else:
+        raise AssertionError(words)
+assert 'mmengine' not in sys.modules
+"""
+
+
 def test_functions_and_losses_need_torch_alone_and_adapters_say_which_library_is_absent():
     """One process, as above."""
-    code = (
-        'import importlib, torch, mmrank.functional as F\n'
-        'x = torch.tensor([[1., 2.]], requires_grad=True)\n'
-        'y = torch.tensor([[0., 3., 1.]])\n'
-        'F.pairwise_surrogate_sum(x, y, F.OneSidedHuber(1.0)).sum().backward()\n'
-        'assert torch.isfinite(x.grad).all()\n'
-        'bad = {"numpy", "mmengine"} & set(vars(sys.modules["mmrank"]))\n'
-        'assert not bad, bad\n'
-        'from mmrank.losses import AUCLoss, ISogCLRLoss, StableAPLoss\n'
-        'from mmrank.losses import SumLoss\n'
-        'from mmrank.registry import MODELS\n'
-        'scores = torch.randn(20, 3, requires_grad=True)\n'
-        'loss = StableAPLoss(rho=1.0)\n'
-        'loss(scores, torch.arange(20) % 4).backward()\n'
-        'assert torch.isfinite(scores.grad).all()\n'
-        'total = SumLoss([StableAPLoss(rho=1.0), AUCLoss(tau=1.0)])\n'
-        'total(scores, torch.arange(20) % 4).backward()\n'
-        'try:\n'
-        '    SumLoss([dict(type="mmrank.AUCLoss")])\n'
-        'except ImportError as error:\n'
-        '    assert "mim install mmengine" in str(error)\n'
-        'else:\n'
-        '    raise AssertionError("built without mmengine")\n'
-        'view = torch.randn(8, 4)\n'
-        'assert ISogCLRLoss(8)(view, view, torch.arange(8)).isfinite()\n'
-        'try:\n'
-        '    MODELS.build(dict(type="StableAPLoss"))\n'
-        'except ImportError as error:\n'
-        '    assert "mim install mmengine" in str(error)\n'
-        'else:\n'
-        '    raise AssertionError("built without mmengine")\n'
-        'from mmrank.adapters import use_ranking_loss\n'
-        'try:\n'
-        '    use_ranking_loss(torch.nn.Linear(2, 2), StableAPLoss())\n'
-        'except TypeError as error:\n'
-        '    assert "model=Linear has no adapter" in str(error)\n'
-        'for name, package in (\n'
-        '    ("sentence_losses", "transformers"),\n'
-        '    ("detection_transformers", "transformers"),\n'
-        '    ("torchvision_detectors", "torchvision"),\n'
-        '    ("torchvision_rcnn", "torchvision"),\n'
-        '):\n'
-        '    try:\n'
-        '        importlib.import_module("mmrank.adapters." + name)\n'
-        '    except ImportError as error:\n'
-        '        message = str(error)\n'
-        '        assert f"requires {package}, which is not" in message\n'
-        '        assert "Fix: " in message\n'
-        '    else:\n'
-        '        raise AssertionError(name)\n'
-        'assert "mmengine" not in sys.modules\n'
-    )
     absent = OPENMMLAB | OTHERS | {'pytorch_metric_learning'}
-    done = run_without(absent, code)
+    done = run_without(absent, WITHOUT_ALL)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,7 @@
+"""Pictures of a retrieval: curves, sheets, tables and maps of embeddings."""
+
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -6,8 +9,9 @@ import torch
 from PIL import Image
 
 from mmrank.errors import UserError
-from mmrank.evaluation.retrieval_features import RetrievalFeatures
+from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
 from mmrank.functional import retrieval_metrics
+from mmrank.pictures.embedding_maps import choose_samples
 from mmrank.pictures.retrieval_report import (
     check_same_test_set,
     describe_test_set,
@@ -191,7 +195,7 @@ def test_curves_are_drawn(models, tmp_path):
         assert blue[1] == 0
 
 
-def test_table(models, tmp_path):
+def test_a_table_has_the_figures(models, tmp_path):
     results = results_of(models)
     markdown, table = write_retrieval_table(results, tmp_path / 'new')
     lines = markdown.read_text().splitlines()
@@ -205,3 +209,41 @@ def test_table(models, tmp_path):
     assert rows[1]['gallery_size'] == '40'
     assert describe_test_set(results[0]).startswith('39 queries')
     assert len(rich_retrieval(results).rows) == 2
+
+
+TOOL = 'analysis_tools/embedding_map'
+
+
+def test_chosen_samples_are_those_of_the_largest_classes():
+    labels = np.repeat([4, 1, 7, 2], [5, 109, 2, 107])
+    rows = choose_samples(labels, 2)
+    assert (np.diff(rows) > 0).all()
+    found, counts = np.unique(labels[rows], return_counts=True)
+    assert found.tolist() == [1, 2]
+    assert counts.tolist() == [100, 100]
+    assert rows.tolist() == choose_samples(labels, 2).tolist()
+
+
+def write(path, noise, samples=120):
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(samples) % 3
+    features = torch.eye(3)[labels].repeat(1, 2) + noise * torch.randn(samples, 6, generator=g)
+    return save_features(RetrievalFeatures(features, labels, classes=('ant', 'bee', 'cow')), path)
+
+
+def test_a_map_says_how_pure_its_neighbourhoods_are(tmp_path, run):
+    pytest.importorskip('sklearn')
+    good = write(tmp_path / 'good.npz', 0.05)
+    noise = write(tmp_path / 'noise.npz', 5.0)
+    out = tmp_path / 'map.png'
+    text = run(TOOL, f'AP={good}', f'SmoothAP={noise}', '--out', out)
+    assert out.stat().st_size > 5_000
+    found = re.findall(r'(\w+): of 120 .* ([\d.]+) % have .* ([\d.]+) %', text)
+    purity = {name: (float(a), float(b)) for name, a, b in found}
+    assert purity['AP'][0] == 100
+    assert purity['AP'][1] > 95
+    assert purity['SmoothAP'][0] < 70
+    few = write(tmp_path / 'few.npz', 0.05, samples=60)
+    error = run(TOOL, few, '--out', out, status=2)
+    assert '60 samples are too few' in error
+    assert 'Fix:' in error

@@ -178,9 +178,6 @@ def test_a_mistyped_command_is_one_message(mmrank, words, fix):
     assert fix in errors
 
 
-TEST = Path(__file__).parents[2] / 'tools' / 'test.py'
-
-
 def test_the_users_error_is_one_message_and_a_bug_is_a_traceback(capsys):
     @show_user_errors(OSError, on_interrupt='Run it again.')
     def main(error=None):
@@ -327,13 +324,3 @@ def test_files_that_are_moved_in_spare_the_sources(tmp_path):
             write(name)
     assert source.read_text() == 'mine'
     assert not (tmp_path / 'out' / 'first.csv').exists()
-
-
-@pytest.mark.parametrize('name', ['folder.pkl', 'file/a.pkl'])
-def test_a_file_that_cannot_be_written_is_found_before_the_test(tmp_path, run_script, name):
-    (tmp_path / 'folder.pkl').mkdir()
-    (tmp_path / 'file').touch()
-    status, _, errors = run_script(TEST, 'no.py', 'no.pth', '--out', tmp_path / name)
-    assert status == 2
-    assert f'{tmp_path / name} cannot be written' in errors
-    assert sorted(x.name for x in tmp_path.iterdir()) == ['file', 'folder.pkl']

@@ -1,6 +1,5 @@
 """mmrank compare: the user's config with several losses, whole trainings."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -163,22 +162,3 @@ def test_a_training_that_diverged_has_failed(call, capsys):
     assert len(call.runs) == 2
     assert 'GradedAPLoss has the highest mean, the only one.' in capsys.readouterr().out
     assert (call.out / 'winner.py').exists()
-
-
-@pytest.mark.slow
-def test_a_detector_is_compared_and_goes_on(tmp_path, run):
-    data = tmp_path / 'shapes'
-    words = '--num-train 16 --num-val 6 --num-test 0 --image-size 96 96 --object-size 20 60'
-    run('dataset_converters/make_shapes_coco', '--out', data, words)
-    config = tmp_path / 'mine.py'
-    run('new_config', '--coco', data, '--out', config, '--small')
-    command = [sys.executable, '-m', 'mmrank', 'compare', config, '--losses', 'own']
-    command += ['RankSortLoss', '--out', tmp_path / 'out', '--epochs', '1', '--seeds', '1']
-    outputs = []
-    for _ in range(2):
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-        assert ended.returncode in (0, 1), ended.stdout[-3000:] + ended.stderr[-3000:]
-        outputs.append(ended.stdout)
-    assert outputs[0].count('started') == 2
-    assert 'started' not in outputs[1]
-    assert (tmp_path / 'out/trainings/boxplot.png').stat().st_size > 1000

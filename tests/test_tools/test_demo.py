@@ -1,6 +1,5 @@
 """The demo, its two configs and the data tools as a user calls them."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -18,27 +17,6 @@ from mmrank.errors import UserError
 from mmrank.models.backbones import imagenet_weights
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_figures_from_prediction_files(run, tmp_path):
-    root = tmp_path / 'shapes'
-    sizes = '--num-train 3 --num-val 4 --num-test 0'
-    said = run('dataset_converters/make_shapes_coco', '--out', root, sizes, '--seed', 3)
-    assert f'Wrote {root}' in said.replace('\n', '')
-    ann_file = root / 'annotations' / 'val.json'
-    annotations = json.loads(ann_file.read_text())['annotations']
-    keys = ('image_id', 'category_id', 'bbox')
-    boxes = [{k: a[k] for k in keys} | {'score': 0.5} for a in annotations]
-    predictions = tmp_path / 'p.bbox.json'
-    predictions.write_text(json.dumps(boxes))
-    out = tmp_path / 'pr.png'
-    said = run('analysis_tools/plot_pr_curves', ann_file, f'mine={predictions}', '--out', out)
-    assert '100.0' in said
-    assert Image.open(out).width > 500
-    out = tmp_path / 'boxes.png'
-    tool = 'analysis_tools/draw_detections'
-    run(tool, ann_file, root / 'val', f'mine={predictions}', '--out', out)
-    assert Image.open(out).width > 500
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from coco_document import coco_document
+from label_files import voc_text, yolo_line
 from PIL import Image
 from retrieval_trees import write_images
 from tiny_tool_run import ROOT, TRAIN
@@ -43,14 +44,6 @@ def shapes(tmp_path_factory):
     spec = ShapesSpec(*(8, 2, 2, 64, 64, 3), max_size=32, empty_fraction=0)
     write_shapes_coco(folder, spec)
     return folder
-
-
-def replaced(folder, name, **changes):
-    """An annotation file of the folder under another name, with other contents."""
-    document = json.loads((folder / 'annotations/train.json').read_text())
-    path = folder.parent / name
-    path.write_text(json.dumps({**document, **changes}))
-    return path
 
 
 @pytest.mark.parametrize(('model', 'small'), [*product(MODELS, ('', '--small')), ('rtmdet-s', '')])
@@ -154,10 +147,13 @@ def copy_as(form, shapes, folder):
             target.write_bytes((shapes / split / name).read_bytes())
             own = [x for x in document['annotations'] if x['image_id'] == image['id']]
             if 'YOLO' in form:
-                write(str(target).replace('/images', '/labels')[:-4] + '.txt', yolo_lines(own))
+                lines_of = [yolo_line(x['category_id'] - 1, x['bbox'], (64, 64)) for x in own]
+                write(str(target).replace('/images', '/labels')[:-4] + '.txt', '\n'.join(lines_of))
             elif 'VOC' in form:
                 place = str(target).replace('JPEGImages', 'Annotations')
-                write(place[:-4] + '.xml', voc_text(own, image, document['categories']))
+                names = {x['id']: x['name'] for x in document['categories']}
+                labels = [(names[x['category_id']], x['bbox']) for x in own]
+                write(place[:-4] + '.xml', voc_text(image['file_name'], labels, (64, 64)))
             if form == 'no sizes':
                 del image['width'], image['height']
         lines.append(f'{split}: ../{image_dir}')
@@ -178,25 +174,6 @@ def write(path, text):
     Path(path).write_text(text)
 
 
-def yolo_lines(annotations):
-    lines = []
-    for ann in annotations:
-        x, y, w, h = (value / 64 for value in ann['bbox'])
-        lines.append(f'{ann["category_id"] - 1} {x + w / 2} {y + h / 2} {w} {h}')
-    return '\n'.join(lines)
-
-
-def voc_text(annotations, image, categories):
-    objects = ''
-    for ann in annotations:
-        x, y, w, h = ann['bbox']
-        box = dict(xmin=x + 1, ymin=y + 1, xmax=x + w, ymax=y + h)
-        corners = ''.join(f'<{key}>{value}</{key}>' for key, value in box.items())
-        name = categories[ann['category_id'] - 1]['name']
-        objects += f'<object><name>{name}</name><bndbox>{corners}</bndbox></object>'
-    return f'<annotation><filename>{image["file_name"]}</filename>{objects}</annotation>'
-
-
 FORMS = ['COCO', 'Roboflow', 'YOLO', 'Roboflow YOLO', 'VOC', 'Roboflow VOC']
 FORMS += ['no sizes', 'one split']
 
@@ -209,6 +186,10 @@ def test_each_form_of_a_folder_has_the_same_boxes(form, shapes, run, tmp_path, m
     printed = run(TOOL, *options, '--out', 'mine.py', '--small', '--classes', 'square', 'disk')
     assert before == {x: x.stat().st_mtime_ns for x in (tmp_path / 'set').rglob('*')}
     assert 'trained on, too' not in printed
+    (draw,) = re.findall(r'^  mmrank draw detections (.*)$', printed, re.MULTILINE)
+    boxes, images, *_ = draw.split()
+    for image in json.loads(Path(boxes).read_text())['images']:
+        assert Path(images, image['file_name']).is_file()
     sizes = {}
     counts = {}
     for split in ('train', 'val'):
@@ -268,26 +249,6 @@ def test_a_data_yaml_names_folders_and_lists(lists, images, found, tmp_path):
     names = {x: [image['file_name'] for image in y['images']] for x, y in documents.items()}
     assert names == found
     assert all(len(x['annotations']) == len(x['images']) for x in documents.values())
-
-
-@pytest.mark.parametrize(
-    'form', ['YOLO', *(pytest.param(x, marks=pytest.mark.slow) for x in FORMS if x != 'YOLO')]
-)
-def test_two_commands_lead_from_each_form_to_drawn_boxes(
-    form, shapes, run, run_script, tmp_path, monkeypatch
-):
-    pytest.importorskip('mmdet')
-    monkeypatch.chdir(tmp_path)
-    options = ('--small', '--model', 'atss-r18', '--batch-size', 4, '--epochs', 1)
-    printed = run(TOOL, *copy_as(form, shapes, tmp_path / 'set'), '--out', 'mine.py', *options)
-    status, out, err = run_script(TRAIN, 'mine.py', '--cfg-options', *WORKERS)
-    assert status == 0, err
-    picture = tmp_path / 'work_dirs/mine/detections.png'
-    for shown in (out, printed):
-        (draw,) = re.findall(r'^  mmrank draw detections (.*)$', shown, re.MULTILINE)
-        run('analysis_tools/draw_detections', draw)
-        assert picture.stat().st_size > 1000
-        picture.unlink()
 
 
 @pytest.mark.parametrize(
@@ -514,58 +475,6 @@ def test_boxes_that_get_few_anchors_are_named(side, shown, is_named, layout, run
         f"100% of the boxes of 'cat' (median {shown} px, at this scale) get fewer than 3 anchors"
     )
     assert (words in ' '.join(printed.split())) is is_named
-
-
-@pytest.mark.parametrize(
-    ('mistake', 'words'),
-    [
-        ('no_folder', 'is not a folder'),
-        ('empty', 'has no annotation file for train (there is: no JSON file)'),
-        ('no_boxes', 'has no box'),
-        ('no_images', 'the images of'),
-        ('exists', 'is there already'),
-        ('text', 'is not a config'),
-        ('two', 'has 2 annotation files for val'),
-        ('--classes disk squares', 'Fix: square'),
-        ('--weights nowhere.pth', '--weights nowhere.pth is not a file'),
-        ('--weights coco --small', 'mmdet has none of atss-lite0 --small'),
-        ('--weights coco --small --model atss-r50', 'mmdet has none of atss-r50 --small'),
-        ('--weights coco --model retinanet-r18', '--model retinanet-r50 or rtmdet-tiny'),
-        ('--small --model rtmdet-s', '--small has no rtmdet'),
-    ],
-)
-def test_each_mistake_has_one_message(mistake, words, shapes, run, tmp_path):
-    folder, out, rest = shapes, tmp_path / 'mine.py', ()
-    if mistake == 'no_folder':
-        folder = tmp_path / 'nowhere'
-    elif mistake == 'empty':
-        folder = tmp_path
-    elif mistake == 'no_boxes':
-        rest = ('--train', replaced(shapes, 'none.json', annotations=[]))
-    elif mistake == 'no_images':
-        folder = tmp_path / 'other'
-        folder.mkdir()
-        (folder / 'annotations').symlink_to(shapes / 'annotations')
-    elif mistake == 'exists':
-        out.write_text('mine')
-    elif mistake == 'text':
-        out = tmp_path / 'mine.yaml'
-    elif mistake.startswith('--'):
-        rest = (mistake,)
-    else:
-        folder = tmp_path / 'two'
-        folder.mkdir()
-        for name in ('train', 'val', 'val_2'):
-            split = name.partition('_')[0]
-            (folder / f'{name}.json').symlink_to(shapes / f'annotations/{split}.json')
-        for split in ('train', 'val', 'test'):
-            (folder / split).symlink_to(shapes / split)
-    printed = run(TOOL, '--coco', folder, '--out', out, *rest, status=2)
-    assert words in printed
-    assert printed.count('Fix: ') == 1
-    assert 'Traceback' not in printed
-    if mistake == 'exists':
-        assert out.read_text() == 'mine'
 
 
 @pytest.fixture

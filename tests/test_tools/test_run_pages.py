@@ -113,12 +113,6 @@ def test_the_run_writes_the_times_of_the_first_results(repository):
     assert re.search(r'`make try` takes [012] CPU seconds. `make demo` takes [012] CPU s', text)
 
 
-def test_the_times_of_the_readme_are_found():
-    text = (ROOT / 'README.md').read_text('utf-8')
-    for name in ('try', 'demo'):
-        assert re.search(rf'`make {name}` takes [\w ]+ CPU (seconds|minutes)', text)
-
-
 def test_every_rule_of_what_is_left_out_is_needed():
     """And each Python block that runs can be parsed."""
     needed = set()

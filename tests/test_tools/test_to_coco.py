@@ -4,6 +4,7 @@ import json
 
 import pytest
 from coco_document import coco_document
+from label_files import voc_text, yolo_line
 from PIL import Image
 
 TOOL = 'dataset_converters/to_coco'
@@ -29,33 +30,15 @@ def place(tmp_path):
 
 def write_yolo(place):
     for name, labels in BOXES.items():
-        width, height = SIZES[name]
-        rows = [
-            f'{NAMES.index(kind)} {(x + w / 2) / width} {(y + h / 2) / height} '
-            f'{w / width} {h / height}'
-            for kind, (x, y, w, h) in labels
-        ]
+        rows = [yolo_line(NAMES.index(kind), box, SIZES[name]) for kind, box in labels]
         (place / 'labels' / name).with_suffix('.txt').write_text('\n'.join(rows) + '\n')
     return place / 'labels'
-
-
-def xml(name, labels, size, first=1):
-    objects = ''.join(
-        f'<object><name>{kind}</name><difficult>{hard}</difficult><bndbox><xmin>{x + first}</xmin>'
-        f'<ymin>{y + first}</ymin><xmax>{x + w}</xmax><ymax>{y + h}</ymax></bndbox></object>'
-        for hard, (kind, (x, y, w, h)) in enumerate(labels)
-    )
-    width, height = size
-    return (
-        f'<annotation><filename>{name}</filename><size><width>{width}</width>'
-        f'<height>{height}</height></size>{objects}</annotation>'
-    )
 
 
 def write_voc(place, first=1):
     for name, labels in BOXES.items():
         path = (place / 'labels' / name).with_suffix('.xml')
-        path.write_text(xml(name.rpartition('/')[2], labels, SIZES[name], first))
+        path.write_text(voc_text(name.rpartition('/')[2], labels, SIZES[name], first))
     return place / 'labels'
 
 
@@ -133,7 +116,7 @@ def test_polygons_difficult_objects_and_empty_images(place, run):
     assert ann['area'] == pytest.approx(50)
     assert ann['segmentation'] == [pytest.approx([2, 2, 12, 2, 12, 12])]
     labels = [('cat', [1, 1, 5, 5]), ('dog', [8, 8, 4, 4])]
-    (place / 'labels/c.xml').write_text(xml('other.jpg', labels, (0, 0)))
+    (place / 'labels/c.xml').write_text(voc_text('other.jpg', labels, (0, 0), difficult=['dog']))
     document, said = convert(run, place, 'voc', place / 'labels')
     assert [x['iscrowd'] for x in document['annotations']] == [0, 1]
     assert 'class of crowds alone' in said
@@ -176,7 +159,7 @@ def test_a_table_with_the_sizes_of_turned_pictures_is_refused(place, run):
         ('yolo-seg', {'c.txt': '1 .1 .1 .4 .1 .4 .4 .9 1'}, 'as the number of a track does'),
         ('csv', {'': 'a.jpg,,,,,\nc.2,1,1,5,5,cat\n'}, "image 'c.2' is not there"),
         ('yolo', {'c.txt': '1 .5 .5 .2 .2', '../img/c.jpg': None}, 'of c.jpg and of c.png'),
-        ('voc', {x: xml('c.png', [], (20, 20)) for x in ('a/c.xml', 'b/c.xml')}, 'both be of'),
+        ('voc', {x: voc_text('c.png', [], (20, 20)) for x in ('a/c.xml', 'b/c.xml')}, 'both be of'),
         ('csv', {'': 'day/c.png,1,1,5,5,cat\nnight/c.png,1,1,5,5,cat\n'}, 'both be of'),
         ('csv', {'': 'c.png,9,1,9,5,cat\nc.png,1,1,5,5,cat\nc.png,8,1,7,5,cat\n'}, 'csv:3'),
         ('csv', {'': 'a.jpg,1,1,5,5,"cat\nc.png,1,1,5,5,cat\n'}, 'takes in the lines after it'),
@@ -300,7 +283,7 @@ def test_names_that_yaml_reads_as_another_thing(place, run, names, words):
 @pytest.mark.parametrize('size', ['', '0', '20.0', ' 20 '])
 def test_sizes_of_voc_may_be_absent_or_decimal(place, run, size):
     labels = [('cat', [0, 1, 5, 5])]
-    (place / 'labels/c.xml').write_text(xml('c.png', labels, (size, size), first=0))
+    (place / 'labels/c.xml').write_text(voc_text('c.png', labels, (size, size), first=0))
     assert boxes_of(convert(run, place, 'voc', place / 'labels')[0]) == {'c.png': labels}
 
 

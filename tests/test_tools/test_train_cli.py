@@ -56,17 +56,6 @@ def test_an_optimiser_of_the_scope_is_known(tmp_path):
     assert build.build_runner(cfg).optim_wrapper.optimizer.type == 'LARS'
 
 
-@pytest.mark.parametrize(
-    ('kind', 'fix'),
-    [('FlexibleRunner', 'leave out runner_type and strategy'), ('mmrank.Runner', 'leave it out')],
-)
-def test_a_runner_that_is_not_there_or_whose_checkpoints_tear(tmp_path, kind, fix):
-    cfg = Config.fromfile(write_config(tmp_path))
-    cfg.update(launcher='none', runner_type=kind)
-    with pytest.raises(UserError, match=f'Fix: {fix}'):
-        build.build_runner(cfg)
-
-
 def test_absent_package_is_named(monkeypatch):
     cfg = Config(dict(model=dict(type='mmdet.RetinaNet', layers=[])))
     config.check_packages(cfg)
@@ -86,13 +75,6 @@ def test_transformers_5_is_reported_before_mmpretrain_breaks(monkeypatch):
     config.check_packages(Config(dict(default_scope='mmengine')))
     monkeypatch.setattr(config.metadata, 'version', lambda _: '4.57.6')
     config.check_packages(cfg)
-
-
-def test_inheriting_from_mmrank_by_name_is_explained(tmp_path):
-    path = tmp_path / 'mine.py'
-    path.write_text("_base_ = 'mmrank::stable_ap/x.py'\n")
-    with pytest.raises(UserError, match='not resolve _base_'):
-        config.read_config(str(path))
 
 
 def test_work_dir_priority(tmp_path, loads_as_data):
@@ -115,23 +97,6 @@ def test_mmpretrain_loaders_stack_their_batches():
     cfg = Config(dict(default_scope='mmdet', train_dataloader=dict(a=1)))
     config.set_collate(cfg)
     assert 'collate_fn' not in cfg.train_dataloader
-
-
-def test_resume_takes_the_last_whole_checkpoint(tmp_path, capsys):
-    import torch
-
-    cfg = Config(dict(work_dir=str(tmp_path), load_from='weights.pth'))
-    train._set_resume(cfg, 'auto')
-    assert (cfg.resume, cfg.load_from) == (False, 'weights.pth')
-    assert 'starting over' in capsys.readouterr().out
-    state = {'meta': {'epoch': 1, 'iter': 1}, 'state_dict': {'x': torch.ones(2000)}}
-    whole, torn = tmp_path / 'epoch_1.pth', tmp_path / 'epoch_2.pth'
-    torch.save(state, whole)
-    torn.write_bytes(whole.read_bytes()[:1000])
-    (tmp_path / 'last_checkpoint').write_text(str(torn))
-    train._set_resume(cfg, 'auto')
-    assert cfg.resume
-    assert cfg.load_from == str(whole)
 
 
 def test_options_of_the_optimiser(monkeypatch):

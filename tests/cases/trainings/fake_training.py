@@ -5,10 +5,10 @@ from pathlib import Path
 
 from mmrank.experiments.plan import Comparison, Method
 
-# It fails with `fail=SEED`, dies at its first start with `die=SEED` and hangs with `hang=SEED`. Its
-# accuracy is better the nearer the rate is to 0.2, and better for the config b.py.
+# It fails with `fail=SEED` and dies at its first start with `die=SEED`. Its accuracy is better the
+# nearer the rate is to 0.2, and better for the config b.py.
 SCRIPT = """
-    import json, os, pathlib, signal, sys, time
+    import json, os, pathlib, signal, sys
     config, _, work_dir, _, split, _, *options = sys.argv[1:]
     options = dict(option.split('=') for option in options)
     seed = options['randomness.seed']
@@ -20,9 +20,6 @@ SCRIPT = """
         sys.exit('something broke')
     if options.get('die') == seed and times == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    while options.get('hang') == seed:
-        time.sleep(0.05)
-    time.sleep(float(options.get('sleep', 0)))
     acc = 0.5 - abs(float(options.get('lr', 0.2)) - 0.2) + int(seed) / 1000
     acc += 0.1 * config.endswith('b.py') + (0.001 if seed == '1' else 0)
     metrics = {'acc': acc if split == 'test' else acc - 0.2, 'number': int(seed),

@@ -33,6 +33,15 @@ def read_losses(work_dir: Path, rank: int = 0) -> dict[str, str]:
     return losses
 
 
+def assert_same_run(work_dir: Path, whole: Path, names, ranks: int) -> None:
+    """Compare checkpoints of some names and all losses, bit by bit; no temporary file is left."""
+    for name in names:
+        assert_same(contents(work_dir / name), contents(whole / name), name)
+    for rank in range(ranks):
+        assert read_losses(work_dir, rank) == read_losses(whole, rank)
+    assert not list(work_dir.glob('.*.tmp'))
+
+
 def contents(path: Path) -> dict:
     """What two equal trainings have in common in a checkpoint."""
     checkpoint = torch.load(path, weights_only=False)

@@ -6,16 +6,8 @@ import cv2
 import numpy as np
 
 CIFAR10_NAMES = (
-    'airplane',
-    'automobile',
-    'bird',
-    'cat',
-    'deer',
-    'dog',
-    'frog',
-    'horse',
-    'ship',
-    'truck',
+    *('airplane', 'automobile', 'bird', 'cat', 'deer'),
+    *('dog', 'frog', 'horse', 'ship', 'truck'),
 )
 #: The parts' images a class.
 PER_CLASS = {'train': 40, 'test': 10}

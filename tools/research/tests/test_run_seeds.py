@@ -39,16 +39,6 @@ def call(tmp_path, monkeypatch):
     return run
 
 
-def test_report_is_written(call, tmp_path):
-    status, output = call('--jobs', '2')
-    assert status == 0
-    assert output.count('done in') == 6
-    report = (tmp_path / 'out' / 'report.md').read_text()
-    assert '| b | acc | 3 | **0.6013 ± 0.0012** | +0.1000' in report
-    for name in ('runs.csv', 'boxplot.png'):
-        assert (tmp_path / 'out' / name).stat().st_size > 100
-
-
 def test_tuning_comes_before_fresh_seeds(call, tmp_path):
     tune = {'grid': {'lr': [0.1, 0.2, 0.4]}, 'seeds': [8, 9]}
     status, output = call(tune=tune)

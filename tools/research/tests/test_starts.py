@@ -15,8 +15,7 @@ import yaml
 from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 from mmengine.utils import import_modules_from_strings
-from published_configs import ROOT, load, rows
-from random_weights import without_downloads
+from published_configs import ROOT, load, rows, without_downloads
 
 pytest.importorskip('mmpretrain')
 
@@ -93,6 +92,18 @@ SCHEDULES = {
     'stable_ap/table[24]/vehicleid': (160000, [120000, 150000], 0.3, 11817),
     'stable_ap/table[24]/inaturalist': (270000, [150000, 220000], 0.3, 5115),
 }
+#: Classes to train and to validate on, and the ranks at which a search is measured.
+SEARCHES = {
+    '/sop': (10181, 1137, (1, 10, 100, 1000)),
+    '/vehicleid': (11817, 1317, (1, 5)),
+    '/inaturalist': (5115, 575, (1, 4, 16, 32)),
+}
+#: SOPRC by the authors' code: lam1, lam2, largest prior, momentum of v.
+SOPRC_OF_CODE = {
+    'soprc/losses/sop_code': (1, 5, 0.01, 0.1),
+    'soprc/losses/vehicleid_code': (5, 25, 0.1, 0.1),
+    'soprc/losses/inaturalist_code': (1, 5, 0.1, 0.001),
+}
 SETS = [
     f'{path.parent.name}/{path.stem}/{name}'
     for path in sorted(PLANS.glob('*/*.yaml'))
@@ -115,6 +126,37 @@ def rows_of(name):
 @pytest.fixture(autouse=True)
 def at_root(monkeypatch):
     monkeypatch.chdir(ROOT)
+
+
+def loss_of(head):
+    """The loss as the head of a config builds it."""
+    return MODELS.build(dict(head.loss, num_classes=head.num_classes))
+
+
+def check_stable_ap(head, is_search):
+    """The settings of the paper; those of a search are for cosines, others for sigmoids."""
+    loss = loss_of(head)
+    assert (loss.rho, loss.weights, loss.reduction) == ('auto', 'normalised', 'sum')
+    assert (loss.mean_positive.mode, loss.mean_positive.momentum) == ('exact', 0.01)
+    if not is_search:
+        assert loss.activation == 'sigmoid'
+        return
+    loss.expect_cosines()  # as the head asks
+    assert loss.scope == 'global'
+    assert (loss.a, loss.t, loss.score_penalty) == (0.1, 2.0, 0.0)
+    assert (loss.surrogate.tau, loss.bound) == (0.3, 1 + 4 / 0.3)
+
+
+def check_soprc_of_code(name, cfg):
+    loss = loss_of(cfg.model.head)
+    found = (loss.lam1, loss.lam2, loss.prior.maximum, loss.score_vector.momentum)
+    assert found == SOPRC_OF_CODE[name]
+    assert loss.scope == 'global'
+    assert loss.per_batch  # semi_variance='batch'
+    assert loss.prior.from_counts
+    assert loss.score_vector.vector.size(1) == 100
+    assert (loss.surrogate.tau, loss.tau2) == (0.1, 0.001)
+    assert 'mmrank.ClassCountsHook' in [hook.type for hook in cfg.custom_hooks]
 
 
 @pytest.mark.parametrize('name', [x for x in SETS if x.startswith(('soprc', 'stable_ap'))])
@@ -146,6 +188,22 @@ def test_every_row_builds_and_has_the_settings(name):
             is_exact = "'mean_mode': 'exact'" in str(cfg.model)
             hooks = [hook.type for hook in cfg.get('custom_hooks', [])]
             assert is_exact == ('mmrank.PreviousWeightsHook' in hooks), row
+        if (name.startswith('stable_ap/table2') or plan == 'table6') and row == 'stable_ap':
+            check_stable_ap(cfg.model.head, is_search=plan == 'table2')
+        if name in SOPRC_OF_CODE:
+            is_ours = row == 'soprc' or row.startswith('auc')
+            assert (optimizer.type, optimizer.get('nesterov', False)) == (
+                ('SGD', True) if is_ours else ('Adam', False)
+            )
+            if row == 'soprc':
+                check_soprc_of_code(name, cfg)
+        search = next((found for data, found in SEARCHES.items() if data in name), None)
+        if search and (name in SOPRC_OF_CODE or plan == 'table2'):
+            parts = cfg.train_dataloader.dataset, cfg.val_dataloader.dataset
+            assert cfg.model.head.num_classes == search[0]
+            assert [x.num_val_classes for x in parts] == 2 * [search[1]]
+            assert [x.split for x in parts] == ['train', 'val']
+            assert tuple(cfg.test_evaluator.recall_at) == search[2]
         if paper == 'soprc' and schedule:
             rate = 0.01 if '/sop' in name else 0.001
             expected = ('SGD', rate) if row == 'soprc' else ('Adam', 1e-5)

@@ -40,7 +40,6 @@ from theory.stable_ap import (
     weight_sum_row,
 )
 
-BY_NAME = [pytest.param(d, id=d.name) for d in DISTRIBUTIONS]
 CURVED = [pytest.param(d, id=d.name) for d in (BINORMAL, BIBETA)]
 NUMS_SCORES = (20, 40, 80, 160)
 PRIOR = 0.1

@@ -10,7 +10,7 @@ from PIL import Image
 
 from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 #: A detector is trained with an annotation file.
 ANN = 'det train_dataloader.dataset.ann_file=annotations/'
 MINI = """\
@@ -133,6 +133,7 @@ def _write_annotations(folder: Path) -> None:
         'predictions.json': json.dumps(make_predictions(document)),
         'cut.json': json.dumps(document)[:-99],
         'empty.json': '',
+        'none.json': json.dumps(dict(document, annotations=[])),
         'table.csv': 'image,x1,y1,x2,y2,label\n000000.png,1,2,30,40,disk\n',
         'page.html': '<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n',
     }
@@ -151,7 +152,11 @@ def _write_annotations(folder: Path) -> None:
     }
     for name, file_name in names.items():
         texts[f'{name}.json'] = json.dumps(dict(own, images=[dict(first, file_name=file_name)]))
+    # Splits without their images, and two files of one split.
+    for name in ('lonely/train', 'lonely/val', 'twice/train', 'twice/val', 'twice/val_2'):
+        texts[f'../../{name}.json'] = json.dumps(document)
     for name, text in texts.items():
+        (annotations / name).parent.mkdir(exist_ok=True)
         (annotations / name).write_text(text)
     train = folder / 'shapes/train'
     pixels = (train / first['file_name']).read_bytes()
@@ -174,9 +179,11 @@ def _texts(folder: Path) -> dict[str, str]:
         'part.py': 'train_cfg = dict(max_epochs=1)\n',
         'broken.py': 'model = dict(\n',
         'inherits.py': "_base_ = 'no_base.py'\n",
+        'inherits_name.py': "_base_ = 'mmrank::stable_ap/x.py'\n",
         'loop_a.py': "_base_ = 'loop_b.py'\n",
         'loop_b.py': "_base_ = ['loop_a.py']\n",
         'junk.pth': 'junk',
+        'folder.pkl/a.txt': '',
         'broken.yaml': 'methods: [\n',
         'good.yaml': plan.format('seeds', 'seeds'),
         'plan.yaml': plan.format('out', 'seedz'),

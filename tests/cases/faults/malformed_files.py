@@ -61,18 +61,19 @@ def good_files():
     }
     files = {name: text.encode() for name, text in texts.items()}
     files['pairs.csv.gz'] = gzip.compress(files['pairs.csv.gz'], mtime=0)
-    arrays = io.BytesIO()
-    np.savez(
-        arrays,
-        images=np.zeros((20, 8, 8, 3), np.uint8),
-        labels=np.arange(20) % 10,
-        classes=np.array(CIFAR10_NAMES),
-    )
-    files['train.npz'] = arrays.getvalue()
+    files['train.npz'] = cifar_arrays()
     image = np.random.default_rng(0).integers(0, 255, (40, 30, 3), np.uint8)
     for suffix in ('.png', '.jpg', '.bmp', '.tif', '.webp', '.ppm'):
         files[f'image{suffix}'] = cv2.imencode(suffix, image)[1].tobytes()
     return files
+
+
+def cifar_arrays(**changes):
+    """An archive of 20 images of CIFAR-10; ``changes`` are other arrays."""
+    arrays = dict(images=np.zeros((20, 8, 8, 3), np.uint8), labels=np.arange(20) % 10)
+    file = io.BytesIO()
+    np.savez(file, **{**arrays, 'classes': np.array(CIFAR10_NAMES), **changes})
+    return file.getvalue()
 
 
 def malformed(name, content, seed):

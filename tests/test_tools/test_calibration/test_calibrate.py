@@ -13,7 +13,7 @@ from noisy_boxes import make_document, make_predictions
 
 from mmrank.calibration.calibration_file import read_calibration, weights_digest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TOOL = ROOT / 'tools' / 'analysis_tools' / 'calibrate.py'
 
 
@@ -138,66 +138,3 @@ def test_bad_input_is_one_message(boxes, tmp_path, run_script):
         assert err.startswith('error: ')
         assert text in err
         assert not (tmp_path / 'out').exists()
-
-
-@pytest.mark.slow
-def test_from_test_to_probabilities(tmp_path, monkeypatch, run_script):
-    """tools/test.py, the maps, tools/test.py again; other weights: test_calibrated_model.py."""
-    pytest.importorskip('mmdet')
-    from mmengine.registry import init_default_scope
-    from tool_trainings import detector
-
-    from mmrank.registry import MODELS
-
-    monkeypatch.chdir(ROOT)
-    cfg = detector(tmp_path)
-    init_default_scope('mmdet')
-    torch.manual_seed(0)
-    model = MODELS.build(cfg.model)
-    cfg.model.test_cfg.score_thr = 0.0
-    for split in ('dataloader', 'cfg'):
-        cfg[f'test_{split}'] = cfg[f'val_{split}']
-    cfg.test_cfg = dict(type='TestLoop')
-    cfg.test_evaluator = dict(cfg.val_evaluator, outfile_prefix=str(tmp_path / 'raw'))
-    cfg.work_dir = str(tmp_path / 'work')
-    cfg.visualizer = dict(type='DetLocalVisualizer', vis_backends=[])
-    cfg.dump(tmp_path / 'raw.py')
-    names = [f'{x}' for x in cfg.test_dataloader.dataset.metainfo.classes]
-    checkpoint = tmp_path / 'model.pth'
-    meta = dict(dataset_meta=dict(classes=names))
-    torch.save(dict(meta=meta, state_dict=model.state_dict()), checkpoint)
-    test = (ROOT / 'tools' / 'test.py', tmp_path / 'raw.py', checkpoint)
-    assert run_script(*test)[0] == 0
-    truth = tmp_path / 'shapes' / 'annotations' / 'val.json'
-    words = (tmp_path / 'raw.bbox.json', truth, '--checkpoint', checkpoint)
-    words += ('--iou', 0.1, '--min-each', 1, '--out-dir', tmp_path / 'maps')
-    status, _, err = run_script(TOOL, *words)
-    assert (status, err) == (0, '')
-    maps = tmp_path / 'maps' / 'calibration.json'
-
-    lines = f"""
-_base_ = 'raw.py'
-model = dict(
-    type='mmrank.CalibratedModel',
-    model_type='RetinaNet',
-    calibration={str(maps)!r})
-test_evaluator = dict(outfile_prefix={str(tmp_path / 'probable')!r})
-"""
-    (tmp_path / 'probable.py').write_text(lines)
-    words = (test[0], tmp_path / 'probable.py', checkpoint)
-    status, _, err = run_script(*words)
-    assert status == 0, err
-    raw, probable = (
-        json.loads((tmp_path / f'{x}.bbox.json').read_text()) for x in ('raw', 'probable')
-    )
-    assert len(raw) > 20
-    made = read_calibration(maps)
-    label = {x['id']: i for i, x in enumerate(json.loads(truth.read_text())['categories'])}
-    for one, two in zip(raw, probable, strict=True):
-        assert one['bbox'] == two['bbox']
-        place = torch.tensor([label[one['category_id']]])
-        (value,) = made.probabilities(torch.tensor([one['score']]), place)
-        assert two['score'] == value.item()
-    status, _, err = run_script(*words, '--tta')
-    assert status == 2
-    assert 'fitted on scores without --tta' in err

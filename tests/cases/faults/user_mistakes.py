@@ -15,6 +15,7 @@ FORMS = {
 }
 DATA = 'shapes/annotations'
 VAL = f'{DATA}/val.json'
+NEW = 'new_config --out new.py --coco'
 LR = 'optim_wrapper.optimizer.lr'
 SAVED = 'default_hooks.checkpoint'
 
@@ -42,6 +43,8 @@ COMMANDS = [
     (f'{SAVED}.max_keep_ckpt=3', f'{SAVED}.{{fix}}=3', 'max_keep_ckpt'),
     (f'{SAVED}.out_dir=junk.pth', f'{SAVED}.out_dir=elsewhere', 'junk.pth'),
     ('val_cfg={}', '', 'val_dataloader'),
+    ('runner_type=FlexibleRunner', '', 'Fix: leave out runner_type and strategy'),
+    ('runner_type=mmrank.Runner', '', 'Fix: leave it out'),
     ('load_from=nowhere.pth', 'load_from=good.pth', 'nowhere.pth'),
     ('load_from=junk.pth', 'load_from=good.pth', 'junk.pth'),
     ('load_from=http://127.0.0.1:9/a.pth', 'load_from=good.pth', 'no network',
@@ -61,6 +64,7 @@ COMMANDS = [
     ('train photo.png', 'train mini.py', 'Only py/yml'),
     ('train broken.py', 'train mini.py', 'broken.py', 'line 1'),
     ('train inherits.py', '', 'no_base.py'),
+    ('train inherits_name.py', '', 'not resolve _base_'),
     ('train loop_a.py', '', 'a _base_ leads back to it'),
     ('train latin.py', 'train mini.py', 'utf-8'),
     ('train tested.py --work-dir taken', 'train tested.py --work-dir elsewhere', 'mini.py'),
@@ -74,6 +78,8 @@ COMMANDS = [
     ('test tested.py good.pth --out a.txt', '', "'a.txt'", '.pkl'),
     ('test tested.py good.pth --show-dir a', '', '--show-dir', 'default_hooks.visualization'),
     ('test tested.py good.pth --tta', 'test tested.py good.pth', '--tta'),
+    ('test tested.py good.pth --tta --cfg-options model.type=mmrank.CalibratedModel', '',
+     'fitted on scores without --tta'),
     ('test mini.py good.pth', 'test tested.py good.pth', 'has no test_dataloader'),
     ('own model = dict(bbox_head=dict(loss_cls=dict(_delete_=True, type="mmrank.PMLLoss", '
      'loss="TripletMarginLoss")))', 'own model = dict(bbox_head=dict(loss_cls=dict(_delete_=True, '
@@ -116,7 +122,8 @@ COMMANDS = [
     # The fix depends on what was meant.
     *((f'{TO_COCO} {FORMS[name[-4:]].format(i)} --images own/img --out o.json', '', *words)
       for i, (name, _, *words) in enumerate(LABELS)),
-    (f'{CHECK} no.json', f'{CHECK} {VAL}', 'no.json', 'Fix: correct the path'),
+    (f'{CHECK} no.json', f'{CHECK} {VAL}', 'no.json', 'holds no JSON file. Fix: correct the path'),
+    (f'{CHECK} {DATA}/no/a.json', f'{CHECK} {VAL}', 'annotations holds backslash.json'),
     (f'{CHECK} {VAL} --fix {VAL}', f'{CHECK} {VAL} --fix o.json', 'is the source'),
     (f'{CHECK} {VAL} {VAL} --merge o.json', '', 'is named twice'),
     (f'{TO_COCO} own/none --from yolo --images own/img --out o.json', '', 'is not a folder'),
@@ -128,6 +135,23 @@ COMMANDS = [
     (f'dataset_converters/split_interactions {VAL} out',
      'dataset_converters/split_interactions pairs/train.csv out', 'val.json'),
     ('dataset_converters/make_shapes_coco --out a --num-train -1', '', '-1'),
+    *((f'{NEW} {words}', '', word) for words, word in [
+        ('nowhere', 'is not a folder'),
+        ('own/img', 'has no annotation file for train (there is: no JSON file)'),
+        ('lonely', 'the images of'),
+        ('twice', 'has 2 annotation files for val'),
+        (f'shapes --train {DATA}/none.json', 'has no box'),
+        ('shapes --out mini.py', 'is there already'),
+        ('shapes --out new.yaml', 'is not a config'),
+        ('shapes --classes disk squares', 'Fix: square'),
+        ('shapes --weights nowhere.pth', '--weights nowhere.pth is not a file'),
+        ('shapes --weights coco --small', 'mmdet has none of atss-lite0 --small'),
+        ('shapes --weights coco --small --model atss-r50', 'mmdet has none of atss-r50 --small'),
+        ('shapes --weights coco --model retinanet-r18', '--model retinanet-r50 or rtmdet-tiny'),
+        ('shapes --small --model rtmdet-s', '--small has no rtmdet'),
+    ]),
+    ('test no.py no.pth --out folder.pkl', '', 'folder.pkl cannot be written'),
+    ('test no.py no.pth --out mini.py/a.pkl', '', 'mini.py/a.pkl cannot be written'),
     ('model_converters/publish_model a.pth good.pth',
      'model_converters/publish_model good.pth b.pth', 'a.pth', 'does not exist'),
     ('model_converters/to_stock det.py good.pth det', '', 'det.py is the source'),
@@ -303,7 +327,9 @@ CALLS = [
     ("check_loss(APLoss(), call='scoers')", '', "call='scoers' is unknown"),
     ("check_loss(APLoss(), call='scores', checks=['valu'])",
      "check_loss(APLoss(), call='scores', checks=['value'])", "check 'valu'"),
-    # Labels, views, samplers and metrics as other libraries take them.
+    # Labels, views, samplers, hooks and metrics as other libraries take them.
+    ("of('mmrank.engine.hooks', 'DeferredReweightingHook')(begin=-1)", '', 'begin must be >= 0'),
+    ("of('mmrank.engine.hooks', 'RankingMonitorHook')(interval=0)", '', 'interval must be > 0'),
     ('GradedAPLoss()(scores, labels)', 'GradedAPLoss()(scores, labels, quality=scores.sigmoid())',
      'GradedAPLoss requires the boxes of the positives'),
     ('APLoss()(matrix, classes + 2)', 'APLoss()(matrix, classes + 2, weight=classes != 2)',

@@ -1,4 +1,4 @@
-"""The converters of Omniglot and Grocery Store, and lists of images for mmpretrain."""
+"""The converters of CIFAR, Omniglot and Grocery Store, and lists of images for mmpretrain."""
 
 import json
 import re
@@ -9,9 +9,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from cifar_trees import coded_image, every_image, write_folders
 from forked_processes import run_script
 from image_files import encoded, write_files
 from mmengine.registry import DATASETS
+
+pytest.importorskip('mmpretrain')
 
 CONVERTERS = Path(__file__).resolve().parents[2] / 'tools/dataset_converters'
 OMNIGLOT = CONVERTERS / 'omniglot.py'
@@ -58,7 +61,7 @@ def test_drawings_are_inverted_and_shrunk(tmp_path, run_script):
         ([], 'bad holds no drawing. Fix: unpack'),
     ],
 )
-def test_bad_folders_are_named(tmp_path, run_script, files, message):
+def test_bad_folders_of_drawings_are_named(tmp_path, run_script, files, message):
     status, _, errors = run_script(OMNIGLOT, write_files(tmp_path / 'bad', files), tmp_path / 'out')
     assert status == 2
     assert message in errors
@@ -93,7 +96,7 @@ def source(tmp_path):
     return folder
 
 
-def test_lists(source, run_script, tmp_path):
+def test_lists_of_products(source, run_script, tmp_path):
     out = tmp_path / 'out'
     status, text, error = run_script(GROCERY, source, out)
     assert status == 0, error
@@ -147,7 +150,7 @@ def test_lists(source, run_script, tmp_path):
         ('classes.csv', 'fine,fine_name,description\n0,a,b\n2,c,d\n', 'each of 0 to 1 once'),
     ],
 )
-def test_bad_files_are_refused(source, run_script, tmp_path, name, text, message):
+def test_bad_lists_of_products_are_refused(source, run_script, tmp_path, name, text, message):
     (source / name).write_text(text)
     status, _, error = run_script(GROCERY, source, tmp_path / 'out')
     assert status == 2
@@ -195,7 +198,7 @@ def inaturalist(images, annotations):
     )
 
 
-def test_inaturalist(tmp_path):
+def test_lists_of_inaturalist(tmp_path):
     source, out = tmp_path / 'train.json', tmp_path / 'train.txt'
     content = inaturalist([3, 1], [(1, 7), (3, 5)])
     source.write_text(json.dumps(content))
@@ -219,3 +222,36 @@ def test_bad_annotations_are_named(tmp_path, content, message):
     done = run('inaturalist', source, tmp_path / 'x.txt')
     assert done.returncode == 2
     assert message in done.stderr
+
+
+TOOL = Path(__file__).resolve().parents[2] / 'tools/dataset_converters/cifar10.py'
+
+
+def test_arrays_hold_the_images_in_turn(tmp_path, run_script):
+    tree = write_folders(tmp_path / 'tree')
+    out = tmp_path / 'out'
+    assert run_script(TOOL, tree, out, '--size', 4)[::2] == (0, '')
+    for part in ('train', 'test'):
+        with np.load(out / f'{part}.npz') as file:
+            images, labels = file['images'], file['labels']
+        own = [x for x in every_image() if x[0] == part]
+        own.sort(key=lambda x: (x[2], x[1]))
+        expected = [coded_image(*x, size=4) for x in own]
+        np.testing.assert_array_equal(images, expected)
+        assert labels.tolist() == [label for _, label, _ in own]
+    train = dict(type='mmrank.CIFAR10LT', data_root=str(out), imbalance_ratio=1)
+    assert len(DATASETS.build(train)) == 400
+
+
+def test_bad_sources_of_cifar_are_named(tmp_path, run_script):
+    status, _, errors = run_script(TOOL, tmp_path, tmp_path / 'out')
+    assert status == 2
+    assert 'holds no CIFAR10' in errors
+    tree = write_folders(tmp_path / 'tree')
+    (tree / 'test/bird/0003.png').write_bytes(b'no image')
+    assert 'bird/0003.png cannot be read: ' in run_script(TOOL, tree, tmp_path / 'out')[2]
+    (tree / 'train/bird').rename(tree / 'train/birds')
+    assert "missing: ['bird'], unknown: ['birds']" in run_script(TOOL, tree, tmp_path / 'out')[2]
+    (tmp_path / 'x.zip').write_text('text')
+    assert 'x.zip holds no CIFAR10' in run_script(TOOL, tmp_path / 'x.zip', tmp_path / 'out')[2]
+    assert run_script(TOOL, tree, tmp_path / 'out', '--size', 33)[0] == 2

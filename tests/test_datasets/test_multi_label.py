@@ -1,10 +1,12 @@
-"""Labels and pixels that a multi-label training must refuse."""
+"""Multi-label data: tables, ChestX-ray14, and labels and pixels that a training must refuse."""
 
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from chest_xray_tree import FINDINGS, NUM_PATIENTS, write_chest_xrays
 from labelled import LabelledItems
 from mmengine.dataset import ConcatDataset, RepeatDataset
 from mmengine.registry import DATASETS, HOOKS, TRANSFORMS
@@ -13,7 +15,8 @@ from retrieval_trees import write_images
 from mmrank.datasets.checks.label_check import check_labels
 from mmrank.errors import UserError
 
-mmpretrain = pytest.importorskip('mmpretrain')
+pytest.importorskip('mmpretrain')
+from mmrank.datasets.long_tail.chest_xray14 import ChestXray14
 
 TABLE = 'image,cat,dog\na.png,1,0\nb.png,0,1\nc.png,1,1.0\nd.png,0,0\n'
 
@@ -130,3 +133,95 @@ def test_pixels_that_are_not_finite():
             check(bad)
         with pytest.raises(ValueError, match='without a file'):
             check(dict(img=[np.ones(2), image]))
+
+
+@pytest.fixture(scope='module')
+def tree(tmp_path_factory):
+    """Folder, labels by name, and the names of the test list."""
+    root = tmp_path_factory.mktemp('chest')
+    return root, *write_chest_xrays(root)
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """A folder to damage."""
+    write_chest_xrays(tmp_path)
+    return tmp_path
+
+
+def build(root, **settings):
+    return DATASETS.build(
+        dict(type='mmrank.ChestXray14', data_root=str(root), serialize_data=False, **settings)
+    )
+
+
+def names_of(dataset):
+    return [Path(dataset.get_data_info(i)['img_path']).name for i in range(len(dataset))]
+
+
+def test_x_rays_follow_table_and_lists(tree):
+    root, labels, tests = tree
+    test = build(root, split='test')
+    assert names_of(test) == tests
+    assert test.metainfo['classes'] == FINDINGS
+    for index, name in enumerate(tests):
+        item = test.get_data_info(index)
+        assert Path(item['img_path']).is_file()
+        there = {FINDINGS[i] for i in item['gt_label']}
+        assert there == set(labels[name].split('|')) - {'No Finding'}
+        assert item['gt_score'].nonzero()[0].tolist() == item['gt_label']
+        assert test.get_cat_ids(index) == item['gt_label']
+    part = build(root, split='test', classes=['Hernia', 'Mass'])
+    assert part.metainfo['classes'] == ('Hernia', 'Mass')
+    for index, name in enumerate(tests):
+        own = labels[name].split('|')
+        found = part.get_data_info(index)['gt_score'].tolist()
+        assert found == [float('Hernia' in own), float('Mass' in own)]
+
+
+@pytest.mark.parametrize('split_by', ['lists', 'patients'])
+def test_no_patient_is_in_two_splits(tree, split_by, monkeypatch):
+    root, labels, tests = tree
+    names, patients = {}, {}
+    monkeypatch.setattr(ChestXray14, 'val_fraction', 0.3)
+    settings = dict(split_by=split_by, classes=FINDINGS[:-1])
+    for split in ('train', 'val', 'test'):
+        part = build(root, split=split, **settings)
+        names[split] = names_of(part)
+        patients[split] = {name[:8] for name in names[split]}
+    assert sum(map(len, names.values())) == len(labels)
+    assert sum(map(len, patients.values())) == NUM_PATIENTS
+    sizes = [len(patients[split]) for split in ('train', 'val', 'test')]
+    assert sizes == ([31, 14, 15] if split_by == 'lists' else [48, 6, 6])
+    if split_by == 'lists':
+        assert names['test'] == tests
+    both = build(root, split='trainval', **settings)
+    assert set(names_of(both)) == set(names['train'] + names['val'])
+    monkeypatch.setattr(ChestXray14, 'val_fraction', 0.03)
+    with pytest.raises(ValueError, match='and no positive of Hernia'):
+        build(root, split='val', split_by='lists')
+
+
+def test_x_rays_in_one_folder(damaged):
+    (damaged / 'mine').mkdir()
+    for path in damaged.glob('images_*/images/*.png'):
+        path.rename(damaged / 'mine' / path.name)
+    assert len(build(damaged, split='test', data_prefix='mine')) == 45
+    (damaged / 'mine').rename(damaged / 'images')
+    assert len(build(damaged, split='test')) == 45
+    (damaged / 'images/00000058_000.png').unlink()
+    with pytest.raises(UserError, match='1 of 45 images are missing'):
+        build(damaged, split='test')
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        (dict(split_by='ratio'), "'lists', 'patients'"),
+        (dict(classes=['Cough']), r"classes=\['Cough'\] must name some"),
+        (dict(classes=[]), 'must name some'),
+    ],
+)
+def test_bad_settings_of_x_rays_are_named(tree, settings, message):
+    with pytest.raises(ValueError, match=message):
+        build(tree[0], split='train', **settings)

@@ -1,6 +1,6 @@
 """One training in the loop of an engine: whole, resumed, on several processes, and through a kill.
 
-    python tests/helpers/engine_loops.py ENGINE FOLDER
+    python tests/cases/trainings/engine_loops.py ENGINE FOLDER
 
 A small ViT holds its losses: a ranking with moving averages, a contrastive loss with state a
 sample, and one with a learnt temperature. A process has its share of the samples of a step. The

@@ -1,6 +1,6 @@
 """One table of files that a reader refuses: which file, what is in it, and words of the error.
 
-A row is the name of a file of ``test_malformed_files.READERS``, its content, words that the message
+A row is the name of a file of ``test_hostile_files.READERS``, its content, words that the message
 has, and settings of the reader. The content is text, bytes, a document for JSON, or a change of
 :func:`coco_document.make_document`.
 """
@@ -9,7 +9,10 @@ import gzip
 import json
 from functools import partial
 
+import numpy as np
+from chest_xray_tree import HEADER
 from coco_document import make_document
+from malformed_files import cifar_arrays
 
 
 def put(part, index, **values):
@@ -101,6 +104,11 @@ COCO += [(set_image(1, file_name=x), PLACE, word, RIGHT_NAME) for x, word in NAM
 GZIPPED = gzip.compress(b'1,2 0:1\n' * 99, mtime=0)
 LATIN = '1,2 0:1\n1,\u00e9\n'.encode('latin-1')
 IMAGES = [dict(id=i, file_name=f'{i}.jpg') for i in (7, 3)]
+XRAYS = f'{HEADER}\n' + ''.join(
+    f'{i:08d}_000.png,{finding},0,{i},58,M,PA,2,2,0.1,0.1,\n'
+    for i, finding in enumerate(('Mass', 'No Finding', 'Hernia|Mass'))
+)
+PRODUCTS = 'image_id class_id super_class_id path\n1 1 1 a.jpg\n'
 TABLE = 'image,cat,dog\n0.png,1,0\n1.png,0,1\n2.png,1,1.0\n3.png,0,0\n'
 
 
@@ -113,9 +121,9 @@ def of_karpathy(split='train', **changes):
     return dict(images=[{**image, **changes}])
 
 
-def edited(old, new):
-    assert old in TABLE
-    return TABLE.replace(old, new)
+def edited(old, new, text=TABLE):
+    assert old in text
+    return text.replace(old, new)
 
 
 GOOD_COCO = json.dumps(make_document()).encode()
@@ -214,5 +222,23 @@ ROWS = [
         ('image,cat,dog\n0.png,1,0\n1.png,0,0\n', 'positive of dog'),
         ('image,cat\n0.png,1\n1.png,1\n', 'no negative of cat'),
         (edited('3.png', '7.png'), '1 of 4 images ', ' are missing'),
+    ]),
+    *(('entries.csv', edited(old, new, XRAYS), word) for old, new, word in [
+        ('Finding Labels', 'Labels', "has no column 'Finding Labels', only"),
+        ('Hernia', 'Flu', "csv:4: 'Finding Labels' is 'Flu|Mass'"),
+        ('No Finding', 'No Finding|Mass', 'alone. Fix: correct this line'),
+        ('1_000.png', '0_000.png', 'csv:3 lists 00000000_000.png a second time'),
+        ('1_000.png', '1_000.png\n', 'csv:3: expected 12 fields'),
+    ]),
+    ('names.txt', '99999999_000.png\n', 'of which 1 are named twice or are not ', 'like 99999999'),
+    ('names.txt', '00000002_000.png\n' * 2, 'of which 1 are ', 'like 00000002_000'),
+    ('sop.txt', f'{PRODUCTS}x 4 1 a.jpg\n7 4 1\n', '2 lines', 'sop.txt:3:', 'sop.txt:4:',
+     'image_id class_id super_class_id path'),
+    *(('train.npz', cifar_arrays(**arrays), word) for arrays, word in [
+        (dict(labels=np.arange(10)), 'labels (10,)'),
+        (dict(labels=np.full(20, 10)), 'integers from 0 to 9'),
+        (dict(labels=np.zeros(20)), 'labels (20,) float64'),
+        (dict(images=np.zeros((20, 8, 8, 3))), 'float64'),
+        (dict(classes=np.array(['a', 'b'])), "the classes ['a', 'b']"),
     ]),
 ]  # fmt: skip
