@@ -34,6 +34,93 @@ def make(tmp_path, monkeypatch):
     return make
 
 
+def test_a_table_is_made_of_its_record(make):
+    text = make(f'before\n<!-- record: made mAP baseline=focal -->\nold\n{END}after\n')
+    assert text == make(text)
+    assert 'old' not in text
+    assert text.endswith(f'{END}after\n')
+    first, second = (x for x in text.splitlines() if x.startswith(('| ours', '| focal')))
+    # Differences 5 and 7 points: 6 +- 12.71 * sqrt(2) / sqrt(2), by the table of t.
+    assert first == '| ours | 2 | **21.00 ± 8.49** | +6.00 [-6.71, +18.71] |'
+    assert second == '| focal | 2 | 15.00 ± 7.07 |  |'
+    assert '4 trainings, 2.0 core-hours, commit abc; 2 pairs' in text
+    assert '| 0.15 ± 0.07 |' in make(f'<!-- record: made mAP scale=1 -->\n{END}')
+
+
+def test_differences_that_several_comparisons_leave(make, tmp_path):
+    """P of 0.0001, 0.035 and 0.5 by scipy's t test beside 0.05/3, 0.05/2 and 0.05."""
+    gaps = {'far': (9, 10, 11, 10), 'near': (1, 4, 2, 4), 'level': (-2, 1, 3, 1)}
+    rows = [f'base,{seed},1,a,1,{{}},final,0.2' for seed in range(4)]
+    for name, own in gaps.items():
+        rows += [f'{name},{i},1,a,1,{{}},final,{0.2 + gap / 100}' for i, gap in enumerate(own)]
+    rows += ['base,9,1,a,1,{},tune,0.9', 'base,0,9,a,,{},curve,0.9']
+    head = 'method,seed,step,commit,seconds,settings,stage,mAP'
+    (tmp_path / 'made.csv').write_text('\n'.join([head, *rows]) + '\n')
+    text = make(
+        f'<!-- record: made mAP title=Far ours=far -->\n{END}'
+        f'<!-- record: made mAP title=Level ours=level -->\n{END}'
+        f'<!-- record: made mAP title=Behind ours=level peer=far -->\n{END}'
+        '<!-- overview -->\n<!-- end of overview -->\n'
+    )
+    last = {line.split(' | ')[0]: line.split(' | ')[-1] for line in text.split(END)[0].split('\n')}
+    assert last['| far'].startswith('**+10.00')
+    assert last['| near'].startswith('+2.75 [+0.36')
+    assert '3 comparisons' in text
+    assert '1 trials to tune each' in text
+    assert '17 trainings on record, 0.0 core-hours.' in text
+    shown = [line for line in text.splitlines() if '](page.md)' in line]
+    assert [line.split()[-2] for line in shown] == ['ahead', 'level', 'behind']
+    assert '| far | 4 | mAP | 30.00 ± 0.82 | base | 20.00 ± 0.00 | +10.00 [+8.70' in shown[0]
+    with pytest.raises(UserError, match="no ours='x'"):
+        make(text.replace('ours=far', 'ours=x'))
+
+
+def test_sets_have_two_tables_a_picture_and_a_row(make, tmp_path):
+    """Gains of 5, 1 and 3 points on three sets; the short overview has the mean over them."""
+    (tmp_path / 'many').mkdir()
+    for name, gain in {'cards': 0.05, 'cells': 0.01, 'eggs': 0.03}.items():
+        rows = [f'ours,9,1,a,60,{{}},{0.2 + gain}', 'focal,9,1,a,60,{},0.2']
+        head = 'method,seed,step,commit,seconds,settings,mAP'
+        (tmp_path / 'many' / f'{name}.csv').write_text('\n'.join([head, *rows, '']))
+    block = '<!-- sets: many mAP ours=ours task=boxes stock=focal forest=a/f.png{} -->\n{}'
+    end = '<!-- end of sets -->\n'
+    page = block.format('', end) + '<!-- overview: stock -->\n<!-- end of overview -->\n'
+    assert 'f.png of other rows' in make(page)
+    text = make(page, check=False)
+    assert make(text) == text
+    assert '| mean | 23.0 | 20.0 |' in text
+    # The standard error is 2 / sqrt(3), the quantile of t 4.30.
+    assert '| focal | +3.00 [-1.97, +7.97] | +3.00 | 3 of 3, p = 0.25 | cells +1.0 |' in text
+    assert '6 trainings, 0.1 core-hours, commit a.' in text
+    assert '| [boxes](page.md) | ours | mAP | focal | +3.00 [-1.97, +7.97] | level |' in text
+    groups = block.format(' "groups=all: cards, cells, eggs; large: cards"', end)
+    assert '| all | 3 | +3.00 [-1.97, +7.97] |\n| large | 1 | +5.00 |' in make(groups, check=False)
+    make(page, check=False)
+    (tmp_path / 'many' / 'cells.csv').unlink()
+    assert 'f.png of other rows' in make(text)
+
+
+def test_each_method_has_its_own_baseline(make, tmp_path):
+    """Two metrics with differences: those of the same loss, each column corrected apart."""
+    means = {'a': (10, 50), "a, 'auto'": (12, 48), 'b': (30, 20), 'b, x, y': (31, 24)}
+    rows = [
+        f'"{name}",{seed},1,a,1,{rare / 100 + seed / 1000},{rest / 100 + seed / 1000}'
+        for name, (rare, rest) in means.items()
+        for seed in range(3)
+    ]
+    rows[-1] += '1'
+    rows[5] += '9'
+    head = 'method,seed,step,commit,seconds,rare,mAP'
+    (tmp_path / 'made.csv').write_text('\n'.join([head, *rows]) + '\n')
+    text = make(f'<!-- record: made rare mAP baseline=own differences=2 -->\n{END}')
+    cells = {x.split(' | ')[0][2:]: x.split(' | ')[-2:] for x in text.split('\n') if ' | ' in x}
+    assert 'compared with the same loss alone' in cells[''][0]
+    assert [x.split()[0].strip('*|') for x in cells["a, 'auto'"]] == ['+2.00', '-1.97']
+    assert [x.split()[0].strip('*|') for x in cells['b, x, y']] == ['+1.00', '+4.00']
+    assert cells['a'][0] == ''
+    assert '2 comparisons' in text
+
+
 @pytest.mark.parametrize('kind', ['boxes', 'curves'])
 def test_a_picture_is_of_its_record(make, tmp_path, kind, monkeypatch):
     """It is drawn when its rows or names are others; the check says so and draws nothing."""
@@ -46,12 +133,6 @@ def test_a_picture_is_of_its_record(make, tmp_path, kind, monkeypatch):
         assert 'b.png of other rows' in make(text)
     (tmp_path / 'made.csv').write_text(RECORD.replace('0.27', '0.28'))
     assert 'b.png of other rows' in make(text)
-
-
-def test_an_overview_of_a_method_that_is_not_there_is_refused(make):
-    overview = '<!-- overview -->\n<!-- end of overview -->\n'
-    with pytest.raises(UserError, match="no ours='x'"):
-        make(f'<!-- record: made mAP title=Far ours=x -->\n{END}{overview}')
 
 
 @pytest.mark.parametrize(
