@@ -29,8 +29,8 @@ test-upstream: export TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD ?= 1
 
 ALL := tests tools/research/tests
 # What one edits a loss against; tests that start processes are left out.
-FAST := tests/test_functional tests/test_state tests/test_losses
-# The files of tests/test_functional that take mmengine.
+FAST := tests/formulas tests/contract/losses
+# The files of tests/formulas/functions that take mmengine.
 OF_OPENMMLAB := --ignore-glob '*/test_level_metrics.py' --ignore-glob '*/test_hierarchical.py'
 
 .DEFAULT_GOAL := help
@@ -47,7 +47,7 @@ try:  ## a first result with torch alone: AP and cross-entropy on rare classes
 env:  ## make or refresh the environment in .venv; nothing is compiled
 	@"$(PYTHON)" tools/bootstrap.py --venv "$(VENV)"
 
-env-adapters:  ## that of tests/test_adapters in .venv-adapters: transformers 5, rfdetr, no mmcv
+env-adapters:  ## that of tests/adapters in .venv-adapters: transformers 5, rfdetr, no mmcv
 	@"$(PYTHON)" tools/bootstrap.py --venv $(ADAPTERS) --lock requirements/lock_adapters.txt
 
 env-upstream:  ## mmengine, mmcv-lite, mmdet, mmpretrain of the package index in .venv-upstream
@@ -57,15 +57,15 @@ demo: env  ## train a detector on graded AP-Loss and on focal loss, on made-up d
 	@$(RUN) tools/demo.py
 
 test: env  ## all tests but the slow ones (5 minutes on 2 cores)
-	@$(RUN) -m pytest -n auto --dist worksteal --ignore tests/test_adapters $(ALL)
+	@$(RUN) -m pytest -n auto --dist worksteal --ignore tests/adapters $(ALL)
 	@$(MAKE) test-adapters
 
 test-adapters: env-adapters  ## detectors and trainers of other libraries, as they are today
-	@$(ADAPTERS)/bin/python -m pytest -n auto --dist worksteal tests/test_adapters
+	@$(ADAPTERS)/bin/python -m pytest -n auto --dist worksteal tests/adapters
 
 test-upstream: env-upstream  ## heads, hooks, tools and operators on upstream OpenMMLab
-	@$(UPSTREAM)/bin/python -m pytest -n auto --dist worksteal tests/test_mmcv_ops \
-	  tests/test_models tests/test_engine tests/test_evaluation tests/test_tools
+	@$(UPSTREAM)/bin/python -m pytest -n auto --dist worksteal tests/detection tests/contract \
+	  tests/models tests/engine tests/evaluation tests/cli
 
 test-fast: env  ## the maths alone: functional, state, losses (90 seconds)
 	@$(RUN) -m pytest -n auto --dist worksteal $(FAST) \
@@ -74,22 +74,22 @@ test-fast: env  ## the maths alone: functional, state, losses (90 seconds)
 test-torch:  ## the functions with torch alone, in the environment of PYTHON; TORCH='torch==2.0.* numpy<2'
 	@"$(PYTHON)" -m pip install -q $(foreach x,$(TORCH),"$(x)") -r requirements/runtime.txt \
 	  pytest hypothesis pyyaml scikit-learn
-	@"$(PYTHON)" -m pytest tests/test_functional $(OF_OPENMMLAB) -m 'not slow and not processes'
+	@"$(PYTHON)" -m pytest tests/formulas/functions $(OF_OPENMMLAB) -m 'not slow and not processes'
 
 coverage: env  ## the share of mmrank's lines that the tests but the slow ones run (5 minutes)
-	@$(RUN) -m pytest -n auto --dist worksteal --ignore tests/test_adapters $(ALL) \
+	@$(RUN) -m pytest -n auto --dist worksteal --ignore tests/adapters $(ALL) \
 	  --cov mmrank --cov-report term:skip-covered --cov-fail-under 93
 
 test-slow: env  ## the tests that take minutes, and more random examples
 	@$(RUN) -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough $(ALL)
-	@$(RUN) -m pytest tests/test_adapters  # on the oldest transformers that they support
+	@$(RUN) -m pytest tests/adapters  # on the oldest transformers that they support
 
 test-newcomers: env  ## what each page tells a newcomer to type, with mmrank from a wheel
-	@$(RUN) -m pytest tests/test_docs -m slow -k newcomer --durations=0
+	@$(RUN) -m pytest tests/docs -m slow -k newcomer --durations=0
 
 test-compiled:  ## the operators against those of a compiled mmcv (20 minutes)
 	@"$(PYTHON)" tools/bootstrap.py --venv "$(VENV)" --compile-mmcv
-	@$(RUN) -m pytest tests/test_mmcv_ops -m 'slow or not slow'
+	@$(RUN) -m pytest tests/detection/mmcv_ops -m 'slow or not slow'
 
 lint: env  ## ruff: style and format; pyright: types
 	@$(RUN) -m ruff check .

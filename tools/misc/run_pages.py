@@ -42,7 +42,7 @@ SKIPPED = [
     (r'check_field', 'data or hours'),
     (r"my_detector|'val\.json|stock/detector|Model\(config\)", 'a model of your own'),
     (r'# Train on later', 'a model of your own'),
-    (r'from-a-wheel', 'mmrank from a wheel; tests/test_docs runs it'),
+    (r'from-a-wheel', 'mmrank from a wheel; tests/docs runs it'),
 ]
 
 

@@ -12,7 +12,7 @@ from mmrank import mmcv_ops
 
 pytestmark = pytest.mark.processes
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 #: An mmcv without operators: what `load_ext` does, and the file that a build adds.
 MMCV = """\
 import importlib

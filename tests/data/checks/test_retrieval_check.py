@@ -12,7 +12,7 @@ from mmrank.datasets.checks.retrieval_check import check_config, inspect_config
 from mmrank.errors import UserError
 from mmrank.registry import DATASETS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 pytest.importorskip('mmpretrain')
 

@@ -128,7 +128,7 @@ def test_values_of_boxes_take_the_dtype_of_the_scores(dtype):
     assert loss.dtype == torch.float32
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LENGTH = 12
 
 

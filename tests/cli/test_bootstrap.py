@@ -247,6 +247,6 @@ def test_makefile_works_in_any_path(tmp_path):
     assert '<--pythonpath>' in done.stdout
     assert f'<--venv>\n<{place}>' in done.stdout
     assert f'<{place}-adapters>\n<--lock>' in done.stdout
-    words = ('--torch-alone', 'tools/first_result.py', 'tests/test_adapters', 'tools/demo.py')
+    words = ('--torch-alone', 'tools/first_result.py', 'tests/adapters', 'tools/demo.py')
     for part in (*words, 'pytest', 'slow or hypothesis', 'ruff'):
         assert f'<{part}>' in done.stdout
