@@ -111,6 +111,7 @@ REMOVERS = {
     'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself
     'tools/bootstrap.py': 'make',  # its stamp
     'mmrank/cli/demo.py': 'prepare_data',  # behind a stamp of its own
+    'tools/research/studies/libraries.py': '_train',  # the training before
 }
 
 

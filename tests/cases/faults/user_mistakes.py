@@ -122,7 +122,7 @@ COMMANDS = [
     # The fix depends on what was meant.
     *((f'{TO_COCO} {FORMS[name[-4:]].format(i)} --images own/img --out o.json', '', *words)
       for i, (name, _, *words) in enumerate(LABELS)),
-    (f'{CHECK} no.json', f'{CHECK} {VAL}', 'no.json', 'holds no JSON file. Fix: correct the path'),
+    (f'{CHECK} no.json', f'{CHECK} {VAL}', 'no.json cannot be read', 'Fix: correct the path'),
     (f'{CHECK} {DATA}/no/a.json', f'{CHECK} {VAL}', 'annotations holds backslash.json'),
     (f'{CHECK} {VAL} --fix {VAL}', f'{CHECK} {VAL} --fix o.json', 'is the source'),
     (f'{CHECK} {VAL} {VAL} --merge o.json', '', 'is named twice'),
