@@ -256,6 +256,10 @@ def test_a_trainer_trains_resumes_and_exports(kind, data, tmp_path, monkeypatch)
     shown = library.predict(image)
     assert len(shown)
     if library.exported:
-        torch.testing.assert_close(library.exported(image, tmp_path), shown, rtol=1e-3, atol=1e-2)
+        # Equal scores may come in another order.
+        found = library.exported(image, tmp_path)
+        gaps = torch.cdist(found, shown, compute_mode='donot_use_mm_for_euclid_dist')
+        assert found.shape == shown.shape
+        assert max(gaps.amin(0).max(), gaps.amin(1).max()) < 0.05
     library.leave()
     torch.testing.assert_close(library.predict(image), shown, rtol=1e-4, atol=1e-4)
