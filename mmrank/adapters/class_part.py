@@ -174,18 +174,20 @@ def show_centred(layer: nn.Module, ranking: HeadLoss) -> None:
 
 def keep_centred(part: nn.Module) -> None:
     """Undo :func:`show_centred`; the centre moves into the bias of the layers."""
-    for layer in part.modules():
-        for _, key, ranking in centred_layers(layer):
+    for module in part.modules():
+        for layer, key, ranking in centred_layers(module):
             with torch.no_grad():
                 layer.bias -= centre_of_channels(ranking, layer.bias)
             del layer._forward_hooks[key]
 
 
-def centred_layers(layer: nn.Module) -> list[tuple]:
+def centred_layers(layer: nn.Module) -> list[tuple[Any, int, HeadLoss]]:
     """The layer, the key of its hook and the loss, if :func:`show_centred` was called for it."""
-    hooks = layer._forward_hooks.items()
-    hooks = [x for x in hooks if isinstance(x[1], partial) and x[1].func is _subtract_centre]
-    return [(layer, key, hook.args[0]) for key, hook in hooks]
+    found = []
+    for key, hook in layer._forward_hooks.items():
+        if isinstance(hook, partial) and hook.func is _subtract_centre:
+            found.append((layer, key, hook.args[0]))
+    return found
 
 
 def _subtract_centre(ranking: HeadLoss, layer: nn.Module, args: tuple, scores: Tensor) -> Tensor:

@@ -101,6 +101,10 @@ def use_contrastive_loss(model: nn.Module, loss: ContrastiveLoss) -> nn.Module:
         model: A model with ``logit_scale``, whose outputs have ``image_embeds`` and
             ``text_embeds``.
         loss: A contrastive loss of :mod:`mmrank.losses`.
+
+    Raises:
+        TypeError: If the model or the loss is none of these.
+        UserError: If the model has such a loss already.
     """
     scale = getattr(model, 'logit_scale', None)
     if not isinstance(scale, nn.Parameter):

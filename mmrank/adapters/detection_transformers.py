@@ -112,10 +112,10 @@ class _RTDetrLosses(_DetectorLosses):
         L layers begin with the denoising queries.
         """
         fine = hasattr(config, 'weight_loss_fgl')
-        file, name = ('d_fine', 'DFine') if fine else ('rt_detr', 'RTDetr')
+        names = ('loss_d_fine', 'DFineLoss') if fine else ('loss_rt_detr', 'RTDetrLoss')
         if hasattr(config, 'weight_loss_mal'):
-            file, name = 'deimv2', 'Deimv2'
-        criterion = _ranked_criterion(_QueryVarifocal, f'loss_{file}', f'{name}Loss')(config)
+            names = ('loss_deimv2', 'Deimv2Loss')
+        criterion = _ranked_criterion(_QueryVarifocal, *names)(config)
         criterion.rankings = self.rankings
         # The boxes of D-FINE and DEIMv2 may lie outside.
         inside = (lambda boxes: boxes.clamp(0, 1)) if fine else (lambda boxes: boxes)
@@ -259,7 +259,10 @@ def _score_layer(model: PreTrainedModel) -> nn.Module:
     """What computes the scores that the model predicts."""
     # RT-DETRv2 has a copy of the decoder's, with the same weights.
     heads = getattr(model.get_submodule('model.decoder'), 'class_embed', None)
-    heads = heads or getattr(model, 'class_labels_classifier', None) or model.class_embed
+    if heads is None:
+        heads = getattr(model, 'class_labels_classifier', None)
+    if heads is None:
+        heads = model.get_submodule('class_embed')
     if isinstance(heads, nn.ModuleList):
         # D-FINE may predict by another layer than the last; Deformable DETR's heads may end with
         # the encoder's.

@@ -1,7 +1,7 @@
 """Any supported detector of another library on a ranking loss."""
 
 from importlib import import_module
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +66,10 @@ def use_ranking_loss(
             left it, so that score thresholds work. The ranking stays.
         balance_boxes: Multiply the box loss by the detached ratio of the classification loss to it
             (Rank & Sort, ICCV 2021, section 4). Only for torchvision's detectors.
+
+    Raises:
+        TypeError: If no adapter serves the model, or the loss is none of these.
+        UserError: If the loss does not fit the model.
     """
     check_is_loss(loss)
     adapter = _adapter_of(model)
@@ -92,8 +96,16 @@ def show_probabilities(model: nn.Module, scores: Tensor, hits: Tensor) -> None:
 
     One rising map of all scores, ``p = sigmoid(a logit(s) + b)`` (Platt, 1999), moves into the
     weights of the layers that score the classes: the order stays, and exports have it, too. Call it
-    once after the training, before :func:`remove_ranking_loss`, with the (n,) scores that the model
-    shows for boxes of validation images, low ones too, and whether each box is right.
+    once after the training, before :func:`remove_ranking_loss`.
+
+    Args:
+        model: A detector of :func:`use_ranking_loss`.
+        scores: (n,) what it shows for boxes of validation images, low ones too, in [0, 1].
+        hits: (n,) whether each box is right: bool, or 0 and 1.
+
+    Raises:
+        UserError: If a score is no probability, no box or each one is right, or the model shows
+            more than the scores of one layer.
     """
     with required_package('sklearn', 'show_probabilities', 'pip install scikit-learn'):
         from sklearn.linear_model import LogisticRegression
@@ -101,8 +113,17 @@ def show_probabilities(model: nn.Module, scores: Tensor, hits: Tensor) -> None:
     if not layers or any(hasattr(x, 'bbox_ctrness') for x in model.modules()):
         what = f'{type(model).__name__} has no ranking loss, or shows more than the scores of a '
         raise UserError(what + 'layer', 'tools/analysis_tools/calibrate.py')
+    right = int((hits > 0).sum())
+    if scores.dim() != 1 or scores.shape != hits.shape or not 0 < right < len(hits):
+        what = f'scores of shape {tuple(scores.shape)} and hits of shape {tuple(hits.shape)}, of '
+        raise UserError(f'{what}which {right} are right', '(n,) of each, some right and some not')
+    if not ((scores >= 0) & (scores <= 1)).all():
+        what = f'scores reach from {scores.min():.4g} to {scores.max():.4g}'
+        raise UserError(what, 'what the model shows, from 0 to 1: of logits logits.sigmoid()')
     logits = scores.double().clamp(1e-6, 1 - 1e-6).logit().cpu()
-    fitted = LogisticRegression().fit(logits[:, None].numpy(), hits.bool().cpu().numpy())
+    # Without a penalty, which would pull a few boxes to the middle.
+    model_of_hits = LogisticRegression(C=1e6)
+    fitted = model_of_hits.fit(logits[:, None].numpy(), (hits > 0).cpu().numpy())
     factor = float(fitted.coef_[0, 0])
     if factor <= 0:
         raise UserError('the scores fall with the hits', 'scores and hits of the same boxes')
@@ -111,9 +132,11 @@ def show_probabilities(model: nn.Module, scores: Tensor, hits: Tensor) -> None:
         layer.weight *= factor
         layer.bias.copy_((layer.bias - centre) * factor + float(fitted.intercept_[0]) + centre)
     # D-FINE adds a layer of the boxes to the scores.
-    added = [x.reg_conf.layers[-1] for x in model.modules() if hasattr(x, 'reg_conf')]
-    for parameter in nn.ModuleList(added).parameters():
-        parameter *= factor
+    for module in model.modules():
+        if hasattr(module, 'reg_conf'):
+            layers_of_boxes = cast(nn.ModuleList, module.get_submodule('reg_conf.layers'))
+            for parameter in layers_of_boxes[-1].parameters():
+                parameter *= factor
 
 
 def check_fit(

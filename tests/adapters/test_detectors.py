@@ -325,8 +325,14 @@ def test_scores_become_probabilities(kind):
         with pytest.raises(UserError, match=r'more than the scores of a layer.*calibrate\.py'):
             show_probabilities(model, scores, hits)
         return
-    with pytest.raises(UserError, match='the scores fall with the hits'):
-        show_probabilities(model, scores, ~hits)
+    for wrong, fault in (
+        ((scores, ~hits), 'the scores fall with the hits'),
+        ((scores, hits[1:]), 'are right. Fix: .*some right and some not'),
+        ((scores, hits | True), 'some right and some not'),
+        ((scores.logit(), hits), 'scores reach from .* Fix: what the model shows'),
+    ):
+        with pytest.raises(UserError, match=fault):
+            show_probabilities(model, *wrong)
     show_probabilities(model, scores, hits)
     found = models.predict(kind, model, images)
     shown = torch.cat([x['scores'] for x in found])
