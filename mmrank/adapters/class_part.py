@@ -142,7 +142,8 @@ def put_rankings(
 
 def ranking_parts(model, expected: bool = True) -> list[RankingPart]:
     """The parts of a model that have rankings; ``UserError`` if it has and should not, or not."""
-    holds = [model] if isinstance(model, nn.Module) else vars(model).values()  # a trainer
+    # What is not a module may hold one, as a trainer does.
+    holds = [model] if isinstance(model, nn.Module) else getattr(model, '__dict__', {}).values()
     roots = [x for x in holds if isinstance(x, nn.Module)]
     parts = [x for root in roots for x in root.modules() if isinstance(x, RankingPart)]
     if bool(parts) == expected:

@@ -109,9 +109,10 @@ def show_probabilities(model: nn.Module, scores: Tensor, hits: Tensor) -> None:
     """
     with required_package('sklearn', 'show_probabilities', 'pip install scikit-learn'):
         from sklearn.linear_model import LogisticRegression
+    ranking_parts(model)  # refuses a model without a ranking loss
     layers = [x for module in model.modules() for x in centred_layers(module)]
     if not layers or any(hasattr(x, 'bbox_ctrness') for x in model.modules()):
-        what = f'{type(model).__name__} has no ranking loss, or shows more than the scores of a '
+        what = f'{type(model).__name__} has no centred scores, or shows more than the scores of a '
         raise UserError(what + 'layer', 'tools/analysis_tools/calibrate.py')
     right = int((hits > 0).sum())
     if scores.dim() != 1 or scores.shape != hits.shape or not 0 < right < len(hits):
