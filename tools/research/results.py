@@ -22,7 +22,8 @@ other method (by default the baseline). With ``task=`` it is one of the short
 
 A folder of records, one for each data set, has two tables: the means by set, and what ``ours``
 gains over the sets; ``forest`` is their picture. With ``groups=`` it has the gains alone, over the
-sets of each group: ``"groups=one class: metal, potholes; others: cards, masks"``::
+sets of each group: ``"groups=one class: metal, potholes; others: cards, masks"``. The sets of
+``FOLDER+FOLDER`` are those of the second one, with the methods of both::
 
     <!-- sets: many_sets mAP ours=graded_ap forest=pictures/many_sets.png -->
     <!-- end of sets -->

@@ -23,20 +23,20 @@ class Block(NamedTuple):
     page: Path
 
     @property
-    def record(self) -> Path:
-        return RECORDS / f'{shlex.split(self.words)[0]}.csv'
+    def folders(self) -> list[Path]:
+        """The folders of the records of several sets, where they are folders; more by ``+``."""
+        return [RECORDS / name for name in shlex.split(self.words)[0].split('+')]
 
     @property
-    def folder(self) -> Path:
-        """The folder of the records of several sets, where there is one."""
-        return self.record.with_suffix('')
+    def record(self) -> Path:
+        return self.folders[0].with_suffix('.csv')
 
     @property
     def records(self) -> list[Path]:
-        """The record, or the records of the folder."""
-        if not self.folder.is_dir():
+        """The record, or the records of the folders."""
+        if not self.folders[0].is_dir():
             return [self.record]
-        return sorted(self.folder.glob('*.csv'))
+        return sorted(path for folder in self.folders for path in folder.glob('*.csv'))
 
     @property
     def metrics(self) -> list[str]:

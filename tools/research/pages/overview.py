@@ -14,6 +14,7 @@ from plans.loss_names import loss_name
 
 from .blocks import Block, cost_of_records
 from .record_tables import read_record, spread
+from .set_tables import sets_of
 
 #: Seeds from this one on are for claims.
 FIRST_FRESH_SEED = 100
@@ -64,8 +65,8 @@ def overview(blocks: list[Block], against: str, folder: Path) -> str:
 def _first_metric(block: Block) -> tuple[dict[str, Mapping], bool]:
     """The first metric of a block by method and seed, or set; whether its seeds are for claims."""
     first = block.metrics[0]
-    if block.folder.is_dir():
-        sets = many_sets.read_sets(block.records, block.metrics, block.scale)
+    if block.folders[0].is_dir():
+        sets = sets_of(block)
         values = {name: many_sets.means(sets, name, first) for name in next(iter(sets.values()))}
         return values, True
     record = read_record(block.record, block.metrics, **block.table_options)

@@ -12,9 +12,18 @@ from plans.loss_names import loss_name
 from .blocks import Block
 
 
+def sets_of(block: Block) -> many_sets.Sets:
+    """The sets that are in each folder of a block, with the methods of all."""
+    sets: dict = {}
+    for folder in block.folders:
+        found = many_sets.read_sets(sorted(folder.glob('*.csv')), block.metrics, block.scale)
+        sets = {name: {**sets.get(name, {}), **values} for name, values in found.items()}
+    return sets
+
+
 def named_sets(block: Block) -> tuple[many_sets.Sets, str]:
     """The sets of a block with the names of the losses, and the name of ours."""
-    sets = many_sets.read_sets(block.records, block.metrics, block.scale)
+    sets = sets_of(block)
     named = {
         name: {loss_name(method): own for method, own in values.items()}
         for name, values in sets.items()
