@@ -80,10 +80,8 @@ def check_is_loss(loss: object) -> None:
     if isinstance(loss, HeadLoss):
         return
     shown = f'the class {loss.__name__}' if isinstance(loss, type) else type(loss).__name__
-    raise UserTypeError(
-        f'loss={shown} is neither a ranking loss of mmrank nor a point-wise one. Fix: pass for '
-        'example mmrank.losses.GradedAPLoss() or VarifocalLoss()'
-    )
+    what = f'loss={shown} is neither a ranking loss of mmrank nor a point-wise one'
+    raise UserTypeError(what, 'pass for example mmrank.losses.GradedAPLoss() or VarifocalLoss()')
 
 
 class RankingPart(nn.Module):

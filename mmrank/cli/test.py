@@ -117,10 +117,8 @@ def _test_and_keep(runner, args: argparse.Namespace) -> None:
 
 def start(args: argparse.Namespace) -> None:
     if args.out is not None and not args.out.endswith(('.pkl', '.json')):
-        raise UserError(
-            f'--out {args.out!r} has an unknown ending. Fix: .pkl for the predictions, .json for '
-            'the metrics'
-        )
+        what = f'--out {args.out!r} has an unknown ending'
+        raise UserError(what, '.pkl for the predictions, .json for the metrics')
     if args.out is not None and is_main_process():
         check_output(args.out, args.config, args.checkpoint)
     if not Path(args.checkpoint).exists() and '://' not in args.checkpoint:

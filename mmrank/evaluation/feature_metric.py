@@ -137,10 +137,8 @@ class FeatureMetric(CheckedSettings, BaseMetric):
         """The field with the class of a sample; a class below 0 is refused."""
         value = torch.as_tensor(self.field(sample, self.label_key, 'label_key'))
         if (value < 0).any():
-            raise UserError(
-                f'field {self.label_key!r} must hold class indices >= 0, got {value.tolist()}. '
-                'Fix: leave samples without a class out of the data set'
-            )
+            what = f'field {self.label_key!r} must hold class indices >= 0, got {value.tolist()}'
+            raise UserError(what, 'leave samples without a class out of the data set')
         return value
 
     def label(self, sample: dict) -> int | list[int]:

@@ -139,10 +139,8 @@ class RetrievalMetric(FeatureMetric):
             name = self.field(sample, self.leave_out, 'leave_out')
             value = None if isinstance(name, str) else torch.as_tensor(name)
             if value is None or value.numel() != 1 or value.is_floating_point():
-                raise UserError(
-                    f'field {self.leave_out!r} (leave_out) must be one integer, got {name!r}. Fix: '
-                    'number the cameras or sequences'
-                )
+                what = f'field {self.leave_out!r} (leave_out) must be one integer, got {name!r}'
+                raise UserError(what, 'number the cameras or sequences')
             found['ids'] = int(value)
         if self.out_file is not None and 'img_path' in sample:
             found['paths'] = str(sample['img_path'])

@@ -92,10 +92,8 @@ def read_values(path: str | os.PathLike, metrics: Sequence[str] = (), scale: flo
     metrics = list(metrics) or known
     missing = [metric for metric in metrics if metric not in known]
     if missing or not known:
-        raise UserError(
-            f'{path} has no final run with {", ".join(missing) or "a metric"}.'
-            f' Fix: pass some of: {", ".join(known) or "none there"}'
-        )
+        what = f'{path} has no final run with {", ".join(missing) or "a metric"}'
+        raise UserError(what, f'pass some of: {", ".join(known) or "none there"}')
     return {
         method: {metric: own.get(metric, {}) for metric in metrics} for method, own in found.items()
     }

@@ -62,10 +62,8 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
     ) -> None:
         super().__init__(**kwargs)
         if not use_sigmoid:
-            raise UserError(
-                'use_sigmoid=False is not supported: the loss scores each class on its own. Fix: '
-                'use_sigmoid=True, or leave it out'
-            )
+            what = 'use_sigmoid=False is not supported: the loss scores each class on its own'
+            raise UserError(what, 'use_sigmoid=True, or leave it out')
         self.class_weights = (
             None if class_weight is None else ClassWeights(class_weight, num_classes)
         )
@@ -116,16 +114,12 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         """
         if group is not None:
             if self.class_weights is not None:
-                raise UserError(
-                    'class_weight with group=: a list of a query has no class. Fix: leave it out, '
-                    'and weight=, a number for each score'
-                )
+                what = 'class_weight with group=: a list of a query has no class'
+                raise UserError(what, 'leave it out, and weight=, a number for each score')
             cls_score, target, weight, group = check_groups(cls_score, target, weight, group)
             if joined_group(self) is not None:
-                raise UserError(
-                    "group= with scope='global': the lists of other processes are other lists. "
-                    f"Fix: {type(self).__name__}(scope='local')"
-                )
+                what = "group= with scope='global': the lists of other processes are other lists"
+                raise UserError(what, f"{type(self).__name__}(scope='local')")
             avg_factor = None
         by_head = avg_factor is not None
         if by_head or reduction_override is not None:
@@ -348,10 +342,9 @@ class RankingLoss(HeadLoss):
         if self.mode == 'flatten':
             return 1
         if self.num_columns is None:
-            raise UserError(
-                "mode='per_class' keeps a state for each class and requires num_classes. Fix: "
-                "num_classes=the number of classes of the data set, or mode='flatten'"
-            )
+            what = "mode='per_class' keeps a state for each class and requires num_classes"
+            fix = "num_classes=the number of classes of the data set, or mode='flatten'"
+            raise UserError(what, fix)
         return self.num_columns
 
     def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:

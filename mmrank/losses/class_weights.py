@@ -99,10 +99,9 @@ class WeighsClasses:
     def set_class_counts(self, counts: Counts, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class in training and the number of samples."""
         if self.class_weights is None or not self.has_auto_weights:
-            raise UserError(
-                f"{type(self).__name__} has no use for class counts. Fix: class_weight='auto', or "
-                "of SOPRCLoss prior='counts' with num_classes"
-            )
+            what = f'{type(self).__name__} has no use for class counts'
+            fix = "class_weight='auto', or of SOPRCLoss prior='counts' with num_classes"
+            raise UserError(what, fix)
         self.class_weights.set_class_counts(counts, num_samples)
 
 

@@ -128,10 +128,8 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
     )
     if cls_score.dim() == 1:
         if target.shape != cls_score.shape:
-            raise UserError(
-                f'{shapes} must be a 0 or 1 for each score. Fix: labels of that shape, or '
-                'cls_score of shape (n, classes)'
-            )
+            what = f'{shapes} must be a 0 or 1 for each score'
+            raise UserError(what, 'labels of that shape, or cls_score of shape (n, classes)')
         return cls_score.unsqueeze(1), target.unsqueeze(1)
     if by_head or target.dim() != 1 or cls_score.dim() != 2:
         return cls_score, target
@@ -142,10 +140,9 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
             'avg_factor=len(target)) if 0 is the one class and 1 the background, as heads call it'
         )
     if target.is_floating_point():
-        raise UserError(
-            f'{shapes} must be class indices, got {target.dtype}. Fix: loss(cls_score, '
-            'target.long()); labels of 0 and 1 have the shape of the scores'
-        )
+        what = f'{shapes} must be class indices, got {target.dtype}'
+        fix = 'loss(cls_score, target.long()); labels of 0 and 1 have the shape of the scores'
+        raise UserError(what, fix)
     return cls_score, target
 
 

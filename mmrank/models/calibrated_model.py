@@ -100,10 +100,8 @@ def _check_task(model: nn.Module, maps: Calibration) -> None:
     is_classifier = hasattr(model, 'head') and not hasattr(model, 'bbox_head')
     task = 'classification' if is_classifier else 'detection'
     if task != maps.task:
-        raise UserError(
-            f'this is a calibration for {maps.task}, the model is for {task}. Fix: use the '
-            'calibration of this model'
-        )
+        what = f'this is a calibration for {maps.task}, the model is for {task}'
+        raise UserError(what, 'use the calibration of this model')
     if is_classifier and getattr(head, 'thr', None) is None:
         raise UserError(
             f'the scores of {type(head).__name__} are a softmax over the classes, or it has no '

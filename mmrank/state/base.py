@@ -58,10 +58,9 @@ class SavedState(nn.Module):
         if not is_training or torch._C._current_graph_task_id() != -1:
             return False
         if not on_host and inside_transform():
-            raise UserError(
-                f'{type(self).__name__} would move within torch.func, which keeps nothing. Fix: '
-                'loss.eval() there, for the value and gradient with the state as it is'
-            )
+            what = f'{type(self).__name__} would move within torch.func, which keeps nothing'
+            fix = 'loss.eval() there, for the value and gradient with the state as it is'
+            raise UserError(what, fix)
         return True
 
     def add_state(

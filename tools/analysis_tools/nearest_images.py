@@ -36,10 +36,8 @@ def embed_images(
         for path in paths[start : start + batch_size]:
             fault = image_fault(path)
             if fault is not None:
-                raise UserError(
-                    f'image {path}: {fault}. Fix: copy or convert it again, '
-                    'or take it out of the folder'
-                )
+                what = f'image {path}: {fault}'
+                raise UserError(what, 'copy or convert it again, or take it out of the folder')
             # A label is needed by some transforms, and never looked at.
             batch.append(transform(dict(img_path=path, gt_label=0)))
         with torch.no_grad():
@@ -94,10 +92,8 @@ def main() -> None:
     files = sorted(path for path in Path(args.gallery).rglob('*') if path.is_file())
     paths = [str(path) for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
     if not paths:
-        raise UserError(
-            f'gallery {args.gallery!r} has no image ({", ".join(IMAGE_SUFFIXES)}). Fix: pass a '
-            'folder of images'
-        )
+        what = f'gallery {args.gallery!r} has no image ({", ".join(IMAGE_SUFFIXES)})'
+        raise UserError(what, 'pass a folder of images')
     with console.status(f'Embedding {len(paths)} images'):
         gallery = torch.cat(list(embed_images(model, pipeline, paths)))
     picture = Path(args.image)

@@ -85,10 +85,8 @@ def chosen_rows(rows: list[Row], only: list[str] | None) -> list[Row]:
     known = sorted({row.name for row in rows})
     unknown = sorted({*only} - {*known})
     if unknown:
-        raise UserError(
-            f'--only {" ".join(unknown)}: there is no such loss or metric. '
-            f'Fix: use some of {", ".join(known)}'
-        )
+        what = f'--only {" ".join(unknown)}: there is no such loss or metric'
+        raise UserError(what, f'use some of {", ".join(known)}')
     return [row for row in rows if row.name in only]
 
 

@@ -98,10 +98,8 @@ def object_items(path: Path, folder: Path) -> Iterator[Item]:
     images = [(x['id'], x['file_name']) for x in document['images'] if x['id'] in objects]
     for image_id, name in images:
         if fault := path_fault(name):
-            raise UserError(
-                f'{path}: image id {image_id!r:.80}: file_name {name!r:.100} '
-                f'{fault}. Fix: make it relative to --images'
-            )
+            what = f'{path}: image id {image_id!r:.80}: file_name {name!r:.100} {fault}'
+            raise UserError(what, 'make it relative to --images')
     for place, (image_id, name) in enumerate(images):
         share = place / len(images)
         part = 'train' if share < 0.8 else 'val' if share < 0.9 else 'test'

@@ -59,10 +59,8 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         prefix = self.img_prefix
         paths = [join_path(prefix, x.path) if prefix else x.path for x in images]
         if not exists(paths[0]):
-            raise UserError(
-                f'the first image of {self.ann_file} does not exist: {paths[0]}. '
-                'Fix: check data_root and data_prefix'
-            )
+            what = f'the first image of {self.ann_file} does not exist: {paths[0]}'
+            raise UserError(what, 'check data_root and data_prefix')
         labels = self._labels({x.label for x in images} - {None})
         text_ids: dict[str, int] = {}
         items = []

@@ -45,10 +45,9 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         for place, row in rows:
             wrong = [name for name in names if row[name] not in _BITS]
             if wrong:
-                raise UserError(
-                    f'{place}: {wrong[0]!r:.80} is {row[wrong[0]]!r:.80}, not 0 or 1. Fix: '
-                    'replace other values, such as -1 for uncertain or an empty cell, by 0 or 1'
-                )
+                what = f'{place}: {wrong[0]!r:.80} is {row[wrong[0]]!r:.80}, not 0 or 1'
+                fix = 'replace other values, such as -1 for uncertain or an empty cell, by 0 or 1'
+                raise UserError(what, fix)
             fault = path_fault(row['image'])
             if fault:
                 raise UserError(
@@ -59,10 +58,8 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
             paths.append(join_path(self.img_prefix, path) if self.img_prefix else path)
             targets.append([_BITS[row[name]] for name in names])
         if not (names and paths):
-            raise UserError(
-                f'{self.ann_file} has {len(paths)} images and {len(names)} classes. Fix: a column '
-                'for each class, and a line for each image'
-            )
+            what = f'{self.ann_file} has {len(paths)} images and {len(names)} classes'
+            raise UserError(what, 'a column for each class, and a line for each image')
         targets = np.array(targets)
         check_every_class(targets, names, 'only', self.ann_file)
         missing = [path for path in paths if not os.path.isfile(path)]

@@ -58,10 +58,8 @@ class FeatureCache:
         """Row of an image; raises a ``UserError`` if the cache does not have it."""
         name = os.path.relpath(os.path.realpath(img_path), self._root)
         if name not in self._rows:
-            raise UserError(
-                f'the cache of {self._root} has no image {name!r} ({len(self._rows)} others). Fix: '
-                'write the cache again with a config whose data sets hold it'
-            )
+            what = f'the cache of {self._root} has no image {name!r} ({len(self._rows)} others)'
+            raise UserError(what, 'write the cache again with a config whose data sets hold it')
         return self._rows[name]
 
     @classmethod
@@ -126,10 +124,8 @@ class LoadCachedFeatures(BaseTransform):
         self.cache = cache
         self.random_view = random_view
         if _opened(cache).maps.shape[1] < 1 + random_view:
-            raise UserError(
-                f'random_view=True, but the cache {cache} has no random view. '
-                'Fix: write it with --views 4'
-            )
+            what = f'random_view=True, but the cache {cache} has no random view'
+            raise UserError(what, 'write it with --views 4')
 
     @cache_randomness
     def _view(self) -> int:

@@ -214,10 +214,8 @@ def _build_part(place: str, config: Mapping | str | nn.Module, name: str) -> nn.
     part = getattr(package, kind, None) if isinstance(kind, str) else None
     if part is None:
         near = get_close_matches(str(kind), dir(package), cutoff=0.5)
-        raise UserKeyError(
-            f'{name}.type={kind!r} is not in pytorch_metric_learning.{place}. Fix: '
-            f'{near[0] if near else "a name of that package"!r}'
-        )
+        what = f'{name}.type={kind!r} is not in pytorch_metric_learning.{place}'
+        raise UserKeyError(what, f'{near[0] if near else "a name of that package"!r}')
     for key, of in _PARTS.items():
         if options.get(key) is not None:
             options[key] = _build_part(of, options[key], f'{name}.{key}')

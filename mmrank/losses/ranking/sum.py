@@ -92,10 +92,9 @@ class SumLoss(HeadLoss):
             )
         for i, part in enumerate(self.losses):
             if not isinstance(part, HeadLoss):
-                raise UserTypeError(
-                    f'losses[{i}] ({type(part).__name__}) takes embeddings, not scores. Fix: '
-                    'EmbeddingLoss(SumLoss(...)) or mmrank.RetrievalHead, called with embeddings'
-                )
+                what = f'losses[{i}] ({type(part).__name__}) takes embeddings, not scores'
+                fix = 'EmbeddingLoss(SumLoss(...)) or mmrank.RetrievalHead, called with embeddings'
+                raise UserTypeError(what, fix)
         values = []
         for part in self._head_parts():
             extra = {} if part.box_input is None else {'quality': quality}

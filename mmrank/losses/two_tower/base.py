@@ -71,10 +71,8 @@ class TwoTowerLoss(ScopedLoss):
         if self.wants_pair_counts:
             self.counts.require()
         if rows is None or cols is None:
-            raise UserTypeError(
-                'rows and cols, the left and the right entity of each pair, are missing. Fix: '
-                'loss(left, right, rows, cols)'
-            )
+            what = 'rows and cols, the left and the right entity of each pair, are missing'
+            raise UserTypeError(what, 'loss(left, right, rows, cols)')
         check_tensors(left=left, right=right, rows=rows, cols=cols)
         if weight is not None:
             weight = checked_weight('weight', weight, (len(cols),))
@@ -96,10 +94,8 @@ class TwoTowerLoss(ScopedLoss):
     def check_takes_labels(self) -> None:
         """Refuse labels where other right entities cannot be positives of a pair."""
         if not self.takes_labels:
-            raise UserError(
-                f'{type(self).__name__} has the right entity of a pair as its only positive. '
-                'Fix: leave labels= out, or mmrank.InBatchSoftmaxLoss()'
-            )
+            what = f'{type(self).__name__} has the right entity of a pair as its only positive'
+            raise UserError(what, 'leave labels= out, or mmrank.InBatchSoftmaxLoss()')
 
     def batch_loss(self, batch: PairBatch) -> Tensor:
         """Scalar loss of the pairs of all ranks, before ``loss_weight``."""

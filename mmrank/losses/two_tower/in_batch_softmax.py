@@ -139,10 +139,8 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
 
     def check_takes_labels(self) -> None:
         if self.refined:
-            raise UserError(
-                'refined=True corrects one positive of each pair, and labels= are of several. Fix: '
-                'refined=False'
-            )
+            what = 'refined=True corrects one positive of each pair, and labels= are of several'
+            raise UserError(what, 'refined=False')
 
     def batch_loss(self, batch: PairBatch) -> Tensor:
         for name, ids in (('rows', batch.rows), ('cols', batch.cols)):

@@ -140,10 +140,8 @@ class ListwiseDETRMixin(RankingHeadMixin):
         found = len(all_layers_cls_scores)
         expected = len(self.loss_cls.layers)
         if found != expected:
-            raise UserError(
-                f'{self._where} ranks {expected} decoder layers, but the decoder has {found}. Fix: '
-                f'bbox_head=dict(num_layers={found})'
-            )
+            what = f'{self._where} ranks {expected} decoder layers, but the decoder has {found}'
+            raise UserError(what, f'bbox_head=dict(num_layers={found})')
         # In the order in which the heads of mmdet compute their losses.
         self._matching = [*self.loss_cls.layers, self.loss_cls.encoder]
         self._denoising = [*self.loss_cls.denoising]

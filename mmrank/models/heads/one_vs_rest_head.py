@@ -51,10 +51,8 @@ class OneVsRestHead(BaseModule):
         super().__init__(init_cfg=dict(type='Normal', layer='Linear', std=0.01))
         check_count('num_classes', num_classes)
         if exclusive and num_classes == 1:
-            raise UserError(
-                'exclusive=True needs num_classes of at least 2: a softmax of one class is 1. Fix: '
-                'leave exclusive out'
-            )
+            what = 'exclusive=True needs num_classes of at least 2: a softmax of one class is 1'
+            raise UserError(what, 'leave exclusive out')
         self.num_classes = num_classes
         self.exclusive = exclusive
         self.training_set = TrainingSet()

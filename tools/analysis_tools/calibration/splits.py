@@ -85,10 +85,8 @@ class SampleSplit:
         if number == 1 and len(names) == 2:
             names = names[1:]  # the rest, and the positive class
         if len(names) != number:
-            raise UserError(
-                f'the predictions have {number} classes, the model '
-                f'{len(names)}. Fix: pass the checkpoint that was tested'
-            )
+            what = f'the predictions have {number} classes, the model {len(names)}'
+            raise UserError(what, 'pass the checkpoint that was tested')
         sums = scores.double().sum(1)
         if number > 1 and bool(((sums - 1).abs() < _SUM).all()):
             raise UserError(
