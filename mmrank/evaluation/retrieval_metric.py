@@ -67,10 +67,8 @@ class RetrievalMetric(FeatureMetric):
         super().__init__(**kwargs)
         check_recall_at(recall_at)
         if out_file is not None and (query_key or leave_out or multi_label):
-            raise UserError(
-                'out_file does not hold what query_key, leave_out and multi_label ask for',
-                'leave out_file out, or these',
-            )
+            what = 'out_file does not hold what query_key, leave_out and multi_label ask for'
+            raise UserError(what, 'leave out_file out, or these')
         if out_file is not None and not str(out_file).endswith('.npz'):
             raise ValueError(f'out_file must end in .npz, got {out_file!r}')
         self.gallery_key = gallery_key

@@ -109,10 +109,8 @@ def prepare_sets(
         gallery = queries
         labels = own_labels
     elif gallery is None or gallery_labels is None:
-        raise UserError(
-            'gallery and gallery_labels go together',
-            'pass both, or neither to search the queries among themselves',
-        )
+        what = 'gallery and gallery_labels go together'
+        raise UserError(what, 'pass both, or neither to search the queries among themselves')
     else:
         _check_embeddings(gallery, 'gallery')
         labels = _check_labels(gallery_labels, gallery, 'gallery_labels')
