@@ -209,10 +209,8 @@ def checked_weight(name: str, weight: Tensor, *shapes: tuple[int, ...]) -> Tenso
     """
     check_tensors(**{name: weight})
     if weight.requires_grad:
-        raise UserError(
-            f'{name} requires a gradient, but how often an entry counts is a constant: it gets '
-            f'none. Fix: {name}.detach()'
-        )
+        what = f'{name} requires a gradient, but how often an entry counts is a constant'
+        raise UserError(f'{what}: it gets none', f'{name}.detach()')
     if tuple(weight.shape) not in shapes:
         what = f'{name} must have shape {" or ".join(map(str, shapes))}, got {tuple(weight.shape)}'
         raise UserError(what, f'one {name} for each entry')

@@ -26,10 +26,8 @@ def class_figures(scores: Tensor, is_positive: Tensor, names: list[str]) -> tupl
     """
     if scores.isnan().any():
         row, column = scores.isnan().nonzero()[0].tolist()
-        raise ValueError(
-            f'the score of sample {row} for class {names[column]!r} is NaN; '
-            'did the training diverge?'
-        )
+        what = f'the score of sample {row} for class {names[column]!r} is NaN'
+        raise ValueError(f'{what}; did the training diverge?')
     # Ties of float32 scores stay ties.
     lists = scores.t().double()
     labels = is_positive.t()

@@ -61,9 +61,7 @@ def _rows_of(users: Sequence[str], pairs: Interactions) -> np.ndarray:
         if str(user) not in row_of:
             names = list(row_of)
             close = get_close_matches(str(user), names, n=3) or names[:3]
-            raise UserError(
-                f'user {user!r} is not among the {len(names)} users of the training pairs, such as '
-                f'{", ".join(map(repr, close))}. Fix: pass a name as it stands in '
-                'train_dataloader.dataset.ann_file'
-            )
+            what = f'user {user!r} is not among the {len(names)} users of the training pairs'
+            fix = 'pass a name as it stands in train_dataloader.dataset.ann_file'
+            raise UserError(f'{what}, such as {", ".join(map(repr, close))}', fix)
     return np.array([row_of[str(user)] for user in users])

@@ -111,10 +111,8 @@ class RetrievalMetric(FeatureMetric):
         if self.multi_label:
             if value.is_floating_point() or value.dtype == torch.bool:
                 if ((value != 0) & (value != 1)).any():
-                    raise UserError(
-                        f'field {self.label_key!r} must hold class indices, or zeros and ones, got '
-                        f'{value.tolist()}. Fix: round the labels'
-                    )
+                    what = f'field {self.label_key!r} must hold class indices, or zeros and ones'
+                    raise UserError(f'{what}, got {value.tolist()}', 'round the labels')
                 value = value.nonzero()
             return value.flatten().tolist()
         if value.dim() != 1 or value.numel() < 2 or value.is_floating_point():

@@ -175,10 +175,8 @@ def _check(path: Path, rows: Iterable[Mapping[str, str]], numbers: Iterable[int]
         where = f'record {path}, line {number}'
         for name, value in row.items():
             if fault := _fault(name, value):
-                raise UserError(
-                    f'{where}: {name}={value!r:.100} of {row["method"]!r} {fault}. {_AGAIN}, or '
-                    'take the method out of the plan'
-                )
+                what = f'{where}: {name}={value!r:.100} of {row["method"]!r} {fault}. {_AGAIN}'
+                raise UserError(f'{what}, or take the method out of the plan')
         stage = row.get('stage') or FINAL
         key = (stage, *(row.get(name) for name in ('method', 'seed', 'step')))
         if stage == TUNE:  # of which a seed has several

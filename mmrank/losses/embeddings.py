@@ -144,11 +144,9 @@ class EmbeddingBatch:
         self._same_class = self.query_labels[:, None] == self.gallery_labels
         # A label of -1 in the gallery is of no query: an empty place, or a text without a class.
         if violated((self.query_labels >= 0).all(), 'a label is below 0'):
-            raise UserError(
-                f'query_labels must be >= 0, got {self.query_labels.min().item()}, which would be '
-                'a class like any other. Fix: keep = labels >= 0; pass embeddings[keep] and '
-                'labels[keep]'
-            )
+            what = f'query_labels must be >= 0, got {self.query_labels.min().item()}'
+            fix = 'keep = labels >= 0; pass embeddings[keep] and labels[keep]'
+            raise UserError(f'{what}, which would be a class like any other', fix)
         if self.num_levels > 1:
             self.shared_levels()
 

@@ -166,10 +166,8 @@ def _values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
         target = target if target.is_floating_point() else target.long()
         has_class = (target >= 0) & (target < num_classes)
     else:
-        raise ValueError(
-            'values of boxes need (n,) class indices, one box a row, got a '
-            f'target of shape {tuple(target.shape)}'
-        )
+        what = 'values of boxes need (n,) class indices, one box a row'
+        raise ValueError(f'{what}, got a target of shape {tuple(target.shape)}')
     if _are_equal(values.numel(), len(target)) and values.dim() == 1:
         return torch.where(has_class, values, 0)
     rows = torch.from_numpy(np.flatnonzero(has_class.numpy())) if can_sync(target) else None

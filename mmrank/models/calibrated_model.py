@@ -110,7 +110,5 @@ def _check_task(model: nn.Module, maps: Calibration) -> None:
         )
     number = getattr(head, 'num_classes', None)
     if number is not None and number != len(maps.maps):
-        raise UserError(
-            f'the calibration has {len(maps.maps)} classes ({", ".join(maps.classes[:6])}), but '
-            f'the model {number}. Fix: use the calibration of this model'
-        )
+        what = f'the calibration has {len(maps.maps)} classes ({", ".join(maps.classes[:6])})'
+        raise UserError(f'{what}, but the model {number}', 'use the calibration of this model')

@@ -160,8 +160,6 @@ def rows_of_lists(rows: Tensor | None, lists: int, size: int) -> Tensor | None:
         check_index('list_classes', rows, size, fix, shape=(lists,))
         return rows.long()
     if lists != size:
-        raise ValueError(
-            f'the state is of {size} classes but the scores have {lists} lists; set '
-            f'num_classes={lists}, or pass the class of each list'
-        )
+        what = f'the state is of {size} classes but the scores have {lists} lists'
+        raise ValueError(f'{what}; set num_classes={lists}, or pass the class of each list')
     return None

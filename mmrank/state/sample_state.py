@@ -99,11 +99,9 @@ class SampleState(SavedState):
         if self.training and inside_backward():
             last, entries = self._last
             if last is None or not torch.equal(last, ids):
-                raise UserError(
-                    'activation checkpointing runs the loss of an earlier batch again, whose state '
-                    'has moved since. Fix: one backward for each forward, or the loss outside of '
-                    'torch.utils.checkpoint'
-                )
+                what = 'activation checkpointing runs the loss of an earlier batch again'
+                fix = 'one backward for each forward, or the loss outside of torch.utils.checkpoint'
+                raise UserError(f'{what}, whose state has moved since', fix)
             return entries.clone()
         entries = self.read(ids).to(device)
         if self.moves and not is_compiling():

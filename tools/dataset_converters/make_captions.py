@@ -61,11 +61,9 @@ def class_items(found: dict, args: argparse.Namespace) -> Iterator[Item]:
     """Choose images of those that :func:`class_images` found."""
     classes = sorted(found['train'])
     if len(classes) < 2 or classes != sorted(found['test']):
-        raise UserError(
-            f'{args.source} must have the same classes, two at least, in train/ and test/, got '
-            f'{classes[:5]} and {sorted(found["test"])[:5]}. Fix: pass a folder of '
-            'train/<class>/*.jpg and test/<class>/*.jpg'
-        )
+        what = f'{args.source} must have the same classes, two at least, in train/ and test/'
+        fix = 'pass a folder of train/<class>/*.jpg and test/<class>/*.jpg'
+        raise UserError(f'{what}, got {classes[:5]} and {sorted(found["test"])[:5]}', fix)
     try:
         sizes = exponential_sizes(len(classes), args.per_class, args.imbalance)
     except ValueError as error:

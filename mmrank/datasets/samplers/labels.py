@@ -34,10 +34,8 @@ def class_labels(dataset: object) -> np.ndarray:
     counts = np.bincount(items, minlength=len(dataset))
     if (counts != 1).any():
         index = int((counts != 1).argmax())
-        raise UserError(
-            f'item {index} of {type(dataset).__name__} has {counts[index]} classes, and exactly '
-            'one is needed. Fix: leave it out'
-        )
+        what = f'item {index} of {type(dataset).__name__} has {counts[index]} classes'
+        raise UserError(f'{what}, and exactly one is needed', 'leave it out')
     return classes
 
 

@@ -44,11 +44,9 @@ class FeatureCache:
             if self.maps.dtype != np.float16:
                 raise ValueError(f'the array holds {self.maps.dtype}, not float16')
         except Exception as error:  # damaged bytes raise anything
-            raise UserError(
-                f'cache={str(path)!r}: {index.name} and {array.name} cannot be read: '
-                f'{type(error).__name__}: {error!s:.200}. Fix: write them by '
-                'tools/dataset_converters/cache_features.py'
-            ) from error
+            what = f'cache={str(path)!r}: {index.name} and {array.name} cannot be read'
+            fix = 'write them by tools/dataset_converters/cache_features.py'
+            raise UserError(f'{what}: {type(error).__name__}: {error!s:.200}', fix) from error
 
     @staticmethod
     def files(path: str | os.PathLike) -> tuple[Path, Path]:
@@ -85,10 +83,8 @@ class FeatureCache:
                         shape = (len(paths), len(views), *values.shape)
                         maps = np.lib.format.open_memmap(part, 'w+', np.float16, shape)
                     if not np.abs(values).max() < 65504:
-                        raise UserError(
-                            f'the map of {paths[row]} has values of {np.abs(values).max()}, above '
-                            'what float16 holds. Fix: another stage'
-                        )
+                        what = f'the map of {paths[row]} has values of {np.abs(values).max()}'
+                        raise UserError(f'{what}, above what float16 holds', 'another stage')
                     maps[row, view] = values
             maps.flush()
             del maps

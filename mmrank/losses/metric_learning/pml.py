@@ -246,10 +246,8 @@ def _check_loss(loss: nn.Module) -> None:
         )
     for part in loss.modules():
         if type(part).__name__ in ('PerAnchorReducer', 'DoNothingReducer'):
-            raise ValueError(
-                f'{type(part).__name__} does not return one number for '
-                'queries and a gallery; use MeanReducer or AvgNonZeroReducer'
-            )
+            what = f'{type(part).__name__} does not return one number for queries and a gallery'
+            raise ValueError(f'{what}; use MeanReducer or AvgNonZeroReducer')
 
 
 def _proxy_classes(loss: Any) -> int | None:

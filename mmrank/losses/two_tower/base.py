@@ -82,10 +82,8 @@ class TwoTowerLoss(ScopedLoss):
         _check_embeddings('left', left, left_index, len(rows))
         _check_embeddings('right', right, right_index, len(cols))
         if left.size(1) != right.size(1):
-            raise ValueError(
-                'left and right must be embeddings of one width, got '
-                f'{left.size(1)} and {right.size(1)}'
-            )
+            what = 'left and right must be embeddings of one width'
+            raise ValueError(f'{what}, got {left.size(1)} and {right.size(1)}')
         if labels is not None:
             labels = checked_labels(labels, len(cols)).to(left.device)
         given = left, right, rows, cols, left_index, right_index, labels, weight
@@ -117,7 +115,5 @@ def _check_embeddings(name: str, rows: Tensor, index: Tensor | None, num_pairs: 
         fix = f'one row of {name} for each pair'
         check_index(f'{name}_index', index, len(rows), fix, shape=(num_pairs,))
     elif len(rows) != num_pairs:
-        raise ValueError(
-            f'{name} has {len(rows)} embeddings for {num_pairs} '
-            f'pairs; with one for each distinct entity pass {name}_index'
-        )
+        what = f'{name} has {len(rows)} embeddings for {num_pairs} pairs'
+        raise ValueError(f'{what}; with one for each distinct entity pass {name}_index')

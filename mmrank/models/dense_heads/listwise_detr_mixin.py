@@ -128,10 +128,8 @@ class ListwiseDETRMixin(RankingHeadMixin):
         if known := getattr(self, 'num_pred_layer', 0):
             known -= int(self.as_two_stage)
             if num_layers not in (None, known):
-                raise UserError(
-                    f'num_layers={num_layers} of the head, but the decoder has {known} layers; '
-                    'remove num_layers'
-                )
+                what = f'num_layers={num_layers} of the head, but the decoder has {known} layers'
+                raise UserError(f'{what}; remove num_layers')
         layers = known or num_layers or DECODER_LAYERS
         self.loss_cls = _DecoderLosses(loss, layers, two_stage, denoising, together=of_mmdet)
 

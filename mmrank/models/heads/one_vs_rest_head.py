@@ -62,10 +62,8 @@ class OneVsRestHead(BaseModule):
             self.loss_module.held_by(self)
         given = self.loss_module.num_columns if own else None
         if given not in (None, num_classes):
-            raise ValueError(
-                f'num_classes={given} of the loss, but the head has num_classes={num_classes}; '
-                'leave it out of the loss'
-            )
+            what = f'num_classes={given} of the loss, but the head has num_classes={num_classes}'
+            raise ValueError(f'{what}; leave it out of the loss')
         self.fc = nn.Linear(in_channels, num_classes)
 
     def pre_logits(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:

@@ -46,19 +46,15 @@ def as_float32(scores: np.ndarray, labels: np.ndarray, where: str) -> Tensor:
     """Scores as the model has given them."""
     scores = np.asarray(scores, np.float64)
     if scores.size and not ((scores >= 0) & (scores <= 1)).all():
-        raise UserError(
-            f'scores of the {where} are from {scores.min():g} to '
-            f'{scores.max():g}, and must be in [0, 1]. Fix: calibrate a model '
-            'whose scores are sigmoids, as cosines and inner products are not'
-        )
+        what = f'scores of the {where} are from {scores.min():g} to {scores.max():g}'
+        fix = 'calibrate a model whose scores are sigmoids, as cosines and inner products are not'
+        raise UserError(f'{what}, and must be in [0, 1]', fix)
     short = scores.astype(np.float32)
     given, kept = (np.unique(np.stack([labels, x]), axis=1).shape[1] for x in (scores, short))
     if given != kept:
-        raise UserError(
-            f'scores of the {where} have more digits than float32: some would '
-            'tie, and average precision change. Fix: pass the scores that the '
-            'model gave, as mmrank test writes them'
-        )
+        what = f'scores of the {where} have more digits than float32'
+        fix = 'pass the scores that the model gave, as mmrank test writes them'
+        raise UserError(f'{what}: some would tie, and average precision change', fix)
     return torch.from_numpy(short)
 
 
@@ -89,11 +85,9 @@ class SampleSplit:
             raise UserError(what, 'pass the checkpoint that was tested')
         sums = scores.double().sum(1)
         if number > 1 and bool(((sums - 1).abs() < _SUM).all()):
-            raise UserError(
-                'the scores of every sample sum to 1: they are a softmax over the classes, which '
-                'maps of single classes would break. Fix: calibrate one-vs-rest scores, as of '
-                'mmrank.OneVsRestHead'
-            )
+            what = 'the scores of every sample sum to 1: they are a softmax over the classes'
+            fix = 'calibrate one-vs-rest scores, as of mmrank.OneVsRestHead'
+            raise UserError(f'{what}, which maps of single classes would break', fix)
         try:
             target = one_vs_rest_targets(samples, number, torch.device('cpu'))
         except ValueError as error:
