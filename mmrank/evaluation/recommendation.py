@@ -1,7 +1,6 @@
 """Recommendations of a two-tower model for a user."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 import numpy as np
@@ -14,20 +13,11 @@ from mmrank.errors import UserError
 from mmrank.metrics.top_k_inner_product import top_k_inner_product
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """One item for one user: their names in the file of the training pairs, the inner product."""
-
-    user: str
-    item: str
-    score: float
-
-
 @torch.no_grad()
 def recommend(
     model: nn.Module, pairs: Interactions, users: Sequence[str], count: int = 10
-) -> list[list[Recommendation]]:
-    """Find for each of some users the ``count`` items of the largest scores, best first.
+) -> list[list[tuple[str, float]]]:
+    """Names and inner products of the ``count`` best items of each of some users, best first.
 
     The model is a ``mmrank.TwoTower`` trained on ``pairs``; a user's own are left out.
     """
@@ -47,11 +37,11 @@ def recommend(
     _, best = top_k_inner_product(left_rows, right_rows, min(count, pairs.shape[1]), *seen)
     return [
         [
-            Recommendation(str(user), str(pairs.col_names[col]), float(own @ right_rows[col]))
+            (str(pairs.col_names[col]), float(own @ right_rows[col]))
             for col in cols.tolist()
             if col >= 0
         ]
-        for user, own, cols in zip(users, left_rows, best)
+        for own, cols in zip(left_rows, best)
     ]
 
 

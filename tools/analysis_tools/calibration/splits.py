@@ -23,11 +23,6 @@ class JudgedScores:
     labels: Tensor  # (n,) int64 class of each score
     is_right: Tensor  # (n,) bool: whether the box matches an object, or the sample has the class
 
-    def of_class(self, label: int) -> 'JudgedScores':
-        mine = self.labels == label
-        columns = (self.scores, self.labels, self.is_right)
-        return JudgedScores(self.task, self.classes, *(x[mine] for x in columns))
-
 
 @dataclass(frozen=True)
 class SplitFigures:
