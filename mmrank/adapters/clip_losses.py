@@ -63,10 +63,9 @@ class OpenCLIPLoss(nn.Module):
         """
         name = type(self.loss).__name__
         if sample_idx is None and self.loss.keeps_samples:
-            raise UserError(
-                f'{name} keeps state for each pair of the data set and needs its index. Fix: '
-                "sample_idx=index; a column 'label' of indices for the Trainer of transformers"
-            )
+            what = f'{name} keeps state for each pair of the data set and needs its index'
+            fix = "sample_idx=index; a column 'label' of indices for the Trainer of transformers"
+            raise UserError(what, fix)
         learned = {key for key, _ in self.loss.named_parameters()}
         if logit_bias is None and 'logit_bias' in learned:
             what = f'{name} needs the logit_bias of the model'

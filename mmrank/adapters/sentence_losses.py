@@ -356,8 +356,6 @@ class SaveLossState(TrainerCallback):
 
 def _check_pairs(name: str, pairs: Tensor) -> None:
     if pairs.dim() != 2 or pairs.size(1) != 2 or pairs.is_floating_point():
-        raise UserError(
-            f'{name} must be a pair of integers for each row, its query and '
-            f'its document, got shape {tuple(pairs.shape)} of {pairs.dtype}. '
-            "Fix: dataset.add_column('label', [[query, document], ...])"
-        )
+        what = f'{name} must be a pair of integers for each row, its query and its document'
+        fix = "dataset.add_column('label', [[query, document], ...])"
+        raise UserError(f'{what}, got shape {tuple(pairs.shape)} of {pairs.dtype}', fix)

@@ -62,10 +62,8 @@ def _set_tta(cfg: Config) -> None:
         data = data.dataset
     if 'tta_pipeline' not in cfg:
         if not data.get('pipeline'):
-            raise UserError(
-                '--tta: the data set of test_dataloader has no pipeline to flip images in.\n  Fix: '
-                'leave out --tta, or set tta_pipeline'
-            )
+            what = '--tta: the data set of test_dataloader has no pipeline to flip images in'
+            raise UserError(what, 'leave out --tta, or set tta_pipeline')
         pack = deepcopy(data.pipeline[-1])
         if is_detection:
             keys = 'img_id img_path ori_shape img_shape scale_factor flip flip_direction'
@@ -128,10 +126,8 @@ def start(args: argparse.Namespace) -> None:
         )
     cfg = load_config(args)
     if not cfg.get('test_dataloader') or not cfg.get('test_evaluator'):
-        raise UserError(
-            f'{args.config} has no test_dataloader or test_evaluator: it cannot be tested.\n  Fix: '
-            'add them, as in configs/_base_/datasets'
-        )
+        what = f'{args.config} has no test_dataloader or test_evaluator: it cannot be tested'
+        raise UserError(what, 'add them, as in configs/_base_/datasets')
     cfg.load_from = args.checkpoint
     cfg.resume = False
     if args.show_dir:

@@ -22,10 +22,8 @@ def recommend(
     The model is a ``mmrank.TwoTower`` trained on ``pairs``; a user's own are left out.
     """
     if not (hasattr(model, 'left') and hasattr(model, 'right')):
-        raise UserError(
-            f'model.type is {type(model).__name__}, which has no towers. Fix: '
-            "pass a config of a type='mmrank.TwoTower'"
-        )
+        what = f'model.type is {type(model).__name__}, which has no towers'
+        raise UserError(what, "pass a config of a type='mmrank.TwoTower'")
     rows = _rows_of(users, pairs)
     device = next(model.parameters()).device
     left = {key: value.to(device) for key, value in entities(rows, pairs.row_features).items()}

@@ -120,8 +120,6 @@ def _check(given: ClassWeight) -> None:
     values = listed if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
     numbers = {f'class_weight[{i}]': x for i, x in enumerate(values) if isinstance(x, Real)}
     if not numbers or len(numbers) < len(values):
-        raise UserError(
-            f'class_weight={given!r:.80} must be a number for each class. Fix: a list of them, a '
-            "dict by class name, 'auto', or ('auto', 0.5)"
-        )
+        what = f'class_weight={given!r:.80} must be a number for each class'
+        raise UserError(what, "a list of them, a dict by class name, 'auto', or ('auto', 0.5)")
     check_not_negative(**numbers)

@@ -78,10 +78,8 @@ def CalibratedModel(
     """
     host = host_class('model_type', model_type, 'mmdet.RetinaNet')
     if not hasattr(host, 'predict'):
-        raise TypeError(
-            f'model_type={model_type!r} is not a class with a predict method; name the detector or '
-            "classifier itself, as in 'mmdet.RetinaNet'"
-        )
+        what = f'model_type={model_type!r} is not a class with a predict method'
+        raise TypeError(f"{what}; name the detector or classifier itself, as in 'mmdet.RetinaNet'")
     maps = read_calibration(calibration)
     model = CalibratedMixin.class_for(host)(**kwargs)
     try:

@@ -277,10 +277,9 @@ class SampleTemperature(SampleLogMean):
 def check_sample_ids(ids: Tensor, count: int, size: int = 2**62) -> None:
     """Check that ``ids`` is a (count,) tensor of samples; see :func:`check_index`."""
     if not isinstance(ids, Tensor):
-        raise UserTypeError(
-            f'sample_idx must be a tensor of integers, got {type(ids).__name__}. Fix: '
-            'torch.as_tensor(sample_idx); a logit_scale goes into OpenCLIPLoss of mmrank.adapters'
-        )
+        what = f'sample_idx must be a tensor of integers, got {type(ids).__name__}'
+        fix = 'torch.as_tensor(sample_idx); a logit_scale goes into OpenCLIPLoss of mmrank.adapters'
+        raise UserTypeError(what, fix)
     fix = 'num_samples=the length of the training set, whose samples are counted from 0'
     if ids.is_floating_point() and ids.dim() != 1:
         raise UserTypeError(

@@ -43,10 +43,9 @@ def embed_images(
         with torch.no_grad():
             samples = model.test_step(default_collate(batch))
         if not hasattr(samples[0], 'feature'):
-            raise UserError(
-                f'model.type is {type(model).__name__}, whose predict gives no feature. Fix: pass '
-                "a config of a type='mmrank.EmbeddingRetriever' or 'mmrank.TwoViewLearner'"
-            )
+            what = f'model.type is {type(model).__name__}, whose predict gives no feature'
+            fix = "pass a config of a type='mmrank.EmbeddingRetriever' or 'mmrank.TwoViewLearner'"
+            raise UserError(what, fix)
         yield torch.stack([sample.feature.cpu() for sample in samples])
 
 
@@ -81,10 +80,8 @@ def main() -> None:
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
     if not cfg.get('test_dataloader'):
-        raise UserError(
-            f'{args.config} has no test_dataloader, whose pipeline reads the '
-            'images.\n  Fix: pass the config of the training'
-        )
+        what = f'{args.config} has no test_dataloader, whose pipeline reads the images'
+        raise UserError(what, 'pass the config of the training')
     console = Console()
     model = trained_model(cfg, args.checkpoint, trust=args.trust_checkpoint)
     pipeline = cfg.test_dataloader.dataset.pipeline

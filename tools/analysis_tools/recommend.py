@@ -92,10 +92,8 @@ def main() -> None:
     dataset = DATASETS.build(cfg.train_dataloader.dataset)
     pairs = getattr(dataset, 'interactions', None)
     if pairs is None:
-        raise UserError(
-            f'train_dataloader.dataset is a {type(dataset).__name__}, which '
-            "has no users and items. Fix: type='mmrank.InteractionDataset'"
-        )
+        what = f'train_dataloader.dataset is a {type(dataset).__name__}'
+        raise UserError(f'{what}, which has no users and items', "type='mmrank.InteractionDataset'")
     found = dict(zip(args.users, recommend(model, pairs, args.users, args.top_k)))
     rows = [
         (user, rank, item, score)

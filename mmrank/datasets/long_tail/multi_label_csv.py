@@ -50,10 +50,9 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
                 raise UserError(what, fix)
             fault = path_fault(row['image'])
             if fault:
-                raise UserError(
-                    f"{place}: 'image' is {row['image']!r:.200}, which {fault}. Fix: a path within "
-                    'the folder of the images; set data_prefix to that folder'
-                )
+                what = f"{place}: 'image' is {row['image']!r:.200}, which {fault}"
+                fix = 'a path within the folder of the images; set data_prefix to that folder'
+                raise UserError(what, fix)
             path = row['image']
             paths.append(join_path(self.img_prefix, path) if self.img_prefix else path)
             targets.append([_BITS[row[name]] for name in names])

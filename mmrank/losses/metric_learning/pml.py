@@ -205,10 +205,9 @@ def _build_part(place: str, config: Mapping | str | nn.Module, name: str) -> nn.
         return config
     settings = {'type': config} if isinstance(config, str) else config
     if not isinstance(settings, Mapping) or 'type' not in settings:
-        raise UserTypeError(
-            f"{name} must be a module, a name, or a dict with a 'type', got {config!r:.80}. Fix: "
-            f'{place}.TYPE(...) of pytorch-metric-learning, or dict(type=TYPE, ...)'
-        )
+        what = f"{name} must be a module, a name, or a dict with a 'type', got {config!r:.80}"
+        fix = f'{place}.TYPE(...) of pytorch-metric-learning, or dict(type=TYPE, ...)'
+        raise UserTypeError(what, fix)
     options: dict[str, Any] = dict(settings)
     kind = options.pop('type')
     part = getattr(package, kind, None) if isinstance(kind, str) else None
@@ -235,10 +234,8 @@ def _check_loss(loss: nn.Module) -> None:
             "SmoothAP is type='mmrank.SmoothAPLoss'"
         )
     if getattr(loss, 'triplets_per_anchor', 'all') != 'all':
-        raise ValueError(
-            f'triplets_per_anchor={loss.triplets_per_anchor!r} of {kind} would have no effect: '
-            "triplets are of the gallery; use 'all', or a miner"
-        )
+        what = f'triplets_per_anchor={loss.triplets_per_anchor!r} of {kind} would have no effect'
+        raise ValueError(f"{what}: triplets are of the gallery; use 'all', or a miner")
     if getattr(loss, 'swap', False):
         raise ValueError(
             f'swap=True of {kind} compares positives with negatives as if the '
