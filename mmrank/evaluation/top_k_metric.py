@@ -63,6 +63,9 @@ def _top_k_figures(
     """
     size = len(top)
     num_true = np.bincount(true_rows, minlength=size)
+    if (num_true == 0).any():
+        what = f'left entity {int((num_true == 0).argmax())} of the batch has no held-out pair'
+        raise ValueError(f'{what}, so its recall is undefined; remove it')
     width = max(top.max(initial=-1), true_cols.max(initial=-1)) + 2
     keys = np.arange(size)[:, None] * width + top
     # -1 would be the last column of the row before.
