@@ -128,10 +128,8 @@ def guard_checkpoints(trust: bool = False) -> None:
     @wraps(fetch)
     def load(filename: str, *args: Any, **kwargs: Any) -> Any:
         if os.path.isdir(os.path.expanduser(filename)):
-            raise CheckpointError(
-                f'checkpoint {filename} is a folder, and a checkpoint is a file. Fix: pass a .pth '
-                'file'
-            )
+            what = f'checkpoint {filename} is a folder, and a checkpoint is a file'
+            raise CheckpointError(what, 'pass a .pth file')
         try:
             return fetch(filename, *args, **kwargs)
         except FileNotFoundError as error:

@@ -140,10 +140,8 @@ def refuse_link(path: str | os.PathLike, is_replaced: bool = False) -> None:
         with suppress(FileNotFoundError):
             found = os.lstat(place)
             if not stat.S_ISREG(found.st_mode) or (found.st_nlink > 1 and not is_replaced):
-                raise UserError(
-                    f'{place} cannot be written: it is a link, a folder or a device',
-                    'remove it, or name another file',
-                )
+                what = f'{place} cannot be written: it is a link, a folder or a device'
+                raise UserError(what, 'remove it, or name another file')
 
 
 def check_output(path: str | os.PathLike, *sources: str | os.PathLike) -> None:
@@ -156,10 +154,8 @@ def check_output(path: str | os.PathLike, *sources: str | os.PathLike) -> None:
         with tempfile.TemporaryFile(dir=path.parent), suppress(FileNotFoundError):
             os.close(os.open(path, os.O_WRONLY))
     except OSError as error:
-        raise UserError(
-            f'{path!s:.300} cannot be written: {error.strerror}',
-            'a shorter name, or a file in a folder of yours',
-        ) from error
+        what = f'{path!s:.300} cannot be written: {error.strerror}'
+        raise UserError(what, 'a shorter name, or a file in a folder of yours') from error
 
 
 def _refuse_source(path: str | os.PathLike, sources: Iterable[str | os.PathLike]) -> None:

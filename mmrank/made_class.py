@@ -51,8 +51,6 @@ def host_class(field: str, named: str | type, example: str) -> type:
     """Class that a config names as the host in ``field``; a KeyError if not registered."""
     host = model_type(named)
     if not isinstance(host, type):
-        raise KeyError(
-            f'{field}={named!r} is not registered as a class; write it with its scope, as in '
-            f'{example!r}, and install that package'
-        )
+        what = f'{field}={named!r} is not registered as a class; write it with its scope'
+        raise KeyError(f'{what}, as in {example!r}, and install that package')
     return host

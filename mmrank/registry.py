@@ -32,10 +32,8 @@ class _NoRegistry:
 
     def build(self, cfg, *args, **kwargs):
         """Raise ImportError: only mmengine builds from a config."""
-        raise UserImportError(
-            f'building {cfg!r} from a config requires mmengine, which is not installed. Fix: `mim '
-            'install mmengine`, or call the class directly.'
-        )
+        what = f'building {cfg!r} from a config requires mmengine, which is not installed'
+        raise UserImportError(what, '`mim install mmengine`, or call the class directly.')
 
 
 def _node(name: str, root: str, *locations: str) -> 'Registry':

@@ -164,10 +164,8 @@ def _refuse_tensors(cls: type, by_place: dict, given: dict) -> None:
     name = cls.__name__
     of_call = [x for k, x in by_place.items() if k != 'class_counts']
     if any(isinstance(x, Tensor) and x.dim() for x in of_call):
-        raise UserTypeError(
-            f'{name}(...) takes settings, and got a tensor. Fix: build it once, then call it: '
-            f'loss = {name}(...); loss(...)'
-        )
+        what = f'{name}(...) takes settings, and got a tensor'
+        raise UserTypeError(what, f'build it once, then call it: loss = {name}(...); loss(...)')
     for key, value in given.items():
         if isinstance(value, Tensor) and value.requires_grad:
             raise UserTypeError(

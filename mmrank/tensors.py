@@ -139,10 +139,8 @@ def refuse_swapped(name: str, scores: object, labels: object) -> None:
     """Raise TypeError for integers before floats: scikit-learn takes the labels first."""
     are_floats = [x.is_floating_point() for x in (scores, labels) if isinstance(x, Tensor)]
     if are_floats == [False, True]:
-        raise UserTypeError(
-            f'{name} must be of a float dtype, and are integers with floats as labels. Fix: '
-            f'{name} first, then labels'
-        )
+        what = f'{name} must be of a float dtype, and are integers with floats as labels'
+        raise UserTypeError(what, f'{name} first, then labels')
 
 
 def refuse_nan(name: str, values: Tensor, fix: str) -> None:
@@ -211,15 +209,11 @@ def checked_weight(name: str, weight: Tensor, *shapes: tuple[int, ...]) -> Tenso
     """
     check_tensors(**{name: weight})
     if weight.requires_grad:
-        raise UserError(
-            f'{name} requires a gradient, but how often an entry counts is a constant: it gets '
-            f'none. Fix: {name}.detach()'
-        )
+        what = f'{name} requires a gradient, but how often an entry counts is a constant'
+        raise UserError(f'{what}: it gets none', f'{name}.detach()')
     if tuple(weight.shape) not in shapes:
-        raise UserError(
-            f'{name} must have shape {" or ".join(map(str, shapes))}, got {tuple(weight.shape)}. '
-            f'Fix: one {name} for each entry'
-        )
+        what = f'{name} must have shape {" or ".join(map(str, shapes))}, got {tuple(weight.shape)}'
+        raise UserError(what, f'one {name} for each entry')
     if weight.dtype == torch.bool or not weight.numel():
         return weight
     if not weight.is_floating_point():

@@ -133,7 +133,7 @@ for index, mode in enumerate(MODES):
     own = []
     for runner, _ in runs[mode]:
         lists = recommend(runner.model.eval(), pairs, users, count=5)
-        own.append(shares([col_of[r.item] for row in lists for r in row]))
+        own.append(shares([col_of[item] for row in lists for item, _ in row]))
     drawn[f'recommended, {mode}'] = own, colour(index)
 
 figure, axes = new_panels(1, 1, width=7.2, height=3.8)
@@ -166,8 +166,8 @@ print(f'user {user}, held-out items: {", ".join(sorted(wanted, key=int))}\n')
 for mode in MODES:
     (items,) = recommend(runs[mode][0][0].model, pairs, [user], count=8)
     print(f'{mode}\nrank  item  score  users in training  held out')
-    for rank, item in enumerate(items, 1):
-        hit = 'yes' if item.item in wanted else ''
-        known = counts[col_of[item.item]]
-        print(f'{rank:4}  {item.item:>4} {item.score:6.2f}  {known:17}  {hit}')
+    for rank, (item, score) in enumerate(items, 1):
+        hit = 'yes' if item in wanted else ''
+        known = counts[col_of[item]]
+        print(f'{rank:4}  {item:>4} {score:6.2f}  {known:17}  {hit}')
     print()

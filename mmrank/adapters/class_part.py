@@ -4,13 +4,14 @@ import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss
+from mmrank.losses.base import Losses
 from mmrank.losses.pointwise.quality_losses import QualityLoss
 from mmrank.made_class import MadeClass
 
@@ -60,7 +61,13 @@ class ClassPart:
         quality, labels = targets.detach().max(-1)
         return cls(logits, torch.where(quality <= 0, logits.size(-1), labels), quality)
 
-    def loss(self, ranking: HeadLoss, **values: Tensor) -> Any:
+    @overload
+    def loss(self, ranking: HeadLoss) -> Tensor: ...
+
+    @overload
+    def loss(self, ranking: HeadLoss, **values: Tensor) -> Losses: ...
+
+    def loss(self, ranking: HeadLoss, **values: Tensor) -> Losses:
         """The loss by ``ranking``, which may take the quality; a dict with a loss of the boxes."""
         check_is_loss(ranking)
         if self.labels.shape != self.logits.shape[:-1]:
@@ -80,10 +87,8 @@ def check_is_loss(loss: object) -> None:
     if isinstance(loss, HeadLoss):
         return
     shown = f'the class {loss.__name__}' if isinstance(loss, type) else type(loss).__name__
-    raise UserTypeError(
-        f'loss={shown} is neither a ranking loss of mmrank nor a point-wise one. Fix: pass for '
-        'example mmrank.losses.GradedAPLoss() or VarifocalLoss()'
-    )
+    what = f'loss={shown} is neither a ranking loss of mmrank nor a point-wise one'
+    raise UserTypeError(what, 'pass for example mmrank.losses.GradedAPLoss() or VarifocalLoss()')
 
 
 class RankingPart(nn.Module):

@@ -63,16 +63,14 @@ class OpenCLIPLoss(nn.Module):
         """
         name = type(self.loss).__name__
         if sample_idx is None and self.loss.keeps_samples:
-            raise UserError(
-                f'{name} keeps state for each pair of the data set and needs its index. Fix: '
-                "sample_idx=index; a column 'label' of indices for the Trainer of transformers"
-            )
+            what = f'{name} keeps state for each pair of the data set and needs its index'
+            fix = "sample_idx=index; a column 'label' of indices for the Trainer of transformers"
+            raise UserError(what, fix)
         learned = {key for key, _ in self.loss.named_parameters()}
         if logit_bias is None and 'logit_bias' in learned:
-            raise UserError(
-                f'{name} needs the logit_bias of the model. Fix: open_clip.create_model(..., '
-                'init_logit_scale=math.log(10), init_logit_bias=-10)'
-            )
+            what = f'{name} needs the logit_bias of the model'
+            fix = 'open_clip.create_model(..., init_logit_scale=math.log(10), init_logit_bias=-10)'
+            raise UserError(what, fix)
         log_scale = logit_scale.log().squeeze()
         of_model = {'log_scale': log_scale, 'log_tau': -log_scale, 'logit_bias': logit_bias}
         of_model = {key: value.view(()) for key, value in of_model.items() if key in learned}

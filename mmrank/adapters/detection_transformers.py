@@ -291,8 +291,7 @@ def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
     try:
         criterion.load_state_dict(state)
     except RuntimeError as error:
-        raise UserError(
-            f'{folder}: the saved state belongs to another ranking loss. Fix: use_ranking_loss '
-            f'with the loss and settings of the training. {error}'
-        ) from error
+        what = f'{folder}: the saved state belongs to another ranking loss'
+        fix = f'use_ranking_loss with the loss and settings of the training. {error}'
+        raise UserError(what, fix) from error
     return model

@@ -102,10 +102,8 @@ class _SentenceLoss(nn.Module):
     def check_columns(self, embeddings: list[Tensor], expected: str) -> None:
         """Check that there are two columns, which are ``expected``."""
         if len(embeddings) != 2:
-            raise UserError(
-                f'{type(self).__name__} needs 2 columns in addition to label, {expected}, got '
-                f'{len(embeddings)}. Fix: dataset.select_columns([...])'
-            )
+            what = f'{type(self).__name__} needs 2 columns in addition to label, {expected}'
+            raise UserError(f'{what}, got {len(embeddings)}', 'dataset.select_columns([...])')
 
 
 class SentenceContrastLoss(_SentenceLoss):
@@ -190,10 +188,8 @@ class SentenceRetrievalLoss(_SentenceLoss):
                 "one column of texts. Fix: dataset.add_column('label', classes)"
             )
         if labels is None and getattr(self.loss, 'mode', 'flatten') == 'per_class':
-            raise UserError(
-                f"{type(self.loss).__name__}(mode='per_class') keeps state for each class, and "
-                "there is no column label. Fix: mode='flatten'"
-            )
+            what = f"{type(self.loss).__name__}(mode='per_class') keeps state for each class"
+            raise UserError(f'{what}, and there is no column label', "mode='flatten'")
         group = joined_group(self.loss)
         counts = [len(queries)]
         offset = 0
@@ -360,8 +356,6 @@ class SaveLossState(TrainerCallback):
 
 def _check_pairs(name: str, pairs: Tensor) -> None:
     if pairs.dim() != 2 or pairs.size(1) != 2 or pairs.is_floating_point():
-        raise UserError(
-            f'{name} must be a pair of integers for each row, its query and '
-            f'its document, got shape {tuple(pairs.shape)} of {pairs.dtype}. '
-            "Fix: dataset.add_column('label', [[query, document], ...])"
-        )
+        what = f'{name} must be a pair of integers for each row, its query and its document'
+        fix = "dataset.add_column('label', [[query, document], ...])"
+        raise UserError(f'{what}, got shape {tuple(pairs.shape)} of {pairs.dtype}', fix)

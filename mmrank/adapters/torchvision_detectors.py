@@ -117,17 +117,14 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
     head = model.head
     loss = settings.loss
     if not isinstance(head, (RetinaNetHead, FCOSHead)):
-        raise UserTypeError(
-            f'model.head={type(head).__name__} has no adapter. Fix: use a RetinaNetHead or '
-            'FCOSHead of torchvision, or a class of yours derived from one'
-        )
+        what = f'model.head={type(head).__name__} has no adapter'
+        fix = 'use a RetinaNetHead or FCOSHead of torchvision, or a class of yours derived from one'
+        raise UserTypeError(what, fix)
     number = head.classification_head.num_classes
     check_fit(settings, number, type(model).__name__, (None, 'quality', 'loss'), balances=True)
     if settings.balance_boxes and loss.box_input == 'loss':
-        raise UserError(
-            f'balance_boxes=True: {type(loss).__name__} computes the box loss itself. Fix: remove '
-            'balance_boxes'
-        )
+        what = f'balance_boxes=True: {type(loss).__name__} computes the box loss itself'
+        raise UserError(what, 'remove balance_boxes')
     layers = {'all': [head.classification_head.cls_logits]}
     losses = copies_of(loss, layers)
     balance = settings.balance_boxes

@@ -48,10 +48,9 @@ def attach(model, settings: RankingSettings) -> None:
     layers = {x: [y[-1] for y in getattr(head, key, ())] for x, key in branches.items()}
     layers = {x: found for x, found in layers.items() if found}
     if not layers or layers['one2many'][0].out_channels != head.nc:
-        raise UserTypeError(
-            f'the head {type(head).__name__} of {name} has no adapter. Fix: a model with a Detect '
-            'head, such as yolo11n.yaml or yolo26n.yaml'
-        )
+        what = f'the head {type(head).__name__} of {name} has no adapter'
+        fix = 'a model with a Detect head, such as yolo11n.yaml or yolo26n.yaml'
+        raise UserTypeError(what, fix)
     check_fit(settings, head.nc, name)
     losses = copies_of(settings.loss, layers)
     # The criterion is made when there is none.

@@ -68,10 +68,9 @@ def clean_coco(
     cleaned = {**document, **_kept(copies)}
     for key in _PARTS:
         if document[key] and not cleaned[key]:
-            raise UserError(
-                f'none of its {len(document[key])} {key} would be left ({"; ".join(changes)})',
-                'correct what the findings name, with --images if sizes are missing',
-            )
+            what = f'none of its {len(document[key])} {key} would be left ({"; ".join(changes)})'
+            fix = 'correct what the findings name, with --images if sizes are missing'
+            raise UserError(what, fix)
     report = inspect_coco(cleaned, 'the cleaned copy')
     if not report.ok:
         raise UserError(f'{report.describe(report.errors)}\nNothing was written')

@@ -36,10 +36,9 @@ def read_coco_json(ann_file: str | os.PathLike) -> dict:
                 'again (`git lfs pull`), or save it as UTF-8 without a byte order mark; YOLO, VOC '
                 'and CSV become COCO by mmrank convert'
             ) from error
-        raise UserError(
-            f'annotation file {path}, {len(data):,} bytes, is cut off or damaged: {error}. Fix: '
-            'fetch it again, or export it again as COCO, one JSON object in UTF-8'
-        ) from error
+        what = f'annotation file {path}, {len(data):,} bytes, is cut off or damaged: {error}'
+        fix = 'fetch it again, or export it again as COCO, one JSON object in UTF-8'
+        raise UserError(what, fix) from error
     if not isinstance(document, dict):
         first = document[0] if isinstance(document, list) and document else document
         what = 'predictions, ' if isinstance(first, dict) and 'score' in first else ''

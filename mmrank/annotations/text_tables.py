@@ -41,10 +41,9 @@ def read_rows(path: str | Path, separator: str = ',') -> Iterator[tuple[str, lis
             if any(fields):
                 yield f'{name}:{number}', fields
     except csv.Error as error:
-        raise UserError(
-            f'{path}:{number + 1}: {error}. Fix: correct the line; a quote that is opened and not '
-            'closed takes in the lines after it'
-        ) from error
+        what = f'{path}:{number + 1}: {error}'
+        fix = 'correct the line; a quote that is opened and not closed takes in the lines after it'
+        raise UserError(what, fix) from error
 
 
 def even_rows(
@@ -68,10 +67,8 @@ def read_table(
     _, columns = next(rows, (path, []))
     missing = [name for name in required if name not in columns]
     if missing:
-        raise UserError(
-            f'{path} has no column {missing[0]!r:.80}, only {columns!s:.200}. Fix: correct the '
-            'first line, or the name of the column in the config'
-        )
+        what = f'{path} has no column {missing[0]!r:.80}, only {columns!s:.200}'
+        raise UserError(what, 'correct the first line, or the name of the column in the config')
     if len(set(columns)) < len(columns):
         raise UserError(f'{path} has a column twice: {columns!s:.200}', 'rename one of them')
     return columns, (

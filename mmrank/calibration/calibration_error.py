@@ -32,10 +32,8 @@ def reliability_bins(scores: Tensor, targets: Tensor, num_bins: int = 25) -> Rel
     says if shapes differ or a number is outside [0, 1].
     """
     if scores.dim() != 1 or scores.shape != targets.shape:
-        raise ValueError(
-            f'scores and targets must be 1-D of one length, got shapes {tuple(scores.shape)} and '
-            f'{tuple(targets.shape)}'
-        )
+        what = 'scores and targets must be 1-D of one length'
+        raise ValueError(f'{what}, got shapes {tuple(scores.shape)} and {tuple(targets.shape)}')
     check_at_least(1, num_bins=num_bins)
     fix = 'probabilities, for example scores.sigmoid()'
     scores = shares('scores', scores.detach().double(), fix)

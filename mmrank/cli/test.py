@@ -62,10 +62,8 @@ def _set_tta(cfg: Config) -> None:
         data = data.dataset
     if 'tta_pipeline' not in cfg:
         if not data.get('pipeline'):
-            raise UserError(
-                '--tta: the data set of test_dataloader has no pipeline to flip images in.\n  Fix: '
-                'leave out --tta, or set tta_pipeline'
-            )
+            what = '--tta: the data set of test_dataloader has no pipeline to flip images in'
+            raise UserError(what, 'leave out --tta, or set tta_pipeline')
         pack = deepcopy(data.pipeline[-1])
         if is_detection:
             keys = 'img_id img_path ori_shape img_shape scale_factor flip flip_direction'
@@ -117,10 +115,8 @@ def _test_and_keep(runner, args: argparse.Namespace) -> None:
 
 def start(args: argparse.Namespace) -> None:
     if args.out is not None and not args.out.endswith(('.pkl', '.json')):
-        raise UserError(
-            f'--out {args.out!r} has an unknown ending. Fix: .pkl for the predictions, .json for '
-            'the metrics'
-        )
+        what = f'--out {args.out!r} has an unknown ending'
+        raise UserError(what, '.pkl for the predictions, .json for the metrics')
     if args.out is not None and is_main_process():
         check_output(args.out, args.config, args.checkpoint)
     if not Path(args.checkpoint).exists() and '://' not in args.checkpoint:
@@ -130,10 +126,8 @@ def start(args: argparse.Namespace) -> None:
         )
     cfg = load_config(args)
     if not cfg.get('test_dataloader') or not cfg.get('test_evaluator'):
-        raise UserError(
-            f'{args.config} has no test_dataloader or test_evaluator: it cannot be tested.\n  Fix: '
-            'add them, as in configs/_base_/datasets'
-        )
+        what = f'{args.config} has no test_dataloader or test_evaluator: it cannot be tested'
+        raise UserError(what, 'add them, as in configs/_base_/datasets')
     cfg.load_from = args.checkpoint
     cfg.resume = False
     if args.show_dir:

@@ -38,26 +38,21 @@ from mmrank.runners.launch import is_main_process
 
 def _set_amp(cfg: Config) -> None:
     if get_device() in ('cpu', 'mps'):
-        raise UserError(
-            '--amp requires a GPU that mmengine supports.\n  Fix: remove --amp, or check '
-            'mmrank doctor'
-        )
+        what = '--amp requires a GPU that mmengine supports'
+        raise UserError(what, 'remove --amp, or check mmrank doctor')
     kind = cfg.optim_wrapper.get('type', 'OptimWrapper')
     if kind not in ('OptimWrapper', 'AmpOptimWrapper'):
-        raise UserError(
-            f'--amp: optim_wrapper.type is {kind!r}, which --amp cannot switch.\n  Fix: set mixed '
-            "precision in the config (type='AmpOptimWrapper')"
-        )
+        what = f'--amp: optim_wrapper.type is {kind!r}, which --amp cannot switch'
+        raise UserError(what, "set mixed precision in the config (type='AmpOptimWrapper')")
     cfg.optim_wrapper.type = 'AmpOptimWrapper'
     cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
 
 
 def _set_auto_scale_lr(cfg: Config) -> None:
     if 'base_batch_size' not in (cfg.get('auto_scale_lr') or {}):
-        raise UserError(
-            '--auto-scale-lr: the config does not set the batch size of its learning rate.\n  Fix: '
-            'add auto_scale_lr = dict(base_batch_size=16) with that total batch size'
-        )
+        what = '--auto-scale-lr: the config does not set the batch size of its learning rate'
+        fix = 'add auto_scale_lr = dict(base_batch_size=16) with that total batch size'
+        raise UserError(what, fix)
     cfg.auto_scale_lr.enable = True
 
 
@@ -73,10 +68,9 @@ def _set_resume(cfg: Config, resume: str) -> None:
         resume = last
         print(f'Resuming from {resume}')
     elif not Path(resume).exists() and '://' not in resume:
-        raise UserError(
-            f'--resume: checkpoint {resume!r} does not exist.\n  Fix: pass its path, or --resume '
-            f'alone to use the last one in {cfg.work_dir}'
-        )
+        what = f'--resume: checkpoint {resume!r} does not exist'
+        fix = f'pass its path, or --resume alone to use the last one in {cfg.work_dir}'
+        raise UserError(what, fix)
     cfg.resume = True
     cfg.load_from = resume
 
@@ -91,20 +85,16 @@ def _refuse_other_training(cfg: Config) -> None:
     configs = sorted(path.name for path in folder.glob('*.py'))
     checkpoints = [*folder.glob('epoch_*.pth'), *folder.glob('iter_*.pth')]
     if checkpoints and configs and name not in configs:
-        raise UserError(
-            f'{folder} holds checkpoints of {configs[0]}, and {name} would overwrite them.\n  Fix: '
-            'another --work-dir, or --resume to go on from them'
-        )
+        what = f'{folder} holds checkpoints of {configs[0]}, and {name} would overwrite them'
+        raise UserError(what, 'another --work-dir, or --resume to go on from them')
 
 
 def start(args: argparse.Namespace) -> None:
     cfg = load_config(args)
     for key in ('train_dataloader', 'train_cfg', 'optim_wrapper', 'model'):
         if not cfg.get(key):
-            raise UserError(
-                f'{args.config} has no {key}: it is not a config that can be trained.\n  Fix: name '
-                'a full config, not a part of one (configs/_base_)'
-            )
+            what = f'{args.config} has no {key}: it is not a config that can be trained'
+            raise UserError(what, 'name a full config, not a part of one (configs/_base_)')
     if args.amp:
         _set_amp(cfg)
     if args.auto_scale_lr:

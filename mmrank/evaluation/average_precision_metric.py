@@ -26,10 +26,8 @@ def class_figures(scores: Tensor, is_positive: Tensor, names: list[str]) -> tupl
     """
     if scores.isnan().any():
         row, column = scores.isnan().nonzero()[0].tolist()
-        raise ValueError(
-            f'the score of sample {row} for class {names[column]!r} is NaN; '
-            'did the training diverge?'
-        )
+        what = f'the score of sample {row} for class {names[column]!r} is NaN'
+        raise ValueError(f'{what}; did the training diverge?')
     # Ties of float32 scores stay ties.
     lists = scores.t().double()
     labels = is_positive.t()
@@ -88,10 +86,8 @@ class AveragePrecisionMetric(CheckedSettings, BaseMetric):
         if not data_samples:
             return
         if 'pred_score' not in data_samples[0]:
-            raise KeyError(
-                'a data sample has no pred_score; let the model set it in '
-                "predict, as type='mmrank.OneVsRestHead' does"
-            )
+            what = 'a data sample has no pred_score; let the model set it in predict'
+            raise KeyError(f"{what}, as type='mmrank.OneVsRestHead' does")
         scores = torch.stack([x['pred_score'] for x in data_samples])
         # Calibrated scores have 64 bits, which in 32 would tie.
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))

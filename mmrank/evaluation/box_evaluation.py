@@ -60,10 +60,8 @@ def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
     if not isinstance(predictions, list) or not all(
         isinstance(box, dict) and box.keys() >= set(_KEYS) for box in predictions
     ):
-        raise UserError(
-            f'{where} must be a list of objects with the keys {", ".join(_KEYS)}',
-            'the *.bbox.json that CocoMetric writes, not the annotation file',
-        )
+        what = f'{where} must be a list of objects with the keys {", ".join(_KEYS)}'
+        raise UserError(what, 'the *.bbox.json that CocoMetric writes, not the annotation file')
     return predictions
 
 

@@ -117,30 +117,24 @@ class FeatureMetric(CheckedSettings, BaseMetric):
     def field(self, sample: dict, key: str, option: str):
         """Field ``key`` of a data sample, which ``option`` of the metric names."""
         if key not in sample:
-            raise KeyError(
-                f'a data sample has no field {key!r} ({option} of {type(self).__name__}), only '
-                f'{sorted(sample)}; let the model set it in predict'
-            )
+            what = f'a data sample has no field {key!r} ({option} of {type(self).__name__})'
+            raise KeyError(f'{what}, only {sorted(sample)}; let the model set it in predict')
         return sample[key]
 
     def _feature(self, sample: dict) -> Tensor:
         value = self.field(sample, self.feature_key, 'feature_key')
         if not isinstance(value, Tensor) or value.dim() != 1:
             shape = getattr(value, 'shape', type(value).__name__)
-            raise ValueError(
-                f'field {self.feature_key!r} must be a tensor of shape (D,), '
-                f'one embedding per data sample, got {shape}'
-            )
+            what = f'field {self.feature_key!r} must be a tensor of shape (D,)'
+            raise ValueError(f'{what}, one embedding per data sample, got {shape}')
         return value
 
     def label_field(self, sample: dict) -> Tensor:
         """The field with the class of a sample; a class below 0 is refused."""
         value = torch.as_tensor(self.field(sample, self.label_key, 'label_key'))
         if (value < 0).any():
-            raise UserError(
-                f'field {self.label_key!r} must hold class indices >= 0, got {value.tolist()}. '
-                'Fix: leave samples without a class out of the data set'
-            )
+            what = f'field {self.label_key!r} must hold class indices >= 0, got {value.tolist()}'
+            raise UserError(what, 'leave samples without a class out of the data set')
         return value
 
     def label(self, sample: dict) -> int | list[int]:

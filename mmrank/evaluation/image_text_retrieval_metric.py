@@ -76,10 +76,8 @@ class ImageTextRetrievalMetric(CheckedSettings, BaseMetric):
         images = torch.from_numpy(np.stack(images))
         texts = torch.from_numpy(np.concatenate(texts))
         if not len(texts):
-            raise ValueError(
-                'no data sample has a text_feature; let the data set return '
-                "text, and keep it with PackInputs(algorithm_keys=['text'])"
-            )
+            what = 'no data sample has a text_feature; let the data set return text'
+            raise ValueError(f"{what}, and keep it with PackInputs(algorithm_keys=['text'])")
         text_of = np.arange(len(texts))
         if self.merge_texts:
             _, first, text_of = np.unique(

@@ -21,10 +21,8 @@ def require_lvis() -> ModuleType:
         import lvis
         import lvis.eval
     except ImportError as error:
-        raise UserError(
-            'LVIS annotations require the package lvis, which cannot be '
-            f'imported ({error}). Fix: pip install lvis'
-        ) from error
+        what = f'LVIS annotations require the package lvis, which cannot be imported ({error})'
+        raise UserError(what, 'pip install lvis') from error
     if lvis.eval.np is np and not hasattr(np, 'float'):
         lvis.eval.np = SimpleNamespace(**vars(np), float=float)
     return lvis

@@ -1,7 +1,6 @@
 """Recommendations of a two-tower model for a user."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 import numpy as np
@@ -14,28 +13,17 @@ from mmrank.errors import UserError
 from mmrank.metrics.top_k_inner_product import top_k_inner_product
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """One item for one user: their names in the file of the training pairs, the inner product."""
-
-    user: str
-    item: str
-    score: float
-
-
 @torch.no_grad()
 def recommend(
     model: nn.Module, pairs: Interactions, users: Sequence[str], count: int = 10
-) -> list[list[Recommendation]]:
-    """Find for each of some users the ``count`` items of the largest scores, best first.
+) -> list[list[tuple[str, float]]]:
+    """Names and inner products of the ``count`` best items of each of some users, best first.
 
     The model is a ``mmrank.TwoTower`` trained on ``pairs``; a user's own are left out.
     """
     if not (hasattr(model, 'left') and hasattr(model, 'right')):
-        raise UserError(
-            f'model.type is {type(model).__name__}, which has no towers. Fix: '
-            "pass a config of a type='mmrank.TwoTower'"
-        )
+        what = f'model.type is {type(model).__name__}, which has no towers'
+        raise UserError(what, "pass a config of a type='mmrank.TwoTower'")
     rows = _rows_of(users, pairs)
     device = next(model.parameters()).device
     left = {key: value.to(device) for key, value in entities(rows, pairs.row_features).items()}
@@ -47,11 +35,11 @@ def recommend(
     _, best = top_k_inner_product(left_rows, right_rows, min(count, pairs.shape[1]), *seen)
     return [
         [
-            Recommendation(str(user), str(pairs.col_names[col]), float(own @ right_rows[col]))
+            (str(pairs.col_names[col]), float(own @ right_rows[col]))
             for col in cols.tolist()
             if col >= 0
         ]
-        for user, own, cols in zip(users, left_rows, best)
+        for own, cols in zip(left_rows, best)
     ]
 
 
@@ -61,9 +49,7 @@ def _rows_of(users: Sequence[str], pairs: Interactions) -> np.ndarray:
         if str(user) not in row_of:
             names = list(row_of)
             close = get_close_matches(str(user), names, n=3) or names[:3]
-            raise UserError(
-                f'user {user!r} is not among the {len(names)} users of the training pairs, such as '
-                f'{", ".join(map(repr, close))}. Fix: pass a name as it stands in '
-                'train_dataloader.dataset.ann_file'
-            )
+            what = f'user {user!r} is not among the {len(names)} users of the training pairs'
+            fix = 'pass a name as it stands in train_dataloader.dataset.ann_file'
+            raise UserError(f'{what}, such as {", ".join(map(repr, close))}', fix)
     return np.array([row_of[str(user)] for user in users])

@@ -67,10 +67,8 @@ class RetrievalMetric(FeatureMetric):
         super().__init__(**kwargs)
         check_recall_at(recall_at)
         if out_file is not None and (query_key or leave_out or multi_label):
-            raise UserError(
-                'out_file does not hold what query_key, leave_out and multi_label ask for',
-                'leave out_file out, or these',
-            )
+            what = 'out_file does not hold what query_key, leave_out and multi_label ask for'
+            raise UserError(what, 'leave out_file out, or these')
         if out_file is not None and not str(out_file).endswith('.npz'):
             raise ValueError(f'out_file must end in .npz, got {out_file!r}')
         self.gallery_key = gallery_key
@@ -113,10 +111,8 @@ class RetrievalMetric(FeatureMetric):
         if self.multi_label:
             if value.is_floating_point() or value.dtype == torch.bool:
                 if ((value != 0) & (value != 1)).any():
-                    raise UserError(
-                        f'field {self.label_key!r} must hold class indices, or zeros and ones, got '
-                        f'{value.tolist()}. Fix: round the labels'
-                    )
+                    what = f'field {self.label_key!r} must hold class indices, or zeros and ones'
+                    raise UserError(f'{what}, got {value.tolist()}', 'round the labels')
                 value = value.nonzero()
             return value.flatten().tolist()
         if value.dim() != 1 or value.numel() < 2 or value.is_floating_point():
@@ -139,10 +135,8 @@ class RetrievalMetric(FeatureMetric):
             name = self.field(sample, self.leave_out, 'leave_out')
             value = None if isinstance(name, str) else torch.as_tensor(name)
             if value is None or value.numel() != 1 or value.is_floating_point():
-                raise UserError(
-                    f'field {self.leave_out!r} (leave_out) must be one integer, got {name!r}. Fix: '
-                    'number the cameras or sequences'
-                )
+                what = f'field {self.leave_out!r} (leave_out) must be one integer, got {name!r}'
+                raise UserError(what, 'number the cameras or sequences')
             found['ids'] = int(value)
         if self.out_file is not None and 'img_path' in sample:
             found['paths'] = str(sample['img_path'])

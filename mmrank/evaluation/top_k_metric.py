@@ -35,10 +35,8 @@ class TopKMetric(CheckedSettings, BaseMetric):
         """Keep the figures of a batch of ``mmrank.TopKDataset`` and predictions for it."""
         top = torch.stack([x['top_k'] for x in data_samples]).cpu().numpy()
         if top.shape[1] < self.k[-1]:
-            raise ValueError(
-                f'the model finds top_k={top.shape[1]} entities, but k={self.k[-1]} are required; '
-                f'set top_k={self.k[-1]} of the model'
-            )
+            what = f'the model finds top_k={top.shape[1]} entities, but k={self.k[-1]} are required'
+            raise ValueError(f'{what}; set top_k={self.k[-1]} of the model')
         true = data_batch['true']
         rows = true['rows'].cpu().numpy()
         self.results += list(_top_k_figures(top, rows, true['cols'].cpu().numpy(), self.k))
@@ -66,10 +64,8 @@ def _top_k_figures(
     size = len(top)
     num_true = np.bincount(true_rows, minlength=size)
     if (num_true == 0).any():
-        raise ValueError(
-            f'left entity {int((num_true == 0).argmax())} of the batch has no '
-            'held-out pair, so its recall is undefined; remove it'
-        )
+        what = f'left entity {int((num_true == 0).argmax())} of the batch has no held-out pair'
+        raise ValueError(f'{what}, so its recall is undefined; remove it')
     width = max(top.max(initial=-1), true_cols.max(initial=-1)) + 2
     keys = np.arange(size)[:, None] * width + top
     # -1 would be the last column of the row before.

@@ -65,10 +65,8 @@ def loss_changes(model: Mapping, text: str) -> dict:
         )
     if 'bbox_head' in model:
         return dict(bbox_head=_listwise(model['bbox_head'], 'mmrank.ListwiseHead', loss))
-    raise UserError(
-        f'model {model["type"]!r} has neither bbox_head, roi_head nor head. Fix: a detector of '
-        'mmdet, or a classifier or retriever of mmpretrain'
-    )
+    what = f'model {model["type"]!r} has neither bbox_head, roi_head nor head'
+    raise UserError(what, 'a detector of mmdet, or a classifier or retriever of mmpretrain')
 
 
 def _listwise(head: Mapping, listwise: str, loss: dict) -> dict:
@@ -82,10 +80,9 @@ def shorter_schedule(cfg: Config, epochs: int) -> dict:
     """What a config sets that trains for other epochs: all schedules end with the training."""
     whole = (cfg.get('train_cfg') or {}).get('max_epochs')
     if whole is None:
-        raise UserError(
-            '--epochs: train_cfg of the config counts iterations. Fix: leave out --epochs, or set '
-            'train_cfg.max_iters and the schedules in the config'
-        )
+        what = '--epochs: train_cfg of the config counts iterations'
+        fix = 'leave out --epochs, or set train_cfg.max_iters and the schedules in the config'
+        raise UserError(what, fix)
     schedulers = cfg.get('param_scheduler') or []
     made = [dict(x) for x in ([schedulers] if isinstance(schedulers, Mapping) else schedulers)]
     for scheduler in made:

@@ -92,10 +92,8 @@ def read_values(path: str | os.PathLike, metrics: Sequence[str] = (), scale: flo
     metrics = list(metrics) or known
     missing = [metric for metric in metrics if metric not in known]
     if missing or not known:
-        raise UserError(
-            f'{path} has no final run with {", ".join(missing) or "a metric"}.'
-            f' Fix: pass some of: {", ".join(known) or "none there"}'
-        )
+        what = f'{path} has no final run with {", ".join(missing) or "a metric"}'
+        raise UserError(what, f'pass some of: {", ".join(known) or "none there"}')
     return {
         method: {metric: own.get(metric, {}) for metric in metrics} for method, own in found.items()
     }
@@ -177,10 +175,8 @@ def _check(path: Path, rows: Iterable[Mapping[str, str]], numbers: Iterable[int]
         where = f'record {path}, line {number}'
         for name, value in row.items():
             if fault := _fault(name, value):
-                raise UserError(
-                    f'{where}: {name}={value!r:.100} of {row["method"]!r} {fault}. {_AGAIN}, or '
-                    'take the method out of the plan'
-                )
+                what = f'{where}: {name}={value!r:.100} of {row["method"]!r} {fault}. {_AGAIN}'
+                raise UserError(f'{what}, or take the method out of the plan')
         stage = row.get('stage') or FINAL
         key = (stage, *(row.get(name) for name in ('method', 'seed', 'step')))
         if stage == TUNE:  # of which a seed has several

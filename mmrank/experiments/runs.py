@@ -63,10 +63,9 @@ def _read_result(run: Run, metrics: Sequence[str] = ()) -> dict[str, float]:
     finite = {key: float(value) for key, value in found.items() if is_finite(value)}
     for key in metrics:
         if key not in found:
-            raise UserError(
-                f'{run.result_file} has no metric {key}. Fix: some of {sorted(finite)} as '
-                '`metrics`; nothing is trained again'
-            )
+            what = f'{run.result_file} has no metric {key}'
+            fix = f'some of {sorted(finite)} as `metrics`; nothing is trained again'
+            raise UserError(what, fix)
         if key not in finite:
             raise UserError(
                 f'{run.result_file}: {key} is {found[key]!r:.50}. Fix: a setting with which the '

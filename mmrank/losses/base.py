@@ -40,9 +40,6 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
             positives, of mean 1, or a power of it, ``('auto', 0.5)``, by the counts of
             ``mmrank.ClassCountsHook`` or :meth:`set_class_counts`. With ``mode='per_class'`` they
             weigh the mean over the classes.
-
-    Attributes:
-        diagnostics: Detached scalars of the last forward by name, for ``RankingMonitorHook``.
     """
 
     mode = 'flatten'  # a list holds the scores of all classes; or ``per_class``, one for each
@@ -62,16 +59,14 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
     ) -> None:
         super().__init__(**kwargs)
         if not use_sigmoid:
-            raise UserError(
-                'use_sigmoid=False is not supported: the loss scores each class on its own. Fix: '
-                'use_sigmoid=True, or leave it out'
-            )
-        self.class_weights = (
-            None if class_weight is None else ClassWeights(class_weight, num_classes)
-        )
+            what = 'use_sigmoid=False is not supported: the loss scores each class on its own'
+            raise UserError(what, 'use_sigmoid=True, or leave it out')
+        weights = None if class_weight is None else ClassWeights(class_weight, num_classes)
+        self.class_weights = weights
         # Not num_classes: mmdet's NumClassCheckHook takes what has that for a head of objects, and
         # an RPN has one class.
         self.num_columns = num_classes
+        #: Detached scalars of the last forward by name, for ``RankingMonitorHook``.
         self.diagnostics: dict[str, Tensor] = {}
 
     def forward(
@@ -116,16 +111,12 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         """
         if group is not None:
             if self.class_weights is not None:
-                raise UserError(
-                    'class_weight with group=: a list of a query has no class. Fix: leave it out, '
-                    'and weight=, a number for each score'
-                )
+                what = 'class_weight with group=: a list of a query has no class'
+                raise UserError(what, 'leave it out, and weight=, a number for each score')
             cls_score, target, weight, group = check_groups(cls_score, target, weight, group)
             if joined_group(self) is not None:
-                raise UserError(
-                    "group= with scope='global': the lists of other processes are other lists. "
-                    f"Fix: {type(self).__name__}(scope='local')"
-                )
+                what = "group= with scope='global': the lists of other processes are other lists"
+                raise UserError(what, f"{type(self).__name__}(scope='local')")
             avg_factor = None
         by_head = avg_factor is not None
         if by_head or reduction_override is not None:
@@ -137,11 +128,9 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
                 refuse_rows_of_levels(cls_score, target)
             if is_first_batch(self, cls_score):
                 warn_of_first_batch(self, cls_score, target)
-        is_positive, is_negative, weight, list_weight = self.labelled(
-            cls_score, target, weight, by_head
-        )
+        positive, negative, weight, list_weight = self.labelled(cls_score, target, weight, by_head)
         values = self.row_values(cls_score, target, quality, box_loss, sample_idx)
-        entries = self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
+        entries = self.lists_of(cls_score), self.lists_of(positive), self.lists_of(negative)
         weight = None if weight is None else self.lists_of(weight)
         if group is None:
             losses = self.loss_of_lists(*entries, values, weight=weight, list_weight=list_weight)
@@ -185,9 +174,8 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
     ) -> Tensor | None:
         """(L, n) numbers of the rows of each list, of what :meth:`forward` got, or None."""
         if sample_idx is not None:
-            raise UserTypeError(
-                f'{type(self).__name__} does not take sample_idx. Fix: leave it out'
-            )
+            what = f'{type(self).__name__} does not take sample_idx'
+            raise UserTypeError(what, 'leave it out')
         needs_boxes = self.box_input is not None and self.requires_boxes
         if quality is None and box_loss is None and not needs_boxes:
             return None
@@ -264,15 +252,9 @@ class RankingLoss(HeadLoss):
     def list_settings(self, of_queries: bool = False) -> ListSettings:
         """What :func:`ranked_lists` does with the lists, here of queries or not."""
         world = training_group(self) if dist.is_available() and dist.is_initialized() else None
-        is_joined = self.scope == 'global'
+        group, state_group = (world, None) if self.scope == 'global' else (None, world)
         is_zeroed = self.zero_without_positives and not (of_queries and self.counts_lone_queries)
-        return ListSettings(
-            activation=self.activation,
-            cost=self.cost,
-            zero_without_positives=is_zeroed,
-            group=world if is_joined else None,
-            state_group=None if is_joined else world,
-        )
+        return ListSettings(self.activation, self.cost, is_zeroed, group, state_group)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Losses:
         """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
@@ -304,8 +286,7 @@ class RankingLoss(HeadLoss):
         counted = torch.cat([self.counted(lists) for lists in parts])
         total = self.total(losses, counted, parts)
         self.diagnostics.update(self.diagnose(losses, counted, parts))
-        number = torch.stack([lists.pos_mask.sum() for lists in parts]).sum()
-        self.diagnostics['num_positive'] = number
+        self.diagnostics['num_positive'] = torch.stack([x.pos_mask.sum() for x in parts]).sum()
         dtype = torch.promote_types(parts[0].pos.dtype, torch.float32)
         if isinstance(total, dict):
             return {name: loss.to(dtype) for name, loss in total.items()}
@@ -348,20 +329,17 @@ class RankingLoss(HeadLoss):
         if self.mode == 'flatten':
             return 1
         if self.num_columns is None:
-            raise UserError(
-                "mode='per_class' keeps a state for each class and requires num_classes. Fix: "
-                "num_classes=the number of classes of the data set, or mode='flatten'"
-            )
+            what = "mode='per_class' keeps a state for each class and requires num_classes"
+            fix = "num_classes=the number of classes of the data set, or mode='flatten'"
+            raise UserError(what, fix)
         return self.num_columns
 
     def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
         """Mean of (L,) losses, 0 for lists that do not count, by bool or (L,) float weights."""
         if losses.shape != counted.shape:
-            raise UserError(
-                f'{type(self).__name__} must return a loss for each list, of shape '
-                f'{tuple(counted.shape)}, got {tuple(losses.shape)}. Fix: leave the mean to the '
-                'base class'
-            )
+            shapes = f'of shape {tuple(counted.shape)}, got {tuple(losses.shape)}'
+            what = f'{type(self).__name__} must return a loss for each list, {shapes}'
+            raise UserError(what, 'leave the mean to the base class')
         if counted.dtype == torch.bool:
             return losses.sum() / counted.sum().clamp(min=1)
         return (losses * counted).sum() / as_divisor(counted.sum())
@@ -403,13 +381,15 @@ def warn_of_first_batch(loss: torch.nn.Module, scores: Tensor, target: Tensor) -
     fix = f'Fix: mmrank.EmbeddingLoss({name}())(embeddings, classes)'
     if columns > 1 and target.dim() == 1 and is_unit and not is_sharp:
         text = f'each row of cls_score, {columns} classes, has length 1. {fix}'
-        warnings.warn(text, stacklevel=5)
     elif target.dim() == 1 and counts_from_one:
-        text = f'{columns} is the background. Fix: classes from 0, target - 1'
-        warnings.warn(f'target has each class from 1 on and none is 0; {text}', stacklevel=5)
+        text = 'target has each class from 1 on and none is 0; '
+        text += f'{columns} is the background. Fix: classes from 0, target - 1'
     elif loss.takes_logits and ((scores >= 0) & (scores <= 1)).all() and not is_sharp:
-        text = 'all scores are in [0, 1]. Fix: scores before the sigmoid or softmax'
-        warnings.warn(f'{name} takes logits, and {text}', stacklevel=5)
+        text = f'{name} takes logits, and all scores are in [0, 1]. '
+        text += 'Fix: scores before the sigmoid or softmax'
     elif are_few and loss.num_columns is None:
-        text = f'{len(classes)} of the {columns} columns of cls_score occur as a class. {fix}'
-        warnings.warn(f'{text} if they are embeddings, else num_classes={columns}', stacklevel=5)
+        text = f'{len(classes)} of the {columns} columns of cls_score occur as a class. {fix} if '
+        text += f'they are embeddings, else num_classes={columns}'
+    else:
+        return
+    warnings.warn(text, stacklevel=5)

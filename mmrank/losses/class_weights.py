@@ -99,10 +99,9 @@ class WeighsClasses:
     def set_class_counts(self, counts: Counts, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class in training and the number of samples."""
         if self.class_weights is None or not self.has_auto_weights:
-            raise UserError(
-                f"{type(self).__name__} has no use for class counts. Fix: class_weight='auto', or "
-                "of SOPRCLoss prior='counts' with num_classes"
-            )
+            what = f'{type(self).__name__} has no use for class counts'
+            fix = "class_weight='auto', or of SOPRCLoss prior='counts' with num_classes"
+            raise UserError(what, fix)
         self.class_weights.set_class_counts(counts, num_samples)
 
 
@@ -121,8 +120,6 @@ def _check(given: ClassWeight) -> None:
     values = listed if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
     numbers = {f'class_weight[{i}]': x for i, x in enumerate(values) if isinstance(x, Real)}
     if not numbers or len(numbers) < len(values):
-        raise UserError(
-            f'class_weight={given!r:.80} must be a number for each class. Fix: a list of them, a '
-            "dict by class name, 'auto', or ('auto', 0.5)"
-        )
+        what = f'class_weight={given!r:.80} must be a number for each class'
+        raise UserError(what, "a list of them, a dict by class name, 'auto', or ('auto', 0.5)")
     check_not_negative(**numbers)

@@ -144,11 +144,9 @@ class EmbeddingBatch:
         self._same_class = self.query_labels[:, None] == self.gallery_labels
         # A label of -1 in the gallery is of no query: an empty place, or a text without a class.
         if violated((self.query_labels >= 0).all(), 'a label is below 0'):
-            raise UserError(
-                f'query_labels must be >= 0, got {self.query_labels.min().item()}, which would be '
-                'a class like any other. Fix: keep = labels >= 0; pass embeddings[keep] and '
-                'labels[keep]'
-            )
+            what = f'query_labels must be >= 0, got {self.query_labels.min().item()}'
+            fix = 'keep = labels >= 0; pass embeddings[keep] and labels[keep]'
+            raise UserError(f'{what}, which would be a class like any other', fix)
         if self.num_levels > 1:
             self.shared_levels()
 
@@ -308,10 +306,8 @@ class EmbeddingLoss(NamedSettings):
             ref_labels = labels
             ref_weight = weight if ref_weight is None else ref_weight
         if ref_embeddings is None or ref_labels is None:
-            raise UserError(
-                'ref_embeddings and ref_labels must be given together. Fix: the class of each row '
-                'of the gallery as ref_labels'
-            )
+            what = 'ref_embeddings and ref_labels must be given together'
+            raise UserError(what, 'the class of each row of the gallery as ref_labels')
         refuse_swapped('embeddings', embeddings, labels)
         _check_embeddings(embeddings=embeddings, ref_embeddings=ref_embeddings)
         check_tensors(labels=labels, ref_labels=ref_labels)
@@ -327,10 +323,8 @@ class EmbeddingLoss(NamedSettings):
         group = joined_group(self.loss)
         if group is not None:
             if indices_tuple is not None:
-                raise UserError(
-                    "indices_tuple with scope='global': its pairs are of one process. Fix: "
-                    f"{type(self.loss).__name__}(scope='local')"
-                )
+                what = "indices_tuple with scope='global': its pairs are of one process"
+                raise UserError(what, f"{type(self.loss).__name__}(scope='local')")
             counts = [len(queries), int(weight is not None)]
             sizes, dtype = sizes_and_dtype(counts, queries.dtype, group, queries.device, queries)
             counts, weighted = zip(*sizes)

@@ -166,10 +166,8 @@ def _values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
         target = target if target.is_floating_point() else target.long()
         has_class = (target >= 0) & (target < num_classes)
     else:
-        raise ValueError(
-            'values of boxes need (n,) class indices, one box a row, got a '
-            f'target of shape {tuple(target.shape)}'
-        )
+        what = 'values of boxes need (n,) class indices, one box a row'
+        raise ValueError(f'{what}, got a target of shape {tuple(target.shape)}')
     if _are_equal(values.numel(), len(target)) and values.dim() == 1:
         return torch.where(has_class, values, 0)
     rows = torch.from_numpy(np.flatnonzero(has_class.numpy())) if can_sync(target) else None
@@ -214,10 +212,8 @@ def box_values(
         # Rounding may exceed 1 a little; NaN, of a broken step, shows in the loss.
         outside = (values < -1e-3) | (values > 1.001)
         if violated(~outside.any(), 'quality is not in [0, 1]'):
-            raise UserError(
-                f'quality must be in [0, 1], got {values[outside][0].item()}. Fix: the IoU of each '
-                "positive's box"
-            )
+            what = f'quality must be in [0, 1], got {values[outside][0].item()}'
+            raise UserError(what, "the IoU of each positive's box")
     # One dtype on all ranks: one without boxes has its own zeros.
     values = values.to(torch.promote_types(cls_score.dtype, torch.float32))
     values = _values_of_rows(values, target, cls_score.size(1))

@@ -71,9 +71,7 @@ class RankedLists:
 
     def __post_init__(self) -> None:
         self.positives = self.pos_mask if self.pos_weight is None else self.pos_weight
-        self.negatives = self.is_negative
-        if self.weight is not None:
-            self.negatives = self.weight * self.is_negative
+        self.negatives = self.is_negative if self.weight is None else self.weight * self.is_negative
 
     @property
     def has_positive(self) -> Tensor:
@@ -104,13 +102,11 @@ class RankedLists:
     def num_negatives(self) -> Tensor:
         """(L,) float64 number of negatives, or the sum of their weights, on all ranks the same."""
         mask = self.negatives
-        if mask.is_floating_point():
-            number = mask.sum(1, dtype=torch.float64)
-        elif self.on_host:
+        if self.on_host and mask.dtype == torch.bool:
             # A sum of bool makes a copy in int64 on a CPU.
             number = torch.tensor([np.count_nonzero(row) for row in mask.numpy()]).double()
         else:
-            number = mask.sum(1).double()
+            number = mask.sum(1, dtype=torch.float64)
         if self.group is not None:
             dist.all_reduce(number, group=self.group)
         return number
@@ -123,15 +119,12 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
     """
     check_tensors(cls_score=cls_score, target=target)
     refuse_swapped('cls_score', cls_score, target)
-    shapes = (
-        f'target of shape {tuple(target.shape)} for cls_score of shape {tuple(cls_score.shape)}'
-    )
+    scores_shape = tuple(cls_score.shape)
+    shapes = f'target of shape {tuple(target.shape)} for cls_score of shape {scores_shape}'
     if cls_score.dim() == 1:
         if target.shape != cls_score.shape:
-            raise UserError(
-                f'{shapes} must be a 0 or 1 for each score. Fix: labels of that shape, or '
-                'cls_score of shape (n, classes)'
-            )
+            what = f'{shapes} must be a 0 or 1 for each score'
+            raise UserError(what, 'labels of that shape, or cls_score of shape (n, classes)')
         return cls_score.unsqueeze(1), target.unsqueeze(1)
     if by_head or target.dim() != 1 or cls_score.dim() != 2:
         return cls_score, target
@@ -142,10 +135,9 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
             'avg_factor=len(target)) if 0 is the one class and 1 the background, as heads call it'
         )
     if target.is_floating_point():
-        raise UserError(
-            f'{shapes} must be class indices, got {target.dtype}. Fix: loss(cls_score, '
-            'target.long()); labels of 0 and 1 have the shape of the scores'
-        )
+        what = f'{shapes} must be class indices, got {target.dtype}'
+        fix = 'loss(cls_score, target.long()); labels of 0 and 1 have the shape of the scores'
+        raise UserError(what, fix)
     return cls_score, target
 
 
@@ -158,31 +150,23 @@ _FIX = (
 
 def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
     """(n,) labels as int64, from 0 to ``highest``, C or C - 1; else ValueError."""
-    if target.is_floating_point():
-        refuse_nan('target', target, 'weight=~target.isnan() leaves rows without a class out')
-    else:
+    refuse_nan('target', target, 'weight=~target.isnan() leaves rows without a class out')
+    if not target.is_floating_point():
         target = target.long()  # a smaller type would wrap the number of classes
-    fits = (target >= 0) & (target <= highest)
-    if target.is_floating_point():
-        fits &= target == target.floor()
-    whole_numbers = f'target must be whole numbers from 0 to {highest}, the classes of the scores'
-    if violated(fits.all(), whole_numbers):
-        background = f' ({num_classes} = background)'
-        if highest < num_classes:
-            background = f' ({num_classes} = no class is for use_sigmoid=True)'
+    fits = (target >= 0) & (target <= highest) & (target == target.floor())
+    if violated(fits.all(), f'target must be whole numbers from 0 to {highest}, the classes'):
+        last = 'background' if highest == num_classes else 'no class is for use_sigmoid=True'
         raise UserError(
             f'target holds class indices from {target.min().item()} to {target.max().item()}, but '
             f'they must be whole numbers from 0 to {highest}: the scores have {num_classes} '
-            f'classes{background}. Fix: weight=(target != ignored) leaves rows out; num_classes of '
-            'the head is that of the data set; embeddings and their classes go into '
+            f'classes ({num_classes} = {last}). Fix: weight=(target != ignored) leaves rows out; '
+            'num_classes of the head is that of the data set; embeddings and their classes go into '
             'mmrank.EmbeddingLoss(loss)(embeddings, classes)'
         )
     return target.long()
 
 
-def one_vs_all(
-    target: Tensor, num_classes: int, soft: bool = False, levels: bool = False
-) -> Tensor:
+def one_vs_all(target: Tensor, classes: int, soft: bool = False, levels: bool = False) -> Tensor:
     """(n, C) bool of (n,) class indices, C = background, or of (n, C) labels; else ValueError.
 
     With ``soft`` labels in [0, 1] are positive above 0, as heads mix them; with ``levels`` whole
@@ -194,21 +178,19 @@ def one_vs_all(
         if levels:
             return whole_numbers('target', target, 'weight=(target >= 0)') > 0
         return zeros_and_ones('target', target, _FIX)
-    target = class_indices(target, num_classes, num_classes)
-    result = torch.zeros((len(target), num_classes), dtype=torch.bool, device=target.device)
-    if num_classes == 0:
+    target = class_indices(target, classes, classes)
+    result = torch.zeros((len(target), classes), dtype=torch.bool, device=target.device)
+    if classes == 0:
         return result
     # Faster than comparing each entry. A row of background writes False to the last column.
-    column = target.clamp(max=num_classes - 1).unsqueeze(1)
-    return result.scatter_(1, column, (target < num_classes).unsqueeze(1))
+    column = target.clamp(max=classes - 1).unsqueeze(1)
+    return result.scatter_(1, column, (target < classes).unsqueeze(1))
 
 
-def check_classified(
-    cls_score: Tensor, target: Tensor, weight: Tensor | None = None, num_classes: int | None = None
-) -> None:
-    """Check that (n, C) scores, labels and weights fit together, else ValueError or TypeError."""
+def check_classified(cls_score: Tensor, target: Tensor, num_classes: int | None) -> None:
+    """Check that (n, C) scores and labels fit together, else UserError or TypeError."""
     check_floats(cls_score=cls_score)
-    check_tensors(target=target, weight=weight)
+    check_tensors(target=target)
     if cls_score.dim() != 2:
         raise UserError(
             f'cls_score must be (n, classes), got shape {tuple(cls_score.shape)}. Fix: of maps '
@@ -218,19 +200,13 @@ def check_classified(
     rows, classes = cls_score.shape
     # Not "in (None, classes)": in a compiled graph a size may be a symbol, which is in no tuple.
     if num_classes is not None and num_classes != classes:
-        raise ValueError(
-            f'num_classes={num_classes} but cls_score has {classes} columns; set num_classes of '
-            'the loss and the head to the same value'
-        )
+        what = f'num_classes={num_classes} but cls_score has {classes} columns'
+        raise UserError(what, 'set num_classes of the loss and the head to the same value')
     both = [(rows,), (rows, classes)]
     if tuple(target.shape) not in both:
-        raise ValueError(
-            f'target must have shape {" or ".join(map(str, both))} for cls_score of shape '
-            f'{tuple(cls_score.shape)}, got {tuple(target.shape)}; give one target for each row of '
-            'the scores'
-        )
-    if weight is not None:
-        checked_weight('weight', weight, *both)
+        fits = f'{" or ".join(map(str, both))} for cls_score of shape {tuple(cls_score.shape)}'
+        what = f'target must have shape {fits}, got {tuple(target.shape)}'
+        raise UserError(what, 'give one target for each row of the scores')
 
 
 def without_left_out(target: Tensor, counted: Tensor) -> Tensor:
@@ -251,9 +227,10 @@ def labelled_entries(
     ValueError or TypeError where labels or weights do not fit. See :func:`one_vs_all` for ``soft``
     and ``levels``. The (n, C) weights are None where each entry counts once, or not.
     """
-    check_classified(cls_score, target, weight, num_classes)
+    check_classified(cls_score, target, num_classes)
     counted = None
     if weight is not None:
+        checked_weight('weight', weight, tuple(cls_score.shape[:1]), tuple(cls_score.shape))
         counted, weight = counted_and_weight(weight.unsqueeze(1) if weight.dim() == 1 else weight)
         weight = None if weight is None else weight.expand(cls_score.shape)
     if counted is not None:
@@ -312,20 +289,13 @@ def positive_index(
         flat = is_positive.flatten().nonzero()[:, 0]
     if num_lists == 1:
         # The number of positives is known: no second wait for the device.
-        index = flat.unsqueeze(0)
-        return index, torch.ones_like(index, dtype=torch.bool)
+        return flat[None], torch.ones_like(flat[None], dtype=torch.bool)
     lists = flat // width
     # Not by bincount, which makes the host wait for the device.
-    counts = lists.new_zeros(num_lists)
-    counts.scatter_add_(0, lists, torch.ones_like(lists))
+    counts = lists.new_zeros(num_lists).scatter_add_(0, lists, torch.ones_like(lists))
     longest = int(counts.max()) if lists.numel() else 0
-    first = counts.cumsum(0) - counts
-    slot = torch.arange(lists.numel(), device=lists.device) - first[lists]
-    index = lists.new_zeros(num_lists, longest)
-    index[lists, slot] = flat % width
-    mask = torch.zeros_like(index, dtype=torch.bool)
-    mask[lists, slot] = True
-    return index, mask
+    mask = torch.arange(longest, device=lists.device) < counts[:, None]
+    return lists.new_zeros(mask.shape).masked_scatter_(mask, flat % width), mask
 
 
 def probabilities(scores: Tensor) -> Tensor:
@@ -376,9 +346,7 @@ def ranked_lists(
     pos = scores.gather(1, index)
     if values is not None:
         values = torch.where(pos_mask, values_at(values, index, scores.size(1)), 0)
-    pos_weight = None
-    if weight is not None:
-        pos_weight = torch.where(pos_mask, weight.gather(1, index), 0)
+    pos_weight = None if weight is None else torch.where(pos_mask, weight.gather(1, index), 0)
     if group is not None:
         pos, values, pos_weight, pos_mask = _of_all_ranks(pos, values, pos_weight, pos_mask, group)
         # Another rank may have wider scores, or weights.
@@ -428,5 +396,4 @@ def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:
     if len(parts) == 1:
         return parts[0].pos, all_counts[0]
     pos = torch.cat([lists.pos.flatten().double() for lists in parts])
-    counts = torch.cat([x.flatten() for x in all_counts])
-    return pos.unsqueeze(0), counts.unsqueeze(0)
+    return pos[None], torch.cat([x.flatten() for x in all_counts])[None]

@@ -57,10 +57,9 @@ def relevances(lists: RankedLists) -> Tensor | None:
     if values is not None and violated(
         (values >= 0).all(), 'relevance must be >= 0 at the positives'
     ):
-        raise UserError(
-            f'relevance must be >= 0 at the positives, got {values.min().item()}. Fix: '
-            'is_positive=relevance > 0; mask=relevance >= 0 leaves out what is unknown'
-        )
+        what = f'relevance must be >= 0 at the positives, got {values.min().item()}'
+        fix = 'is_positive=relevance > 0; mask=relevance >= 0 leaves out what is unknown'
+        raise UserError(what, fix)
     return values
 
 

@@ -346,10 +346,8 @@ def pairwise_surrogate_sum(
             shape = tuple(scores.shape)
             raise ValueError(f'{name}_mask must have shape {shape}, got {tuple(mask.shape)}')
     if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
-        raise ValueError(
-            'pos and neg must be (lists, scores) with as many lists, '
-            f'got shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
-        )
+        what = 'pos and neg must be (lists, scores) with as many lists'
+        raise ValueError(f'{what}, got shapes {tuple(pos.shape)} and {tuple(neg.shape)}')
     if pos_mask is None:
         pos_mask = torch.ones_like(pos, dtype=torch.bool)
     if on_host is None:

@@ -27,10 +27,8 @@ def split_lists(
     check_floats(scores=scores)
     check_tensors(is_positive=is_positive, mask=mask, values=values)
     if scores.dim() not in (1, 2):
-        raise UserError(
-            f'scores must be (scores,) or (lists, scores), got shape {tuple(scores.shape)}. Fix: '
-            'scores.flatten() and is_positive.flatten() for one list of all'
-        )
+        what = f'scores must be (scores,) or (lists, scores), got shape {tuple(scores.shape)}'
+        raise UserError(what, 'scores.flatten() and is_positive.flatten() for one list of all')
     for name, other in (('is_positive', is_positive), ('mask', mask), ('values', values)):
         if other is not None and other.shape != scores.shape:
             raise UserError(

@@ -89,8 +89,7 @@ def box_loss(field: str, config: Mapping, num_classes: int | None) -> dict:
     loss = _loss_type(field, config)
     ours = loss if isinstance(loss, type) and issubclass(loss, NamedSettings) else None
     if ours is not None and 'use_sigmoid' not in {*settings_of(ours), *ours.hidden_settings}:
-        raise UserTypeError(
-            f'{field}.type={config["type"]!r} does not take the sigmoid scores of a box head',
-            f"a loss that ranks them, such as {field}=dict(type='mmrank.GradedAPLoss')",
-        )
+        what = f'{field}.type={config["type"]!r} does not take the sigmoid scores of a box head'
+        fix = f"a loss that ranks them, such as {field}=dict(type='mmrank.GradedAPLoss')"
+        raise UserTypeError(what, fix)
     return {'use_sigmoid': True, **with_num_classes(field, config, num_classes)}

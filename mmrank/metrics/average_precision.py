@@ -172,10 +172,8 @@ def partial_auroc(
 def _check_gains(name: str, gains: Tensor) -> None:
     """Raise ValueError for a gain below 0, such as the -1 of padding."""
     if gains.numel() and violated(~(gains < 0).any(), f'{name} must be >= 0'):
-        raise UserError(
-            f'{name} must be >= 0, got {gains.min().item()}. Fix: 0 for what is not relevant; '
-            'padding has scores of -inf and 0 here'
-        )
+        what = f'{name} must be >= 0, got {gains.min().item()}'
+        raise UserError(what, '0 for what is not relevant; padding has scores of -inf and 0 here')
 
 
 def ndcg(scores: Tensor, gain: Tensor, k: int | None = None) -> Tensor:

@@ -8,15 +8,8 @@ from mmrank.tensors import at_least_float32
 
 #: What mmcv calls the settings, in the order in which torchvision's kernels take them.
 _VERSION_1 = ('dH', 'dW', 'padH', 'padW', 'dilationH', 'dilationW', 'group', 'deformable_group')
-_VERSION_2 = (
-    'stride_h',
-    'stride_w',
-    'pad_h',
-    'pad_w',
-    'dilation_h',
-    'dilation_w',
-    *_VERSION_1[-2:],
-)
+_SIDES_2 = ('stride_h', 'stride_w', 'pad_h', 'pad_w', 'dilation_h', 'dilation_w')
+_VERSION_2 = (*_SIDES_2, 'group', 'deformable_group')
 
 
 def _arguments(

@@ -78,10 +78,8 @@ def CalibratedModel(
     """
     host = host_class('model_type', model_type, 'mmdet.RetinaNet')
     if not hasattr(host, 'predict'):
-        raise TypeError(
-            f'model_type={model_type!r} is not a class with a predict method; name the detector or '
-            "classifier itself, as in 'mmdet.RetinaNet'"
-        )
+        what = f'model_type={model_type!r} is not a class with a predict method'
+        raise TypeError(f"{what}; name the detector or classifier itself, as in 'mmdet.RetinaNet'")
     maps = read_calibration(calibration)
     model = CalibratedMixin.class_for(host)(**kwargs)
     try:
@@ -100,10 +98,8 @@ def _check_task(model: nn.Module, maps: Calibration) -> None:
     is_classifier = hasattr(model, 'head') and not hasattr(model, 'bbox_head')
     task = 'classification' if is_classifier else 'detection'
     if task != maps.task:
-        raise UserError(
-            f'this is a calibration for {maps.task}, the model is for {task}. Fix: use the '
-            'calibration of this model'
-        )
+        what = f'this is a calibration for {maps.task}, the model is for {task}'
+        raise UserError(what, 'use the calibration of this model')
     if is_classifier and getattr(head, 'thr', None) is None:
         raise UserError(
             f'the scores of {type(head).__name__} are a softmax over the classes, or it has no '
@@ -112,7 +108,5 @@ def _check_task(model: nn.Module, maps: Calibration) -> None:
         )
     number = getattr(head, 'num_classes', None)
     if number is not None and number != len(maps.maps):
-        raise UserError(
-            f'the calibration has {len(maps.maps)} classes ({", ".join(maps.classes[:6])}), but '
-            f'the model {number}. Fix: use the calibration of this model'
-        )
+        what = f'the calibration has {len(maps.maps)} classes ({", ".join(maps.classes[:6])})'
+        raise UserError(f'{what}, but the model {number}', 'use the calibration of this model')

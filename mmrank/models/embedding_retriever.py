@@ -66,10 +66,8 @@ class EmbeddingRetriever(ImageToImageRetriever):
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
         if self.head is None:
-            raise ValueError(
-                'the retriever has no head, which training requires; set '
-                "head=dict(type='mmrank.RetrievalHead', loss=...)"
-            )
+            what = 'the retriever has no head, which training requires'
+            raise ValueError(f"{what}; set head=dict(type='mmrank.RetrievalHead', loss=...)")
         mixups = [m for m in self.image_encoder.modules() if isinstance(m, FeatureMixupMixin)]
         if not (mixups and self.training):
             return self.head.loss(self.extract_feat(inputs), data_samples)

@@ -49,10 +49,9 @@ def find_splits(
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise UserError(
-            f'--{form} {folder} is not a folder.\n  Fix: the folder of the data set, which holds '
-            'annotations or labels and the images'
-        )
+        what = f'--{form} {folder} is not a folder'
+        fix = 'the folder of the data set, which holds annotations or labels and the images'
+        raise UserError(what, fix)
     copies = {name: Path(work_dir, 'annotations', f'{name}.json') for name in WORDS}
     files = {name: (path, None) for name, path in copies.items()}
     labels = {} if form == 'coco' else read_labels(folder, form)
@@ -178,10 +177,8 @@ def _read_split(document: dict, path: Path, folder: Path, name: str) -> Split:
     columns = report.columns
     is_object = columns.crowd == 0
     if not is_object.any() and name != 'test':
-        raise UserError(
-            f'{path} has no box: {report.num_images} images, 0 objects.\n  Fix: the file with the '
-            f'boxes of the {name} split, as --{name} FILE'
-        )
+        what = f'{path} has no box: {report.num_images} images, 0 objects'
+        raise UserError(what, f'the file with the boxes of the {name} split, as --{name} FILE')
     return Split(
         path,
         find_images(document, path, folder, name),
@@ -210,9 +207,7 @@ def find_images(document: dict, path: Path, folder: Path, name: str | None) -> P
         )
     named = [x for x in found if split_of(x.relative_to(folder)) == name] if found[1:] else found
     if len(named) != 1:
-        raise UserError(
-            f'{names[0]!r} of {path} is in {len(found)} folders: '
-            f'{", ".join(map(str, found[:4]))}.\n  Fix: put the folder into file_name, or name it '
-            f'{name}'
-        )
+        what = f'{names[0]!r} of {path} is in {len(found)} folders'
+        fix = f'put the folder into file_name, or name it {name}'
+        raise UserError(f'{what}: {", ".join(map(str, found[:4]))}', fix)
     return named[0]

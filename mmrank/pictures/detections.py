@@ -132,10 +132,8 @@ def draw_detections(
 def _read(truth: COCO, image_dir: str | os.PathLike, image_id: int) -> np.ndarray:
     path = Path(image_dir) / truth.imgs[image_id]['file_name']
     if not path.is_file():
-        raise MissingFileError(
-            f'image file {path} of image id {image_id} does not exist. Fix: pass the folder that '
-            'file_name is relative to.'
-        )
+        what = f'image file {path} of image id {image_id} does not exist'
+        raise MissingFileError(what, 'pass the folder that file_name is relative to.')
     return read_image(path)[..., ::-1]
 
 

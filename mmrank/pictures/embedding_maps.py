@@ -53,10 +53,8 @@ def make_map(name: str, features: RetrievalFeatures, rows: np.ndarray) -> _Embed
     with required_package('sklearn', 'a map of embeddings', 'pip install scikit-learn'):
         from sklearn.manifold import TSNE
     if len(rows) <= 3 * _PERPLEXITY:
-        raise UserError(
-            f'{name}: {len(rows)} samples are too few. Fix: more than {3 * _PERPLEXITY}, of more '
-            'classes'
-        )
+        what = f'{name}: {len(rows)} samples are too few'
+        raise UserError(what, f'more than {3 * _PERPLEXITY}, of more classes')
     vectors = features.features.double().numpy()[rows]
     labels = features.labels.numpy()[rows]
     length = np.linalg.norm(vectors, axis=1, keepdims=True)

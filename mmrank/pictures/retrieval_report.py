@@ -89,10 +89,8 @@ def check_same_test_set(models: dict[str, RetrievalFeatures]) -> None:
         one = first.in_gallery
         two = other.in_gallery
         if (one is None) != (two is None) or (one is not None and not one.equal(two)):
-            raise UserError(
-                f'{name!r} has another gallery than {first_name!r}. Fix: set the same gallery_key '
-                'in both configs.'
-            )
+            what = f'{name!r} has another gallery than {first_name!r}'
+            raise UserError(what, 'set the same gallery_key in both configs.')
 
 
 _TITLES = {'mAP': 'mAP', 'R_precision': 'R-Precision', 'MAP_at_R': 'MAP@R'}

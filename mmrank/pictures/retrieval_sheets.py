@@ -187,10 +187,9 @@ def _sheet_figure(rows: Sequence[_Neighbours], title: str) -> Figure:
 def _read(path: Path) -> np.ndarray:
     """An image fitted into a square, as a person would see it."""
     if not path.is_file():
-        raise MissingFileError(
-            f'image {str(path)!r} does not exist. Fix: pass the folder that the paths of the '
-            'features start from (--image-root).'
-        )
+        what = f'image {str(path)!r} does not exist'
+        fix = 'pass the folder that the paths of the features start from (--image-root).'
+        raise MissingFileError(what, fix)
     with Image.open(path) as image:
         image = ImageOps.exif_transpose(image).convert('RGB')
         square = ImageOps.pad(image, (_SIDE, _SIDE), color=(_BACKGROUND,) * 3)

@@ -42,10 +42,8 @@ def read_scalars(file: str | os.PathLike) -> Iterator[dict]:
         except ValueError:
             continue
         if not isinstance(scalars, Mapping) or 'step' not in scalars:
-            raise UserError(
-                f'{file}, line {number}: {line[:60]!r} has no step. Fix: pass a {_FILE} that '
-                'mmengine has written'
-            )
+            what = f'{file}, line {number}: {line[:60]!r} has no step'
+            raise UserError(what, f'pass a {_FILE} that mmengine has written')
         yield scalars
 
 
@@ -61,10 +59,9 @@ def read_training_logs(path: str | os.PathLike, name: str | None = None) -> list
     # Folders of one start are named by its time.
     files = [path] if path.is_file() else sorted(path.rglob(_FILE))
     if not files:
-        raise UserError(
-            f'{path} has no {_FILE}. Fix: pass the work folder of a training '
-            '(work_dirs/<name of the config>), or such a file'
-        )
+        what = f'{path} has no {_FILE}'
+        fix = 'pass the work folder of a training (work_dirs/<name of the config>), or such a file'
+        raise UserError(what, fix)
     logs: list[_TrainingLog] = []
     last = math.inf
     for file in files:

@@ -72,10 +72,8 @@ def read_config(path: str, import_modules: bool = True) -> Config:
     with open(path, 'rb') as file:
         is_checkpoint = file.read(4).startswith(_CHECKPOINTS)
     if is_checkpoint:
-        raise UserError(
-            f'{path} is a checkpoint, and a config file is wanted.\n  Fix: the arguments in the '
-            'order CONFIG CHECKPOINT'
-        )
+        what = f'{path} is a checkpoint, and a config file is wanted'
+        raise UserError(what, 'the arguments in the order CONFIG CHECKPOINT')
     try:
         cfg = Config.fromfile(path, import_custom_modules=import_modules)
     except Exception as error:
@@ -169,10 +167,9 @@ def set_collate(cfg: Config) -> None:
     loaders = [cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test')]
     for loader in loaders:
         if loader and isinstance(loader.get('dataset'), str):
-            raise UserError(
-                f'dataset={loader["dataset"]!r} of a data loader is a text.\n  Fix: '
-                "dataset=dict(type='CocoDataset', ann_file=...), as in configs/_base_/datasets"
-            )
+            what = f'dataset={loader["dataset"]!r} of a data loader is a text'
+            fix = "dataset=dict(type='CocoDataset', ann_file=...), as in configs/_base_/datasets"
+            raise UserError(what, fix)
     for loader in filter(None, loaders):
         if cfg.get('default_scope') == 'mmpretrain':
             loader.setdefault('collate_fn', ConfigDict(type='default_collate'))

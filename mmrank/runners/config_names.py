@@ -29,10 +29,8 @@ def check_file_names(cfg: Config, path: str) -> None:
         close = get_close_matches(name.lower(), known, 1, _LIKE_A_SETTING)
         if name in known or not close or any(value == x for x in _parts(cfg.get(close[0]))):
             continue
-        raise UserError(
-            f'{path}: nothing reads {name!r}, which is nearly {close[0]!r}.\n  Fix: {close[0]}, or '
-            'another name if it is a variable of your own'
-        )
+        what = f'{path}: nothing reads {name!r}, which is nearly {close[0]!r}'
+        raise UserError(what, f'{close[0]}, or another name if it is a variable of your own')
 
 
 def check_option_names(cfg: Config, options: Mapping) -> None:

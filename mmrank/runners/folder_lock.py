@@ -26,15 +26,11 @@ def lock_folder(folder: str | Path, name: str = '.running') -> Iterator[None]:
         refuse_link(path)
         lock.acquire(timeout=0)
     except Timeout:
-        raise UserError(
-            f'{path.parent} is in use by another process.\n  Fix: wait until it has ended, or '
-            'choose another folder'
-        ) from None
+        what = f'{path.parent} is in use by another process'
+        raise UserError(what, 'wait until it has ended, or choose another folder') from None
     except OSError as error:
-        raise UserError(
-            f'folder {str(path.parent)!r} cannot be written to: {error.strerror}.\n  Fix: choose '
-            'another one'
-        ) from None
+        what = f'folder {str(path.parent)!r} cannot be written to: {error.strerror}'
+        raise UserError(what, 'choose another one') from None
     try:
         yield
     finally:

@@ -25,11 +25,9 @@ def check_launcher(launcher: str) -> None:
     starter, *names = needed.get(launcher, [''])
     lacking = [name for name in names if name not in os.environ]
     if lacking and not torch.distributed.is_initialized():
-        raise UserError(
-            f'--launcher {launcher}: {lacking[0]} is not set, so {starter} did not start this '
-            'process.\n  Fix: tools/dist_train.sh CONFIG GPUS (dist_test.sh), or leave out '
-            '--launcher'
-        )
+        what = f'--launcher {launcher}: {lacking[0]} is not set'
+        fix = 'tools/dist_train.sh CONFIG GPUS (dist_test.sh), or leave out --launcher'
+        raise UserError(f'{what}, so {starter} did not start this process', fix)
 
 
 def prepare_cpu_processes(cfg: Config) -> None:
@@ -57,10 +55,9 @@ def _set_slurm_variables() -> None:
     names = {'RANK': 'SLURM_PROCID', 'WORLD_SIZE': 'SLURM_NTASKS', 'LOCAL_RANK': 'SLURM_LOCALID'}
     lacking = {*names.values(), 'SLURM_NODELIST'} - {*os.environ}
     if lacking:
-        raise UserError(
-            f'--launcher slurm: {min(lacking)} is not set, so srun did not start this.\n  Fix: '
-            'start with tools/slurm_train.sh or slurm_test.sh, or here with tools/dist_train.sh'
-        )
+        what = f'--launcher slurm: {min(lacking)} is not set, so srun did not start this'
+        fix = 'start with tools/slurm_train.sh or slurm_test.sh, or here with tools/dist_train.sh'
+        raise UserError(what, fix)
     for name, theirs in names.items():
         os.environ[name] = os.environ[theirs]
     if 'MASTER_ADDR' not in os.environ:

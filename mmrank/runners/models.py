@@ -17,17 +17,13 @@ from mmrank.registry import MODELS
 def read_weights(path: str, trust: bool = False) -> dict:
     """Read a checkpoint as data, unless ``trust``; a UserError if it holds no weights."""
     if not Path(path).is_file():
-        raise UserError(
-            f'checkpoint {path!r} does not exist.\n  Fix: pass the .pth file that training wrote '
-            'into its work folder'
-        )
+        what = f'checkpoint {path!r} does not exist'
+        raise UserError(what, 'pass the .pth file that training wrote into its work folder')
     checkpoint = load_checkpoint(path, map_location='cpu', trust=trust)
     state = model_state(checkpoint) if isinstance(checkpoint, dict) else None
     if not state or not isinstance(state, dict):
-        raise CheckpointError(
-            f'{path} is not a checkpoint: it has no weights of a model.\n  Fix: pass the .pth file '
-            'of a training'
-        )
+        what = f'{path} is not a checkpoint: it has no weights of a model'
+        raise CheckpointError(what, 'pass the .pth file of a training')
     return checkpoint
 
 

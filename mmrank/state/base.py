@@ -58,10 +58,9 @@ class SavedState(nn.Module):
         if not is_training or torch._C._current_graph_task_id() != -1:
             return False
         if not on_host and inside_transform():
-            raise UserError(
-                f'{type(self).__name__} would move within torch.func, which keeps nothing. Fix: '
-                'loss.eval() there, for the value and gradient with the state as it is'
-            )
+            what = f'{type(self).__name__} would move within torch.func, which keeps nothing'
+            fix = 'loss.eval() there, for the value and gradient with the state as it is'
+            raise UserError(what, fix)
         return True
 
     def add_state(
@@ -161,8 +160,6 @@ def rows_of_lists(rows: Tensor | None, lists: int, size: int) -> Tensor | None:
         check_index('list_classes', rows, size, fix, shape=(lists,))
         return rows.long()
     if lists != size:
-        raise ValueError(
-            f'the state is of {size} classes but the scores have {lists} lists; set '
-            f'num_classes={lists}, or pass the class of each list'
-        )
+        what = f'the state is of {size} classes but the scores have {lists} lists'
+        raise ValueError(f'{what}; set num_classes={lists}, or pass the class of each list')
     return None

@@ -135,15 +135,11 @@ class ClassPrior(SavedState):
         if not (values.numel() and ((values > 0) & (values < 1)).all()):
             raise ValueError(f'prior must be in (0, 1), got {prior!r}')
         if self.maximum is not None and values.numel() == 1:
-            raise ValueError(
-                f'max_prior={self.maximum!r} scales priors of classes; with '
-                f'prior={prior!r} set prior to that number itself'
-            )
+            what = f'max_prior={self.maximum!r} scales priors of classes'
+            raise ValueError(f'{what}; with prior={prior!r} set prior to that number itself')
         if isinstance(prior, Sequence) and values.numel() != size:
-            raise ValueError(
-                f'prior holds {values.numel()} values, but '
-                f'num_classes={size}; set one prior for each class'
-            )
+            what = f'prior holds {values.numel()} values, but num_classes={size}'
+            raise ValueError(f'{what}; set one prior for each class')
         return values
 
     def set_counts(self, counts: Counts, num_samples: int | None = None) -> None:
@@ -151,10 +147,8 @@ class ClassPrior(SavedState):
         counts = checked_counts(counts, self.prior.numel())
         total = counts.sum() if num_samples is None else num_samples
         if not ((counts < total).all() and total < torch.inf):
-            raise ValueError(
-                f'class_counts must each be below the number of all samples, {float(total):g}, got '
-                f'{counts.tolist()!r:.80}'
-            )
+            what = f'class_counts must each be below the number of all samples, {float(total):g}'
+            raise ValueError(f'{what}, got {counts.tolist()!r:.80}')
         # A class without a sample has no list; 1/2 keeps its odds finite.
         share = torch.where(counts > 0, self._scaled(counts / total), 0.5)
         self.set_constant('prior', share)

@@ -99,11 +99,9 @@ class SampleState(SavedState):
         if self.training and inside_backward():
             last, entries = self._last
             if last is None or not torch.equal(last, ids):
-                raise UserError(
-                    'activation checkpointing runs the loss of an earlier batch again, whose state '
-                    'has moved since. Fix: one backward for each forward, or the loss outside of '
-                    'torch.utils.checkpoint'
-                )
+                what = 'activation checkpointing runs the loss of an earlier batch again'
+                fix = 'one backward for each forward, or the loss outside of torch.utils.checkpoint'
+                raise UserError(f'{what}, whose state has moved since', fix)
             return entries.clone()
         entries = self.read(ids).to(device)
         if self.moves and not is_compiling():
@@ -279,10 +277,9 @@ class SampleTemperature(SampleLogMean):
 def check_sample_ids(ids: Tensor, count: int, size: int = 2**62) -> None:
     """Check that ``ids`` is a (count,) tensor of samples; see :func:`check_index`."""
     if not isinstance(ids, Tensor):
-        raise UserTypeError(
-            f'sample_idx must be a tensor of integers, got {type(ids).__name__}. Fix: '
-            'torch.as_tensor(sample_idx); a logit_scale goes into OpenCLIPLoss of mmrank.adapters'
-        )
+        what = f'sample_idx must be a tensor of integers, got {type(ids).__name__}'
+        fix = 'torch.as_tensor(sample_idx); a logit_scale goes into OpenCLIPLoss of mmrank.adapters'
+        raise UserTypeError(what, fix)
     fix = 'num_samples=the length of the training set, whose samples are counted from 0'
     if ids.is_floating_point() and ids.dim() != 1:
         raise UserTypeError(

@@ -33,10 +33,8 @@ def interpolate_scores(
     """
     check_floats(scores=scores)
     if scores.dim() not in (1, 2) or (scores.dim() == 1 and len(scores) == 0):
-        raise ValueError(
-            'scores must be (n,) with at least one score, or (lists, scores), '
-            f'got shape {tuple(scores.shape)}'
-        )
+        what = 'scores must be (n,) with at least one score, or (lists, scores)'
+        raise ValueError(f'{what}, got shape {tuple(scores.shape)}')
     counts = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
     if scores.dim() == 1:
         points = interpolate_scores(scores[None], length, low, high, counts[None])[0]

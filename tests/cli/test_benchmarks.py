@@ -93,17 +93,6 @@ def test_table_is_shown_and_written(tmp_path, capsys, monkeypatch, single_calls)
     assert (tmp_path / 'floors.md').read_text().startswith('# Losses')
 
 
-def test_profile_lists_operators(capsys, monkeypatch):
-    words = ['--only', 'TopKMetric', 'CLIPLoss', '--quick', '--repeats', '1']
-    # More than there are: the order of short operators is another on every machine.
-    monkeypatch.setattr(sys, 'argv', ['floors.py', *words, '--profile', '1000'])
-    floors.main()
-    out = capsys.readouterr().out
-    assert 'TopKMetric' in out
-    # The matrix products of the loss.
-    assert 'aten::addmm_' in out
-
-
 def test_memory_holds_the_gradient(capsys, monkeypatch):
     words = ['--only', 'StableAPLoss', '--memory', '--size', 'rows=5000', 'classes=10']
     monkeypatch.setattr(sys, 'argv', ['floors.py', *words, 'positives=50'])
@@ -122,9 +111,7 @@ def test_unknown_names_are_refused(capsys):
         (['--size', 'nothing=3'], 'is not NAME=VALUE'),
         (['--size', 'batch=0'], 'is not NAME=VALUE'),
         (['--repeats', '0'], '--repeats must be at least 1'),
-        (['--profile', '0'], '--profile must be at least 1'),
-        (['--profile', '3', '--out', 'x'], '--profile and --memory write no files'),
-        (['--memory', '--out', 'x'], '--profile and --memory write no files'),
+        (['--memory', '--out', 'x'], '--memory writes no files'),
     ):
         with pytest.raises(SystemExit):
             floors.parse_args(words)

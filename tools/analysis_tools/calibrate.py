@@ -38,17 +38,13 @@ def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
     """Read and judge the predictions of a split; a detector's come with annotations."""
     predictions, *rest = files
     if len(rest) > 1:
-        raise UserError(
-            f'a split is one prediction file and one annotation file, got {" ".join(files)}. Fix: '
-            'pass one split, and another one by --test'
-        )
+        what = f'a split is one prediction file and one annotation file, got {" ".join(files)}'
+        raise UserError(what, 'pass one split, and another one by --test')
     if not predictions.endswith('.json'):
         return SampleSplit.read(read_dump(predictions), classes)
     if not rest:
-        raise UserError(
-            f'{predictions} has boxes, which annotations are needed to judge. '
-            f'Fix: pass the COCO file after it: {predictions} val.json'
-        )
+        what = f'{predictions} has boxes, which annotations are needed to judge'
+        raise UserError(what, f'pass the COCO file after it: {predictions} val.json')
     # pycocotools is for boxes only.
     from calibration.box_split import BoxSplit
 
@@ -106,10 +102,8 @@ def main() -> None:
     if args.test:
         splits['test'] = read_split(args.test, classes, args.iou)
         if type(splits['test']) is not type(val):
-            raise UserError(
-                '--test has predictions of another kind than the validation '
-                'split. Fix: pass two splits of one model'
-            )
+            what = '--test has predictions of another kind than the validation split'
+            raise UserError(what, 'pass two splits of one model')
         if splits['test'].same_as(val):
             sys.stderr.write(
                 'warning: the test split has images of the validation split, '

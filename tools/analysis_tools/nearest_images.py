@@ -36,19 +36,16 @@ def embed_images(
         for path in paths[start : start + batch_size]:
             fault = image_fault(path)
             if fault is not None:
-                raise UserError(
-                    f'image {path}: {fault}. Fix: copy or convert it again, '
-                    'or take it out of the folder'
-                )
+                what = f'image {path}: {fault}'
+                raise UserError(what, 'copy or convert it again, or take it out of the folder')
             # A label is needed by some transforms, and never looked at.
             batch.append(transform(dict(img_path=path, gt_label=0)))
         with torch.no_grad():
             samples = model.test_step(default_collate(batch))
         if not hasattr(samples[0], 'feature'):
-            raise UserError(
-                f'model.type is {type(model).__name__}, whose predict gives no feature. Fix: pass '
-                "a config of a type='mmrank.EmbeddingRetriever' or 'mmrank.TwoViewLearner'"
-            )
+            what = f'model.type is {type(model).__name__}, whose predict gives no feature'
+            fix = "pass a config of a type='mmrank.EmbeddingRetriever' or 'mmrank.TwoViewLearner'"
+            raise UserError(what, fix)
         yield torch.stack([sample.feature.cpu() for sample in samples])
 
 
@@ -83,10 +80,8 @@ def main() -> None:
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
     if not cfg.get('test_dataloader'):
-        raise UserError(
-            f'{args.config} has no test_dataloader, whose pipeline reads the '
-            'images.\n  Fix: pass the config of the training'
-        )
+        what = f'{args.config} has no test_dataloader, whose pipeline reads the images'
+        raise UserError(what, 'pass the config of the training')
     console = Console()
     model = trained_model(cfg, args.checkpoint, trust=args.trust_checkpoint)
     pipeline = cfg.test_dataloader.dataset.pipeline
@@ -94,10 +89,8 @@ def main() -> None:
     files = sorted(path for path in Path(args.gallery).rglob('*') if path.is_file())
     paths = [str(path) for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
     if not paths:
-        raise UserError(
-            f'gallery {args.gallery!r} has no image ({", ".join(IMAGE_SUFFIXES)}). Fix: pass a '
-            'folder of images'
-        )
+        what = f'gallery {args.gallery!r} has no image ({", ".join(IMAGE_SUFFIXES)})'
+        raise UserError(what, 'pass a folder of images')
     with console.status(f'Embedding {len(paths)} images'):
         gallery = torch.cat(list(embed_images(model, pipeline, paths)))
     picture = Path(args.image)

@@ -13,16 +13,16 @@ from collections.abc import Collection, Mapping, Sequence
 
 from matplotlib.lines import Line2D
 from rich.console import Console
-from rich.table import Table
 
 from mmrank.cli.config_options import add_config_option, add_trust_option
 from mmrank.cli.options import check_outputs, parse_at_least, tool_parser
 from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.errors import UserError, show_user_errors
-from mmrank.evaluation.recommendation import Recommendation, recommend
+from mmrank.evaluation.recommendation import recommend
 from mmrank.files import write_csv_atomically
 from mmrank.pictures.figures import fit_text, new_grid, save
 from mmrank.pictures.palette import colour
+from mmrank.pictures.tables import console_table
 from mmrank.registry import DATASETS
 from mmrank.runners.config import apply_options, read_config
 from mmrank.runners.models import trained_model
@@ -33,18 +33,6 @@ _WIDTH = 8.0
 _DPI = 200
 _HIT = colour(0)
 _OTHER = '0.65'
-
-
-def show(found: list[list[Recommendation]], console: Console) -> None:
-    table = Table()
-    for name in ('user', 'rank', 'item', 'score'):
-        table.add_column(name, overflow='fold')
-    for own in found:
-        for rank, entry in enumerate(own, 1):
-            user = entry.user if rank == 1 else ''
-            table.add_row(user, str(rank), entry.item, f'{entry.score:.4f}')
-        table.add_section()
-    console.print(table)
 
 
 def draw_recommendations(
@@ -104,19 +92,17 @@ def main() -> None:
     dataset = DATASETS.build(cfg.train_dataloader.dataset)
     pairs = getattr(dataset, 'interactions', None)
     if pairs is None:
-        raise UserError(
-            f'train_dataloader.dataset is a {type(dataset).__name__}, which '
-            "has no users and items. Fix: type='mmrank.InteractionDataset'"
-        )
-    found = recommend(model, pairs, args.users, args.top_k)
-    show(found, Console())
+        what = f'train_dataloader.dataset is a {type(dataset).__name__}'
+        raise UserError(f'{what}, which has no users and items', "type='mmrank.InteractionDataset'")
+    found = dict(zip(args.users, recommend(model, pairs, args.users, args.top_k)))
+    rows = [
+        (user, rank, item, score)
+        for user, own in found.items()
+        for rank, (item, score) in enumerate(own, 1)
+    ]
+    header = ('user', 'rank', 'item', 'score')
+    Console().print(console_table(header, [(*row[:3], f'{row[3]:.4f}') for row in rows]))
     if args.out:
-        rows = [
-            (entry.user, rank, entry.item, entry.score)
-            for own in found
-            for rank, entry in enumerate(own, 1)
-        ]
-        header = ('user', 'rank', 'item', 'score')
         write_csv_atomically([header, *rows], args.out)
         print(f'Wrote {args.out}')
     if args.picture:
@@ -126,11 +112,7 @@ def main() -> None:
             held_out = defaultdict(set)
             for row, col in zip(pairs.rows, pairs.cols):
                 held_out[str(pairs.row_names[row])].add(str(pairs.col_names[col]))
-        shown = {
-            user: [(entry.item, entry.score) for entry in own]
-            for user, own in zip(args.users, found)
-        }
-        draw_recommendations(shown, args.picture, held_out)
+        draw_recommendations(found, args.picture, held_out)
         print(f'Wrote {args.picture}')
 
 

@@ -69,10 +69,8 @@ def main() -> None:
         values = [found.tau[found.visited] for found in kind]
         for checkpoint, tau in zip(args.checkpoints, values):
             if not len(tau):
-                raise UserError(
-                    f'{checkpoint}: {last.name}: no sample was visited yet. Fix: pass a later '
-                    'checkpoint'
-                )
+                what = f'{checkpoint}: {last.name}: no sample was visited yet'
+                raise UserError(what, 'pass a later checkpoint')
         paths = write_history(steps, values, out, last.name, unit)
         more, correlation = write_temperature_report(last, dataset, out, args.images)
         tau = values[-1]

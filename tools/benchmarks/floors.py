@@ -3,7 +3,6 @@
     python tools/benchmarks/floors.py
     python tools/benchmarks/floors.py --only CLIPLoss SogCLRLoss --size batch=4096
     python tools/benchmarks/floors.py --threads 1 --out work_dirs/floors
-    python tools/benchmarks/floors.py --only DRLoss --profile 12
     python tools/benchmarks/floors.py --only DRLoss --memory --size rows=5000 classes=1203
 
 The floor is work that no implementation can do without: one pass over the scores that reads them
@@ -11,8 +10,8 @@ twice and writes their gradient, or the bare matrix products of the embeddings. 
 libraries, or a plain loss of the same shape. Losses are timed forward
 and backward. Ratios are medians over turns; below 1 in "x peer" we are faster.
 
-In place of the table --profile lists the operators of torch that take most, and --memory the peak
-of each row on the CPU, beyond what is there before, the gradient included.
+In place of the table --memory lists the peak of each row on the CPU, beyond what is there before,
+the gradient included.
 """
 
 import argparse
@@ -23,7 +22,6 @@ from dataclasses import fields, replace
 import torch
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from lower_bounds.metrics import metric_rows
 from lower_bounds.queries import query_rows
@@ -67,10 +65,9 @@ def parse_args(arguments=None) -> argparse.Namespace:
     add('--only', nargs='+', metavar='NAME', help='registered names')
     add('--size', nargs='+', type=size, default=[], metavar='NAME=VALUE', help=', '.join(known))
     add('--out', metavar='STEM', help='also write STEM.md and STEM.csv')
-    add('--profile', type=int, metavar='COUNT', help='list so many operators instead of timing')
-    args = parse_at_least(parser, arguments, threads=1, repeats=1, profile=1)
-    if args.out and (args.profile is not None or args.memory):
-        parser.error('--profile and --memory write no files; leave --out out')
+    args = parse_at_least(parser, arguments, threads=1, repeats=1)
+    if args.out and args.memory:
+        parser.error('--memory writes no files; leave --out out')
     return args
 
 
@@ -85,10 +82,8 @@ def chosen_rows(rows: list[Row], only: list[str] | None) -> list[Row]:
     known = sorted({row.name for row in rows})
     unknown = sorted({*only} - {*known})
     if unknown:
-        raise UserError(
-            f'--only {" ".join(unknown)}: there is no such loss or metric. '
-            f'Fix: use some of {", ".join(known)}'
-        )
+        what = f'--only {" ".join(unknown)}: there is no such loss or metric'
+        raise UserError(what, f'use some of {", ".join(known)}')
     return [row for row in rows if row.name in only]
 
 
@@ -116,51 +111,12 @@ def _ratios(own: Times, other: Times) -> list[float]:
     return [median_ratio(own.cpu, other.cpu), median_ratio(own.wall, other.wall)]
 
 
-def show(lines: list[list], title: str, console: Console) -> None:
-    """Print the table, without what the floors are."""
-    table = Table(title=title)
-    right = dict(justify='right', no_wrap=True)
-    table.add_column('loss or metric', ratio=3, overflow='fold')
-    table.add_column('work', ratio=4)
-    for name in ('floor, ms', 'ours, ms', 'x floor'):
-        table.add_column(name, **right)
-    table.add_column('peer', ratio=2)
-    for name in ('peer, ms', 'x peer'):
-        table.add_column(name, **right)
-    table.caption = 'CPU ms; ratios of CPU time, then of wall time'
-
-    def number(x):
-        return f'{x:.3g}' if isinstance(x, float) else x
-
-    for line in lines:
-        name, work, _, *values = line
-        floor, ours, cpu, wall, peer, theirs, peer_cpu, peer_wall = map(number, values)
-        table.add_row(
-            *(name, work, floor, ours, f'{cpu}, {wall}'),
-            *(peer, theirs, f'{peer_cpu}, {peer_wall}' if peer else ''),
-        )
-    console.print(table)
-
-
-def profile(row: Row, repeats: int, count: int) -> Table:
-    """Operators that take most of a row, by the CPU time in themselves."""
-    step = row.prepare().ours
-    # The first call allocates what later ones find.
-    step()
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True
-    ) as recorded:
-        for _ in range(repeats):
-            step()
-    found = sorted(recorded.key_averages(), key=lambda x: -x.self_cpu_time_total)
-    total = sum(x.self_cpu_time_total for x in found)
-    rows = []
-    for x in found[:count]:
-        own = x.self_cpu_time_total
-        calls = f'{x.count / repeats:g}'
-        rows.append([x.key, calls, f'{own / repeats / 1e3:.3g}', f'{own / total:.1%}'])
-    header = ['operator', 'calls', 'ms', 'share']
-    return console_table(header, rows, title=f'{row.name} {row.setting}, {row.work}')
+def shown(line: list) -> list[str]:
+    """Cells of a line for the console, without what the floor is."""
+    name, work, _, *values = [f'{x:.3g}' if isinstance(x, float) else x for x in line]
+    floor, ours, cpu, wall, peer, theirs, peer_cpu, peer_wall = values
+    beside = f'{peer_cpu}, {peer_wall}' if peer else ''
+    return [name, work, floor, ours, f'{cpu}, {wall}', peer, theirs, beside]
 
 
 @show_user_errors(OSError)
@@ -170,10 +126,6 @@ def main() -> None:
     sizes = QUICK if args.quick else Sizes()
     sizes = replace(sizes, device=args.device, **dict(args.size))
     rows = chosen_rows(all_rows(sizes), args.only)
-    if args.profile is not None:
-        for row in rows:
-            Console().print(profile(row, args.repeats, args.profile))
-        return
     # A pipe has no width; 80 columns would break every cell.
     console = Console(width=None if sys.stdout.isatty() else 130)
     if args.memory:
@@ -197,7 +149,9 @@ def main() -> None:
             # After every row: what is measured outlives an interruption.
             head = 'Losses and metrics beside their floors'
             write_table(HEADER, lines, args.out, head, title, align='lllrrrrlrrr')
-    show(lines, title, console)
+    header = ['loss or metric', 'work', 'floor', 'ours', 'x floor', 'peer', 'peer, ms', 'x peer']
+    caption = 'CPU ms; ratios of CPU time, then of wall time'
+    console.print(console_table(header, map(shown, lines), title=title, caption=caption))
 
 
 if __name__ == '__main__':

@@ -37,10 +37,8 @@ def frozen_part(config: Config) -> torch.nn.Module:
     first = dict(encoder[0] if isinstance(encoder, list | tuple) else encoder)
     frozen = first.pop('frozen_stages', 0)
     if first.get('type') != 'mmrank.TIMMStages' or not frozen:
-        raise UserError(
-            f'the first encoder of the config is {first.get("type")} with frozen_stages={frozen}. '
-            'Fix: mmrank.TIMMStages with frozen_stages above 0'
-        )
+        what = f'the first encoder of the config is {first.get("type")} with frozen_stages={frozen}'
+        raise UserError(what, 'mmrank.TIMMStages with frozen_stages above 0')
     stages = MODELS.build(dict(first, stop=frozen))
     stages.init_weights()
     return stages.eval()

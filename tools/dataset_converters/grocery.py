@@ -37,15 +37,11 @@ def read_products(path: Path) -> tuple[list[str], list[str]]:
         labels = [int(row['fine']) for row in rows]
         names, texts = ([row[x].strip() for row in rows] for x in ('fine_name', 'description'))
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f'{path} lacks a column or has a bad number: {error!r}. Fix: '
-            'columns fine, fine_name and description'
-        ) from error
+        what = f'{path} lacks a column or has a bad number: {error!r}'
+        raise UserError(what, 'columns fine, fine_name and description') from error
     if labels != list(range(len(labels))) or len(set(names)) < len(names):
-        raise UserError(
-            f'{path} has the labels {labels[:5]}, ... with {len(set(names))} names. Fix: each of 0 '
-            f'to {len(labels) - 1} once, with a name of its own'
-        )
+        what = f'{path} has the labels {labels[:5]}, ... with {len(set(names))} names'
+        raise UserError(what, f'each of 0 to {len(labels) - 1} once, with a name of its own')
     return names, texts
 
 
@@ -57,10 +53,8 @@ def read_split(path: Path, classes: int) -> list[tuple[str, int, str]]:
         if len(fields) != 3 or not fields[1].isdigit():
             raise UserError(f'{path}:{number} is {line!r:.100}. Fix: path,fine,coarse')
         if (fault := path_fault(fields[0])) or int(fields[1]) >= classes:
-            raise UserError(
-                f'{path}:{number}: {fault or f"label {fields[1]}"}. Fix: a '
-                f'path within the folder and a label below {classes}'
-            )
+            what = f'{path}:{number}: {fault or f"label {fields[1]}"}'
+            raise UserError(what, f'a path within the folder and a label below {classes}')
         items.append((fields[0], int(fields[1]), fields[2]))
     return items
 

@@ -38,10 +38,8 @@ def list_folders(folder: Path, classes: Path) -> Iterator[tuple[str, int]]:
     for label, name in enumerate(names):
         files = sorted(x.name for x in (folder / name).glob('*') if x.suffix.lower() in IMAGES)
         if not files:
-            raise UserError(
-                f'{folder / name} holds no image, but {classes} names the class {name!r}. Fix: '
-                'unpack the data set there, or correct the name'
-            )
+            what = f'{folder / name} holds no image, but {classes} names the class {name!r}'
+            raise UserError(what, 'unpack the data set there, or correct the name')
         for file in files:
             yield f'{name}/{file}', label
 
@@ -60,10 +58,8 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
         ) from error
     for image, name in names.items():
         if fault := path_fault(name):
-            raise UserError(
-                f'{annotations}: image id {image!r:.80}: file_name '
-                f'{name!r:.200} {fault}. Fix: correct or remove the image'
-            )
+            what = f'{annotations}: image id {image!r:.80}: file_name {name!r:.200} {fault}'
+            raise UserError(what, 'correct or remove the image')
     labels = dict(pairs)
     if len(labels) < len(pairs) or labels.keys() != names.keys():
         raise UserError(

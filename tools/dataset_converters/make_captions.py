@@ -61,11 +61,9 @@ def class_items(found: dict, args: argparse.Namespace) -> Iterator[Item]:
     """Choose images of those that :func:`class_images` found."""
     classes = sorted(found['train'])
     if len(classes) < 2 or classes != sorted(found['test']):
-        raise UserError(
-            f'{args.source} must have the same classes, two at least, in train/ and test/, got '
-            f'{classes[:5]} and {sorted(found["test"])[:5]}. Fix: pass a folder of '
-            'train/<class>/*.jpg and test/<class>/*.jpg'
-        )
+        what = f'{args.source} must have the same classes, two at least, in train/ and test/'
+        fix = 'pass a folder of train/<class>/*.jpg and test/<class>/*.jpg'
+        raise UserError(f'{what}, got {classes[:5]} and {sorted(found["test"])[:5]}', fix)
     try:
         sizes = exponential_sizes(len(classes), args.per_class, args.imbalance)
     except ValueError as error:
@@ -98,10 +96,8 @@ def object_items(path: Path, folder: Path) -> Iterator[Item]:
     images = [(x['id'], x['file_name']) for x in document['images'] if x['id'] in objects]
     for image_id, name in images:
         if fault := path_fault(name):
-            raise UserError(
-                f'{path}: image id {image_id!r:.80}: file_name {name!r:.100} '
-                f'{fault}. Fix: make it relative to --images'
-            )
+            what = f'{path}: image id {image_id!r:.80}: file_name {name!r:.100} {fault}'
+            raise UserError(what, 'make it relative to --images')
     for place, (image_id, name) in enumerate(images):
         share = place / len(images)
         part = 'train' if share < 0.8 else 'val' if share < 0.9 else 'test'

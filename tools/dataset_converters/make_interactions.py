@@ -42,10 +42,8 @@ class InteractionsSpec:
         check_at_least(0, seed=self.seed)
         check_within('(0, 1)', held_out=self.held_out)
         if self.num_items > self.num_users:
-            raise ValueError(
-                f'num_items={self.num_items} must not exceed num_users='
-                f'{self.num_users}: each item is given to a user of its own'
-            )
+            what = f'num_items={self.num_items} must not exceed num_users={self.num_users}'
+            raise ValueError(f'{what}: each item is given to a user of its own')
         if self.per_user > self.num_items / 2:
             raise ValueError(
                 f'per_user={self.per_user:g} must be at most half of num_items={self.num_items}'

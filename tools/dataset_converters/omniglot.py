@@ -30,10 +30,8 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
     for file in track(files, 'Drawings', transient=True):
         parts = file.relative_to(folder).parts[-3:]
         if len(parts) < 3:
-            raise UserError(
-                f'{file} is not of the form alphabet/character/drawing.png. '
-                'Fix: pass a folder of alphabet/character/*.png'
-            )
+            what = f'{file} is not of the form alphabet/character/drawing.png'
+            raise UserError(what, 'pass a folder of alphabet/character/*.png')
         ink = 255 - read_image(file, cv2.IMREAD_GRAYSCALE)
         target = out.joinpath(*parts)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -109,10 +109,8 @@ def main() -> None:
     check_output(args.out, args.plan)
     plan = yaml.safe_load(Path(args.plan).read_text(encoding='utf-8'))
     if not isinstance(plan, dict) or set(plan) != set(SETTINGS):
-        raise UserError(
-            f'{args.plan} must have the fields {", ".join(SETTINGS)}. Fix: begin '
-            'with configs/sodeep/sorter_small.yaml'
-        )
+        what = f'{args.plan} must have the fields {", ".join(SETTINGS)}'
+        raise UserError(what, 'begin with configs/sodeep/sorter_small.yaml')
     for name in ('length', 'steps'):
         if getattr(args, name) is not None:
             plan[name] = getattr(args, name)

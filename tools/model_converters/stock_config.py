@@ -51,10 +51,8 @@ def stock_config(cfg: Config) -> tuple[Config, list[str]]:
         stock = dict(_entries(kept, '', changes))
     stock['default_scope'] = scope
     for path, value in _mentions(stock, ''):
-        raise UserError(
-            f'{path}={value!r} of the config names {NAME}, and a stock config '
-            f'must not.\n  Fix: --cfg-options {path}=ANOTHER'
-        )
+        what = f'{path}={value!r} of the config names {NAME}, and a stock config must not'
+        raise UserError(what, f'--cfg-options {path}=ANOTHER')
     return Config(stock), changes
 
 

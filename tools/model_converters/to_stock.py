@@ -89,10 +89,8 @@ def write_stock_model(
     text = stock_cfg.pretty_text
     weights = saved_weights(kept, meta, text)
     if NAME.encode() in weights:
-        raise UserError(
-            f'{checkpoint} names {NAME} in meta.dataset_meta, and a stock file must not.\n  Fix: '
-            'rename the classes of the data set'
-        )
+        what = f'{checkpoint} names {NAME} in meta.dataset_meta, and a stock file must not'
+        raise UserError(what, 'rename the classes of the data set')
     write_atomically(weights, paths[1])
     write_atomically(text.encode(), paths[0])
     if 'thresholds' in meta:
@@ -166,10 +164,8 @@ def _check_folded(model: nn.Module, centres: Iterable[HeadCentre]) -> None:
                 f', or pass --cfg-options model.{one.head}.centre_scores=False for the raw scores: '
                 'in the same order, but a score_thr means another thing'
             )
-        raise UserError(
-            f'model.{one.head}: the centre of the scores cannot move into a bias of {host}: '
-            f'{one.reason}.\n  Fix: {remedy}'
-        )
+        what = f'model.{one.head}: the centre of the scores cannot move into a bias of {host}'
+        raise UserError(f'{what}: {one.reason}', remedy)
 
 
 @show_user_errors(OSError)

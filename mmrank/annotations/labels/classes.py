@@ -28,10 +28,8 @@ def read_classes(path: str | None) -> list[str]:
         numbers = [*map(str, range(len(names)))]
         lacking = [x for x in numbers if x not in numbered]
         if lacking:
-            raise UserError(
-                f'{path} has no name for {lacking[0]}, only for '
-                f'{", ".join(numbered):.200}. Fix: names of all numbers from 0 on'
-            )
+            what = f'{path} has no name for {lacking[0]}, only for {", ".join(numbered):.200}'
+            raise UserError(what, 'names of all numbers from 0 on')
         names = [numbered[x] for x in numbers]
     is_list = isinstance(names, list) and all(isinstance(x, str) for x in names)
     if not is_list or not names or len(set(names)) < len(names):

@@ -93,10 +93,9 @@ class Pictures:
         if plain not in (found[0], stem_of(found[0])):
             self.guessed[name] = found[0]
         if owner and self._owners.setdefault(found[0], owner) != owner:
-            raise UserError(
-                f'{where}: {owner} and {self._owners[found[0]]} would both be of {found[0]}',
-                'the path of each image within the folder, or one label file for it',
-            )
+            what = f'{where}: {owner} and {self._owners[found[0]]} would both be of {found[0]}'
+            fix = 'the path of each image within the folder, or one label file for it'
+            raise UserError(what, fix)
         return self.open(found[0])
 
     def open(self, name: str) -> Picture:

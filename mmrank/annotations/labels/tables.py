@@ -52,10 +52,9 @@ def read_csv(
     box = SIZED if 'x' in keys and 'x2' not in keys else CORNERS
     lacking = [x for x in ('image', 'class', *box) if x not in keys]
     if lacking or not rows:
-        raise UserError(
-            f'{source} has the columns {", ".join(names)[:200]} and {len(rows)} rows',
-            'image, class, xmin, ymin, xmax, ymax, or x, y, width, height, with commas between',
-        )
+        what = f'{source} has the columns {", ".join(names)[:200]} and {len(rows)} rows'
+        fix = 'image, class, xmin, ymin, xmax, ymax, or x, y, width, height, with commas between'
+        raise UserError(what, fix)
     values = []
     for where, row in rows:
         cells = dict([*zip(keys, row)][::-1])  # the first of two columns of one meaning

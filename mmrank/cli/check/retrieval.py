@@ -41,10 +41,9 @@ def main() -> int:
         parser.error(f'{args.source} is neither a config nor a folder')
     reports = inspect_config(cfg, read_images=args.read_images)
     if not reports:
-        raise UserError(
-            f'{args.source} names no retrieval data set of mmrank. Fix: pass a config whose data '
-            'loaders have one, or a folder of class folders'
-        )
+        what = f'{args.source} names no retrieval data set of mmrank'
+        fix = 'pass a config whose data loaders have one, or a folder of class folders'
+        raise UserError(what, fix)
     rows = []
     for report in reports:
         sizes = [*report.counts.values()] or [0]

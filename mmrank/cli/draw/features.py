@@ -37,10 +37,9 @@ def _parse(word: str) -> _Entry:
     text, comma, checkpoint = text.partition(',')
     path = Path(text)
     if not path.is_file() or path.suffix not in ('.py', '.npz'):
-        raise UserError(
-            f'{word!r}: {text!r} is not an existing .npz or .py file. Fix: pass NAME=FEATURES.npz '
-            f'or NAME=CONFIG.py,CHECKPOINT (paths start at {Path.cwd()}).'
-        )
+        what = f'{word!r}: {text!r} is not an existing .npz or .py file'
+        fix = f'pass NAME=FEATURES.npz or NAME=CONFIG.py,CHECKPOINT (paths start at {Path.cwd()}).'
+        raise UserError(what, fix)
     if (path.suffix == '.py') != bool(comma):
         what = f'{word!r}: a config requires a checkpoint, and features take none'
         raise UserError(what, 'pass NAME=CONFIG.py,CHECKPOINT or NAME=FEATURES.npz')
@@ -79,10 +78,8 @@ def features_by_name(
     names = [entry.file_name for entry in entries]
     twice = [e.name for e in entries if names.count(e.file_name) > 1]
     if twice:
-        raise UserError(
-            f'the names {sorted(set(twice))} map to one file name. Fix: name each model '
-            'differently, NAME=PATH.'
-        )
+        what = f'the names {sorted(set(twice))} map to one file name'
+        raise UserError(what, 'name each model differently, NAME=PATH.')
     models = {x.name: load_features(_features_of(x, args, out_dir)) for x in entries}
     check_same_test_set(models)
     return models
@@ -104,10 +101,8 @@ def _features_of(entry: _Entry, args: argparse.Namespace, out_dir: str | os.Path
         cfg.test_evaluator = cfg.get('val_evaluator')
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None  # it is tested alone
     if not cfg.get('test_dataloader') or cfg.get('test_cfg') is None:
-        raise UserError(
-            f'{entry.name}: the config has no {args.split}_dataloader or no test_cfg. Fix: add '
-            'both, or pass features.'
-        )
+        what = f'{entry.name}: the config has no {args.split}_dataloader or no test_cfg'
+        raise UserError(what, 'add both, or pass features.')
     cfg.load_from = str(entry.checkpoint)
     # Another config, override, checkpoint, file of the data or kind of device has its own file.
     digest = digest_of(cfg.to_dict(), get_device(), *args.allow_partial)

@@ -59,10 +59,8 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         prefix = self.img_prefix
         paths = [join_path(prefix, x.path) if prefix else x.path for x in images]
         if not exists(paths[0]):
-            raise UserError(
-                f'the first image of {self.ann_file} does not exist: {paths[0]}. '
-                'Fix: check data_root and data_prefix'
-            )
+            what = f'the first image of {self.ann_file} does not exist: {paths[0]}'
+            raise UserError(what, 'check data_root and data_prefix')
         labels = self._labels({x.label for x in images} - {None})
         text_ids: dict[str, int] = {}
         items = []
@@ -84,10 +82,8 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         classes = tuple(self._metainfo.get('classes') or sorted(names))
         unknown = sorted(names - set(classes))
         if unknown:
-            raise UserError(
-                f'{self.ann_file} has the class {unknown[0]!r}, which is none of '
-                f'classes={classes[:6]}. Fix: correct classes'
-            )
+            what = f'{self.ann_file} has the class {unknown[0]!r}'
+            raise UserError(f'{what}, which is none of classes={classes[:6]}', 'correct classes')
         self._metainfo['classes'] = classes
         return {name: label for label, name in enumerate(classes)}
 
@@ -100,11 +96,9 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         rows, cols = (np.array([x[key] for x in infos]) for key in ('image_id', 'text_id'))
         pairs = Interactions(rows, cols, range(rows.max() + 1), range(cols.max() + 1))
         if pairs.num_repeated:
-            raise UserError(
-                f'{pairs.num_repeated} captions repeat another of the same image, and in-batch '
-                'sampling counts each pair once. Fix: leave the repeated ones out of '
-                f'{self.ann_file}'
-            )
+            what = f'{pairs.num_repeated} captions repeat another of the same image'
+            fix = f'leave the repeated ones out of {self.ann_file}'
+            raise UserError(f'{what}, and in-batch sampling counts each pair once', fix)
         return pairs
 
 

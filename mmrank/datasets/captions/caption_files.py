@@ -32,10 +32,8 @@ def _gather(
         texts = [captions] if isinstance(captions, str) else captions
         is_text = isinstance(texts, list) and all(isinstance(x, str) and x.strip() for x in texts)
         if path_fault(path) or not (is_text and texts):
-            raise UserError(
-                f'{place} is {shown(entry)}, not {form}. Fix: correct or remove it, or name the '
-                'columns that the file has'
-            )
+            what = f'{place} is {shown(entry)}, not {form}'
+            raise UserError(what, 'correct or remove it, or name the columns that the file has')
         image = images.setdefault(path, _Captioned(path, [], label))
         if label != image.label:
             raise UserError(
@@ -44,10 +42,8 @@ def _gather(
             )
         image.captions.extend(' '.join(x.split()) for x in texts)
     if not images:
-        raise UserError(
-            f'{source} has no image with a caption. Fix: check ann_file and, where there is one, '
-            'split'
-        )
+        what = f'{source} has no image with a caption'
+        raise UserError(what, 'check ann_file and, where there is one, split')
     return list(images.values())
 
 
@@ -161,18 +157,14 @@ def read_karpathy(path: str | Path, splits: Collection[str]) -> list[_Captioned]
     entries = list(fields())
     missing = sorted(set(splits) - there)
     if missing:
-        raise UserError(
-            f'{path} has no split {missing[0]!r}, only {sorted(map(shown, there))[:10]}. Fix: '
-            'correct split'
-        )
+        what = f'{path} has no split {missing[0]!r}, only {sorted(map(shown, there))[:10]}'
+        raise UserError(what, 'correct split')
     return _gather(path, "split, filename, sentences: [{'raw': ...}]", entries)
 
 
 def _list_of(path: str | Path, document: dict, key: str) -> list:
     value = document.get(key)
     if not isinstance(value, list):
-        raise UserError(
-            f'caption file {path} has no list {key!r}, only {sorted(map(shown, document))[:6]}. '
-            'Fix: set ann_file to the file with the captions'
-        )
+        what = f'caption file {path} has no list {key!r}, only {sorted(map(shown, document))[:6]}'
+        raise UserError(what, 'set ann_file to the file with the captions')
     return value

@@ -83,10 +83,8 @@ def read_csv(
         else:
             unknown += 1
     if not rows:
-        raise UserError(
-            f'{path} has no interaction of known entities to keep, with min_rating={min_rating}. '
-            'Fix: check the file and min_rating'
-        )
+        what = f'{path} has no interaction of known entities to keep, with min_rating={min_rating}'
+        raise UserError(what, 'check the file and min_rating')
     return Interactions(rows, cols, list(users), list(items), num_unknown=unknown)
 
 
@@ -117,8 +115,7 @@ def is_kept(rating: str, min_rating: float, place: str) -> bool:
     except ValueError:
         value = math.nan
     if math.isnan(value):
-        raise UserError(
-            f'{place}: rating {rating!r:.80} is not a number, and min_rating={min_rating}. Fix: '
-            'correct the line, or remove min_rating where the file has no ratings'
-        )
+        what = f'{place}: rating {rating!r:.80} is not a number, and min_rating={min_rating}'
+        fix = 'correct the line, or remove min_rating where the file has no ratings'
+        raise UserError(what, fix)
     return value >= min_rating

@@ -73,10 +73,8 @@ def read_xmc(
     size = int(indices.max(initial=-1)) + 1
     width = size if width is None else width
     if vocabulary is None and size > width:
-        raise UserError(
-            f'{path} has feature {size - 1}, but its first line declares {width} features. Fix: '
-            'if they count from 1, set one_based=True'
-        )
+        what = f'{path} has feature {size - 1}, but its first line declares {width} features'
+        raise UserError(what, 'if they count from 1, set one_based=True')
     entries = values.astype(np.float32), indices.astype(np.int32), starts.astype(np.int32)
     matrix = csr_array(entries, shape=(len(names), max(size, width)))
     matrix.resize((len(names), width))

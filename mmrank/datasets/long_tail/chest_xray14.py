@@ -65,10 +65,8 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
         one_of('split', split, ('train', 'val', 'trainval', 'test'))
         one_of('split_by', split_by, ('lists', 'patients'))
         if classes is not None and (not classes or _unusable(classes, CLASSES)):
-            raise UserError(
-                f'classes={list(classes)} must name some findings, each once. Fix: names of '
-                f'{", ".join(CLASSES)}'
-            )
+            what = f'classes={list(classes)} must name some findings, each once'
+            raise UserError(what, f'names of {", ".join(CLASSES)}')
         self.split = split
         self.split_by = split_by
         kwargs.setdefault('ann_file', 'Data_Entry_2017.csv')

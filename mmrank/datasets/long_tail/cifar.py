@@ -144,10 +144,8 @@ class CIFARBinaryLongTail(BaseDataset):
         one_of('split', split, PARTS)
         positive = {positive} if isinstance(positive, str) else set(positive)
         if not positive < set(self.names) or not positive:
-            raise UserError(
-                f'positive={sorted(positive)} must name some, not all. Fix: of '
-                f'{", ".join(self.names)}'
-            )
+            what = f'positive={sorted(positive)} must name some, not all'
+            raise UserError(what, f'of {", ".join(self.names)}')
         self.positive = [i for i, name in enumerate(self.names) if name in positive]
         self.split = split
         self.seed = seed

@@ -62,10 +62,8 @@ def check_class_sizes(wanted, classes: list[np.ndarray], reason: str) -> None:
     """Raise a ``UserError`` if ``reason`` takes more images of a class than there are."""
     for label, (size, members) in enumerate(zip(wanted, classes)):
         if size > len(members):
-            raise UserError(
-                f'{reason} takes {size} images of class {label}, which has only {len(members)}. '
-                'Fix: take fewer'
-            )
+            what = f'{reason} takes {size} images of class {label}, which has only {len(members)}'
+            raise UserError(what, 'take fewer')
 
 
 def _split_sizes(sizes: np.ndarray) -> np.ndarray:

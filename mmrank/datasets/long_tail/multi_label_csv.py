@@ -45,24 +45,20 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         for place, row in rows:
             wrong = [name for name in names if row[name] not in _BITS]
             if wrong:
-                raise UserError(
-                    f'{place}: {wrong[0]!r:.80} is {row[wrong[0]]!r:.80}, not 0 or 1. Fix: '
-                    'replace other values, such as -1 for uncertain or an empty cell, by 0 or 1'
-                )
+                what = f'{place}: {wrong[0]!r:.80} is {row[wrong[0]]!r:.80}, not 0 or 1'
+                fix = 'replace other values, such as -1 for uncertain or an empty cell, by 0 or 1'
+                raise UserError(what, fix)
             fault = path_fault(row['image'])
             if fault:
-                raise UserError(
-                    f"{place}: 'image' is {row['image']!r:.200}, which {fault}. Fix: a path within "
-                    'the folder of the images; set data_prefix to that folder'
-                )
+                what = f"{place}: 'image' is {row['image']!r:.200}, which {fault}"
+                fix = 'a path within the folder of the images; set data_prefix to that folder'
+                raise UserError(what, fix)
             path = row['image']
             paths.append(join_path(self.img_prefix, path) if self.img_prefix else path)
             targets.append([_BITS[row[name]] for name in names])
         if not (names and paths):
-            raise UserError(
-                f'{self.ann_file} has {len(paths)} images and {len(names)} classes. Fix: a column '
-                'for each class, and a line for each image'
-            )
+            what = f'{self.ann_file} has {len(paths)} images and {len(names)} classes'
+            raise UserError(what, 'a column for each class, and a line for each image')
         targets = np.array(targets)
         check_every_class(targets, names, 'only', self.ann_file)
         missing = [path for path in paths if not os.path.isfile(path)]

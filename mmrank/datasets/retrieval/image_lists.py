@@ -36,10 +36,8 @@ class ImageList(NamedTuple):
                 "folder of the images, without a leading '/' and '..', and set data_prefix to it"
             )
         if not self.images:
-            raise UserError(
-                f'{self.source} lists no image. Fix: check data_root, and '
-                'that the data set was unpacked completely'
-            )
+            what = f'{self.source} lists no image'
+            raise UserError(what, 'check data_root, and that the data set was unpacked completely')
 
 
 class _ListFormat(NamedTuple):
@@ -117,17 +115,13 @@ def scan_class_folders(
     """
     root = Path(root)
     if not os.path.isdir(root):
-        raise UserError(
-            f'folder {root!s:.300} does not exist. Fix: check data_root '
-            'and data_prefix, or link the data set there'
-        )
+        what = f'folder {root!s:.300} does not exist'
+        raise UserError(what, 'check data_root and data_prefix, or link the data set there')
     there = sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith('.'))
     missing = [name for name in within if name not in there]
     if missing:
-        raise UserError(
-            f'{root} has no folders {missing}, only {there[:20]}. Fix: '
-            'correct the names, or unpack the missing part'
-        )
+        what = f'{root} has no folders {missing}, only {there[:20]}'
+        raise UserError(what, 'correct the names, or unpack the missing part')
     images = []
     classes: dict[str, bool] = {}
     for name in within or there:

@@ -168,10 +168,8 @@ def split_classes(
     others.
     """
     if count is not None and not 0 < count < len(groups):
-        raise UserError(
-            f'num_val_classes={count} of {len(groups)} classes. Fix: a number '
-            f'from 1 to {len(groups) - 1}; None takes a fraction'
-        )
+        what = f'num_val_classes={count} of {len(groups)} classes'
+        raise UserError(what, f'a number from 1 to {len(groups) - 1}; None takes a fraction')
     check_within('[0, 1)', fraction=fraction)
     members = defaultdict(list)
     for name, group in groups.items():
@@ -192,8 +190,6 @@ def split_classes(
         aside.update(names[: share[group]])
     stay = [name for name in groups if name not in aside]
     if not stay:
-        raise UserError(
-            f'a fraction of {fraction} of {len(groups)} classes leaves none. '
-            'Fix: set a smaller fraction'
-        )
+        what = f'a fraction of {fraction} of {len(groups)} classes leaves none'
+        raise UserError(what, 'set a smaller fraction')
     return stay, [name for name in groups if name in aside]

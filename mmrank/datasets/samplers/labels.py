@@ -34,10 +34,8 @@ def class_labels(dataset: object) -> np.ndarray:
     counts = np.bincount(items, minlength=len(dataset))
     if (counts != 1).any():
         index = int((counts != 1).argmax())
-        raise UserError(
-            f'item {index} of {type(dataset).__name__} has {counts[index]} classes, and exactly '
-            'one is needed. Fix: leave it out'
-        )
+        what = f'item {index} of {type(dataset).__name__} has {counts[index]} classes'
+        raise UserError(f'{what}, and exactly one is needed', 'leave it out')
     return classes
 
 
@@ -49,10 +47,9 @@ def _classes(dataset: object, index: int, size: int) -> np.ndarray:
     if 'gt_score' in info:
         row = np.atleast_1d(info['gt_score'])
         if len(row) != (size or len(row)) or not ((row == 0) | (row == 1)).all():
-            raise UserError(
-                f'{place} has gt_score={row.tolist()!s:.80}, not {size} numbers 0 or 1. Fix: map '
-                "other values to 0 or 1, one for each class of metainfo['classes']"
-            )
+            what = f'{place} has gt_score={row.tolist()!s:.80}, not {size} numbers 0 or 1'
+            fix = "map other values to 0 or 1, one for each class of metainfo['classes']"
+            raise UserError(what, fix)
         return np.flatnonzero(row)
     labels = np.atleast_1d(info.get('gt_label', 'unknown'))
     if labels.size and (

@@ -45,10 +45,8 @@ class InBatchPairSampler(BatchStream):
         num_uniform: int = 0,
     ) -> None:
         if not hasattr(dataset, 'sampling'):
-            raise UserTypeError(
-                f'{type(dataset).__name__} has no positive pairs. Fix: a '
-                'mmrank.InteractionDataset without a wrapper'
-            )
+            what = f'{type(dataset).__name__} has no positive pairs'
+            raise UserTypeError(what, 'a mmrank.InteractionDataset without a wrapper')
         self._num_pairs = len(dataset.interactions)
         self._num_right = dataset.interactions.shape[1]
         super().__init__(batch_size, self._num_pairs, seed, infinite)
@@ -56,10 +54,9 @@ class InBatchPairSampler(BatchStream):
         self.num_samples = 2 if dataset.sampling == 'sogram' else 1
         most = 0 if dataset.sampling == 'sogram' else self._num_right
         if not 0 <= num_uniform <= most or num_uniform % self.world_size:
-            raise UserError(
-                f'num_uniform={num_uniform} with sampling={dataset.sampling!r}. Fix: from 0 to '
-                f'{most}, and a multiple of the number of ranks, {self.world_size}'
-            )
+            what = f'num_uniform={num_uniform} with sampling={dataset.sampling!r}'
+            fix = f'from 0 to {most}, and a multiple of the number of ranks, {self.world_size}'
+            raise UserError(what, fix)
         self.num_uniform = num_uniform
         self.share = self.share * self.num_samples + num_uniform // self.world_size
         self._permuted = None

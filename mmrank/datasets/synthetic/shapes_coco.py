@@ -130,10 +130,8 @@ def write_shapes_coco(
             file_name = f'{index:06d}.jpg'
             path = out_dir / split / file_name
             if not cv2.imwrite(str(path), image):
-                raise UserError(
-                    f'cannot write image {path}: the disk is full, or the folder is read-only. '
-                    'Fix: free some disk space, or write to another folder'
-                )
+                what = f'cannot write image {path}: the disk is full, or the folder is read-only'
+                raise UserError(what, 'free some disk space, or write to another folder')
             size = dict(width=spec.width, height=spec.height)
             images.append(dict(id=index + 1, file_name=file_name, **size))
             for item in objects:

@@ -44,11 +44,9 @@ class FeatureCache:
             if self.maps.dtype != np.float16:
                 raise ValueError(f'the array holds {self.maps.dtype}, not float16')
         except Exception as error:  # damaged bytes raise anything
-            raise UserError(
-                f'cache={str(path)!r}: {index.name} and {array.name} cannot be read: '
-                f'{type(error).__name__}: {error!s:.200}. Fix: write them by '
-                'tools/dataset_converters/cache_features.py'
-            ) from error
+            what = f'cache={str(path)!r}: {index.name} and {array.name} cannot be read'
+            fix = 'write them by tools/dataset_converters/cache_features.py'
+            raise UserError(f'{what}: {type(error).__name__}: {error!s:.200}', fix) from error
 
     @staticmethod
     def files(path: str | os.PathLike) -> tuple[Path, Path]:
@@ -58,10 +56,8 @@ class FeatureCache:
         """Row of an image; raises a ``UserError`` if the cache does not have it."""
         name = os.path.relpath(os.path.realpath(img_path), self._root)
         if name not in self._rows:
-            raise UserError(
-                f'the cache of {self._root} has no image {name!r} ({len(self._rows)} others). Fix: '
-                'write the cache again with a config whose data sets hold it'
-            )
+            what = f'the cache of {self._root} has no image {name!r} ({len(self._rows)} others)'
+            raise UserError(what, 'write the cache again with a config whose data sets hold it')
         return self._rows[name]
 
     @classmethod
@@ -87,10 +83,8 @@ class FeatureCache:
                         shape = (len(paths), len(views), *values.shape)
                         maps = np.lib.format.open_memmap(part, 'w+', np.float16, shape)
                     if not np.abs(values).max() < 65504:
-                        raise UserError(
-                            f'the map of {paths[row]} has values of {np.abs(values).max()}, above '
-                            'what float16 holds. Fix: another stage'
-                        )
+                        what = f'the map of {paths[row]} has values of {np.abs(values).max()}'
+                        raise UserError(f'{what}, above what float16 holds', 'another stage')
                     maps[row, view] = values
             maps.flush()
             del maps
@@ -126,10 +120,8 @@ class LoadCachedFeatures(BaseTransform):
         self.cache = cache
         self.random_view = random_view
         if _opened(cache).maps.shape[1] < 1 + random_view:
-            raise UserError(
-                f'random_view=True, but the cache {cache} has no random view. '
-                'Fix: write it with --views 4'
-            )
+            what = f'random_view=True, but the cache {cache} has no random view'
+            raise UserError(what, 'write it with --views 4')
 
     @cache_randomness
     def _view(self) -> int:

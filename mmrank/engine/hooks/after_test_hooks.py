@@ -67,11 +67,9 @@ class LinearEvaluationHook(Hook):
     def _parts(dataset: Dataset) -> list[Dataset]:
         parts = getattr(dataset, 'datasets', ())
         if len(parts) != 2:
-            raise UserError(
-                'LinearEvaluationHook is in custom_hooks, but the data set of the evaluation has '
-                "not two parts. Fix: dataset=dict(type='mmrank.IndexedConcatDataset', "
-                'datasets=[train, test])'
-            )
+            what = 'LinearEvaluationHook is in custom_hooks'
+            fix = "dataset=dict(type='mmrank.IndexedConcatDataset', datasets=[train, test])"
+            raise UserError(f'{what}, but the data set of the evaluation has not two parts', fix)
         return parts
 
     def _evaluate(self, runner, dataset: Dataset) -> dict[str, float]:

@@ -126,7 +126,6 @@ def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
     parts = ('message_hub', 'state_dict')
     lacking += [key for key in parts if not isinstance(checkpoint.get(key), dict)]
     if resume and lacking:
-        raise CheckpointError(
-            f'checkpoint {name} cannot be resumed: it has no {", ".join(lacking)}',
-            f"epoch_*.pth or iter_*.pth, or a new training: --cfg-options load_from='{name}'",
-        )
+        what = f'checkpoint {name} cannot be resumed: it has no {", ".join(lacking)}'
+        fix = f"epoch_*.pth or iter_*.pth, or a new training: --cfg-options load_from='{name}'"
+        raise CheckpointError(what, fix)

@@ -204,10 +204,9 @@ def _check_pipelines(dataset, split: str) -> None:
         name = type(last).__name__
         is_known = type(last).__module__.startswith(('mmcv.', 'mmdet.', 'mmpretrain.'))
         if is_known and 'Pack' not in name:
-            raise UserError(
-                f'{place}.pipeline ends with {name}, and nothing packs inputs',
-                "end it with dict(type='PackDetInputs'), in mmpretrain 'PackInputs'",
-            )
+            what = f'{place}.pipeline ends with {name}, and nothing packs inputs'
+            fix = "end it with dict(type='PackDetInputs'), in mmpretrain 'PackInputs'"
+            raise UserError(what, fix)
 
 
 def _with_pipelines(dataset, place: str) -> Iterator[tuple[str, Any]]:

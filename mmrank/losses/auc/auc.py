@@ -127,10 +127,8 @@ class MAUCLoss(RankingLoss):
         self.tau = tau
 
     def loss_of_groups(self, *_, **__) -> Tensor:
-        raise UserError(
-            'MAUCLoss compares the columns of a classifier, and group= has one column. Fix: '
-            'AUCLoss(), the loss of one column'
-        )
+        what = 'MAUCLoss compares the columns of a classifier, and group= has one column'
+        raise UserError(what, 'AUCLoss(), the loss of one column')
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:

@@ -285,11 +285,9 @@ class ContrastiveLoss(ScopedLoss):
 
     def _check_takes_labels(self) -> None:
         if not self.takes_labels:
-            raise UserError(
-                f'{type(self).__name__} has the views of one sample as its only positives, so it '
-                'takes neither labels nor a retrieval batch. Fix: leave labels= out, or '
-                'mmrank.InfoNCELoss() without hardness_strength'
-            )
+            what = f'{type(self).__name__} has the views of one sample as its only positives'
+            fix = 'leave labels= out, or mmrank.InfoNCELoss() without hardness_strength'
+            raise UserError(f'{what}, so it takes neither labels nor a retrieval batch', fix)
 
     def _check_batch_size(self, rows: int) -> None:
         """Refuse batches of one sample, but for the last one of an epoch."""

@@ -49,11 +49,9 @@ def grad_cache(
     columns = _columns(rows)
     sizes = {len(x) for x in columns} or {len(rows)}
     if len(sizes) > 1 or (isinstance(rows, Mapping) and not columns):
-        raise UserError(
-            'rows must be columns with as many rows each, got shapes '
-            f'{[tuple(x.shape) for x in columns]}. '
-            "Fix: tensors of (B, ...) each, such as tokenizer(texts, return_tensors='pt')"
-        )
+        what = 'rows must be columns with as many rows each'
+        fix = "tensors of (B, ...) each, such as tokenizer(texts, return_tensors='pt')"
+        raise UserError(f'{what}, got shapes {[tuple(x.shape) for x in columns]}', fix)
     size = sizes.pop()
     if size <= chunk:
         return _embedded(encode, rows)

@@ -205,19 +205,16 @@ def _build_part(place: str, config: Mapping | str | nn.Module, name: str) -> nn.
         return config
     settings = {'type': config} if isinstance(config, str) else config
     if not isinstance(settings, Mapping) or 'type' not in settings:
-        raise UserTypeError(
-            f"{name} must be a module, a name, or a dict with a 'type', got {config!r:.80}. Fix: "
-            f'{place}.TYPE(...) of pytorch-metric-learning, or dict(type=TYPE, ...)'
-        )
+        what = f"{name} must be a module, a name, or a dict with a 'type', got {config!r:.80}"
+        fix = f'{place}.TYPE(...) of pytorch-metric-learning, or dict(type=TYPE, ...)'
+        raise UserTypeError(what, fix)
     options: dict[str, Any] = dict(settings)
     kind = options.pop('type')
     part = getattr(package, kind, None) if isinstance(kind, str) else None
     if part is None:
         near = get_close_matches(str(kind), dir(package), cutoff=0.5)
-        raise UserKeyError(
-            f'{name}.type={kind!r} is not in pytorch_metric_learning.{place}. Fix: '
-            f'{near[0] if near else "a name of that package"!r}'
-        )
+        what = f'{name}.type={kind!r} is not in pytorch_metric_learning.{place}'
+        raise UserKeyError(what, f'{near[0] if near else "a name of that package"!r}')
     for key, of in _PARTS.items():
         if options.get(key) is not None:
             options[key] = _build_part(of, options[key], f'{name}.{key}')
@@ -237,10 +234,8 @@ def _check_loss(loss: nn.Module) -> None:
             "SmoothAP is type='mmrank.SmoothAPLoss'"
         )
     if getattr(loss, 'triplets_per_anchor', 'all') != 'all':
-        raise ValueError(
-            f'triplets_per_anchor={loss.triplets_per_anchor!r} of {kind} would have no effect: '
-            "triplets are of the gallery; use 'all', or a miner"
-        )
+        what = f'triplets_per_anchor={loss.triplets_per_anchor!r} of {kind} would have no effect'
+        raise ValueError(f"{what}: triplets are of the gallery; use 'all', or a miner")
     if getattr(loss, 'swap', False):
         raise ValueError(
             f'swap=True of {kind} compares positives with negatives as if the '
@@ -248,10 +243,8 @@ def _check_loss(loss: nn.Module) -> None:
         )
     for part in loss.modules():
         if type(part).__name__ in ('PerAnchorReducer', 'DoNothingReducer'):
-            raise ValueError(
-                f'{type(part).__name__} does not return one number for '
-                'queries and a gallery; use MeanReducer or AvgNonZeroReducer'
-            )
+            what = f'{type(part).__name__} does not return one number for queries and a gallery'
+            raise ValueError(f'{what}; use MeanReducer or AvgNonZeroReducer')
 
 
 def _proxy_classes(loss: Any) -> int | None:

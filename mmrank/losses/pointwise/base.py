@@ -51,9 +51,8 @@ class PointwiseLoss(WeighsClasses, ScopedLoss):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        self.class_weights = (
-            None if class_weight is None else ClassWeights(class_weight, num_classes)
-        )
+        weights = None if class_weight is None else ClassWeights(class_weight, num_classes)
+        self.class_weights = weights
         if use_sigmoid is False and num_classes == 1:
             raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
         self.num_columns = num_classes
@@ -88,19 +87,19 @@ class PointwiseLoss(WeighsClasses, ScopedLoss):
         """
         if reduction_override is not None:
             raise ValueError(f'reduction_override={reduction_override!r} is not supported')
-        check_classified(cls_score, target, num_classes=self.num_columns)
+        check_classified(cls_score, target, self.num_columns)
         if avg_factor is None and is_first_batch(self, cls_score):
             warn_of_first_batch(self, cls_score, target)
         by_sigmoid = self.use_sigmoid
         if by_sigmoid is None:
             by_sigmoid = target.dim() == 2 or cls_score.size(1) == 1
         if weight is not None:
-            rows = cls_score.shape[:1]
-            checked_weight('weight', weight, tuple(rows), tuple(cls_score.shape))
+            rows = tuple(cls_score.shape[:1])
+            checked_weight('weight', weight, rows, tuple(cls_score.shape))
             if weight.dim() == 2 and not by_sigmoid:
                 raise UserError(
                     f'weight of shape {tuple(weight.shape)}, but with softmax a row has one label '
-                    f'and one weight. Fix: weight of shape {tuple(rows)}, or use_sigmoid=True'
+                    f'and one weight. Fix: weight of shape {rows}, or use_sigmoid=True'
                 )
             weight = weight.unsqueeze(1) if weight.dim() == 1 else weight
             counted, _ = counted_and_weight(weight)

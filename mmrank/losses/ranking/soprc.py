@@ -115,10 +115,8 @@ def _check_prior(prior: Tensor | float | None) -> None:
         return
     values = torch.as_tensor(prior, device=None if isinstance(prior, Tensor) else 'cpu')
     if can_sync(values) and not ((values > 0) & (values < 1)).all():
-        raise ValueError(
-            'prior must be in (0, 1) or None (n+/(n+ + n-) of the list), got '
-            f'{values.tolist()!r:.80}'
-        )
+        what = 'prior must be in (0, 1) or None (n+/(n+ + n-) of the list)'
+        raise ValueError(f'{what}, got {values.tolist()!r:.80}')
 
 
 def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Tensor:
@@ -129,10 +127,8 @@ def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Ten
         prior = torch.tensor(prior, dtype=torch.float64, device='cpu')
     prior = prior.double().reshape(-1)
     if prior.numel() not in (1, num_pos.numel()):
-        raise ValueError(
-            f'prior must be a number or ({num_pos.numel()},), one for each list, got '
-            f'{prior.numel()} numbers'
-        )
+        what = f'prior must be a number or ({num_pos.numel()},), one for each list'
+        raise ValueError(f'{what}, got {prior.numel()} numbers')
     return ((1 - prior) / prior).to(num_pos.device).expand_as(num_pos)
 
 
@@ -264,10 +260,8 @@ class SOPRCLoss(RankingLoss):
                     'in one list, which has one prior'
                 )
         elif max_prior is not None:
-            raise ValueError(
-                f"max_prior={max_prior!r} has no effect with prior='batch'; "
-                "use prior='counts' or remove it"
-            )
+            what = f"max_prior={max_prior!r} has no effect with prior='batch'"
+            raise ValueError(f"{what}; use prior='counts' or remove it")
         vector_mode = 'ema' if use_vector else 'off'
         self.score_vector = ScoreVector(size, vector_length, momentum, score_range, vector_mode)
 

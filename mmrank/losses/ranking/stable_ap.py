@@ -255,10 +255,8 @@ class StableAPLoss(CountsQuality, RankingLoss):
         if isinstance(tau, str):
             one_of('tau', tau, ('auto',))
             if score_range is not None:
-                raise UserError(
-                    f"score_range={score_range!r} has no effect with tau='auto', which measures "
-                    'the spread of the scores. Fix: leave it out'
-                )
+                what = f"score_range={score_range!r} has no effect with tau='auto'"
+                raise UserError(f'{what}, which measures the spread of the scores', 'leave it out')
         self.reduction = reduction
         self.rho = float(rho) if is_number else rho
         self.weights = weights

@@ -53,10 +53,8 @@ class SumLoss(HeadLoss):
             raise ValueError(f'losses=[] is empty; give at least one loss, such as {_EXAMPLE}')
         parts = [_build_part(f'losses[{i}]', part, num_classes) for i, part in enumerate(losses)]
         if len(set(map(id, parts))) < len(parts):
-            raise ValueError(
-                'losses holds one module twice, so its state would be updated twice a step; make a '
-                'module for each part, or raise its weight'
-            )
+            what = 'losses holds one module twice, so its state would be updated twice a step'
+            raise ValueError(f'{what}; make a module for each part, or raise its weight')
         super().__init__(
             num_classes=_common('num_classes', parts, num_classes, 'num_columns'),
             scope=_common('scope', parts),
@@ -65,10 +63,8 @@ class SumLoss(HeadLoss):
         )
         weights = [1.0] * len(parts) if weights is None else weights
         if not isinstance(weights, Sequence) or len(weights) != len(parts):
-            raise ValueError(
-                f'weights must be a list of {len(parts)} numbers, one for each part, '
-                f'got {weights!r}'
-            )
+            what = f'weights must be a list of {len(parts)} numbers, one for each part'
+            raise ValueError(f'{what}, got {weights!r}')
         self.weights = [float(weight) for weight in weights]
         check_not_negative(**{f'weights[{i}]': weight for i, weight in enumerate(self.weights)})
         self.losses = nn.ModuleList(parts)
@@ -92,10 +88,9 @@ class SumLoss(HeadLoss):
             )
         for i, part in enumerate(self.losses):
             if not isinstance(part, HeadLoss):
-                raise UserTypeError(
-                    f'losses[{i}] ({type(part).__name__}) takes embeddings, not scores. Fix: '
-                    'EmbeddingLoss(SumLoss(...)) or mmrank.RetrievalHead, called with embeddings'
-                )
+                what = f'losses[{i}] ({type(part).__name__}) takes embeddings, not scores'
+                fix = 'EmbeddingLoss(SumLoss(...)) or mmrank.RetrievalHead, called with embeddings'
+                raise UserTypeError(what, fix)
         values = []
         for part in self._head_parts():
             extra = {} if part.box_input is None else {'quality': quality}

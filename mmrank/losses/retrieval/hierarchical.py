@@ -183,10 +183,8 @@ def _hap(lists: RankedLists, step: _SupRankStep, alpha: float) -> Tensor:
 
 def _ndcg(lists: RankedLists, step: _SupRankStep) -> Tensor:
     if lists.weight is not None:
-        raise UserError(
-            'NDCG takes no weights but 0 and 1: a place has one score. Fix: weight=weight > 0, or '
-            'mmrank.HAPLoss'
-        )
+        what = 'NDCG takes no weights but 0 and 1: a place has one score'
+        raise UserError(what, 'weight=weight > 0, or mmrank.HAPLoss')
     rank, level, _ = _ranks(lists, step)
     with torch.no_grad():
         place = torch.arange(2, level.size(1) + 2, device=level.device).double().log2()

@@ -103,10 +103,8 @@ class RecallAtKLoss(StatelessRankingLoss):
 
     def forward(self, *args, **kwargs) -> Losses:
         if self.mixup:
-            raise UserError(
-                'mixup=True mixes embeddings, but RecallAtKLoss was called with scores. Fix: '
-                'mixup=False, or embeddings into mmrank.EmbeddingLoss'
-            )
+            what = 'mixup=True mixes embeddings, but RecallAtKLoss was called with scores'
+            raise UserError(what, 'mixup=False, or embeddings into mmrank.EmbeddingLoss')
         return super().forward(*args, **kwargs)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Losses:

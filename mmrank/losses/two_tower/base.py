@@ -71,10 +71,8 @@ class TwoTowerLoss(ScopedLoss):
         if self.wants_pair_counts:
             self.counts.require()
         if rows is None or cols is None:
-            raise UserTypeError(
-                'rows and cols, the left and the right entity of each pair, are missing. Fix: '
-                'loss(left, right, rows, cols)'
-            )
+            what = 'rows and cols, the left and the right entity of each pair, are missing'
+            raise UserTypeError(what, 'loss(left, right, rows, cols)')
         check_tensors(left=left, right=right, rows=rows, cols=cols)
         if weight is not None:
             weight = checked_weight('weight', weight, (len(cols),))
@@ -84,10 +82,8 @@ class TwoTowerLoss(ScopedLoss):
         _check_embeddings('left', left, left_index, len(rows))
         _check_embeddings('right', right, right_index, len(cols))
         if left.size(1) != right.size(1):
-            raise ValueError(
-                'left and right must be embeddings of one width, got '
-                f'{left.size(1)} and {right.size(1)}'
-            )
+            what = 'left and right must be embeddings of one width'
+            raise ValueError(f'{what}, got {left.size(1)} and {right.size(1)}')
         if labels is not None:
             labels = checked_labels(labels, len(cols)).to(left.device)
         given = left, right, rows, cols, left_index, right_index, labels, weight
@@ -96,10 +92,8 @@ class TwoTowerLoss(ScopedLoss):
     def check_takes_labels(self) -> None:
         """Refuse labels where other right entities cannot be positives of a pair."""
         if not self.takes_labels:
-            raise UserError(
-                f'{type(self).__name__} has the right entity of a pair as its only positive. '
-                'Fix: leave labels= out, or mmrank.InBatchSoftmaxLoss()'
-            )
+            what = f'{type(self).__name__} has the right entity of a pair as its only positive'
+            raise UserError(what, 'leave labels= out, or mmrank.InBatchSoftmaxLoss()')
 
     def batch_loss(self, batch: PairBatch) -> Tensor:
         """Scalar loss of the pairs of all ranks, before ``loss_weight``."""
@@ -121,7 +115,5 @@ def _check_embeddings(name: str, rows: Tensor, index: Tensor | None, num_pairs: 
         fix = f'one row of {name} for each pair'
         check_index(f'{name}_index', index, len(rows), fix, shape=(num_pairs,))
     elif len(rows) != num_pairs:
-        raise ValueError(
-            f'{name} has {len(rows)} embeddings for {num_pairs} '
-            f'pairs; with one for each distinct entity pass {name}_index'
-        )
+        what = f'{name} has {len(rows)} embeddings for {num_pairs} pairs'
+        raise ValueError(f'{what}; with one for each distinct entity pass {name}_index')

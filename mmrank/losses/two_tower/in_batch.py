@@ -151,10 +151,8 @@ class InBatchLoss(TwoTowerLoss):
         one_of('mode', mode, IN_BATCH_MODES)
         check_positive(omega=omega)
         if omega != 1 and mode not in ('unbiased_omega', 'popularity'):
-            raise ValueError(
-                f'omega={omega!r} has no effect with mode={mode!r}; use '
-                "mode='unbiased_omega' or 'popularity', or remove omega"
-            )
+            what = f'omega={omega!r} has no effect with mode={mode!r}'
+            raise ValueError(f"{what}; use mode='unbiased_omega' or 'popularity', or remove omega")
         self.mode = mode
         self.omega = omega
         self.pointwise = build_pointwise(pointwise)

@@ -139,10 +139,8 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
 
     def check_takes_labels(self) -> None:
         if self.refined:
-            raise UserError(
-                'refined=True corrects one positive of each pair, and labels= are of several. Fix: '
-                'refined=False'
-            )
+            what = 'refined=True corrects one positive of each pair, and labels= are of several'
+            raise UserError(what, 'refined=False')
 
     def batch_loss(self, batch: PairBatch) -> Tensor:
         for name, ids in (('rows', batch.rows), ('cols', batch.cols)):
@@ -150,10 +148,8 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
         left = _of_pairs(batch.left, batch.left_index)
         right = _of_pairs(batch.right, batch.right_index)
         if len(left) > len(right):
-            raise ValueError(
-                f'cols must name the right entities of the {len(left)} pairs, then further '
-                f'candidates or none, got {len(right)}'
-            )
+            what = f'cols must name the right entities of the {len(left)} pairs'
+            raise ValueError(f'{what}, then further candidates or none, got {len(right)}')
         cols = batch.cols.to(left.device).long()
         labels = batch.labels
         weight = batch.weight

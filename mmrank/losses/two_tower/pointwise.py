@@ -69,8 +69,6 @@ def build_pointwise(pointwise: str | Pointwise) -> Pointwise:
     if isinstance(pointwise, Pointwise):
         return pointwise
     if not isinstance(pointwise, str) or pointwise not in POINTWISE:
-        raise UserTypeError(
-            f'pointwise={pointwise!r} is unknown; use one of {tuple(POINTWISE)}, or an object '
-            'derived from mmrank.functional.Pointwise'
-        )
+        what = f'pointwise={pointwise!r} is unknown; use one of {tuple(POINTWISE)}'
+        raise UserTypeError(f'{what}, or an object derived from mmrank.functional.Pointwise')
     return POINTWISE[pointwise]()

@@ -109,10 +109,8 @@ def prepare_sets(
         gallery = queries
         labels = own_labels
     elif gallery is None or gallery_labels is None:
-        raise UserError(
-            'gallery and gallery_labels go together',
-            'pass both, or neither to search the queries among themselves',
-        )
+        what = 'gallery and gallery_labels go together'
+        raise UserError(what, 'pass both, or neither to search the queries among themselves')
     else:
         _check_embeddings(gallery, 'gallery')
         labels = _check_labels(gallery_labels, gallery, 'gallery_labels')
@@ -151,10 +149,8 @@ def _check_ids(
 def _check_embeddings(x: Tensor, name: str) -> None:
     check_floats(**{name: x})
     if x.dim() != 2 or x.shape[1] == 0:
-        raise ValueError(
-            f'{name} must be of shape (samples, dimensions) with at least '
-            f'one dimension, got {tuple(x.shape)}'
-        )
+        what = f'{name} must be of shape (samples, dimensions) with at least one dimension'
+        raise ValueError(f'{what}, got {tuple(x.shape)}')
     # The extremes alone: no table of bools, and NaN wins in both.
     if x.numel() and not torch.stack([x.amin(), x.amax()]).isfinite().all():
         finite = x.isfinite().all(1)
@@ -209,8 +205,6 @@ def _check_index(labels: Tensor, embeddings: Tensor, name: str) -> Tensor:
             'multi-hot labels, (samples, classes)'
         )
     if labels.is_floating_point() or labels.is_complex():
-        raise TypeError(
-            f'{name} must be of an integer dtype, got {labels.dtype}; '
-            'call .long() if they are class indices'
-        )
+        what = f'{name} must be of an integer dtype, got {labels.dtype}'
+        raise TypeError(f'{what}; call .long() if they are class indices')
     return labels.to(embeddings.device, torch.int64).contiguous()

@@ -40,10 +40,8 @@ class FeatureMixupMixin(MadeClass):
         for name in mixup_stages:
             if name not in stages:
                 children = sorted(dict(self.named_children()))
-                raise ValueError(
-                    f'stages={mixup_stages!r}: the backbone has no {name!r}, only {children} and '
-                    'what is in them'
-                )
+                what = f'stages={mixup_stages!r}: the backbone has no {name!r}'
+                raise ValueError(f'{what}, only {children} and what is in them')
         self.mixup_share = mixup_share
         self.copies = 2 ** len(mixup_stages)
         self._labels: Tensor | None = None

@@ -41,10 +41,8 @@ def load_package_weights(filename: str, map_location: Any = None) -> dict:
     names = timm.create_model(MODEL).state_dict()
     found = [(name.rpartition('.')[2], x.shape) for name, x in weights.items()]
     if found != [(name.rpartition('.')[2], x.shape) for name, x in names.items()]:
-        raise UserError(
-            f'the tensors of {PACKAGE} are not the tensors of {MODEL} in timm. Fix: the versions '
-            'of requirements/lock.txt'
-        )
+        what = f'the tensors of {PACKAGE} are not the tensors of {MODEL} in timm'
+        raise UserError(what, 'the versions of requirements/lock.txt')
     # Both backbones keep the network in an attribute of this name, without its classifier.
     state = {f'timm_model.{k}': v for k, v in zip(names, weights.values()) if 'classifier' not in k}
     return dict(meta=dict(source=PACKAGE, model=MODEL, mean=MEAN, std=STD), state_dict=state)

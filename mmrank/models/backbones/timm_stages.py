@@ -77,10 +77,8 @@ class TIMMStages(BaseModule):
             stop = max(out_indices) + 1
         end = count if stop is None else stop
         if not 0 <= start < end <= count:
-            raise UserError(
-                f'start={start}, stop={stop}: {model_name} has the stages 0 to {count - 1}. Fix: '
-                f'0 <= start < stop <= {count}'
-            )
+            what = f'start={start}, stop={stop}: {model_name} has the stages 0 to {count - 1}'
+            raise UserError(what, f'0 <= start < stop <= {count}')
         check_within(f'[0, {end}]', frozen_stages=frozen_stages)
         for index in out_indices or ():
             check_within(f'[{start}, {end - 1}]', out_indices=index)

@@ -78,10 +78,9 @@ def refuse_hosts(part: object) -> None:
 def _refuse_host(name: str, base: str) -> None:
     if base in REFUSED:
         other = 'DINOHead' if 'DETR' in base or 'DINO' in base else 'ATSSHead'
-        raise UserTypeError(
-            f'ListwiseHead does not support {name}: {REFUSED[base]}',
-            f"type='mmrank.ListwiseHead', head_type='mmdet.{other}', or the own losses of {name}",
-        )
+        what = f'ListwiseHead does not support {name}: {REFUSED[base]}'
+        fix = f"type='mmrank.ListwiseHead', head_type='mmdet.{other}', or the own losses of {name}"
+        raise UserTypeError(what, fix)
 
 
 def derives_from(host: type, name: str) -> bool:

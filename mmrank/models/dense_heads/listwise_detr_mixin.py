@@ -128,10 +128,8 @@ class ListwiseDETRMixin(RankingHeadMixin):
         if known := getattr(self, 'num_pred_layer', 0):
             known -= int(self.as_two_stage)
             if num_layers not in (None, known):
-                raise UserError(
-                    f'num_layers={num_layers} of the head, but the decoder has {known} layers; '
-                    'remove num_layers'
-                )
+                what = f'num_layers={num_layers} of the head, but the decoder has {known} layers'
+                raise UserError(f'{what}; remove num_layers')
         layers = known or num_layers or DECODER_LAYERS
         self.loss_cls = _DecoderLosses(loss, layers, two_stage, denoising, together=of_mmdet)
 
@@ -140,10 +138,8 @@ class ListwiseDETRMixin(RankingHeadMixin):
         found = len(all_layers_cls_scores)
         expected = len(self.loss_cls.layers)
         if found != expected:
-            raise UserError(
-                f'{self._where} ranks {expected} decoder layers, but the decoder has {found}. Fix: '
-                f'bbox_head=dict(num_layers={found})'
-            )
+            what = f'{self._where} ranks {expected} decoder layers, but the decoder has {found}'
+            raise UserError(what, f'bbox_head=dict(num_layers={found})')
         # In the order in which the heads of mmdet compute their losses.
         self._matching = [*self.loss_cls.layers, self.loss_cls.encoder]
         self._denoising = [*self.loss_cls.denoising]

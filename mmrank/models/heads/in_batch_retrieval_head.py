@@ -59,10 +59,8 @@ class InBatchRetrievalHead(BaseModule):
         if isinstance(self.loss_module, InBatchSoftmaxLoss) or not (
             isinstance(self.loss_module, TakesPairCounts) and self.loss_module.wants_pair_counts
         ):
-            raise TypeError(
-                f'loss.type={loss["type"]!r} is not a loss of sampled pairs; use '
-                "'mmrank.InBatchLoss', or type='mmrank.RetrievalHead'"
-            )
+            what = f'loss.type={loss["type"]!r} is not a loss of sampled pairs'
+            raise TypeError(f"{what}; use 'mmrank.InBatchLoss', or type='mmrank.RetrievalHead'")
         # The counts come from the classes, not from interactions.
         self.loss_module.wants_pair_counts = False
         self._labels = torch.zeros(0, dtype=torch.long)

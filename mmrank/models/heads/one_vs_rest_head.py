@@ -51,10 +51,8 @@ class OneVsRestHead(BaseModule):
         super().__init__(init_cfg=dict(type='Normal', layer='Linear', std=0.01))
         check_count('num_classes', num_classes)
         if exclusive and num_classes == 1:
-            raise UserError(
-                'exclusive=True needs num_classes of at least 2: a softmax of one class is 1. Fix: '
-                'leave exclusive out'
-            )
+            what = 'exclusive=True needs num_classes of at least 2: a softmax of one class is 1'
+            raise UserError(what, 'leave exclusive out')
         self.num_classes = num_classes
         self.exclusive = exclusive
         self.training_set = TrainingSet()
@@ -64,10 +62,8 @@ class OneVsRestHead(BaseModule):
             self.loss_module.held_by(self)
         given = self.loss_module.num_columns if own else None
         if given not in (None, num_classes):
-            raise ValueError(
-                f'num_classes={given} of the loss, but the head has num_classes={num_classes}; '
-                'leave it out of the loss'
-            )
+            what = f'num_classes={given} of the loss, but the head has num_classes={num_classes}'
+            raise ValueError(f'{what}; leave it out of the loss')
         self.fc = nn.Linear(in_channels, num_classes)
 
     def pre_logits(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:

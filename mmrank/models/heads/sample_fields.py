@@ -70,14 +70,10 @@ def one_vs_rest_targets(data_samples: Sequence, num_classes: int, device: torch.
         if having == len(data_samples):
             return read([sample.get(key) for sample in data_samples], num_classes, device)
         if having:
-            raise ValueError(
-                f'{having} of {len(data_samples)} data samples have a {key}; set it for all in the '
-                'data set'
-            )
-    raise ValueError(
-        'the data samples have neither gt_label nor gt_score; set one in the data set, and end the '
-        'pipeline with PackInputs'
-    )
+            what = f'{having} of {len(data_samples)} data samples have a {key}'
+            raise ValueError(f'{what}; set it for all in the data set')
+    what = 'the data samples have neither gt_label nor gt_score'
+    raise ValueError(f'{what}; set one in the data set, and end the pipeline with PackInputs')
 
 
 def only_class(target: Tensor) -> Tensor:

@@ -106,11 +106,9 @@ class HuggingFaceTextEncoder(BaseModule):
         )
         # The pooler is not used.
         if missing := [x for x in found['missing_keys'] if not x.startswith('pooler.')]:
-            raise UserError(
-                f'{name_or_path}: its weights lack {len(missing)} of the model, the first is '
-                f'{min(missing)}, which would be random. Fix: name the folder of a model with '
-                'its own weights'
-            )
+            what = f'{name_or_path}: its weights lack {len(missing)} of the model'
+            fix = 'name the folder of a model with its own weights'
+            raise UserError(f'{what}, the first is {min(missing)}, which would be random', fix)
         # mmengine would call its init_weights over the weights just read.
         self.model.is_init = True
         self.max_length = max_length

@@ -56,10 +56,8 @@ class SparseLinearTower(nn.Module):
         ``values`` (E,) floats: row i has the entries ``starts[i]`` to ``starts[i + 1] - 1``.
         """
         if 'indices' not in entities:
-            raise ValueError(
-                "the data set has no features for SparseLinearTower; use file_format='xmc', or "
-                "type='mmrank.EmbeddingTower'"
-            )
+            what = 'the data set has no features for SparseLinearTower'
+            raise ValueError(f"{what}; use file_format='xmc', or type='mmrank.EmbeddingTower'")
         check_entities('feature indices', entities['indices'], self.linear.num_embeddings)
         weights = entities['values'].to(self.linear.weight.dtype)
         return self.linear(entities['indices'], entities['starts'], per_sample_weights=weights)

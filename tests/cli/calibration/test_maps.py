@@ -44,9 +44,9 @@ def test_isotonic_map_is_that_of_scikit_learn():
     found = fit_calibration(judged)
     new = torch.rand(300, generator=torch.Generator().manual_seed(0))
     for label in range(2):
-        mine = judged.of_class(label)
+        mine = judged.labels == label
         fitted = IsotonicRegression(out_of_bounds='clip').fit(
-            mine.scores.double().numpy(), mine.is_right.double().numpy()
+            judged.scores[mine].double().numpy(), judged.is_right[mine].double().numpy()
         )
         got = found.probabilities(new, torch.full((300,), label))
         expected = fitted.predict(new.double().numpy())
@@ -70,7 +70,7 @@ def test_rare_classes_get_the_map_of_all():
     shared = fit_calibration(judged, pooled=True)
     assert {x.scores for x in shared.maps} == {found.maps[2].scores}
     own = fit_calibration(judged, min_each=1)
-    right = judged.of_class(2).is_right
+    right = judged.is_right[judged.labels == 2]
     assert own.maps[2].pooled == bool(right.all() or not right.any())
 
 

@@ -44,10 +44,8 @@ class BoxSplit:
     ) -> 'BoxSplit':
         """Read the boxes of a split and judge them as COCO matches them."""
         if not isinstance(ann_file, COCO) and not Path(ann_file).is_file():
-            raise UserError(
-                f'annotation file {str(ann_file)!r} does not exist. Fix: pass '
-                'the COCO file of the images that were predicted'
-            )
+            what = f'annotation file {str(ann_file)!r} does not exist'
+            raise UserError(what, 'pass the COCO file of the images that were predicted')
         truth = load_ground_truth(ann_file)
         if any('neg_category_ids' in x for x in truth.dataset['images']):
             raise UserError(
@@ -68,10 +66,9 @@ class BoxSplit:
         boxes = load_predictions(predictions)
         check_predictions(boxes, truth.imgs, set(cat_ids))
         if not boxes:
-            raise UserError(
-                'the predictions have no box: there is nothing to calibrate. Fix: lower '
-                'model.test_cfg.score_thr, or pass the predictions of a trained model'
-            )
+            what = 'the predictions have no box: there is nothing to calibrate'
+            fix = 'lower model.test_cfg.score_thr, or pass the predictions of a trained model'
+            raise UserError(what, fix)
         place = {cat_id: i for i, cat_id in enumerate(cat_ids)}
         labels = np.array([place[box['category_id']] for box in boxes])
         scores = as_float32(np.array([box['score'] for box in boxes]), labels, 'boxes')

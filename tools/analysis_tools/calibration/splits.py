@@ -23,11 +23,6 @@ class JudgedScores:
     labels: Tensor  # (n,) int64 class of each score
     is_right: Tensor  # (n,) bool: whether the box matches an object, or the sample has the class
 
-    def of_class(self, label: int) -> 'JudgedScores':
-        mine = self.labels == label
-        columns = (self.scores, self.labels, self.is_right)
-        return JudgedScores(self.task, self.classes, *(x[mine] for x in columns))
-
 
 @dataclass(frozen=True)
 class SplitFigures:
@@ -46,19 +41,15 @@ def as_float32(scores: np.ndarray, labels: np.ndarray, where: str) -> Tensor:
     """Scores as the model has given them."""
     scores = np.asarray(scores, np.float64)
     if scores.size and not ((scores >= 0) & (scores <= 1)).all():
-        raise UserError(
-            f'scores of the {where} are from {scores.min():g} to '
-            f'{scores.max():g}, and must be in [0, 1]. Fix: calibrate a model '
-            'whose scores are sigmoids, as cosines and inner products are not'
-        )
+        what = f'scores of the {where} are from {scores.min():g} to {scores.max():g}'
+        fix = 'calibrate a model whose scores are sigmoids, as cosines and inner products are not'
+        raise UserError(f'{what}, and must be in [0, 1]', fix)
     short = scores.astype(np.float32)
     given, kept = (np.unique(np.stack([labels, x]), axis=1).shape[1] for x in (scores, short))
     if given != kept:
-        raise UserError(
-            f'scores of the {where} have more digits than float32: some would '
-            'tie, and average precision change. Fix: pass the scores that the '
-            'model gave, as mmrank test writes them'
-        )
+        what = f'scores of the {where} have more digits than float32'
+        fix = 'pass the scores that the model gave, as mmrank test writes them'
+        raise UserError(f'{what}: some would tie, and average precision change', fix)
     return torch.from_numpy(short)
 
 
@@ -85,17 +76,13 @@ class SampleSplit:
         if number == 1 and len(names) == 2:
             names = names[1:]  # the rest, and the positive class
         if len(names) != number:
-            raise UserError(
-                f'the predictions have {number} classes, the model '
-                f'{len(names)}. Fix: pass the checkpoint that was tested'
-            )
+            what = f'the predictions have {number} classes, the model {len(names)}'
+            raise UserError(what, 'pass the checkpoint that was tested')
         sums = scores.double().sum(1)
         if number > 1 and bool(((sums - 1).abs() < _SUM).all()):
-            raise UserError(
-                'the scores of every sample sum to 1: they are a softmax over the classes, which '
-                'maps of single classes would break. Fix: calibrate one-vs-rest scores, as of '
-                'mmrank.OneVsRestHead'
-            )
+            what = 'the scores of every sample sum to 1: they are a softmax over the classes'
+            fix = 'calibrate one-vs-rest scores, as of mmrank.OneVsRestHead'
+            raise UserError(f'{what}, which maps of single classes would break', fix)
         try:
             target = one_vs_rest_targets(samples, number, torch.device('cpu'))
         except ValueError as error:
