@@ -55,16 +55,13 @@ def test_repeated_samples_take_one_step_with_their_mean():
 
 
 def test_unusable_values_leave_a_sample():
-    state = temperature()
-    step(state, [0, 1], [1.0, 1.0], [0.5, 0.5])
-    before = state.table.clone()
-    bad = [math.nan, math.inf, -math.inf, 1.0]
-    step(state, [0, 0, 1, 1], bad, [0.5, 0.5, 0.5, math.nan])
-    assert torch.equal(state.table, before)
+    state, alone = temperature(), temperature()
+    for x in (state, alone):
+        step(x, [0, 1], [1.0, 1.0], [0.5, 0.5])
+    step(state, [0, 0, 1, 1], [math.nan, math.inf, -math.inf, 1.0], [0.5, 0.5, 0.5, math.nan])
+    assert torch.equal(state.table, alone.table)
     # A usable row beside them counts alone.
     step(state, [0, 0], [math.nan, 2.0], [0.5, 0.5])
-    alone = temperature()
-    step(alone, [0, 1], [1.0, 1.0], [0.5, 0.5])
     step(alone, [0], [2.0], [0.5])
     assert torch.equal(state.table, alone.table)
 
