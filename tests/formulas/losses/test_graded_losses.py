@@ -29,15 +29,12 @@ from mmrank.losses import (
     StableAPLoss,
 )
 
-SIZES = [5, 1, 9, 3, 2]
-GROUP = torch.arange(5).repeat_interleave(torch.tensor(SIZES))
 FACTORS = {'lambdarank': (0, 1), 'ndcg_loss2': (1, 0), 'ndcg_loss2++': (10, 1)}
 
 
-def documents(ties=False):
-    scores = made_up(20).double()
-    levels = torch.randint(4, (20,), generator=torch.Generator().manual_seed(1))
-    levels[GROUP == 3] = 0  # nothing to find
+def documents(n=12, seed=0, ties=False):
+    scores = made_up(n, seed=seed).double()
+    levels = torch.randint(4, (n,), generator=torch.Generator().manual_seed(seed))
     return (4 * scores).round() / 4 if ties else scores, levels
 
 
@@ -71,13 +68,6 @@ def list_net(scores, levels):
     return -(target * (scores - scores.exp().sum().log())).sum()
 
 
-def of_lists(function, scores, levels):
-    """Mean over the lists that have a positive."""
-    lists = zip(scores.split(SIZES), levels.split(SIZES))
-    found = [function(s, level) for s, level in lists if level.any()]
-    return torch.stack(found).mean()
-
-
 LOSSES = {
     **{
         scheme: (LambdaLoss(scheme, tau=0.4), lambda *x, name=scheme: lambda_loss(*x, name, 0.4))
@@ -92,27 +82,26 @@ LOSSES = {
 
 @pytest.mark.parametrize('ties', [False, True])
 @pytest.mark.parametrize('name', LOSSES)
-def test_lists_of_unlike_lengths(name, ties):
+def test_a_list_is_the_formula(name, ties):
     loss, formula = LOSSES[name]
-    scores, levels = documents(ties)
-    order = torch.randperm(20, generator=torch.Generator().manual_seed(2))
-    found = with_gradient(
-        lambda x: loss(x[order], levels[order].float(), group=GROUP[order]), scores
-    )
-    expected = with_gradient(lambda x: of_lists(formula, x, levels), scores)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    for n in (1, 2, 5, 12):
+        scores, levels = documents(n, n, ties)
+        found = with_gradient(loss, scores, levels.float())
+        expected = with_gradient(formula, scores, levels)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     assert found[1].abs().sum() > 0
 
 
 @pytest.mark.parametrize('name', LOSSES)
-def test_columns_are_lists_of_a_group(name):
-    loss, _ = LOSSES[name]
-    scores, levels = documents()
-    table = scores.view(5, 4), levels.view(5, 4)
-    rows = loss(*table, group=torch.arange(5))
-    assert torch.equal(rows, loss(scores, levels, group=torch.arange(20) // 4))
+def test_rows_are_lists(name):
+    """Their mean is over those that have something to find."""
+    loss, formula = LOSSES[name]
+    scores, levels = (x.view(4, 3) for x in documents())
+    levels[1] = 0
+    expected = sum(formula(*x) for k, x in enumerate(zip(scores, levels)) if k != 1) / 3
+    torch.testing.assert_close(loss(scores, levels, group=torch.arange(4)), expected)
     with pytest.raises(UserError, match=r'a list in each row.*group=torch.arange'):
-        loss(*table)
+        loss(scores, levels)
 
 
 @pytest.mark.parametrize('name', LOSSES)
