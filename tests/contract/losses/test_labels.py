@@ -152,7 +152,7 @@ NO_TENSORS = {
 
 @pytest.mark.parametrize('case', CASES, ids=str)
 def test_labels_that_are_no_tensors(case):
-    """The last is the labels, or the numbers of samples or pairs."""
+    """Or the numbers of samples or pairs, which stand last."""
     given, fix = NO_TENSORS['strings']
     batch = case.batch()
     call = batch.with_fixed([*batch.fixed[:-1], given]).of
@@ -195,12 +195,15 @@ def test_one_hot_labels_of_embeddings(case):
 def test_a_loss_of_embeddings_leaves_the_loss_that_is_given():
     inner = StableAPLoss()
     given = SumLoss([inner, AUCLoss()])
-    before = str(vars(inner)), inner.mean_positive.score_range, dict(inner.state_dict())
+
+    def looks():
+        return str(vars(inner)), inner.mean_positive.score_range, dict(inner.state_dict())
+
+    before = looks()
     loss = EmbeddingLoss(given)
     assert loss.loss.losses[0].bound != inner.bound
     loss(made_up(8, 3), torch.arange(8) // 2)
-    after = str(vars(inner)), inner.mean_positive.score_range, dict(inner.state_dict())
-    assert after == before
+    assert looks() == before
     assert {*map(id, loss.parameters())} == {*map(id, given.parameters())}
 
 

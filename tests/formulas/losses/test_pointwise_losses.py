@@ -123,7 +123,7 @@ def mauc_by_loops(scores, positive, mask, tau):
             below = scores[i, other & ~own & mask[i]]
             if i != j and len(above) and len(below):
                 means.append((1 - (above[:, None] - below) / tau).square().mean())
-        losses.append(sum(means) / max(len(means), 1) + 0.0 * scores[0, 0].nan_to_num())
+        losses.append(torch.stack(means).mean() if means else scores.new_zeros(()))
     return torch.stack(losses)
 
 

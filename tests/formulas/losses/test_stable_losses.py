@@ -51,15 +51,11 @@ def lists_of(scores, target, mode):
     return scores.reshape(1, -1), labels.reshape(1, -1)
 
 
-@pytest.mark.parametrize(
-    ('mode', 'prior'), [('flatten', [0.3]), ('per_class', [0.1, 0.2, 0.3, 0.4])]
-)
+@pytest.mark.parametrize(('mode', 'prior'), [('flatten', 0.3), ('per_class', [0.1, 0.2, 0.3, 0.4])])
 def test_soprc_renews_v_before_it_judges_a_batch(mode, prior):
     """Each ranking with a vector of its own, and a class without a positive without one."""
-    loss = SOPRCLoss(
-        4, mode, prior if mode == 'per_class' else prior[0], vector_length=10, **LOGITS
-    )
-    v = [None] * len(prior)
+    loss = SOPRCLoss(4, mode, prior, vector_length=10, **LOGITS)
+    v = {}
     for seed in range(2):
         scores, target = rows_with_background(120, 4, seed=seed, dtype=torch.float32)
         target[target == 2] = 4
@@ -68,8 +64,8 @@ def test_soprc_renews_v_before_it_judges_a_batch(mode, prior):
         for k, (row, is_positive) in enumerate(zip(*lists)):
             if is_positive.any():
                 phi = interpolate_scores(row[is_positive], 10, -5.0, 5.0)
-                v[k] = phi if v[k] is None else 0.9 * v[k] + 0.1 * phi
-        vectors = torch.stack([torch.zeros(10) if x is None else x for x in v])
+                v[k] = 0.9 * v[k] + 0.1 * phi if k in v else phi
+        vectors = torch.stack([v.get(k, torch.zeros(10)) for k in range(len(counted))])
         each = soprc_loss(*lists, vectors, prior=torch.tensor(prior), **TAUS)
         torch.testing.assert_close(loss(scores, target), each[counted].mean())
         torch.testing.assert_close(loss.score_vector.vector, vectors)
