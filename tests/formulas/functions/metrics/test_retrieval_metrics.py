@@ -3,15 +3,11 @@
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
-from gloo_processes import run_on_ranks
 from hypothesis import given
 from hypothesis import strategies as st
-from retrieval_brute_force import brute_force, by_dot, in_blocks, similarity_matrix
-from torch.nn.functional import one_hot
+from retrieval_brute_force import brute_force, by_dot, similarity_matrix
 
-from mmrank.errors import UserError
-from mmrank.functional import level_metrics, retrieval_curves, retrieval_metrics
+from mmrank.functional import retrieval_metrics
 from timing import peak_extra_memory
 
 RECALL_AT = (1, 2, 10, 100)
@@ -175,109 +171,6 @@ def test_memory_limit_holds_in_the_worst_case(limit):
         torch.set_num_threads(threads)
     # Beside the limit: copies of both sets, indices, the result, and what is counted at once.
     assert peak < limit + 300 * (2 * 4 + 12 * 8) + 24 * 300 * 300
-
-
-X, Y = torch.ones(3, 2), torch.arange(3)
-MULTI_HOT = torch.eye(3)
-
-
-def broken(number):
-    return X.index_put((torch.tensor(1), torch.tensor(0)), torch.tensor(number))
-
-
-#: Sets, what is left out, and what the error says.
-REFUSED = [
-    ((X[0], Y), None, 'queries must be of shape'),
-    ((X.long(), Y), None, r'queries\.float\(\)'),
-    ((X, Y.float()), None, 'query_labels.*integer.*float32'),
-    ((X, Y, X), None, 'go together'),
-    ((X, Y, X[:, :1], Y), None, 'the same columns'),
-    *(((broken(x), Y), None, r'queries\[1\].*1 of 3 rows') for x in (torch.nan, torch.inf)),
-    *(((X, Y, broken(x), Y), None, r'gallery\[1\]') for x in (torch.nan, -torch.inf)),
-    ((X, Y, X.clone(), Y), Y, 'leave_out must be a pair, ids of the queries and gallery'),
-    ((X, Y), (Y, Y), r'leave_out must be \(Q,\) ids of the queries, got 2'),
-    ((X, Y, X.clone(), Y), (Y, Y[:2]), r'leave_out of the gallery must hold .*\(3,\)'),
-    ((X, Y), Y.float(), 'leave_out of the queries must be of an integer dtype'),
-    ((X, torch.tensor([[0, 7], [1, 2], [1, 3]])), None, 'must be multi-hot.*got 7.*level_metrics'),
-    ((X, torch.tensor([[0.0, 0.3], [1, 0], [0, 1]])), None, r'must be multi-hot.*got 0\.3'),
-    ((X, torch.tensor([[0], [1], [1]])), None, r'squeeze\(1\)'),
-    ((X, torch.ones(2, 4)), None, r'multi-hot, \(3, classes\), got \(2, 4\)'),
-    ((X, MULTI_HOT, X.clone(), torch.ones(3, 4)), None, r'\(3, 3\) and \(3, 4\).*the same columns'),
-    ((X, MULTI_HOT, X.clone()), None, 'go together'),
-    ((X, MULTI_HOT, X, MULTI_HOT.flip(0)), None, 'is the very tensor queries'),
-]
-
-
-@pytest.mark.parametrize(('sets', 'ids', 'message'), REFUSED)
-def test_bad_input_is_named(sets, ids, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        retrieval_metrics(*sets, leave_out=ids)
-
-
-def test_bad_ranks_of_a_summary_are_named():
-    with pytest.raises(TypeError, match='list of integers'):
-        retrieval_metrics(X, Y).summary(1)
-
-
-@pytest.mark.parametrize(
-    ('function', 'labels', 'gallery_labels'),
-    [
-        (retrieval_metrics, [0, 0, -1, -1], [0, 0, 1, 1]),
-        (retrieval_metrics, [0, 0, 1, 1], [0, 0, -1, -1]),
-        (retrieval_curves, [0, 0, -1, -1], [0, 0, 1, 1]),
-        (level_metrics, [[0, 0], [0, 0], [-1, -1], [-1, -1]], [[0, 0]] * 4),
-    ],
-)
-def test_a_label_below_zero_is_no_class(function, labels, gallery_labels):
-    """Such as the -1 of junk images, and of rows without a label."""
-    x = torch.randn(4, 2)
-    with pytest.raises(UserError, match='labels holds .* below 0.*Fix: .*keep = .*labels >= 0.*'):
-        function(x, torch.tensor(labels), x.clone(), torch.tensor(gallery_labels))
-
-
-# Blocks of a few queries each, so that every rank has some.
-LIMIT = 250_000
-
-
-def make_set(samples=203):
-    g = torch.Generator().manual_seed(0)
-    labels = torch.randint(11, (samples,), generator=g)
-    labels[0] = 99  # a query without a positive
-    return torch.randn(samples, 7, generator=g), labels
-
-
-def compute(**options):
-    """Figures of each kind of set."""
-    x, labels = make_set()
-    several = one_hot(labels % 11, 12).bool()
-    torch.set_num_threads(1)
-    with in_blocks(LIMIT):
-        curves = retrieval_curves(x, labels, **options)
-        found = [*curves.figures, curves.precision]
-        for sets in (
-            (x, several | several.roll(1, 0)),
-            (x[1:91], labels[1:91], x, labels),
-            (x[:1], labels[:1]),
-        ):
-            found += retrieval_metrics(*sets, **options)
-    return [*found, *retrieval_metrics(x, labels, **options)]
-
-
-def _rank_figures(rank):
-    return compute(group=dist.group.WORLD)
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize('ranks', [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_ranks_equal_one_process_bit_for_bit(ranks):
-    threads = torch.get_num_threads()
-    try:
-        expected = compute()
-    finally:
-        torch.set_num_threads(threads)
-    for result in run_on_ranks(_rank_figures, ranks):
-        for found, value in zip(result, expected, strict=True):
-            torch.testing.assert_close(found, value, rtol=0, atol=0, equal_nan=True)
 
 
 def test_a_row_of_zeros_has_cosine_zero():
