@@ -7,10 +7,13 @@ import torch
 
 from mmrank.errors import UserError
 from mmrank.functional import (
+    auroc,
     average_precision,
+    graded_average_precision,
     k_nearest_votes,
     level_metrics,
     nearest_in_gallery,
+    partial_auroc,
     recall_curve,
     retrieval_curves,
     retrieval_metrics,
@@ -60,6 +63,15 @@ LEFT_OUT = [
 #: Such as the -1 of junk images, and of rows without a label.
 BELOW = 'labels holds .* below 0.*Fix: .*keep = .*labels >= 0.*'
 CLASSES, UNKNOWN = of(0, 0, 1, 1), of(0, 0, -1, -1)
+#: Weights of three scores, and the message.
+WEIGHTS = [
+    (of(1.0, -1.0, 1.0), 'weight must be finite and >= 0'),
+    (of(1.0, torch.inf, 1.0), 'weight must be finite and >= 0'),
+    (of(1.0, torch.nan, 1.0), 'weight is NaN'),
+    (torch.ones(2), r'weight must have shape \(3,\)'),
+    ([1.0] * 3, 'weight must be a tensor, got list'),
+]
+METRICS = [average_precision, auroc, partial_auroc, graded_average_precision]
 #: A function, its arguments, and the message.
 CALLS = [
     *((retrieval_metrics, sets, message) for sets, message in SETS),
@@ -73,6 +85,11 @@ CALLS = [
     (recall_curve, (retrieval_metrics(X, Y), [0]), 'recall_at must be an int >= 1, got 0'),
     (retrieval_metrics(X, Y).summary, (1,), 'list of integers'),
     (nearest_in_gallery, (X, X, 0), 'count must be an int >= 1'),
+    *(
+        (partial(metric, weight=weight), (torch.arange(3.0), of(1, 0, 1)), text)
+        for metric in METRICS
+        for weight, text in WEIGHTS
+    ),
     (average_precision, (torch.zeros(3), torch.zeros(2)), '1-D of one length'),
     (average_precision, (Y, torch.zeros(3)), 'float dtype'),
     (best_positive_rank, (X, X, Y[:2], Y[:2]), 'name every query'),

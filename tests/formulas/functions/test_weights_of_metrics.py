@@ -74,25 +74,6 @@ def test_copies_absence_and_scale(metric, seed):
     assert metric(scores, labels, weight=0 * counts).isnan() == metric(*a_list(n=0)[:2]).isnan()
 
 
-@every_metric
-@pytest.mark.parametrize(
-    ('weight', 'error', 'message'),
-    [
-        *(
-            (torch.tensor([x] * 40), ValueError, 'must be finite and >= 0')
-            for x in (-1.0, torch.inf)
-        ),
-        (torch.tensor([torch.nan] * 40), ValueError, 'weight is NaN'),
-        (torch.ones(39), ValueError, r'weight must have shape \(40,\)'),
-        ([1.0] * 40, TypeError, 'weight must be a tensor, got list'),
-    ],
-)
-def test_wrong_weights_are_refused(metric, weight, error, message):
-    scores, labels, _ = a_list()
-    with pytest.raises(error, match=message):
-        metric(scores, labels, weight=weight)
-
-
 def test_queries_count_by_their_weights():
     g = torch.Generator().manual_seed(0)
     queries, labels = torch.randn(12, 4, generator=g), torch.arange(12) % 5
