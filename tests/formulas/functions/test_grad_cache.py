@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.parametrizations import spectral_norm
 
 from mmrank.functional import grad_cache, unit_rows
+from mmrank.losses import FlatCLRLoss, InfoNCELoss, SogCLRLoss
 from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.losses.contrastive.base import ContrastedBatch
 from mmrank.losses.contrastive.terms import Samples, negative_terms
@@ -167,6 +168,14 @@ def views(n, dim=5, seed=0, dtype=torch.float64):
     return [
         normalize(torch.randn(n, dim, generator=g, dtype=torch.float64)).to(dtype) for _ in range(2)
     ]
+
+
+@pytest.mark.parametrize('kind', [InfoNCELoss, FlatCLRLoss, lambda: SogCLRLoss(3)])
+def test_gradient_without_negatives_is_zero(kind):
+    pair = [x.requires_grad_() for x in views(3)]
+    value = kind()(*pair, torch.zeros(3, dtype=torch.long))
+    assert value == 0
+    assert not any(x.any() for x in torch.autograd.grad(value, pair))
 
 
 def test_unit_rows():
