@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from score_lists import plain_huber, summed_by
 from subjects import made_up
@@ -79,6 +79,7 @@ def by_counting(values, positive, lam):
 
 # Margins of no rounding: ties stay ties.
 @given(lists, st.sampled_from([0.1, 1.0, 8.0]), st.sampled_from([0.0, 1 / 16, 0.25]))
+@example([(0.23, True), (0.0, False)], 1.0, 0.25)  # ranked right, but not by the margin
 def test_any_list_of_blackbox_ap(entries, lam, margin):
     values = [float(x) for x, _ in entries]
     positive = [bool(p) for _, p in entries]
