@@ -27,8 +27,6 @@ from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.losses.two_tower.in_batch_softmax import _in_batch_softmax_losses
 from mmrank.losses.two_tower.pointwise import build_pointwise
 
-NONE = torch.zeros(0, dtype=torch.long)
-
 
 class _Model(nn.Module):
     """Two tables of embeddings and a loss."""
@@ -177,20 +175,21 @@ def test_refined_has_the_gradient_of_the_paper(more):
 def test_the_last_pair_of_an_epoch_is_alone(mode):
     loss = InBatchLoss(mode=mode)
     loss.set_pairs(ROWS, COLS, (6, 4))
-    left, right = (x[:1].requires_grad_() for x in two_views())
-    value = loss(left, right, ROWS[:1], COLS[:1])
+    pair = [*(x[:1].requires_grad_() for x in two_views()), ROWS[:1], COLS[:1]]
+    value = loss(*pair)
     value.backward()
-    assert left.grad.isfinite().all()
+    assert pair[0].grad.isfinite().all()
     if mode in ('unbiased', 'unbiased_omega', 'popularity'):
         assert value == 0
         with pytest.raises(ValueError, match='a larger batch_size'):
-            loss(left, right, ROWS[:1], COLS[:1])
-        loss.eval()(left, right, ROWS[:1], COLS[:1])
+            loss(*pair)
+        loss.eval()(*pair)
 
 
 def test_counts_of_the_training_pairs():
     loss = InBatchSoftmaxLoss(tau=0.5, loss_weight=2.0)
     assert loss.wants_pair_counts
+    assert not InBatchSoftmaxLoss(frequency='none').wants_pair_counts
     loss.set_pairs(ROWS, COLS, (6, 4))
     share = torch.tensor([2, 2, 1, 1]).double() / 6
     expected = 2 * loops(*two_views(), COLS, share[COLS].log(), 0.5).mean()
@@ -204,42 +203,44 @@ def test_counts_of_the_training_pairs():
         samples = Samples([right], cols)
         losses = _in_batch_softmax_losses(left, samples, mixed[cols].log(), 0.5, refined)
         torch.testing.assert_close(loss(left, right, ROWS, cols), 2 * losses.mean())
+
+
+def test_pairs_that_do_not_fit_are_named():
+    left, right = two_views()
+    loss, plain = InBatchSoftmaxLoss(), InBatchLoss()
+    for x in (loss, plain):
+        x.set_pairs(ROWS, COLS, (6, 4))
     with pytest.raises(ValueError, match='cols holds indices from 9 to 9'):
-        loss(*two_views(), ROWS, COLS * 0 + 9)
+        loss(left, right, ROWS, COLS * 0 + 9)
     with pytest.raises(ValueError, match='entities of the 6 pairs, .* or none, got 5'):
-        loss(two_views()[0], two_views(5)[1], ROWS, COLS[:5])
-    assert not InBatchSoftmaxLoss(frequency='none').wants_pair_counts
-    loss = InBatchLoss()
-    loss.set_pairs(ROWS, COLS, (6, 4))
+        loss(left, right[:5], ROWS, COLS[:5])
     with pytest.raises(ValueError, match='Fix: leave labels= out, or mmrank.InBatchSoftmaxLoss'):
-        loss(*two_views(), ROWS, COLS, labels=COLS)
+        plain(left, right, ROWS, COLS, labels=COLS)
 
 
-@pytest.mark.parametrize(
-    ('change', 'message'),
-    [
-        (dict(rows=torch.tensor([0, 3])), r'rows holds .* in \[0, 3\)'),
-        (dict(rows=torch.tensor([0, -1])), 'from -1'),
-        (dict(cols=torch.tensor([0, 4])), r'cols holds .* in \[0, 4\)'),
-        (
-            dict(rows=torch.tensor([0, 0]), cols=torch.tensor([2, 2])),
-            r'row 0, column 2\) occurs more than once',
-        ),
-        (dict(row_counts=torch.tensor([2, 0, 2])), r'row_counts\[1\]=0'),
-        (dict(col_counts=torch.tensor([2, 1, 2])), 'col_counts to 5'),
-        (dict(cols=torch.tensor([0])), 'one shape'),
-        (dict(mode='sogram', cols=torch.tensor([0])), 'one shape'),
-        (
-            dict(mode='sogram', rows=torch.tensor([0]), cols=torch.tensor([0, 1, 1])),
-            'column 1 occurs 2 times in the second sample, but has 1',
-        ),
-        *((dict(mode=mode, rows=NONE, cols=NONE), 'at least one') for mode in IN_BATCH_MODES),
-    ],
-)
+def of(*numbers):
+    return torch.tensor(numbers, dtype=torch.long)
+
+
+#: What is wrong with two pairs, and the message.
+WRONG = [
+    (dict(rows=of(0, 3)), r'rows holds .* in \[0, 3\)'),
+    (dict(rows=of(0, -1)), 'from -1'),
+    (dict(cols=of(0, 4)), r'cols holds .* in \[0, 4\)'),
+    (dict(rows=of(0, 0), cols=of(2, 2)), r'row 0, column 2\) occurs more than once'),
+    (dict(row_counts=of(2, 0, 2)), r'row_counts\[1\]=0'),
+    (dict(col_counts=of(2, 1, 2)), 'col_counts to 5'),
+    (dict(cols=of(0)), 'one shape'),
+    (dict(mode='sogram', cols=of(0)), 'one shape'),
+    (dict(mode='sogram', rows=of(0), cols=of(0, 1, 1)), 'column 1 occurs 2 times .* but has 1'),
+    *((dict(mode=mode, rows=of(), cols=of()), 'at least one') for mode in IN_BATCH_MODES),
+]
+
+
+@pytest.mark.parametrize(('change', 'message'), WRONG)
 def test_bad_input(change, message):
-    pairs = torch.tensor([0, 1])
-    arguments = dict(rows=pairs, cols=pairs, row_counts=ROW_COUNTS, col_counts=COL_COUNTS)
-    arguments |= dict(mode='unbiased', **change) if 'mode' not in change else change
+    pairs = dict(rows=of(0, 1), cols=of(0, 1), row_counts=ROW_COUNTS, col_counts=COL_COUNTS)
+    arguments = dict(pairs, mode='unbiased') | change
     scores = torch.zeros(len(arguments['rows']), len(arguments['cols']))
     with pytest.raises(ValueError, match=message):
         in_batch_loss(scores, **arguments)

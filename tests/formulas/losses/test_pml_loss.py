@@ -27,30 +27,28 @@ CONFIGS = {
 
 
 HARD = dict(type='BatchHardMiner')
+CONTRASTIVE = dict(type='ContrastiveLoss')
+TRIPLET = dict(type='TripletMarginLoss')
 #: Configs, other settings, and the error.
 REFUSED = [
     (dict(type='NCALoss'), {}, ValueError, 'from the labels alone'),
     (dict(type='SmoothAPLoss'), {}, ValueError, 'mmrank.SmoothAPLoss'),
-    (dict(type='TripletMarginLoss', swap=True), {}, ValueError, 'swap=True'),
-    (dict(type='TripletMarginLoss', triplets_per_anchor=5), {}, ValueError, 'per_anchor=5'),
-    (
-        dict(type='ContrastiveLoss', reducer=dict(type='PerAnchorReducer')),
-        {},
-        ValueError,
-        'PerAnchorReducer',
-    ),
+    (dict(TRIPLET, swap=True), {}, ValueError, 'swap=True'),
+    (dict(TRIPLET, triplets_per_anchor=5), {}, ValueError, 'per_anchor=5'),
+    (dict(CONTRASTIVE, reducer=dict(type='PerAnchorReducer')), {}, ValueError, 'PerAnchorReducer'),
     (dict(type='Contrastive'), {}, KeyError, "loss.type='Contrastive' is not"),
-    (
-        dict(type='ContrastiveLoss', distance=dict(type='L2')),
-        {},
-        KeyError,
-        r"loss.distance.type='L2' is not",
-    ),
+    (dict(CONTRASTIVE, distance=dict(type='L2')), {}, KeyError, r"loss.distance.type='L2' is not"),
     ('triplet', dict(miner=dict(type='Hard')), KeyError, "miner.type='Hard' is not"),
     ({}, {}, TypeError, 'loss must be a module, a name'),
-    (dict(type='ContrastiveLoss', bins=3), {}, TypeError, 'bins'),
+    (dict(CONTRASTIVE, bins=3), {}, TypeError, 'bins'),
     ('triplet', dict(scope='x'), ValueError, "scope='x' is unknown"),
     ('fast_ap', dict(miner=HARD), ValueError, 'Fix: remove the miner'),
+    (
+        dict(type='ProxyAnchorLoss', num_classes=4, embedding_size=5),
+        dict(miner=HARD),
+        ValueError,
+        'Fix: remove the miner',
+    ),
 ]
 
 
@@ -59,9 +57,14 @@ def build(name, **kwargs):
     return MODELS.build(dict(type='mmrank.PMLLoss', loss=config, **kwargs))
 
 
-def original(name, **kwargs):
-    config = {**CONFIGS[name], **kwargs}
+def original(name):
+    config = dict(CONFIGS[name])
     return getattr(losses, config.pop('type'))(**config)
+
+
+def of_one_batch(loss, labels):
+    """The loss of embeddings that search each other."""
+    return lambda e: loss.embedding_loss(EmbeddingBatch.of_one_batch(e, labels))
 
 
 def embeddings(n, seed=0, classes=4, dim=5):
@@ -151,109 +154,96 @@ def test_a_gallery_with_a_memory_is_the_definition(name):
     torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-9)
 
 
-class TestMiner:
-    def test_a_plain_batch_is_the_original(self):
-        x, labels = embeddings(24)
-        miner = miners.MultiSimilarityMiner(epsilon=0.2)
+def test_a_mined_batch_is_the_original():
+    x, labels = embeddings(24)
+    miner = miners.MultiSimilarityMiner(epsilon=0.2)
+    loss = build('multi_similarity', miner=dict(type='MultiSimilarityMiner', epsilon=0.2))
+    found = with_gradient(of_one_batch(loss, labels), x)
+    plain = original('multi_similarity')
+    expected = with_gradient(lambda e: plain(e, labels, miner(e, labels)), x)
+    torch.testing.assert_close(found, expected)
 
-        def by_hand(e):
-            return original('multi_similarity')(e, labels, miner(e, labels))
 
-        loss = build('multi_similarity', miner=dict(type='MultiSimilarityMiner', epsilon=0.2))
-        got = with_gradient(
-            lambda e: loss.embedding_loss(EmbeddingBatch.of_one_batch(e, labels)), x
+@pytest.mark.parametrize(
+    ('miner', 'chosen'),
+    [
+        (dict(type='TripletMarginMiner', margin=0.1), lambda d: d[:, :, None] + 0.1 >= d[:, None]),
+        (
+            dict(type='PairMarginMiner', pos_margin=1, neg_margin=1.4),
+            lambda d: (d > 1)[:, :, None] & (d < 1.4)[:, None],
+        ),
+    ],
+)
+def test_a_memory_is_mined_without_own_images(miner, chosen):
+    x, make = with_memory()
+    batch = make(x)
+    unit = torch.nn.functional.normalize
+    d = torch.cdist(unit(batch.queries), unit(batch.gallery))
+    triplets = batch.is_positive()[:, :, None] & batch.is_negative()[:, None] & chosen(d)
+    values = (d[:, :, None] - d[:, None] + 0.3).relu()[triplets]
+    found = build('triplet', miner=miner).embedding_loss(batch)
+    torch.testing.assert_close(found, values[values > 0].mean())
+
+
+@pytest.mark.parametrize('loss', [losses.SupConLoss(), losses.PNPLoss(), losses.FastAPLoss()])
+def test_a_module_is_its_name_and_its_config(loss):
+    name = type(loss).__name__
+    x, labels = embeddings(24)
+    values = [EmbeddingLoss(PMLLoss(given))(x, labels) for given in (loss, name, dict(type=name))]
+    assert values[0] == values[1] == values[2] > 0
+
+
+def test_proxies_of_a_module_are_the_users():
+    proxies = losses.NormalizedSoftmaxLoss(4, 5)
+    loss = PMLLoss(proxies)
+    assert next(loss.parameters()) is proxies.W
+    assert loss.proxy_classes == 4
+    assert PMLLoss(losses.ProxyNCALoss(4, 5)).proxy_classes == 4
+    miner = miners.BatchHardMiner()
+    assert PMLLoss(losses.TripletMarginLoss(), miner).miner is miner
+
+
+def test_parts_are_configs():
+    margins = dict(pos_margin=1, neg_margin=0.2)
+    loss = build(
+        dict(
+            CONTRASTIVE,
+            **margins,
+            distance=dict(type='CosineSimilarity'),
+            reducer=dict(type='MeanReducer'),
+            embedding_regularizer=dict(type='LpRegularizer', p=2),
         )
-        torch.testing.assert_close(got, with_gradient(by_hand, x))
-
-    @pytest.mark.parametrize(
-        ('miner', 'chosen'),
-        [
-            (
-                dict(type='TripletMarginMiner', margin=0.1),
-                lambda d: d[:, :, None] + 0.1 >= d[:, None],
-            ),
-            (
-                dict(type='PairMarginMiner', pos_margin=1, neg_margin=1.4),
-                lambda d: (d > 1)[:, :, None] & (d < 1.4)[:, None],
-            ),
-        ],
     )
-    def test_a_memory_is_mined_without_own_images(self, miner, chosen):
-        x, make = with_memory()
-        got = build('triplet', miner=miner).embedding_loss(make(x))
-        batch = make(x)
-        unit = torch.nn.functional.normalize
-        d = torch.cdist(unit(batch.queries), unit(batch.gallery))
-        pos, neg = batch.is_positive(), batch.is_negative()
-        triplets = pos[:, :, None] & neg[:, None] & chosen(d)
-        values = (d[:, :, None] - d[:, None] + 0.3).relu()[triplets]
-        torch.testing.assert_close(got, values[values > 0].mean())
+    x, labels = embeddings(12)
+    expected = losses.ContrastiveLoss(
+        **margins,
+        distance=pml.distances.CosineSimilarity(),
+        reducer=pml.reducers.MeanReducer(),
+        embedding_regularizer=pml.regularizers.LpRegularizer(p=2),
+    )
+    torch.testing.assert_close(of_one_batch(loss, labels)(x), expected(x, labels))
 
 
-class TestBuilding:
-    @pytest.mark.parametrize('loss', [losses.SupConLoss(), losses.PNPLoss(), losses.FastAPLoss()])
-    def test_a_module_is_its_name_and_its_config(self, loss):
-        name = type(loss).__name__
-        x, labels = embeddings(24)
-        found = [
-            EmbeddingLoss(PMLLoss(given))(x, labels) for given in (loss, name, dict(type=name))
-        ]
-        assert found[0] == found[1] == found[2] > 0
+@pytest.mark.parametrize('name', ['ProxyAnchorLoss', 'ProxyNCALoss', 'ArcFaceLoss'])
+def test_proxies_are_those_of_the_package(name):
+    loss = build(dict(type=name, num_classes=4, embedding_size=5))
+    x, labels = embeddings(12)
+    x = x.float()
+    torch.testing.assert_close(of_one_batch(loss, labels)(x), loss.loss(x, labels))
+    triplets = torch.tensor([0, 1]), torch.tensor([4, 5]), torch.tensor([1, 2])
+    for more in (dict(indices_tuple=triplets), dict(ref_emb=x + 1, ref_labels=labels)):
+        for search in (EmbeddingLoss(loss), EmbeddingLoss(SumLoss([loss]))):
+            with pytest.raises(ValueError, match='would have no effect. Fix'):
+                search(x, labels, **more)
 
-    def test_proxies_of_a_module_are_the_users(self):
-        proxies = losses.NormalizedSoftmaxLoss(4, 5)
-        loss = PMLLoss(proxies)
-        assert next(loss.parameters()) is proxies.W
-        assert loss.proxy_classes == 4
-        assert PMLLoss(losses.ProxyNCALoss(4, 5)).proxy_classes == 4
-        miner = miners.BatchHardMiner()
-        assert PMLLoss(losses.TripletMarginLoss(), miner).miner is miner
 
-    def test_parts_are_configs(self):
-        loss = build(
-            dict(
-                type='ContrastiveLoss',
-                pos_margin=1,
-                neg_margin=0.2,
-                distance=dict(type='CosineSimilarity'),
-                reducer=dict(type='MeanReducer'),
-                embedding_regularizer=dict(type='LpRegularizer', p=2),
-            )
-        )
-        x, labels = embeddings(12)
-        expected = losses.ContrastiveLoss(
-            pos_margin=1,
-            neg_margin=0.2,
-            distance=pml.distances.CosineSimilarity(),
-            reducer=pml.reducers.MeanReducer(),
-            embedding_regularizer=pml.regularizers.LpRegularizer(p=2),
-        )
-        batch = EmbeddingBatch.of_one_batch(x, labels)
-        torch.testing.assert_close(loss.embedding_loss(batch), expected(x, labels))
+@pytest.mark.parametrize(('config', 'settings', 'error', 'message'), REFUSED)
+def test_what_cannot_be_right_is_refused(config, settings, error, message):
+    with pytest.raises(error, match=message):
+        build(config, **settings)
 
-    @pytest.mark.parametrize('name', ['ProxyAnchorLoss', 'ProxyNCALoss', 'ArcFaceLoss'])
-    def test_proxies_are_those_of_the_package(self, name):
-        loss = build(dict(type=name, num_classes=4, embedding_size=5))
-        x, labels = embeddings(12)
-        x = x.float()
-        batch = EmbeddingBatch.of_one_batch(x, labels % 4)
-        torch.testing.assert_close(loss.embedding_loss(batch), loss.loss(x, labels % 4))
-        triplets = torch.tensor([0, 1]), torch.tensor([4, 5]), torch.tensor([1, 2])
-        for more in (dict(indices_tuple=triplets), dict(ref_emb=x + 1, ref_labels=labels % 4)):
-            for search in (EmbeddingLoss(loss), EmbeddingLoss(SumLoss([loss]))):
-                with pytest.raises(ValueError, match='would have no effect. Fix'):
-                    search(x, labels % 4, **more)
-        with pytest.raises(ValueError, match='Fix: remove the miner'):
-            build(
-                dict(type=name, num_classes=4, embedding_size=5), miner=dict(type='BatchHardMiner')
-            )
 
-    @pytest.mark.parametrize(('config', 'settings', 'error', 'message'), REFUSED)
-    def test_what_cannot_be_right_is_refused(self, config, settings, error, message):
-        with pytest.raises(error, match=message):
-            build(config, **settings)
-
-    def test_absent_package_is_named(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, 'pytorch_metric_learning.losses', None)
-        with pytest.raises(ImportError, match='pip install'):
-            build('triplet')
+def test_absent_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'pytorch_metric_learning.losses', None)
+    with pytest.raises(ImportError, match='pip install'):
+        build('triplet')

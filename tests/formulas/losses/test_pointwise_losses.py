@@ -1,13 +1,12 @@
 """SOAP, MAUC and the point-wise losses against their formulas, entry by entry."""
 
-import itertools
 import math
 
 import pytest
 import torch
 from score_lists import mauc_losses
 from subjects import assert_same_gradients, call_rows, made_up, rows_with_background
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.nn.functional import cross_entropy
 
 from mmrank.losses import (
     AsymmetricLoss,
@@ -96,76 +95,52 @@ def test_soap_state_is_that_of_the_algorithm():
 
 
 def test_soap_repeated_samples_and_overflow():
+    """A sample that is twice in a batch counts by its mean; what is not finite does not count."""
     state = SampleRanks(5, gamma=0.5)
     ids = state.index_of(torch.tensor([3, 3, 0]), torch.device('cpu'))
     one = torch.ones(3, 1).bool()
     state.update(ids, torch.tensor([[[1.0], [3], [1]], [[2.0], [4], [5]]]), one)
-    table = torch.zeros(2, 5)
-    table[:, 3], table[:, 0] = torch.tensor([2.0, 3]), torch.tensor([1.0, 5])
-    assert torch.equal(state.table, table)
+    assert state.table[:, [3, 0]].tolist() == [[2, 1], [3, 5]]
     nan = torch.tensor([[[torch.nan], [4.0], [1e39]], [[2.0], [5], [1e39]]])
     state.update(ids, nan.double(), one)
-    table[:, 3] = torch.tensor([3.0, 4])
-    assert torch.equal(state.table, table)
-    moving = state.step(ids, torch.ones(2, 3, 1, dtype=torch.double, requires_grad=True))
-    assert not moving.requires_grad  # a constant of the gradient
+    assert state.table[:, [3, 0]].tolist() == [[3, 1], [4, 5]]
     # Padding that shares its index with a positive changes nothing.
     one[0] = False
     state.update(ids, torch.full((2, 3, 1), 8.0), one)
-    table[:, 3], table[:, 0] = torch.tensor([5.5, 6]), torch.tensor([4.5, 6.5])
-    assert torch.equal(state.table, table)
+    assert state.table[:, [3, 0]].tolist() == [[5.5, 4.5], [6, 6.5]]
+    assert state.table.count_nonzero() == 4
 
 
-def mauc_by_loops(scores, labels, classes, loss):
-    """One against one; label C = none, a class of negatives alone."""
-    per_class = []
-    for i in range(classes):
+def mauc_by_loops(scores, positive, mask, tau):
+    """(C,) means of one class against another, and against what is of no class."""
+    losses = []
+    groups = [*positive, ~positive.any(0)]
+    for i, own in enumerate(positive):
         means = []
-        for j in range(classes + 1):
-            pairs = [
-                loss(scores[x][i] - scores[y][i])
-                for x in range(len(labels))
-                for y in range(len(labels))
-                if labels[x] == i and labels[y] == j and i != j
-            ]
-            if pairs:
-                means.append(sum(pairs) / len(pairs))
-        per_class.append(sum(means) / len(means) if means else None)
-    return per_class
+        for j, other in enumerate(groups):
+            # A sample is no negative of its own classes.
+            above = scores[i, own & mask[i]]
+            below = scores[i, other & ~own & mask[i]]
+            if i != j and len(above) and len(below):
+                means.append((1 - (above[:, None] - below) / tau).square().mean())
+        losses.append(torch.stack(means).mean() if means else scores.new_zeros(()))
+    return torch.stack(losses)
 
 
+@pytest.mark.parametrize('labels', ['one', 'several'])
 @pytest.mark.parametrize('classes', [1, 2, 4])
-def test_mauc_is_the_mean_over_pairs_of_classes(classes):
+def test_mauc_is_the_mean_over_pairs_of_classes(classes, labels):
+    """What is left out takes no part, whatever it is."""
     g = torch.Generator().manual_seed(classes)
-    scores = made_up(14, classes).double()
-    labels = torch.randint(0, classes + 1, (14,), generator=g)
-    one_hot = torch.nn.functional.one_hot(labels, classes + 1)[:, :classes]
-    losses = mauc_losses(scores.t(), one_hot.t(), tau=0.7)
-    expected = mauc_by_loops(
-        scores.tolist(), labels.tolist(), classes, lambda x: (1 - x / 0.7) ** 2
-    )
-    for got, want in zip(losses, expected):
-        assert got.item() == pytest.approx(want or 0.0, rel=1e-9)
-
-
-def test_mauc_several_labels_and_left_out_entries():
-    """A sample is no negative of its own classes; what is out stays out."""
-    scores = made_up(2, 5).double()
-    positive = torch.tensor([[1, 1, 0, 0, 0], [1, 0, 1, 0, 0]]).bool()
-    mask = torch.ones(2, 5, dtype=torch.bool)
-    mask[:, 4] = False
+    scores = made_up(classes, 14).double()
+    positive = torch.rand(classes, 14, generator=g) < 0.4
+    if labels == 'one':
+        index = torch.randint(0, classes + 1, (14,), generator=g)
+        positive = index == torch.arange(classes)[:, None]
+    mask = (torch.arange(14) != 4).expand(classes, 14)
     scores[:, 4] = torch.nan
-    losses = mauc_losses(scores, positive, mask=mask)
-    a, b = scores
-
-    def mean(pos, neg):
-        pairs = itertools.product(pos, neg)
-        return sum((1 - (x - y)) ** 2 for x, y in pairs) / len(pos) / len(neg)
-
-    # Class 0 against class 1 (sample 2 alone) and against none (sample 3).
-    torch.testing.assert_close(losses[0], (mean(a[:2], a[2:3]) + mean(a[:2], a[3:4])) / 2)
-    pos = [b[0], b[2]]
-    torch.testing.assert_close(losses[1], (mean(pos, b[1:2]) + mean(pos, b[3:4])) / 2)
+    expected = mauc_by_loops(scores, positive, mask, 0.7)
+    torch.testing.assert_close(mauc_losses(scores, positive, mask, tau=0.7), expected)
 
 
 def test_mauc_is_the_mean_over_classes_with_pairs():
@@ -175,9 +150,8 @@ def test_mauc_is_the_mean_over_classes_with_pairs():
     losses = mauc_losses(scores.t(), positive)
     loss = MAUCLoss(num_classes=CLASSES)(scores, index)
     assert loss.item() == pytest.approx(losses.sum().item() / 2)
-    lists = (scores.t(), positive, ~positive)
     with pytest.raises(ValueError, match=r'use mmrank\.AUCLoss'):
-        MAUCLoss().loss_of_lists(*lists, list_classes=torch.arange(CLASSES))
+        MAUCLoss().loss_of_lists(scores.t(), positive, ~positive, list_classes=torch.arange(3))
 
 
 def test_effective_number():
@@ -187,9 +161,6 @@ def test_effective_number():
     expected = [3 * w / sum(raw) for w in raw]
     assert got.tolist() == pytest.approx(expected, rel=1e-9)
     assert effective_number_weights(counts, 0.0).tolist() == [1, 1, 0, 1]
-    near_one = effective_number_weights(counts, 1 - 1e-12)
-    inverse = torch.tensor([1 / 5000, 1 / 500, 0, 1 / 50]).double()
-    torch.testing.assert_close(near_one, 3 * inverse / inverse.sum(), rtol=1e-4, atol=0)
 
 
 def test_binary_ldam_is_that_of_two_classes():
@@ -198,34 +169,22 @@ def test_binary_ldam_is_that_of_two_classes():
     binary = LDAMLoss(num_classes=1, scale=2.0, class_counts=[10], num_samples=100)
     softmax = LDAMLoss(num_classes=2, scale=2.0, use_sigmoid=False, class_counts=[90, 10])
     torch.testing.assert_close(binary(score, positive), softmax(two, positive[:, 0].long()))
-    plain = LDAMLoss(num_classes=1, max_margin=0.0, scale=1.0, class_counts=[10], num_samples=100)
-    expected = binary_cross_entropy_with_logits(score, positive.double())
-    torch.testing.assert_close(plain(score, positive), expected)
 
 
 def test_class_balanced_ce_is_the_authors_code():
     scores, _, _ = batch()
     index = torch.arange(12) % CLASSES
-    counts = torch.tensor([300, 20, 100])
-    raw = (1 - 0.99) / (1 - 0.99 ** counts.double())
-    raw = raw / raw.sum() * CLASSES
-    loss = ClassBalancedCELoss(
-        num_classes=CLASSES, beta=0.99, use_sigmoid=False, class_counts=counts.tolist()
-    )
-    expected = cross_entropy(scores, index, raw, reduction='none').mean()
+    counts = [300, 20, 100]
+    raw = (1 - 0.99) / (1 - 0.99 ** torch.tensor(counts).double())
+    loss = ClassBalancedCELoss(counts, 0.99, use_sigmoid=False)
+    expected = cross_entropy(scores, index, raw / raw.sum() * CLASSES, reduction='none').mean()
     torch.testing.assert_close(loss(scores, index), expected)
-    binary = ClassBalancedCELoss([20], 0.99, num_samples=320)
+    # A column is the softmax of two classes.
     two = torch.cat([torch.zeros(12, 1).double(), scores[:, :1]], 1)
-    softmax = ClassBalancedCELoss(
-        num_classes=2, beta=0.99, use_sigmoid=False, class_counts=[300, 20]
-    )
     label = (index == 1).long()
+    binary = ClassBalancedCELoss([20], 0.99, num_samples=320)
+    softmax = ClassBalancedCELoss([300, 20], 0.99, use_sigmoid=False)
     torch.testing.assert_close(binary(scores[:, :1], label[:, None]), softmax(two, label))
-    plain = ClassBalancedCELoss(num_classes=CLASSES, beta=0.0, **COUNTS)
-    target = (index[:, None] == torch.arange(CLASSES)).double()
-    torch.testing.assert_close(
-        plain(scores, target), CLASSES * binary_cross_entropy_with_logits(scores, target)
-    )
 
 
 @pytest.mark.parametrize('tau', [0.0, 1.0, 1.7])
@@ -276,10 +235,6 @@ def test_ldam_deferred_weights_are_a_weighted_mean():
     weights = torch.where(target > 0, weights[:, 1], weights[:, 0])
     expected = ((each * weights).sum(0) / weights.sum(0)).sum()
     torch.testing.assert_close(loss(scores, target), expected)
-    again = LDAMLoss(num_classes=CLASSES, scale=2.0, reweight_beta=0.99, **COUNTS)
-    again.load_state_dict(loss.state_dict())
-    torch.testing.assert_close(again(scores, target), expected)
-    assert set(loss.state_dict()) == {'reweighting'}
 
 
 def test_ldam_softmax_is_the_authors_code():

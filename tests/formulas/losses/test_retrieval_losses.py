@@ -31,17 +31,9 @@ def images(n=30, seed=0):
 @pytest.mark.parametrize('mean_scope', ['global', 'per_class'])
 @pytest.mark.parametrize('mean_mode', ['plain', 'off'])
 def test_means_of_the_queries(mean_scope, mean_mode):
-    loss = StableAPLoss(
-        num_classes=CLASSES,
-        mode='per_class',
-        mean_scope=mean_scope,
-        mean_mode=mean_mode,
-        momentum=0.25,
-        rho='batch',
-        tau=0.1,
-        score_range=(-1, 1),
-        score_penalty=0,
-    )
+    settings = dict(mean_scope=mean_scope, mean_mode=mean_mode, momentum=0.25)
+    cosines = dict(rho='batch', tau=0.1, score_range=(-1, 1), score_penalty=0)
+    loss = StableAPLoss(num_classes=CLASSES, mode='per_class', **settings, **cosines)
     means = {}
     for step in range(3):
         x, labels = images(11, step)
@@ -60,8 +52,8 @@ def test_means_of_the_queries(mean_scope, mean_mode):
             stable_ap_loss(*joined(pos, neg), means[row], tau=0.1, bound=41.0)
             for row, pos, neg in queries
         ]
-        got = loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels))
-        torch.testing.assert_close(got, torch.stack(expected).mean(), rtol=1e-5, atol=1e-6)
+        found = loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels))
+        torch.testing.assert_close(found, torch.stack(expected).mean(), rtol=1e-5, atol=1e-6)
 
 
 RIVAL_CLASSES = 3
@@ -83,37 +75,32 @@ LOSSES = {
 
 
 def build(name, **kwargs):
-    config = dict(type=f'mmrank.{name}', **LOSSES[name][1])
-    return MODELS.build({**config, **kwargs})
+    return MODELS.build(dict(type=f'mmrank.{name}', **LOSSES[name][1], **kwargs))
 
 
 @pytest.mark.parametrize('name', LOSSES)
-class TestEveryLoss:
-    def test_flatten_is_one_list(self, name):
-        logits, target = rows_with_background(60, RIVAL_CLASSES)
-        lists, settings = LOSSES[name]
-        expected = lists(
-            logits.reshape(1, -1), one_vs_rest(logits, target).reshape(1, -1), **settings
-        )
-        torch.testing.assert_close(build(name)(logits, target), expected[0])
+def test_flatten_is_one_list(name):
+    logits, target = rows_with_background(60, RIVAL_CLASSES)
+    function, settings = LOSSES[name]
+    labels = one_vs_rest(logits, target).flatten()
+    torch.testing.assert_close(
+        build(name)(logits, target), function(logits.flatten(), labels, **settings)
+    )
+    torch.testing.assert_close(
+        build(name, activation='sigmoid')(logits, target), build(name)(logits.sigmoid(), target)
+    )
 
-    def test_every_image_is_a_query(self, name):
-        x, labels = images()
-        labels[-1] = 99
-        lists, settings = LOSSES[name]
-        each = lists(
-            x @ x.t(), labels[:, None] == labels, mask=~torch.eye(30, dtype=torch.bool), **settings
-        )
-        assert each[-1] == 0
-        loss = build(name, loss_weight=2.0)
-        got = loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels))
-        torch.testing.assert_close(got, 2 * each.sum() / 29)
 
-    def test_sigmoid_ranks_probabilities(self, name):
-        logits, target = rows_with_background(60, RIVAL_CLASSES)
-        torch.testing.assert_close(
-            build(name, activation='sigmoid')(logits, target), build(name)(logits.sigmoid(), target)
-        )
+@pytest.mark.parametrize('name', LOSSES)
+def test_every_image_is_a_query(name):
+    x, labels = images()
+    labels[-1] = 99
+    function, settings = LOSSES[name]
+    others = ~torch.eye(30, dtype=torch.bool)
+    each = function(x @ x.t(), labels[:, None] == labels, mask=others, **settings)
+    assert each[-1] == 0
+    found = build(name, loss_weight=2.0).embedding_loss(EmbeddingBatch.of_one_batch(x, labels))
+    torch.testing.assert_close(found, 2 * each.sum() / 29)
 
 
 LABELS = torch.arange(24) % 6
@@ -170,8 +157,7 @@ def test_negatives_of_images_without_a_mate_count_in_the_margins():
 
 def test_sup_ap_is_h_ap_of_the_finest_level():
     x = made_up_images(1.0)
-    levels = torch.stack([LABELS // 3, LABELS], 1)
     loss = EmbeddingLoss(SupAPLoss())
-    assert loss(x, levels) == loss(x, LABELS)
+    assert loss(x, torch.stack([LABELS // 3, LABELS], 1)) == loss(x, LABELS)
     scores, labels = made_up(30), torch.arange(30) % 3 == 0
     torch.testing.assert_close(SupAPLoss()(scores, labels), hap_loss(scores, labels.long()))

@@ -42,46 +42,39 @@ def calls(seed, per_class=False, positives=(3, 1, 5)):
     return made
 
 
+#: Seed, whether the weights are of classes, and positives.
+BATCHES = [
+    *((seed, seed == 1) for seed in range(3)),
+    (3, False, (0, 2, 0)),
+    (4, False, (0, 0, 0)),
+    (5, False, (9, 9, 9)),
+]
+
+
 @pytest.mark.parametrize('settings', SETTINGS)
 def test_equal_to_one_call_for_each(settings):
     """Values, gradients, state and diagnostics of a few batches."""
     loss = StableAPLoss(num_classes=CLASSES, **settings)
-    together = [copy.deepcopy(loss) for _ in range(NUMBER)]
-    alone = copy.deepcopy(together)
+    together, alone = ([copy.deepcopy(loss) for _ in range(NUMBER)] for _ in range(2))
     assert can_be_separate(together)
-    batches = [
-        *((seed, seed == 1, (3, 1, 5)) for seed in range(3)),
-        (3, False, (0, 2, 0)),
-        (4, False, (0, 0, 0)),
-        (5, False, (9, 9, 9)),
-    ]
-    for number, batch in enumerate(batches):
+    for number, batch in enumerate(BATCHES):
         for one in (*together, *alone):
             one.train(number != 2)
         ours, theirs = calls(*batch), calls(*batch)
-        boxes = [
-            torch.rand(int((target < CLASSES).sum()), generator=torch.Generator().manual_seed(i))
-            for i, (_, target, _) in enumerate(ours)
-        ]
+        boxes = [torch.linspace(0, 1, int((x < CLASSES).sum())) for _, x, _ in ours]
         taken = boxes if loss.box_input else None
         values = separate_rankings(together, ours, taken)
         more = [dict(quality=x) if loss.box_input else {} for x in boxes]
         expected = [one(*call, **box) for one, call, box in zip(alone, theirs, more)]
-        weights = torch.arange(1, NUMBER + 1)
         for found in (values, expected):
-            sum(w * x for w, x in zip(weights, found)).backward()
+            sum(w * x for w, x in enumerate(found, 1)).backward()
         for i in range(NUMBER):
             torch.testing.assert_close(values[i], expected[i], rtol=1e-12, atol=1e-12)
             torch.testing.assert_close(ours[i][0].grad, theirs[i][0].grad, rtol=1e-11, atol=1e-12)
-            assert together[i].diagnostics.keys() == alone[i].diagnostics.keys()
-            for key, noted in alone[i].diagnostics.items():
-                torch.testing.assert_close(
-                    together[i].diagnostics[key].double(), noted.double(), rtol=2e-7, atol=1e-12
-                )
-            state = together[i].state_dict()
-            for key, kept in alone[i].state_dict().items():
-                # Float32, of a number that is equal to 1e-12.
-                torch.testing.assert_close(state[key], kept, rtol=2e-7, atol=0, msg=key)
+            # Float32, of a number that is equal to 1e-12.
+            close = dict(rtol=2e-7, atol=1e-12, check_dtype=False)
+            torch.testing.assert_close(together[i].diagnostics, alone[i].diagnostics, **close)
+            torch.testing.assert_close(together[i].state_dict(), alone[i].state_dict(), **close)
     # A state of its own each.
     if 'mean_mode' not in settings:
         means = {one.mean_positive.mean.item() for one in together}

@@ -28,13 +28,6 @@ def _retrieval(seed=0, dtype=torch.float32):
     return normalize(e, dim=1).to(dtype), labels
 
 
-def _queries_soprc(scores, is_pos, v, prior, mask):
-    """SOPRC of each query; in a list of one positive v counts as one point."""
-    lists = split_lists(scores, is_pos, mask)
-    losses, _ = soprc_terms(lists, v, prior, OneSidedHuber(1.0), 0.05, lone_points=1)
-    return losses
-
-
 def test_v_is_one_point_in_a_list_of_one_positive():
     """By hand, below and above what was seen; equal to a vector of one point."""
     for first, second, share in ((2.0, 1.0, 1.0), (1.0, 2.0, 0.5)):
@@ -50,35 +43,34 @@ def test_v_is_one_point_in_a_list_of_one_positive():
         torch.testing.assert_close(losses[0], losses[1])
 
 
-def test_soprc_flattens_all_scores():
-    scores, target = rows_with_background(120, 4, dtype=torch.float32)
-    loss = SOPRCLoss(prior=0.3, loss_weight=2.0, **LOGITS)
+def lists_of(scores, target, mode):
+    """Scores and labels of the rankings, one a class or one in all."""
     labels = one_vs_rest(scores, target)
-    v = interpolate_scores(scores[labels], 100, -5.0, 5.0)
-    expected = 2 * soprc_loss(scores.flatten(), labels.flatten(), v, prior=0.3, **TAUS)
-    torch.testing.assert_close(loss(scores, target), expected)
-    # v is renewed before the second batch is judged by it.
-    other, target = rows_with_background(120, 4, seed=1, dtype=torch.float32)
-    labels = one_vs_rest(other, target)
-    v = 0.9 * v + 0.1 * interpolate_scores(other[labels], 100, -5.0, 5.0)
-    expected = 2 * soprc_loss(other.flatten(), labels.flatten(), v, prior=0.3, **TAUS)
-    torch.testing.assert_close(loss(other, target), expected)
-    torch.testing.assert_close(loss.score_vector.vector[0], v)
+    if mode == 'per_class':
+        return scores.t(), labels.t()
+    return scores.reshape(1, -1), labels.reshape(1, -1)
 
 
-def test_per_class_is_one_list_and_one_vector_per_class():
-    scores, target = rows_with_background(120, 4, dtype=torch.float32)
-    target[target == 2] = 4
-    priors = [0.1, 0.2, 0.3, 0.4]
-    loss = SOPRCLoss(4, 'per_class', priors, vector_length=10, **LOGITS)
-    labels = one_vs_rest(scores, target)
-    v = torch.zeros(4, 10)
-    for c in (0, 1, 3):
-        v[c] = interpolate_scores(scores[labels[:, c], c], 10, -5.0, 5.0)
-    expected = soprc_loss(scores.t(), labels.t(), v, prior=torch.tensor(priors), **TAUS)
-    torch.testing.assert_close(loss(scores, target), expected.sum() / 3)
-    assert (loss.score_vector.num_updates > 0).tolist() == [True, True, False, True]
-    torch.testing.assert_close(loss.logit_centre(), v.mean(1))
+@pytest.mark.parametrize(('mode', 'prior'), [('flatten', 0.3), ('per_class', [0.1, 0.2, 0.3, 0.4])])
+def test_soprc_renews_v_before_it_judges_a_batch(mode, prior):
+    """Each ranking with a vector of its own, and a class without a positive without one."""
+    loss = SOPRCLoss(4, mode, prior, vector_length=10, **LOGITS)
+    v = {}
+    for seed in range(2):
+        scores, target = rows_with_background(120, 4, seed=seed, dtype=torch.float32)
+        target[target == 2] = 4
+        lists = lists_of(scores, target, mode)
+        counted = lists[1].any(1)
+        for k, (row, is_positive) in enumerate(zip(*lists)):
+            if is_positive.any():
+                phi = interpolate_scores(row[is_positive], 10, -5.0, 5.0)
+                v[k] = 0.9 * v[k] + 0.1 * phi if k in v else phi
+        vectors = torch.stack([v.get(k, torch.zeros(10)) for k in range(len(counted))])
+        each = soprc_loss(*lists, vectors, prior=torch.tensor(prior), **TAUS)
+        torch.testing.assert_close(loss(scores, target), each[counted].mean())
+        torch.testing.assert_close(loss.score_vector.vector, vectors)
+    assert ((loss.score_vector.num_updates > 0) == counted).all()
+    torch.testing.assert_close(loss.logit_centre(), vectors.mean(1))
 
 
 def test_ablation_rows():
@@ -86,75 +78,66 @@ def test_ablation_rows():
     e, labels = _retrieval(dtype=torch.float64)
     is_pos, is_neg = _queries(labels)
     scores = e @ e.t()
-    setting = dict(vector_length=9, **TAUS)
-
     counts = torch.tensor([20, 1, 40, 10, 1, 30])
+    before = torch.linspace(-1, 1, 9).expand(6, 9)
 
-    def run(seen_before, **kwargs):
-        loss = SOPRCLoss(6, 'per_class', **setting, **kwargs)
-        loss.score_vector.vector.copy_(seen_before)
+    def run(**settings):
+        loss = SOPRCLoss(6, 'per_class', vector_length=9, **TAUS, **settings)
+        loss.score_vector.vector.copy_(before)
         loss.score_vector.num_updates.fill_(1)
-        if kwargs['prior'] == 'counts':
+        if settings['prior'] == 'counts':
             loss.set_class_counts(counts)
         return loss.loss_of_lists(scores, is_pos, is_neg, list_classes=labels)
 
     phi = torch.zeros(10, 9, dtype=torch.float64)
-    for q in (0, 1, 2, 3, 4, 5, 7, 8, 9):
+    has_positive = is_pos.any(1)
+    for q in has_positive.nonzero().flatten().tolist():
         phi[q] = interpolate_scores(scores[q, is_pos[q]], 9, -1.0, 1.0)
+    merged = [phi[(labels == c) & has_positive].mean(0) for c in labels]
+    v = 0.9 * before[labels] + 0.1 * torch.stack(merged).nan_to_num()
+    lists = split_lists(scores, is_pos, is_pos | is_neg)
+    spread = _semi_variance(lists, 0.3, 0.7, of_beyond=False).sum() / 9
 
     def expected(v, prior):
-        lists = _queries_soprc(scores, is_pos, v, prior, mask=is_pos | is_neg)
-        return lists.sum() / 9
+        losses, _ = soprc_terms(lists, v, prior, OneSidedHuber(1.0), 0.05, lone_points=1)
+        return losses.sum() / 9
 
-    before = torch.linspace(-1, 1, 9).expand(6, 9)
-    close = dict(rtol=1e-5, atol=1e-6)
-    biased = run(before, prior='batch', use_vector=False)
-    torch.testing.assert_close(biased, expected(phi, None), **close)
-    unbiased = run(before, prior=0.05, use_vector=False)
-    torch.testing.assert_close(unbiased, expected(phi, 0.05), **close)
-    merged = [phi[(labels == c) & is_pos.any(1)].mean(0) for c in labels]
-    v = 0.9 * before[labels] + 0.1 * torch.stack(merged).nan_to_num()
-    with_v = run(before, prior=0.05)
-    torch.testing.assert_close(with_v, expected(v, 0.05), **close)
-    # The largest share of the counts is scaled to max_prior.
-    of_counts = run(before, prior='counts', max_prior=0.1)
-    torch.testing.assert_close(of_counts, expected(v, (counts / 400)[labels]), **close)
-    lists = split_lists(scores, is_pos, is_pos | is_neg)
-    spread = _semi_variance(lists, 0.3, 0.7, of_beyond=False)
-    whole = run(before, prior=0.05, lam1=0.3, lam2=0.7)
-    torch.testing.assert_close(whole, with_v + spread.sum() / 9, **close)
-    assert len({round(x.item(), 6) for x in (biased, unbiased, with_v)}) == 3
+    rows = [
+        (dict(prior='batch', use_vector=False), expected(phi, None)),
+        (dict(prior=0.05, use_vector=False), expected(phi, 0.05)),
+        (dict(prior=0.05), expected(v, 0.05)),
+        (dict(prior=0.05, lam1=0.3, lam2=0.7), expected(v, 0.05) + spread),
+        # The largest share of the counts is scaled to max_prior.
+        (dict(prior='counts', max_prior=0.1), expected(v, (counts / 400)[labels])),
+    ]
+    for settings, value in rows:
+        torch.testing.assert_close(run(**settings), value, rtol=1e-5, atol=1e-6)
+    assert len({round(value.item(), 6) for _, value in rows}) == 5
 
 
 SETTING = dict(tau=1.0, bound=21.0, a=0.1, t=2.0, eps=0.1)
 
 
-def test_flatten_is_one_list_of_all_scores():
-    scores, target = rows_with_background(200, 4, dtype=torch.float32)
-    loss = StableAPLoss(rho='batch', score_penalty=0.0)
-    labels = one_vs_rest(scores, target)
-    mean, flat = scores[labels].mean(), (scores.flatten(), labels.flatten())
-    expected = stable_ap_loss(*flat, mean, **SETTING)
-    torch.testing.assert_close(loss(scores, target), expected)
-    fixed = StableAPLoss(rho=3.0, score_penalty=0.01, loss_weight=2.0)
-    expected = 2 * (stable_ap_loss(*flat, mean, rho=3.0, **SETTING) + 0.01 * mean.square())
-    torch.testing.assert_close(fixed(scores, target), expected)
-
-
 @pytest.mark.parametrize('reduction', ['mean', 'sum'])
-def test_per_class_is_one_list_per_class(reduction):
+@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
+def test_stable_ap_of_each_ranking(mode, reduction):
     scores, target = rows_with_background(200, 4, dtype=torch.float32)
     target[target == 2] = 4
-    loss = StableAPLoss(
-        num_classes=4, mode='per_class', reduction=reduction, rho='batch', score_penalty=0.0
-    )
-    labels = one_vs_rest(scores, target)
-    means = torch.stack([scores[labels[:, c], c].mean() for c in range(4)])
-    expected = stable_ap_loss(scores.t(), labels.t(), means.nan_to_num(), **SETTING)
-    expected = expected.sum() / (3 if reduction == 'mean' else 1)
-    torch.testing.assert_close(loss(scores, target), expected)
-    assert loss.mean_positive.num_updates.tolist() == [1, 1, 0, 1]
-    assert loss.diagnostics['num_positive'] == labels.sum()
+    lists = lists_of(scores, target, mode)
+    counted = lists[1].any(1)
+    means = torch.stack([x[y].mean() for x, y in zip(*lists)]).nan_to_num()
+    settings = dict(num_classes=4, mode=mode, reduction=reduction)
+    for rho in ('batch', 3.0):
+        loss = StableAPLoss(**settings, rho=rho, score_penalty=0.0, loss_weight=2.0)
+        each = stable_ap_loss(*lists, means, rho=None if rho == 'batch' else rho, **SETTING)
+        expected = 2 * each.sum() / (counted.sum() if reduction == 'mean' else 1)
+        torch.testing.assert_close(loss(scores, target), expected)
+    assert torch.equal(loss.mean_positive.num_updates > 0, counted)
+    assert loss.diagnostics['num_positive'] == lists[1].sum()
+    if mode == 'flatten':
+        penalised = StableAPLoss(**settings, rho=3.0, score_penalty=0.01)
+        value = each.sum() + 0.01 * means.square().sum()
+        torch.testing.assert_close(penalised(scores, target), value)
 
 
 def _risk(scores, target):
@@ -197,11 +180,9 @@ def test_auto_has_an_average_for_each_class_and_one_for_all_queries():
     loss(scores, target)
     assert loss.imbalance.num_updates.tolist() == [1, 1, 0, 1]
     assert loss.diagnostics['argument'].item() == pytest.approx(1)
-    embeddings = torch.nn.functional.normalize(torch.randn(40, 8), dim=1)
-    labels = torch.arange(40) % 4
-    queries = StableAPLoss(num_classes=4, mode='per_class', tau=0.1, score_range=(-1, 1))
-    queries.embedding_loss(EmbeddingBatch.of_one_batch(embeddings, labels))
-    assert queries.imbalance.num_updates.tolist() == [1, 0, 0, 0]
+    queries = StableAPLoss(num_classes=6, mode='per_class', tau=0.1, score_range=(-1, 1))
+    queries.embedding_loss(EmbeddingBatch.of_one_batch(*_retrieval()))
+    assert queries.imbalance.num_updates.tolist() == [1, 0, 0, 0, 0, 0]
     assert queries.diagnostics['argument'].item() == pytest.approx(1)
 
 
@@ -215,24 +196,15 @@ def test_auto_before_any_training_step_takes_the_risk_of_the_list():
 @pytest.mark.parametrize('mode', ['flatten', 'per_class'])
 def test_an_auto_margin_is_a_multiple_of_the_running_spread(mode):
     """By hand: the margin in units of exp(EMA of log std) of the negatives, B in the same unit."""
-    batches = [rows_with_background(200, 4, seed=k) for k in range(3)]
     loss = StableAPLoss(num_classes=4, mode=mode, tau='auto', rho=2.0, score_penalty=0.0)
-    logs, means = [], []
-    for scores, target in batches:
-        labels = one_vs_rest(scores, target)
-        change = torch.t if mode == 'per_class' else lambda x: x.reshape(1, -1)
-        lists = change(scores), change(labels)
-        stds = torch.stack([x[~y].std(correction=0) for x, y in zip(*lists)])
-        means.append(torch.stack([x[y].mean() for x, y in zip(*lists)]))
-        logs.append(stds.log().mean())
+    log = mean = None
+    for seed in range(3):
+        scores, target = rows_with_background(200, 4, seed=seed)
+        lists = lists_of(scores, target, mode)
+        new = torch.stack([x[~y].std(correction=0) for x, y in zip(*lists)]).log().mean()
+        means = torch.stack([x[y].mean() for x, y in zip(*lists)])
+        log = new if log is None else log + loss.spread.momentum * (new - log)
+        mean = means if mean is None else mean + 0.01 * (means - mean)
         value = loss(scores, target)
-    log, mean = logs[0], means[0]
-    for k in (1, 2):
-        log = log + loss.spread.momentum * (logs[k] - log)
-        mean = mean + 0.01 * (means[k] - mean)
-    unit, tau, width = log.exp(), 1.0, 10.0
-    scores, labels = lists
-    expected = stable_ap_loss(
-        scores, labels, mean, tau=tau * float(unit), bound=1 + 2 * width / tau, rho=2.0
-    )
+    expected = stable_ap_loss(*lists, mean, tau=float(log.exp()), bound=21.0, rho=2.0)
     torch.testing.assert_close(value.double(), expected.mean(), rtol=1e-6, atol=0)

@@ -30,19 +30,6 @@ def _step(state, *lists, rows=None):
     return state.update((pos, ~pos.isnan()), rows=rows)
 
 
-def test_rows_are_classes_and_the_seen_mask_is_per_class():
-    state = _state(5, momentum=0.5)
-    got = _step(state, [0.1, 0.3], [0.7], rows=[3, 1])
-    torch.testing.assert_close(got[0], _phi([0.1, 0.3]))
-    torch.testing.assert_close(got[1], _phi([0.7]))
-    assert (state.num_updates > 0).tolist() == [False, True, False, True, False]
-    assert (state.vector[[0, 2, 4]] == 0).all()
-    got = _step(state, [0.2], [0.4], rows=[0, 1])
-    torch.testing.assert_close(got[0], _phi([0.2]))
-    torch.testing.assert_close(got[1], (_phi([0.7]) + _phi([0.4])) / 2)
-    assert state.num_updates.tolist() == [1, 2, 0, 1, 0]
-
-
 def test_one_vector_pools_its_lists():
     state = _state()
     got = _step(state, [0.1], [], [0.3, 0.5])
@@ -51,28 +38,26 @@ def test_one_vector_pools_its_lists():
     assert state.num_updates.tolist() == [1]
 
 
-@pytest.mark.parametrize('seed', range(5))
-def test_repeated_classes_merge_in_any_order(seed):
-    """One step with the mean of phi: no list is lost, whatever the order."""
-    g = torch.Generator().manual_seed(seed)
+def test_repeated_classes_merge_in_any_order():
+    """One step with the mean of phi: no list is lost, whatever the order; some class has none."""
+    g = torch.Generator().manual_seed(0)
     pos = torch.rand(9, 3, generator=g)
     rows = torch.tensor([2, 0, 2, 2, 0, 1, 1, 2, 0])
     mask = torch.ones_like(pos, dtype=torch.bool)
     mask[3] = False
-    start = torch.rand(3, V, generator=g)
-    order = torch.randperm(9, generator=g)
-    states = [_state(3, momentum=0.3) for _ in range(2)]
-    for state, at in zip(states, (torch.arange(9), order)):
+    start = torch.rand(4, V, generator=g)
+    for order in (torch.arange(9), torch.randperm(9, generator=g)):
+        state = _state(4, momentum=0.3)
         state.vector.copy_(start)
         state.num_updates.fill_(4)
-        got = state.update((pos[at], mask[at]), rows=rows[at])
-        assert torch.equal(got, state.vector[rows[at]])
-        assert state.num_updates.tolist() == [5, 5, 5]
-    torch.testing.assert_close(*(s.vector for s in states))
-    for c in range(3):
-        lists = [_phi(pos[i]) for i in range(9) if rows[i] == c and i != 3]
-        expected = 0.7 * start[c] + 0.3 * torch.stack(lists).mean(0)
-        torch.testing.assert_close(states[0].vector[c], expected)
+        found = state.update((pos[order], mask[order]), rows=rows[order])
+        assert torch.equal(found, state.vector[rows[order]])
+        assert state.num_updates.tolist() == [5, 5, 5, 4]
+        for c in range(3):
+            lists = [_phi(pos[i]) for i in range(9) if rows[i] == c and i != 3]
+            expected = 0.7 * start[c] + 0.3 * torch.stack(lists).mean(0)
+            torch.testing.assert_close(state.vector[c], expected)
+        assert torch.equal(state.vector[3], start[3])
 
 
 def test_off_mode_gives_every_list_its_own_scores():
@@ -91,10 +76,9 @@ def test_lists_without_finite_scores_leave_the_state(bad):
     state = _state(2)
     _step(state, [0.1], [0.2])
     before = copy.deepcopy(state.state_dict())
-    got = _step(state, bad, rows=[1])
-    assert torch.equal(got[0], before['vector'][1])
-    for name, value in state.state_dict().items():
-        assert torch.equal(value, before[name])
+    found = _step(state, bad, rows=[1])
+    assert torch.equal(found[0], before['vector'][1])
+    torch.testing.assert_close(dict(state.state_dict()), dict(before), rtol=0, atol=0)
     # Beside a good list of the same class it does not count.
     _step(state, bad, [0.4], rows=[1, 1])
     expected = 0.9 * _phi([0.2]) + 0.1 * _phi([0.4])

@@ -54,13 +54,11 @@ def test_each_query_has_the_figures_of_its_list(similarity, alpha):
                 assert figures.ndcg[row, column].item() == pytest.approx(gain, abs=1e-9)
 
 
-def test_without_relevant_entries_and_wrong_labels():
+def test_without_relevant_entries():
     x, labels = made_up(2)
     labels[1] = 99  # a class of its own on each level
     assert level_metrics(x, labels).hap.isnan().all()
     assert level_metrics(x[:0], labels[:0], x, labels).ndcg.shape == (0, 4)
-    with pytest.raises(ValueError, match=r'labels must be \(rows, levels\).*\(2,\)'):
-        level_metrics(x, labels[:, 0])
 
 
 def test_metric_of_a_runner():
@@ -70,16 +68,12 @@ def test_metric_of_a_runner():
     metric.process(None, data)
     found = metric.evaluate(30)
     figures = level_metrics(x, labels, ndcg_at=(1, 5))
-    expected = dict(
-        H_AP=figures.hap, **{'NDCG@1': figures.ndcg[:, 0], 'NDCG@5': figures.ndcg[:, 1]}
-    )
-    for name, values in expected.items():
+    for name, values in zip(('H_AP', 'NDCG@1', 'NDCG@5'), (figures.hap, *figures.ndcg.t())):
         assert found[f'retrieval/{name}'] == pytest.approx(100 * values.nanmean().item())
-    for sample in data:
-        sample['gt_label'] = sample['gt_label'][-1:]
-    metric.process(None, data)
+    # The finest level alone has the other figures.
+    metric.process(None, [dict(sample, gt_label=sample['gt_label'][-1:]) for sample in data])
     plain = metric.evaluate(30)
-    assert plain == {name: found[name] for name in plain}
+    assert found.items() > plain.items()
     assert not any('NDCG' in name or 'H_AP' in name for name in plain)
     with pytest.raises(UserError, match='gt_label has 3 levels.*Fix: leave these out'):
         RetrievalMetric(leave_out='camera').label(dict(gt_label=labels[0]))

@@ -15,6 +15,7 @@ from subjects import with_gradient
 
 from mmrank import functional as F
 from mmrank import tensors
+from mmrank.losses import pairs_graded
 
 
 def targets(scores, is_positive, values=None):
@@ -27,12 +28,11 @@ def levels(is_positive, values):
     return is_positive.long() * (1 + (values.reshape(is_positive.shape) > 0.5).long())
 
 
-def stable_ap(scores, is_positive, mask, values, method='auto'):
+def stable_ap(scores, is_positive, mask, values, method='auto', relevance=None):
     """With the sums over pairs in one of their ways."""
+    settings = dict(tau=0.5, bound=9.0, rho=1.0, mask=mask, relevance=relevance)
     with summed_by(method):
-        return F.stable_ap_loss(
-            scores, is_positive, values[..., 0], tau=0.5, bound=9.0, rho=1.0, mask=mask
-        )
+        return F.stable_ap_loss(scores, is_positive, values[..., 0], **settings)
 
 
 #: ``f(scores, is_positive, mask, values)``; the values are what some losses take beside scores.
@@ -52,7 +52,12 @@ FUNCTIONS = {
     'soprc': lambda s, p, m, v: F.soprc_loss(
         s, p, v[..., :7], prior=0.1 + 0.5 * v[..., 0], tau1=0.3, tau2=0.1, mask=m
     ),
+    'graded ap': lambda s, p, m, v: F.ap_loss(
+        s, targets(s, p), mask=m, relevance=v, interpolate=False
+    ),
+    'graded smooth_ap': lambda s, p, m, v: F.smooth_ap_loss(s, p, mask=m, tau=0.1, relevance=v),
     'stable_ap': stable_ap,
+    'stable_ap, graded': lambda s, p, m, v: stable_ap(s, p, m, v, relevance=v),
     'stable_ap by intervals': partial(stable_ap, method='intervals'),
     'stable_ap by pairs': partial(stable_ap, method='pairs'),
 }
@@ -74,17 +79,9 @@ def make_lists(lists=5, length=24, dtype=torch.float64):
     return (2 * scores - 1).to(dtype), positive, mask, values
 
 
-@pytest.fixture(params=FUNCTIONS)
-def name(request):
-    return request.param
-
-
-@pytest.fixture
-def loss(name):
-    return FUNCTIONS[name]
-
-
-def test_lists_equal_one_by_one(loss, name):
+@pytest.mark.parametrize('name', FUNCTIONS)
+def test_lists_equal_one_by_one(name):
+    loss = FUNCTIONS[name]
     scores, positive, mask, values = make_lists()
     positive[3] = False
     positive[4] = True
@@ -119,6 +116,14 @@ def test_docstring_examples(module):
     results = doctest.testmod(module, extraglobs={'torch': torch, **names})
     assert results.attempted
     assert not results.failed
+
+
+@pytest.mark.parametrize('name', [x for x in FUNCTIONS if 'graded' in x or x == 'rank_sort'])
+def test_blocks_of_pairs_change_nothing(name, monkeypatch):
+    lists = make_lists()
+    whole = with_gradient(FUNCTIONS[name], *lists)
+    monkeypatch.setattr(pairs_graded, '_CACHED_PAIRS', 7)
+    torch.testing.assert_close(with_gradient(FUNCTIONS[name], *lists), whole)
 
 
 @pytest.mark.parametrize('dtype', [torch.float64, torch.float32])

@@ -4,9 +4,10 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from score_lists import plain_huber, summed_by
+from subjects import made_up
 from torch.nn.functional import normalize
 
 from mmrank.functional import (
@@ -78,6 +79,7 @@ def by_counting(values, positive, lam):
 
 # Margins of no rounding: ties stay ties.
 @given(lists, st.sampled_from([0.1, 1.0, 8.0]), st.sampled_from([0.0, 1 / 16, 0.25]))
+@example([(0.23, True), (0.0, False)], 1.0, 0.25)  # ranked right, but not by the margin
 def test_any_list_of_blackbox_ap(entries, lam, margin):
     values = [float(x) for x, _ in entries]
     positive = [bool(p) for _, p in entries]
@@ -85,10 +87,10 @@ def test_any_list_of_blackbox_ap(entries, lam, margin):
     is_positive = torch.tensor(positive, dtype=torch.bool)
     loss = blackbox_ap_loss(leaf[None], is_positive[None], lam=lam, margin=margin)[0]
     loss.backward()
-    lower = [x - margin * (y - 0.5) for x, y in zip(values, positive)]
-    expected, grad = by_counting(lower, positive, lam)
-    if not any(positive):
-        expected, grad = 0.0, [0.0] * len(values)
+    expected, grad = 0.0, [0.0] * len(values)
+    if any(positive):
+        lower = [x - margin * (y - 0.5) for x, y in zip(values, positive)]
+        expected, grad = by_counting(lower, positive, lam)
     assert loss.item() == pytest.approx(expected, abs=1e-12)
     torch.testing.assert_close(leaf.grad, torch.tensor(grad, dtype=torch.float64))
 
@@ -218,23 +220,13 @@ def test_any_list(name, data, pos, neg, method):
     assert got.item() == pytest.approx(by_loops(pos, neg, **settings), rel=1e-9, abs=1e-9)
 
 
-def images(classes=6, per_class=4, seed=0):
-    """Embeddings, of which the first half of the classes lie apart."""
-    g = torch.Generator().manual_seed(seed)
-    labels = torch.arange(classes).repeat_interleave(per_class)
-    centres = torch.eye(classes)[labels] * torch.where(labels < classes // 2, 9.0, 0.7)[:, None]
-    return normalize((centres + torch.randn(len(labels), classes, generator=g)).double()), labels
-
-
 def test_mixtures_are_queries_and_in_the_gallery():
-    x, labels = images(3, 3)
+    x, labels = normalize(made_up(9, 3).double()), torch.arange(9) // 3
     labels[-1] = 7  # pairs of the classes: 3, 3 and 1
     itself = torch.eye(9, dtype=torch.bool)
     empty = torch.ones(9, 2, dtype=torch.bool)  # slots of a memory without an entry
-    batch = EmbeddingBatch(
-        *(x, labels, torch.cat([x, x[:2]]), torch.cat([labels, labels[:2]])),
-        torch.cat([itself, empty], 1),
-    )
+    gallery, classes = torch.cat([x, x[:2]]), torch.cat([labels, labels[:2]])
+    batch = EmbeddingBatch(x, labels, gallery, classes, torch.cat([itself, empty], 1))
     torch.manual_seed(0)
     mixed = _with_mixtures(batch)
     torch.manual_seed(0)
@@ -242,7 +234,7 @@ def test_mixtures_are_queries_and_in_the_gallery():
     first, second = torch.tensor([0, 0, 1, 3, 3, 4, 6]), torch.tensor([1, 2, 2, 4, 5, 5, 7])
     rows = share * x[first] + (1 - share) * x[second]
     torch.testing.assert_close(mixed.queries, torch.cat([x, rows]))
-    torch.testing.assert_close(mixed.gallery, torch.cat([batch.gallery, rows]))
+    torch.testing.assert_close(mixed.gallery, torch.cat([gallery, rows]))
     assert mixed.query_labels[9:].tolist() == labels[first].tolist()
     assert mixed.gallery_labels[11:].tolist() == labels[first].tolist()
     # A mixture searches for both of its images, but not for itself or for nothing.
@@ -253,7 +245,7 @@ def test_mixtures_are_queries_and_in_the_gallery():
 
 
 def test_mixtures_are_of_training_and_of_embeddings():
-    x, labels = images()
+    x, labels = made_up(24, 6), torch.arange(24) // 4
     loss, plain = EmbeddingLoss(RecallAtKLoss(mixup=True)), EmbeddingLoss(RecallAtKLoss())
     assert loss(x, labels) != plain(x, labels)
     assert loss.eval()(x, labels) == plain(x, labels)

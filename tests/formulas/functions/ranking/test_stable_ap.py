@@ -5,12 +5,7 @@ import torch
 from score_lists import joined, summed_by, surrogate_mean
 
 from mmrank.functional import OneSidedHuber, average_precision, stable_ap_loss
-from mmrank.losses.ranking.stable_ap import (
-    _mean_one,
-    _practical_weight,
-    _smoothed_rank,
-    stable_ap_outer,
-)
+from mmrank.losses.ranking.stable_ap import stable_ap_outer
 from mmrank.metrics.average_precision import count_at_or_above
 from theory.stable_ap import theorem1_weight
 
@@ -32,23 +27,14 @@ def test_gradcheck_with_frozen_weights(method, rho):
 
 
 def test_weight_passes_no_gradient_and_positives_are_pushed_up():
+    """The value of the gradient: test_graded_losses.py."""
     torch.manual_seed(1)
     pos = torch.randn(6, dtype=torch.float64, requires_grad=True)
-    neg = torch.randn(40, dtype=torch.float64)
     mu = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-    loss = stable_ap_loss(*joined(pos, neg), mu, **SETTING)
-    grad, grad_mu = torch.autograd.grad(loss, (pos, mu), allow_unused=True)
-    assert grad_mu is None
-    assert (grad <= 0).all()
-    # The same with the weights put in as constants, by autograd throughout.
-    rank = _smoothed_rank(pos.detach(), mu.detach(), OneSidedHuber(0.7), 15.0)
-    weight = _practical_weight(rank, 0.1, 2.0)[None]
-    weight = _mean_one(weight, torch.ones_like(weight))
-    means = surrogate_mean(pos, neg, SETTING['tau'])
-    rho = 40 / 6
-    x = rho * (weight[0] * means).mean()
-    expected = torch.autograd.grad((0.1**2 + x / (1 + x)).sqrt(), pos)[0]
-    torch.testing.assert_close(grad, expected)
+    loss = stable_ap_loss(*joined(pos, torch.randn(40)), mu, **SETTING)
+    by_pos, by_mu = torch.autograd.grad(loss, (pos, mu), allow_unused=True)
+    assert by_mu is None
+    assert (by_pos <= 0).all()
 
 
 @pytest.mark.parametrize('seed', range(8))
