@@ -1,8 +1,6 @@
 """Multi-label data: tables, ChestX-ray14, and labels and pixels that a training must refuse."""
 
-import logging
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ from labelled import LabelledItems
 from mmengine.dataset import ConcatDataset, RepeatDataset
 from mmengine.registry import DATASETS, HOOKS, TRANSFORMS
 from retrieval_trees import write_images
+from tiny_runner import stand_in
 
 from mmrank.datasets.checks.label_check import check_labels
 from mmrank.errors import UserError
@@ -91,17 +90,12 @@ def test_bad_labels_are_named(items, message):
 
 
 def loop(*items):
-    dataset = LabelledItems([dict(gt_label=x) for x in items])
-    return SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset))
+    return stand_in(LabelledItems([dict(gt_label=x) for x in items])).train_loop
 
 
 def test_hook_checks_each_split_once():
-    runner = SimpleNamespace(
-        logger=logging.getLogger('test'),
-        train_loop=loop([0], [1]),
-        val_loop=loop([0], [0]),
-        test_loop=loop([0], [5]),
-    )
+    labels = LabelledItems([dict(gt_label=[0]), dict(gt_label=[1])])
+    runner = stand_in(labels, val_loop=loop([0], [0]), test_loop=loop([0], [5]))
     hook = HOOKS.build(dict(type='mmrank.LabelCheckHook'))
     with pytest.raises(UserError, match='the val split .* of b'):
         hook.before_train(runner)

@@ -4,12 +4,11 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-import torch
 from mmengine.dataset import BaseDataset, ClassBalancedDataset, ConcatDataset, RepeatDataset
 from mmengine.hooks import EarlyStoppingHook
 from mmengine.registry import DefaultScope
 from PIL import Image
-from torch import nn
+from tiny_runner import stand_in
 from torch.utils.data import ConcatDataset as JoinedByTorch
 from torch.utils.data import Dataset, Subset
 
@@ -41,20 +40,9 @@ class Plain(Dataset):
         raise AssertionError('no image is to be loaded')
 
 
-class Runner:
-    """The parts of a runner that the hook sees."""
-
-    logger = logging.getLogger('mmrank-test')
-
-    def __init__(self, dataset, *losses, batch_size=2):
-        self.model = nn.ModuleList(losses)
-        self.train_loop = self
-        self.dataloader = torch.utils.data.DataLoader(dataset, batch_size=batch_size)
-
-
 def check(dataset, *losses, batch_size=2):
     hook = HOOKS.build(dict(type='mmrank.SampleIndexHook'))
-    hook.before_train(Runner(dataset, *losses, batch_size=batch_size))
+    hook.before_train(stand_in(dataset, *losses, batch_size=batch_size))
 
 
 @pytest.mark.parametrize(

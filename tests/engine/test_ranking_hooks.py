@@ -9,9 +9,8 @@ import torch
 from labelled import LabelledItems
 from mmengine.dataset import ConcatDataset, RepeatDataset
 from mmengine.hooks import Hook
-from mmengine.logging import MMLogger
 from mmengine.model import BaseModel
-from tiny_runner import train
+from tiny_runner import stand_in, train
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -163,12 +162,8 @@ def _fake(step, argument, loss=None):
     if loss is None:
         loss = StableAPLoss()
         loss.diagnostics = {'argument': torch.tensor(argument)}
-    return SimpleNamespace(
-        model=nn.Sequential(loss),
-        message_hub=SimpleNamespace(update_scalar=lambda *_: None),
-        iter=step,
-        logger=logging.getLogger('mmrank-test'),
-    )
+    hub = SimpleNamespace(update_scalar=lambda *_: None)
+    return stand_in(None, loss, message_hub=hub, iter=step)
 
 
 @pytest.fixture
@@ -282,12 +277,7 @@ BINARY = labelled([0, 0, 1, 0, 0], ('rest', 'cat'))
 
 
 def tell(dataset, *losses, hook=ClassCountsHook):
-    runner = SimpleNamespace(
-        model=nn.ModuleList(losses),
-        train_loop=SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset)),
-        logger=MMLogger.get_instance('class_counts', log_level='ERROR'),
-    )
-    hook().before_train(runner)
+    hook().before_train(stand_in(dataset, *losses))
     return losses
 
 

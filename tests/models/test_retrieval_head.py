@@ -1,7 +1,5 @@
 """The retrieval heads against definitions written out, and what they refuse."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from in_batch_enumeration import in_batch_loss
@@ -9,6 +7,7 @@ from labelled import Labels
 from mmengine.logging import MessageHub
 from score_lists import joined
 from small_retriever import CLASSES, DIM, STABLE_AP, build_head, samples
+from tiny_runner import stand_in
 from torch.nn.functional import normalize
 
 from mmrank.engine.hooks import ClassPairsHook
@@ -176,13 +175,7 @@ def test_equals_the_function(mode):
 
 def test_hook_gives_the_head_the_classes():
     head = InBatchRetrievalHead(dict(type='mmrank.InBatchLoss'))
-    loader = SimpleNamespace(dataset=Labels(LABELS))
-    runner = SimpleNamespace(
-        model=head,
-        train_loop=SimpleNamespace(dataloader=loader),
-        logger=SimpleNamespace(info=lambda text: None),
-    )
-    ClassPairsHook().before_train(runner)
+    ClassPairsHook().before_train(stand_in(Labels(LABELS), head))
     assert head.loss_module.counts.num_positives == len(PAIRS)
     assert not head.state_dict()
 
