@@ -36,6 +36,7 @@ ON_CODES = {
 }
 
 
+@MODELS.register_module()
 class _Recorder(nn.Module):
     """Keeps its arguments; a fake loss."""
 
@@ -56,17 +57,8 @@ class _NoLoss(nn.Module):
         return pred.new_zeros(())
 
 
-@pytest.fixture
-def build():
-    name = 'BoxTestLoss'
-    MODELS.register_module(name, force=True, module=_Recorder)
-
-    def build(head, kind, **kwargs):
-        loss = dict(type=f'mmrank.{name}', box_input=kind)
-        return build_head(head, loss, **kwargs)
-
-    yield build
-    MODELS._module_dict.pop(name)
+def build(head, kind, **kwargs):
+    return build_head(head, dict(type='mmrank._Recorder', box_input=kind), **kwargs)
 
 
 def _one_small_object():
@@ -113,7 +105,7 @@ def _expected(name, head, outs, truths, labels):
     return iou, giou, levels
 
 
-def check_quality(build, name, truths, **kwargs):
+def check_quality(name, truths, **kwargs):
     """IoUs as by hand, and a box loss with the host's bits; the head, its losses, GIoUs, levels."""
     features, _, metas = make_inputs()
     head = build(name, 'quality', **kwargs)
@@ -135,12 +127,12 @@ def check_quality(build, name, truths, **kwargs):
 
 
 @pytest.mark.parametrize('name', ON_CODES)
-def test_codes_are_decoded_for_the_quality(build, name):
+def test_codes_are_decoded_for_the_quality(name):
     """IoUs with the objects as by hand; the host's own box loss, on codes, keeps its bits."""
     _, truths, metas = make_inputs()
     if name == 'RPNHead':  # one object an image, of the one class
         truths = [truth[:1] for truth in truths]
-    head, outs, losses, giou, _ = check_quality(build, name, truths, heads=ON_CODES)
+    head, outs, losses, giou, _ = check_quality(name, truths, heads=ON_CODES)
     assert len(giou) > 2
     assert sum(losses) > 0
     empty = head.loss_by_feat(*outs, [truth[:0] for truth in truths], metas)
@@ -153,12 +145,12 @@ def test_codes_are_decoded_for_the_quality(build, name):
 
 @pytest.mark.parametrize('name', NAMES)
 @pytest.mark.parametrize('few', [False, True])
-def test_boxes_are_passed_row_by_row(build, name, few):
+def test_boxes_are_passed_row_by_row(name, few):
     """IoUs and GIoU losses as computed by hand from the head's outputs."""
     features, truths, metas = make_inputs()
     if few:
         truths = _one_small_object()
-    *_, giou, levels = check_quality(build, name, truths)
+    *_, giou, levels = check_quality(name, truths)
     if few:
         assert 0 in levels
         assert sum(levels) > 0

@@ -4,11 +4,7 @@ import pytest
 import torch
 
 from mmrank.errors import UserError
-from mmrank.models.federated_annotations import (
-    _counted_scores,
-    check_federated_loss,
-    exhaustive_classes,
-)
+from mmrank.models.federated_annotations import check_federated_loss, exhaustive_classes
 
 pytest.importorskip('mmdet')
 from covered_heads import MORE_HEADS, build_covered, covered_losses
@@ -29,25 +25,6 @@ def loops(labels, images, target, weight, classes):
     for image, label, own in zip(images, target, weight):
         rows.append([bool(own > 0) and (label == c or c in labels[image]) for c in range(classes)])
     return torch.tensor(rows)
-
-
-def test_mask_is_that_of_loops():
-    generator = torch.Generator().manual_seed(0)
-    labels = [[0, 3], [], [1], list(range(5))]
-    images = torch.randint(4, (60,), generator=generator)
-    target = torch.randint(6, (60,), generator=generator)
-    weight = torch.randint(-1, 3, (60,), generator=generator).float()
-    metas = [dict(exhaustive_labels=own) for own in labels]
-    exhaustive = exhaustive_classes(metas, 5, target.device, 'a head')
-    assert exhaustive.tolist() == [[c in x for c in range(5)] for x in labels]
-    counted = _counted_scores(exhaustive, images, target, weight)
-    expected = loops(labels, images.tolist(), target.tolist(), weight, 5)
-    assert counted.equal(expected)
-    assert 0 < counted.sum() < counted.numel()
-    everything = _counted_scores(exhaustive, images, target, None)
-    assert everything.equal(_counted_scores(exhaustive, images, target, torch.ones(60)))
-    nothing = _counted_scores(exhaustive, images[:0], target[:0], weight[:0])
-    assert nothing.shape == (0, 5)
 
 
 def test_wrong_labels_and_losses_are_refused():

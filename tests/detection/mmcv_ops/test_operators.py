@@ -76,7 +76,7 @@ def test_offsets_of_zero_have_no_gradient_before_the_image():
 
 
 def test_largest_sample_of_roi_align_is_refused():
-    _, call = cases.roi_align(pool_mode='max')(torch.float32)
+    _, call = cases.roi_align(torch.float32, pool_mode='max')
     with pytest.raises(NotImplementedError, match="pool_mode='max'.*--compile-mmcv"):
         call(torch.zeros(2, 2, 15, 18))
 
@@ -93,7 +93,7 @@ def test_sigmoid_focal_loss_equals_its_definition():
 
 
 def test_attention_equals_that_of_mmcv_for_a_cpu():
-    (value, places, weights), call = cases.attention()(torch.float64)
+    (value, places, weights), call = cases.attention(torch.float64)
     plain = ops.multi_scale_deform_attn.multi_scale_deformable_attn_pytorch
     wanted = plain(value, torch.tensor([[4, 5], [2, 3]]), places, weights)
     torch.testing.assert_close(call(value, places, weights), wanted, rtol=0, atol=1e-12)
