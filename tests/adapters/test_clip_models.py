@@ -1,6 +1,5 @@
 """CLIP models of transformers and open_clip on contrastive losses."""
 
-import copy
 import math
 
 import pytest
@@ -84,12 +83,8 @@ def test_gradient_is_that_of_a_call_by_hand(name, kind):
     assert all(
         k == 'contrastive_loss.loss.logit_bias' or x.abs().sum() == 0 for k, x in rest.items()
     )
-    # As stock where no loss is asked for, and in eval mode without a step of the state.
-    before = copy.deepcopy(model.state_dict())
-    model.eval()(**inputs)
+    # As stock where no loss is asked for.
     assert model(**{k: x for k, x in inputs.items() if k != 'labels'}).loss is None
-    for key, value in model.state_dict().items():
-        assert torch.equal(value, before[key]), key
 
 
 def test_the_stock_class_loads_what_is_saved(tmp_path):
