@@ -33,22 +33,19 @@ PACK = dict(
 
 @pytest.fixture
 def folder(tmp_path):
-    for number, (name, *_) in enumerate(ENTRIES):
-        image = np.full((6, 6, 3), 10 * number, dtype=np.uint8)
-        cv2.imwrite(str(tmp_path / name), image)
+    for name, *_ in ENTRIES:
+        cv2.imwrite(str(tmp_path / name), np.zeros((6, 6, 3), dtype=np.uint8))
     lines = [json.dumps(dict(image=i, caption=c, label=x)) for i, c, x in ENTRIES]
-    (tmp_path / 'train.jsonl').write_text('\n'.join(lines))
+    write(tmp_path / 'train.jsonl', '\n'.join(lines))
     images = [
         dict(filename=i, split='test', sentences=[dict(raw=x) for x in c]) for i, c, _ in ENTRIES
     ]
-    (tmp_path / 'karpathy.json').write_text(json.dumps(dict(images=images)))
+    write(tmp_path / 'karpathy.json', dict(images=images))
     # Ids that fall, captions in another order than images, and an image without one.
-    document = dict(images=[dict(id=9 - n, file_name=i) for n, (i, *_) in enumerate(ENTRIES)])
-    document['images'].append(dict(id=3, file_name='d.png'))
-    document['annotations'] = [
-        dict(image_id=9 - n, caption=f'{x}\n') for n in (2, 0, 1) for x in ENTRIES[n][1]
-    ]
-    (tmp_path / 'coco.json').write_text(json.dumps(document))
+    images = [dict(id=9 - n, file_name=i) for n, (i, *_) in enumerate(ENTRIES)]
+    captions = [dict(image_id=9 - n, caption=f'{x}\n') for n in (2, 0, 1) for x in ENTRIES[n][1]]
+    document = dict(images=[*images, dict(id=3, file_name='d.png')], annotations=captions)
+    write(tmp_path / 'coco.json', document)
     return tmp_path
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cifar_trees import coded_image, every_image, write_folders
 from image_files import encoded, write_files
-from mmengine.registry import DATASETS
+from retrieval_trees import build
 
 pytest.importorskip('mmpretrain')
 
@@ -199,8 +199,7 @@ def test_arrays_hold_the_images_in_turn(tmp_path, run):
         expected = [coded_image(*x, size=4) for x in own]
         np.testing.assert_array_equal(images, expected)
         assert labels.tolist() == [label for _, label, _ in own]
-    train = dict(type='mmrank.CIFAR10LT', data_root=str(out), imbalance_ratio=1)
-    assert len(DATASETS.build(train)) == 400
+    assert len(build('CIFAR10LT', out, imbalance_ratio=1)) == 400
 
 
 def test_bad_sources_of_cifar_are_named(tmp_path, run):

@@ -4,8 +4,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import retrieval_trees
 from cifar_trees import CIFAR10_NAMES, decode, every_image, write_arrays, write_pickles
-from mmengine.registry import DATASETS
 
 from mmrank.datasets.long_tail.class_subset import (
     _split_sizes,
@@ -31,7 +31,7 @@ def any_md5(monkeypatch):
 def build(root, name='CIFAR10LT', **settings):
     # Serialising runs the garbage collector, which takes most of a second.
     settings = {'imbalance_ratio': 10, 'serialize_data': False, **settings}
-    return DATASETS.build(dict(type=f'mmrank.{name}', data_root=str(root), **settings))
+    return retrieval_trees.build(name, root, **settings)
 
 
 def contents(dataset):

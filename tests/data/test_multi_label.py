@@ -1,5 +1,6 @@
 """Multi-label data: tables, ChestX-ray14, and labels and pixels that a training must refuse."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 from chest_xray_tree import FINDINGS, NUM_PATIENTS, write_chest_xrays
 from labelled import LabelledItems
 from mmengine.dataset import ConcatDataset, RepeatDataset
-from mmengine.registry import DATASETS, HOOKS, TRANSFORMS
-from retrieval_trees import write_images
+from mmengine.registry import HOOKS, TRANSFORMS
+from retrieval_trees import build, write_images
 from tiny_runner import stand_in
 
 from mmrank.datasets.checks.label_check import check_labels
@@ -23,15 +24,7 @@ TABLE = 'image,cat,dog\na.png,1,0\nb.png,0,1\nc.png,1,1.0\nd.png,0,0\n'
 def table(root, text=TABLE, **settings):
     (root / 'train.csv').write_text(text)
     write_images(root, ('a.png', 'b.png', 'c.png', 'd.png'))
-    return DATASETS.build(
-        dict(
-            type='mmrank.MultiLabelCSV',
-            data_root=str(root),
-            ann_file='train.csv',
-            data_prefix='.',
-            **settings,
-        )
-    )
+    return build('MultiLabelCSV', root, ann_file='train.csv', data_prefix='.', **settings)
 
 
 def test_table_of_zeros_and_ones(tmp_path):
@@ -143,10 +136,7 @@ def damaged(tmp_path):
     return tmp_path
 
 
-def build(root, **settings):
-    return DATASETS.build(
-        dict(type='mmrank.ChestXray14', data_root=str(root), serialize_data=False, **settings)
-    )
+chest = partial(build, 'ChestXray14', serialize_data=False)
 
 
 def names_of(dataset):
@@ -155,7 +145,7 @@ def names_of(dataset):
 
 def test_x_rays_follow_table_and_lists(tree):
     root, labels, tests = tree
-    test = build(root, split='test')
+    test = chest(root, split='test')
     assert names_of(test) == tests
     assert test.metainfo['classes'] == FINDINGS
     for index, name in enumerate(tests):
@@ -165,7 +155,7 @@ def test_x_rays_follow_table_and_lists(tree):
         assert there == set(labels[name].split('|')) - {'No Finding'}
         assert item['gt_score'].nonzero()[0].tolist() == item['gt_label']
         assert test.get_cat_ids(index) == item['gt_label']
-    part = build(root, split='test', classes=['Hernia', 'Mass'])
+    part = chest(root, split='test', classes=['Hernia', 'Mass'])
     assert part.metainfo['classes'] == ('Hernia', 'Mass')
     for index, name in enumerate(tests):
         own = labels[name].split('|')
@@ -180,7 +170,7 @@ def test_no_patient_is_in_two_splits(tree, split_by, monkeypatch):
     monkeypatch.setattr(ChestXray14, 'val_fraction', 0.3)
     settings = dict(split_by=split_by, classes=FINDINGS[:-1])
     for split in ('train', 'val', 'test'):
-        part = build(root, split=split, **settings)
+        part = chest(root, split=split, **settings)
         names[split] = names_of(part)
         patients[split] = {name[:8] for name in names[split]}
     assert sum(map(len, names.values())) == len(labels)
@@ -189,23 +179,23 @@ def test_no_patient_is_in_two_splits(tree, split_by, monkeypatch):
     assert sizes == ([31, 14, 15] if split_by == 'lists' else [48, 6, 6])
     if split_by == 'lists':
         assert names['test'] == tests
-    both = build(root, split='trainval', **settings)
+    both = chest(root, split='trainval', **settings)
     assert set(names_of(both)) == set(names['train'] + names['val'])
     monkeypatch.setattr(ChestXray14, 'val_fraction', 0.03)
     with pytest.raises(ValueError, match='and no positive of Hernia'):
-        build(root, split='val', split_by='lists')
+        chest(root, split='val', split_by='lists')
 
 
 def test_x_rays_in_one_folder(damaged):
     (damaged / 'mine').mkdir()
     for path in damaged.glob('images_*/images/*.png'):
         path.rename(damaged / 'mine' / path.name)
-    assert len(build(damaged, split='test', data_prefix='mine')) == 45
+    assert len(chest(damaged, split='test', data_prefix='mine')) == 45
     (damaged / 'mine').rename(damaged / 'images')
-    assert len(build(damaged, split='test')) == 45
+    assert len(chest(damaged, split='test')) == 45
     (damaged / 'images/00000058_000.png').unlink()
     with pytest.raises(UserError, match='1 of 45 images are missing'):
-        build(damaged, split='test')
+        chest(damaged, split='test')
 
 
 @pytest.mark.parametrize(
@@ -218,4 +208,4 @@ def test_x_rays_in_one_folder(damaged):
 )
 def test_bad_settings_of_x_rays_are_named(tree, settings, message):
     with pytest.raises(ValueError, match=message):
-        build(tree[0], split='train', **settings)
+        chest(tree[0], split='train', **settings)
