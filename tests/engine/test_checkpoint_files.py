@@ -4,6 +4,8 @@ import os
 import random
 import subprocess
 import time
+from contextlib import contextmanager
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -135,25 +137,25 @@ class Killed(BaseException):
     """Ends a training where a kill would."""
 
 
-def fails_at(monkeypatch, owner, name, count, error):
-    """Let the ``count``-th call of a method raise an error."""
+@contextmanager
+def killed_at(owner, name, count):
+    """Let the ``count``-th call of a method end a training as a kill does."""
     method, calls = getattr(owner, name), []
 
     def call(*args, **kwargs):
         calls.append(args)
         if len(calls) == count:
-            raise error
+            raise Killed
         return method(*args, **kwargs)
 
-    monkeypatch.setattr(owner, name, call)
+    with mock.patch.object(owner, name, call), pytest.raises(Killed):
+        yield
 
 
-def test_missed_validation_gets_into_the_checkpoint(tmp_path, monkeypatch):
+def test_missed_validation_gets_into_the_checkpoint(tmp_path):
     options = {'save_best': 'distance', 'rule': 'less'}
-    with monkeypatch.context() as patch:
-        fails_at(patch, Distance, 'compute_metrics', 2, Killed())
-        with pytest.raises(Killed):
-            runner_of(tmp_path, checkpoint=options).train()
+    with killed_at(Distance, 'compute_metrics', 2):
+        runner_of(tmp_path, checkpoint=options).train()
     runner_of(tmp_path, resume=True, checkpoint=options).train()
     (best,) = tmp_path.glob('best_distance_epoch_*')
     assert best.stem.endswith('2')
@@ -161,11 +163,9 @@ def test_missed_validation_gets_into_the_checkpoint(tmp_path, monkeypatch):
     assert infos['mmrank_validated_at'] == 2
 
 
-def test_a_checkpoint_that_a_kill_kept_goes_when_the_run_resumes(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        fails_at(patch, AtomicCheckpointHook, '_remove_outdated', 3, Killed())
-        with pytest.raises(Killed):
-            runner_of(tmp_path, checkpoint={'max_keep_ckpts': 1}).train()
+def test_a_checkpoint_that_a_kill_kept_goes_when_the_run_resumes(tmp_path):
+    with killed_at(AtomicCheckpointHook, '_remove_outdated', 3):
+        runner_of(tmp_path, checkpoint={'max_keep_ckpts': 1}).train()
     assert {x.name for x in tmp_path.glob('*.pth')} == {'epoch_1.pth', 'epoch_2.pth'}
     runner_of(tmp_path, resume=True, checkpoint={'max_keep_ckpts': 1}).train()
     assert [x.name for x in tmp_path.glob('*.pth')] == ['epoch_4.pth']
@@ -301,10 +301,10 @@ def test_workers_that_outlive_an_epoch_are_reported(tmp_path):
 @pytest.mark.parametrize(
     ('options', 'atomic'),
     [
+        # Spelled out, and the client of old versions.
         ({'backend_args': {'backend': 'local'}}, True),
         ({'file_client_args': {'backend': 'disk'}}, False),
     ],
-    ids=['local-spelled-out', 'deprecated-client'],
 )
 def test_choice_of_the_backend(tmp_path, options, atomic):
     runner = runner_of(tmp_path, checkpoint=options)
