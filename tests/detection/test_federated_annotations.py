@@ -4,7 +4,11 @@ import pytest
 import torch
 
 from mmrank.errors import UserError
-from mmrank.models.federated_annotations import check_federated_loss, exhaustive_classes
+from mmrank.models.federated_annotations import (
+    _counted_scores,
+    check_federated_loss,
+    exhaustive_classes,
+)
 
 pytest.importorskip('mmdet')
 from covered_heads import MORE_HEADS, build_covered, covered_losses
@@ -25,6 +29,14 @@ def loops(labels, images, target, weight, classes):
     for image, label, own in zip(images, target, weight):
         rows.append([bool(own > 0) and (label == c or c in labels[image]) for c in range(classes)])
     return torch.tensor(rows)
+
+
+def test_rows_without_a_weight_do_not_count():
+    exhaustive = torch.tensor([[True, False]])
+    target = torch.tensor([0, 0, 2])
+    weight = torch.tensor([1.0, 0.0, -1.0])
+    counted = _counted_scores(exhaustive, torch.zeros(3).long(), target, weight)
+    assert counted.tolist() == [[True, False], [False, False], [False, False]]
 
 
 def test_wrong_labels_and_losses_are_refused():
