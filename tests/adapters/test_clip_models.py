@@ -23,7 +23,6 @@ every_loss = pytest.mark.parametrize('name', LOSSES)
 
 
 def clip(kind='CLIP'):
-    """A tiny model with random weights."""
     torch.manual_seed(0)
     tower = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
     text = dict(vocab_size=40, max_position_embeddings=8, eos_token_id=39, projection_size=16)

@@ -58,7 +58,6 @@ def read(name, root):
 
 
 def first_batch(cfg, split, size=8):
-    """Some items of a split, and its data set."""
     settings = cfg[f'{split}_dataloader']
     settings.batch_size = size
     if 'batch_size' in settings.sampler:

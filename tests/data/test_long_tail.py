@@ -35,7 +35,6 @@ def build(root, name='CIFAR10LT', **settings):
 
 
 def contents(dataset):
-    """What the images say."""
     return [decode(dataset.get_data_info(i)['img']) for i in range(len(dataset))]
 
 

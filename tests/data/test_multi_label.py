@@ -131,7 +131,6 @@ def tree(tmp_path_factory):
 
 @pytest.fixture
 def damaged(tmp_path):
-    """A folder to damage."""
     write_chest_xrays(tmp_path)
     return tmp_path
 

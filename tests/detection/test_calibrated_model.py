@@ -27,8 +27,6 @@ def calibration(task, number, weights=None):
 
 @pytest.fixture
 def calibrated(tmp_path):
-    """Builds a model of a config with a calibration."""
-
     def build(config, made, stock=None):
         path = made.write(tmp_path / 'map.json')
         own = dict(type='mmrank.CalibratedModel', model_type=config['type'], calibration=str(path))

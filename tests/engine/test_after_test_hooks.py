@@ -20,7 +20,6 @@ from mmrank.errors import UserError
 
 
 def pack_point(item):
-    """The last step of a pipeline."""
     return dict(
         inputs=torch.tensor(item['point']), data_samples=DataSample().set_gt_label(item['gt_label'])
     )
@@ -33,8 +32,6 @@ def spoil(item):
 
 @TRANSFORMS.register_module(force=True)
 class Keep:
-    """An augmentation."""
-
     def __call__(self, item):
         return item
 

@@ -55,7 +55,6 @@ def uninterrupted(tmp_path_factory):
 
 
 def slow(*values, name):
-    """A case that the default run leaves out."""
     return pytest.param(*values, id=name, marks=pytest.mark.slow)
 
 

@@ -7,7 +7,6 @@ import pytest
 import resume_run
 import torch
 from mmengine.hooks import EMAHook, SyncBuffersHook
-from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.registry import DATASETS
 from mmengine.runner import FlexibleRunner, Runner
@@ -68,25 +67,17 @@ def test_statistics_that_are_the_same_on_all_processes():
     assert _has_own_statistics(Here)
 
 
-class Model(BaseModel):
-    """A model with a loss that needs the hook."""
-
-    def __init__(self):
-        super().__init__()
-        self.loss = StableAPLoss(mean_mode='exact')
-
-    def forward(self, *args, **kwargs):
-        return {}
-
-
 TWO_OPTIMISERS = OptimWrapperDict(a=OptimWrapper(torch.optim.SGD([torch.ones(1)], lr=1)))
 OF_TORCH = torch.nn.Sequential(StableAPLoss(mean_mode='exact'))
+
+
+EXACT = dict(type='mmrank.StableAPLoss', mean_mode='exact')
 
 
 @pytest.mark.parametrize(
     ('model', 'wrapper', 'message'),
     [
-        (Model(), TWO_OPTIMISERS, 'got OptimWrapperDict and Model'),
+        (resume_run.NoisyModel(EXACT), TWO_OPTIMISERS, 'got OptimWrapperDict and NoisyModel'),
         (OF_TORCH, None, 'got NoneType and Sequential'),
     ],
 )
