@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from image_files import encoded, write_files
 from mmengine.registry import DATASETS
+from retrieval_trees import write_images
 
 from captions import class_captions, describe_image, object_captions
 from mmrank.datasets.captions.caption_files import read_caption_table, read_karpathy
@@ -33,8 +34,7 @@ PACK = dict(
 
 @pytest.fixture
 def folder(tmp_path):
-    for name, *_ in ENTRIES:
-        cv2.imwrite(str(tmp_path / name), np.zeros((6, 6, 3), dtype=np.uint8))
+    write_images(tmp_path, [name for name, *_ in ENTRIES])
     lines = [json.dumps(dict(image=i, caption=c, label=x)) for i, c, x in ENTRIES]
     write(tmp_path / 'train.jsonl', '\n'.join(lines))
     images = [
