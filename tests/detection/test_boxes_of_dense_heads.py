@@ -9,7 +9,6 @@ from torch import nn
 pytest.importorskip('mmdet')
 from covered_heads import MORE_HEADS
 from mmdet.structures.bbox import bbox_overlaps, distance2bbox
-from mmengine.structures import InstanceData
 from small_heads import (
     CLASSES,
     GIOU,
@@ -18,6 +17,7 @@ from small_heads import (
     build_head,
     head_losses,
     make_inputs,
+    make_truths,
     summed,
     watch,
 )
@@ -44,13 +44,6 @@ ALRP = dict(type='mmrank.ALRPLoss')
 class _NoLoss(nn.Module):
     def forward(self, pred, *args, **kwargs):
         return pred.new_zeros(())
-
-
-def _one_small_object():
-    return [
-        InstanceData(bboxes=torch.tensor([[10.0, 10.0, 42.0, 44.0]]), labels=torch.tensor([2])),
-        InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0).long()),
-    ]
 
 
 def _decode(name, head, outs):
@@ -136,7 +129,7 @@ def test_boxes_are_passed_row_by_row(name, few):
     """IoUs and GIoU losses as computed by hand from the head's outputs."""
     features, truths, metas = make_inputs()
     if few:
-        truths = _one_small_object()
+        truths = make_truths([[[10.0, 10, 42, 44]], []])
     *_, giou, levels = check_quality(name, truths)
     if few:
         assert 0 in levels

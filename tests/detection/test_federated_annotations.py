@@ -150,13 +150,6 @@ def test_queries_are_masked_by_image(name):
         head.loss_by_feat(*query_inputs(name))
 
 
-def rcnn_batch():
-    batch = make_batch()
-    for sample, own in zip(batch['data_samples'], EXHAUSTIVE):
-        sample.set_metainfo(dict(exhaustive_labels=own))
-    return batch
-
-
 @pytest.mark.parametrize('kind', ['faster', 'cascade'])
 def test_proposals_are_masked_by_image(kind):
     model = federated_detector(kind)
@@ -166,7 +159,10 @@ def test_proposals_are_masked_by_image(kind):
     for head in heads:
         inner = head._federated_weight
         head._federated_weight = lambda r, *args, f=inner: rois.append(r) or f(r, *args)
-    data = model.data_preprocessor(rcnn_batch(), True)
+    batch = make_batch()
+    for sample, own in zip(batch['data_samples'], EXHAUSTIVE):
+        sample.set_metainfo(dict(exhaustive_labels=own))
+    data = model.data_preprocessor(batch, True)
     losses = model(**data, mode='loss')
     total = sum(v.sum() for k, v in losses.items() if k.endswith('loss_cls'))
     total.backward()

@@ -108,10 +108,6 @@ class LabelledDataset(resume_run.NoisyDataset):
         return {'gt_label': int(self.labels[index]), 'sample_idx': index}
 
 
-def config_of(name, **settings):
-    return {'type': f'mmrank.{name}', **NEEDED.get(name, {}), **settings}
-
-
 def train(work_dir, names=(), epochs=4, resume=False):
     """Checkpoints of the tiny training with more hooks."""
 
@@ -120,7 +116,7 @@ def train(work_dir, names=(), epochs=4, resume=False):
             loader.dataset.type = 'LabelledDataset'
         config.train_cfg.max_epochs = epochs
 
-    hooks = [config_of(name) for name in names]
+    hooks = [{'type': f'mmrank.{name}', **NEEDED.get(name, {})} for name in names]
     resume_run.runner_of(work_dir, resume, change, hooks=hooks).train()
     return {path.name: contents(path) for path in sorted(work_dir.glob('epoch_*.pth'))}
 

@@ -94,16 +94,6 @@ def test_a_missing_file_is_named(tmp_path):
         load_predictions(tmp_path / 'no.json')
 
 
-def name_images(document, boxes, names):
-    """Give images other ids, in place; ``names`` by position."""
-    ids = {image['id']: name for image, name in zip(document['images'], names)}
-    for part, key in ((document['images'], 'id'), (document['annotations'], 'image_id')):
-        for entry in part:
-            entry[key] = ids[entry[key]]
-    for box in boxes:
-        box['image_id'] = ids[box['image_id']]
-
-
 @pytest.mark.parametrize('name', [lambda i: 2**63 - 1 - 5 * (50 - i), lambda i: f'{i:02}'])
 def test_ids_of_images_may_be_large_or_texts(name):
     document = make_document(0, objects=2)
@@ -113,8 +103,12 @@ def test_ids_of_images_may_be_large_or_texts(name):
         return match_boxes(coco_index(document), boxes)
 
     expected = evaluate()
-    names = [*map(name, range(len(document['images'])))]
-    name_images(document, boxes, names)
+    ids = {image['id']: name(i) for i, image in enumerate(document['images'])}
+    names = ids.values()
+    for image in document['images']:
+        image['id'] = ids[image['id']]
+    for entry in (*document['annotations'], *boxes):
+        entry['image_id'] = ids[entry['image_id']]
     found = evaluate()
     assert np.array_equal(found.eval['precision'], expected.eval['precision'])
     assert found.stats[0] > 0.1

@@ -149,12 +149,6 @@ def build(mode='unbiased', pointwise='logistic', **other):
     return head
 
 
-def loss_of_pairs(head, feats, pairs):
-    images = [i for i, _ in pairs] + [j for _, j in pairs]
-    labels = [LABELS[i] for i in images]
-    return head.loss(feats[images], samples(labels, images))
-
-
 @pytest.mark.parametrize('mode', ['unbiased', 'in_batch', 'pos_neg'])
 def test_equals_the_function(mode):
     head = build(mode, 'square', scale=2.0, bias=0.1)
@@ -167,7 +161,8 @@ def test_equals_the_function(mode):
     expected = in_batch_loss(
         2 * f[rows] @ f[cols].t() + 0.1, compact[rows], compact[cols], counts, counts, mode
     )
-    actual = loss_of_pairs(head, feats, pairs)
+    images = [i for i, _ in pairs] + [j for _, j in pairs]
+    actual = head.loss(feats[images], samples([LABELS[i] for i in images], images))
     torch.testing.assert_close(actual['loss'], expected)
     score = (2 * (f[rows] * f[cols]).sum(1) + 0.1).mean()
     torch.testing.assert_close(actual['pos_score'], score)
