@@ -130,20 +130,17 @@ def test_bad_lists_of_products_are_refused(source, run, tmp_path, name, text, me
     assert not (tmp_path / 'out').exists()
 
 
-@pytest.fixture
-def tree(tmp_path):
+def test_some_classes_of_a_tree(tmp_path, run):
     for name in ('n01', 'n02', 'n03'):
-        (tmp_path / 'train' / name).mkdir(parents=True)
-        for i in range(2):
-            (tmp_path / 'train' / name / f'{name}_{i}.JPEG').touch()
-        (tmp_path / 'train' / name / 'notes.txt').touch()
-    return tmp_path
-
-
-def test_some_classes_of_a_tree(tree, run):
-    (tree / 'some.txt').write_text('n03 a bird\n\nn01\n')
-    out = tree / 'meta' / 'train.txt'
-    assert '4 images of 2 classes' in run(LISTS, 'folders', tree / 'train', tree / 'some.txt', out)
+        folder = tmp_path / 'train' / name
+        folder.mkdir(parents=True)
+        for file in (f'{name}_0.JPEG', f'{name}_1.JPEG', 'notes.txt'):
+            (folder / file).touch()
+    (tmp_path / 'some.txt').write_text('n03 a bird\n\nn01\n')
+    out = tmp_path / 'meta' / 'train.txt'
+    assert '4 images of 2 classes' in run(
+        LISTS, 'folders', tmp_path / 'train', tmp_path / 'some.txt', out
+    )
     assert out.read_text().splitlines() == [
         'n03/n03_0.JPEG 0',
         'n03/n03_1.JPEG 0',
@@ -151,10 +148,10 @@ def test_some_classes_of_a_tree(tree, run):
         'n01/n01_1.JPEG 1',
     ]
     for lines, message in (('n04\n', 'holds no image'), ('n01\nn02\nn01\n', "twice: ['n01']")):
-        (tree / 'some.txt').write_text(lines)
-        words = ['folders', tree / 'train', tree / 'some.txt', tree / 'x.txt']
+        (tmp_path / 'some.txt').write_text(lines)
+        words = ['folders', tmp_path / 'train', tmp_path / 'some.txt', tmp_path / 'x.txt']
         assert message in run(LISTS, *words, status=2)
-        assert not (tree / 'x.txt').exists()
+        assert not (tmp_path / 'x.txt').exists()
 
 
 def inaturalist(images, annotations):

@@ -129,12 +129,6 @@ def tree(tmp_path_factory):
     return root, *write_chest_xrays(root)
 
 
-@pytest.fixture
-def damaged(tmp_path):
-    write_chest_xrays(tmp_path)
-    return tmp_path
-
-
 chest = partial(build, 'ChestXray14', serialize_data=False)
 
 
@@ -185,16 +179,17 @@ def test_no_patient_is_in_two_splits(tree, split_by, monkeypatch):
         chest(root, split='val', split_by='lists')
 
 
-def test_x_rays_in_one_folder(damaged):
-    (damaged / 'mine').mkdir()
-    for path in damaged.glob('images_*/images/*.png'):
-        path.rename(damaged / 'mine' / path.name)
-    assert len(chest(damaged, split='test', data_prefix='mine')) == 45
-    (damaged / 'mine').rename(damaged / 'images')
-    assert len(chest(damaged, split='test')) == 45
-    (damaged / 'images/00000058_000.png').unlink()
+def test_x_rays_in_one_folder(tmp_path):
+    write_chest_xrays(tmp_path)
+    (tmp_path / 'mine').mkdir()
+    for path in tmp_path.glob('images_*/images/*.png'):
+        path.rename(tmp_path / 'mine' / path.name)
+    assert len(chest(tmp_path, split='test', data_prefix='mine')) == 45
+    (tmp_path / 'mine').rename(tmp_path / 'images')
+    assert len(chest(tmp_path, split='test')) == 45
+    (tmp_path / 'images/00000058_000.png').unlink()
     with pytest.raises(UserError, match='1 of 45 images are missing'):
-        chest(damaged, split='test')
+        chest(tmp_path, split='test')
 
 
 @pytest.mark.parametrize(
