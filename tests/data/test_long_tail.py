@@ -175,6 +175,8 @@ def test_the_choice_stays_what_it_is():
         shuffled_classes(members[0], -1)
     with pytest.raises(ValueError, match='order_seed must be at least 0'):
         ranked_classes(5, -1)
+    with pytest.raises(ValueError, match='num_classes must be at least 2, got 1'):
+        exponential_sizes(1, 40, 5)
 
 
 def test_parts_are_eight_to_one_to_one():
