@@ -1,11 +1,9 @@
 """What the DETRs of transformers have beside test_detectors.py, and how they are fine-tuned."""
 
-import re
-from pathlib import Path
-
 import adapter_models as models
 import pytest
 import torch
+from docs_blocks import PAGES, block
 
 from mmrank.adapters import load_ranking_state, remove_ranking_loss, use_ranking_loss
 from mmrank.errors import UserError
@@ -13,29 +11,17 @@ from mmrank.losses import StableAPLoss
 
 transformers = pytest.importorskip('transformers')
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def batch():
-    """Pixels and labels, as the models of transformers take them."""
-    pixels, targets = models.batch()
-    return pixels, [dict(class_labels=t['labels'], boxes=t['boxes']) for t in targets]
-
-
-def detector():
-    return models.build('RTDetr')
-
 
 def test_the_block_of_the_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    model = use_ranking_loss(detector(), StableAPLoss())
-    pixels, labels = batch()
+    model = use_ranking_loss(models.build('RTDetr'), StableAPLoss())
+    pixels, targets = models.batch()
+    labels = [dict(class_labels=t['labels'], boxes=t['boxes']) for t in targets]
     model(pixel_values=pixels, labels=labels)
     model.eval()
     with torch.no_grad():
         shown = model(pixel_values=pixels).logits
-    text = (ROOT / 'docs/pages/users/other_detectors.md').read_text('utf-8')
-    (block,) = re.findall(r'```python\n(# .*?)```', text, re.DOTALL)
+    text = block(PAGES / 'users/other_detectors.md', 'work_dirs/plain')
     names = dict(
         model=model,
         RTDetrForObjectDetection=transformers.RTDetrForObjectDetection,
@@ -44,7 +30,7 @@ def test_the_block_of_the_page(tmp_path, monkeypatch):
         load_ranking_state=load_ranking_state,
         remove_ranking_loss=remove_ranking_loss,
     )
-    exec(block, names)
+    exec(text, names)
     assert names['model'] is not model
     plain = type(model).from_pretrained('work_dirs/plain').eval()
     with torch.no_grad():

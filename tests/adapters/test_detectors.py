@@ -436,23 +436,22 @@ def test_messages(kind):
 LOGITS = torch.randn(2, 10, 3, generator=torch.Generator().manual_seed(0))
 
 
+NO_LABELS = torch.zeros(2, 10)
+
+
 @pytest.mark.parametrize(
-    ('make', 'loss', 'message'),
+    ('make', 'labels', 'loss', 'message'),
     [
-        (
-            lambda: ClassPart(LOGITS, torch.eye(4)[[3] * 20].view(2, 10, 4)),
-            StableAPLoss(),
-            'labels',
-        ),
-        (lambda: ClassPart.of_targets(LOGITS, torch.zeros(2, 10)), StableAPLoss(), 'targets must'),
-        (lambda: ClassPart(LOGITS, torch.zeros(2, 10)), GradedAPLoss(), 'requires the boxes'),
-        (lambda: ClassPart(LOGITS, torch.zeros(2, 10)), GradedAPLoss, 'the class GradedAPLoss'),
-        (lambda: ClassPart(LOGITS, torch.zeros(2, 10)), InfoNCELoss(), 'loss=InfoNCELoss'),
+        (ClassPart, torch.eye(4)[[3] * 20].view(2, 10, 4), StableAPLoss(), 'labels'),
+        (ClassPart.of_targets, NO_LABELS, StableAPLoss(), 'targets must'),
+        (ClassPart, NO_LABELS, GradedAPLoss(), 'requires the boxes'),
+        (ClassPart, NO_LABELS, GradedAPLoss, 'the class GradedAPLoss'),
+        (ClassPart, NO_LABELS, InfoNCELoss(), 'loss=InfoNCELoss'),
     ],
 )
-def test_what_a_class_part_refuses(make, loss, message):
+def test_what_a_class_part_refuses(make, labels, loss, message):
     with pytest.raises(UserError, match=f'{message}.*Fix: '):
-        make().loss(loss)
+        make(LOGITS, labels).loss(loss)
 
 
 def test_targets_of_a_broken_box_show_in_the_loss():

@@ -101,11 +101,6 @@ def test_contrastive_losses(model, loss):
     if loss.keeps_samples:
         with pytest.raises(UserError, match=r"add_column\('label'"):
             wrapped(columns, None)
-        before = copy.deepcopy(loss.state_dict())
-        model.eval()
-        wrapped(columns, rows)
-        for key, value in loss.state_dict().items():
-            assert torch.equal(value, before[key]), key
     else:
         assert wrapped(columns, None).isfinite()
 

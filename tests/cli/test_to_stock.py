@@ -86,12 +86,16 @@ def covered_config(name, loss, **kwargs):
 DENSE = [(name, STABLE_AP if 'RPN' in name else PER_CLASS) for name in FOLDED]
 DENSE += [('RetinaHead', STABLE_AP), ('GFLHead', dict(type='mmrank.APLoss'))]
 DENSE += [('FCOSHead', UNCENTRED)]
+DENSE += [('RetinaHead', dict(STABLE_AP, activation='sigmoid'))]
+DENSE += [(name, dict(type='mmrank.RankSortLoss')) for name in ('RetinaHead', 'RTMDetHead')]
+DENSE += [('RetinaHead', dict(type='mmrank.SOPRCLoss', mode='per_class', score_range=(-20, 20)))]
+DENSE += [('FCOSHead', dict(type='mmrank.SumLoss', losses=[STABLE_AP] * 2))]
 
 
 @pytest.mark.parametrize(('name', 'loss'), DENSE)
 def test_dense_heads(name, loss, tmp_path):
     head = build_spread(name, loss)
-    set_centre(head.loss_cls.loss)
+    set_centre(head.loss_cls.loss, 0.02 if 'activation' in loss else -4.0)
     expected = predict_covered(name, head)
     stock = convert(tmp_path, covered_config(name, loss), head)
     assert type(stock).__name__ == name

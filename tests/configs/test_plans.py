@@ -9,7 +9,7 @@ import pytest
 import yaml
 from mmengine.config import ConfigDict
 from mmengine.registry import MODELS, init_default_scope
-from published_configs import FOLDERS, LEAVES, PLANS, ROOT, leaves_without_result, load, read, rows
+from published_configs import FOLDERS, LEAVES, PLANS, ROOT, leaves_of_papers, load, read, rows
 
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
@@ -91,7 +91,7 @@ def test_model_index_has_the_measured_and_the_printed():
     assert sorted(listed) == sorted(
         str(path.relative_to(ROOT)) for path in FOLDERS.glob('*/metafile.yml')
     )
-    measured, without = 0, leaves_without_result()
+    measured, of_papers = 0, leaves_of_papers()
     for file in listed:
         content = yaml.safe_load((ROOT / file).read_text('utf-8'))
         collections = {one['Name'] for one in content['Collections']}
@@ -100,7 +100,7 @@ def test_model_index_has_the_measured_and_the_printed():
             assert path in LEAVES
             assert model['Name'] == path.stem
             assert model['In Collection'] in collections
-            assert model['Name'] not in without
+            assert 'Results' in model or path.stem in of_papers
             measured += 'Results' in model
     assert measured == 4
 

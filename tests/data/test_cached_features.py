@@ -1,7 +1,6 @@
 """Stored feature maps: written whole, read by path, same as the network."""
 
 import pickle
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -161,21 +160,17 @@ def images(tmp_path):
     return config, stages
 
 
-TOOL = Path(__file__).parents[2] / 'tools/dataset_converters/cache_features.py'
+TOOL = 'dataset_converters/cache_features'
 
 
 @pytest.mark.parametrize('pool', [False, True])
-def test_tool_stores_what_the_network_gives(images, run_script, tmp_path, pool):
+def test_tool_stores_what_the_network_gives(images, run, tmp_path, pool):
     config, stages = images
     if pool:
-        status, _, error = run_script(TOOL, config(0), tmp_path / 'maps')
-        assert status == 2
-        assert 'frozen_stages' in error
+        assert 'frozen_stages' in run(TOOL, config(0), tmp_path / 'maps', status=2)
     frozen = 8 if pool else 6
     words = ['--views', '1', '--batch-size', '2'] + ['--pool'] * pool
-    status, out, error = run_script(TOOL, config(frozen), tmp_path / 'maps', *words)
-    assert status == 0, error
-    assert '3 images x 2 views' in out
+    assert '3 images x 2 views' in run(TOOL, config(frozen), tmp_path / 'maps', *words)
     cache = FeatureCache(tmp_path / 'maps')
     assert cache.maps.shape[:2] == (3, 2)
     image = cv2.imread(str(tmp_path / 'images/x/2.png'))[4:36, 8:40]

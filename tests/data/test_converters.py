@@ -3,22 +3,20 @@
 import json
 import re
 from collections import Counter
-from functools import partial
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from cifar_trees import coded_image, every_image, write_folders
-from forked_processes import run_script
 from image_files import encoded, write_files
-from mmengine.registry import DATASETS
+from retrieval_trees import build
 
 pytest.importorskip('mmpretrain')
 
-CONVERTERS = Path(__file__).resolve().parents[2] / 'tools/dataset_converters'
-OMNIGLOT = CONVERTERS / 'omniglot.py'
-GROCERY = CONVERTERS / 'grocery.py'
+OMNIGLOT = 'dataset_converters/omniglot'
+GROCERY = 'dataset_converters/grocery'
+LISTS = 'dataset_converters/image_list'
+CIFAR10 = 'dataset_converters/cifar10'
 
 
 def drawing():
@@ -28,7 +26,7 @@ def drawing():
     return encoded(image)
 
 
-def test_drawings_are_inverted_and_shrunk(tmp_path, run_script):
+def test_drawings_are_inverted_and_shrunk(tmp_path, run):
     sources = [
         write_files(
             tmp_path / f'{part}',
@@ -40,7 +38,7 @@ def test_drawings_are_inverted_and_shrunk(tmp_path, run_script):
         for part, alphabet in enumerate(('Greek', 'Latin'))
     ]
     out = tmp_path / 'out'
-    assert run_script(OMNIGLOT, *sources, out, '--size', 21)[0] == 0
+    run(OMNIGLOT, *sources, out, '--size', 21)
     files = sorted(p.relative_to(out).as_posix() for p in out.rglob('*.*'))
     assert files == ['Greek/character01/0001_01.png', 'Latin/character01/0001_01.png']
     image = cv2.imread(str(out / files[0]), cv2.IMREAD_UNCHANGED)
@@ -48,7 +46,7 @@ def test_drawings_are_inverted_and_shrunk(tmp_path, run_script):
     assert (image[:10, :10] == 255).all()
     assert (image[12:] == 0).all()
     assert (image[:, 12:] == 0).all()
-    assert run_script(OMNIGLOT, *sources, out)[0] == 0
+    run(OMNIGLOT, *sources, out)
     assert cv2.imread(str(out / files[0]), cv2.IMREAD_UNCHANGED).shape == (28, 28)
 
 
@@ -61,14 +59,11 @@ def test_drawings_are_inverted_and_shrunk(tmp_path, run_script):
         ([], 'bad holds no drawing. Fix: unpack'),
     ],
 )
-def test_bad_folders_of_drawings_are_named(tmp_path, run_script, files, message):
-    status, _, errors = run_script(OMNIGLOT, write_files(tmp_path / 'bad', files), tmp_path / 'out')
-    assert status == 2
-    assert message in errors
+def test_bad_folders_of_drawings_are_named(tmp_path, run, files, message):
+    bad = write_files(tmp_path / 'bad', files)
+    assert message in run(OMNIGLOT, bad, tmp_path / 'out', status=2)
     assert not (tmp_path / 'out').exists()
-    status, _, errors = run_script(OMNIGLOT, 'a', 'out', '--size', 200)
-    assert status == 2
-    assert '--size must be in 1 to 105' in errors
+    assert '--size must be in 1 to 105' in run(OMNIGLOT, 'a', 'out', '--size', 200, status=2)
 
 
 COUNTS = {0: 60, 1: 50, 2: 40}
@@ -96,11 +91,9 @@ def source(tmp_path):
     return folder
 
 
-def test_lists_of_products(source, run_script, tmp_path):
+def test_lists_of_products(source, run, tmp_path):
     out = tmp_path / 'out'
-    status, text, error = run_script(GROCERY, source, out)
-    assert status == 0, error
-    assert '150 train, 6 val, 6 test' in ' '.join(text.split())
+    assert '150 train, 6 val, 6 test' in ' '.join(run(GROCERY, source, out).split())
     assert (out / 'products.txt').read_text().splitlines() == ['Apple', 'Oat Milk', 'Pear']
     hierarchy = [line.split('\t') for line in (out / 'hierarchy.txt').read_text().splitlines()]
     assert [name for _, name in hierarchy] == ['Apple', 'Oat Milk', 'Pear']
@@ -119,25 +112,6 @@ def test_lists_of_products(source, run_script, tmp_path):
     # 60 / 50 ** (0, 1/2, 1)
     assert Counter(tail) == {'0': 60, '1': 8, '2': 1}
 
-    pytest.importorskip('mmpretrain.datasets')
-    folder = DATASETS.build(
-        dict(type='mmrank.ClassFolder', data_root=f'{out}/', ann_file='images.txt', pipeline=[])
-    )
-    assert len(folder) == 162
-    assert folder.metainfo['classes'] == ('Apple', 'Oat Milk', 'Pear')
-    captions = DATASETS.build(
-        dict(
-            type='mmrank.CaptionTable',
-            data_root=f'{out}/',
-            ann_file='captions_train.jsonl',
-            label_key='label',
-            classes=str(out / 'products.txt'),
-            pipeline=[],
-        )
-    )
-    assert len(captions) == 300
-    assert captions.get_data_info(120)['gt_label'] == 1
-
 
 @pytest.mark.parametrize(
     ('name', 'text', 'message'),
@@ -150,45 +124,34 @@ def test_lists_of_products(source, run_script, tmp_path):
         ('classes.csv', 'fine,fine_name,description\n0,a,b\n2,c,d\n', 'each of 0 to 1 once'),
     ],
 )
-def test_bad_lists_of_products_are_refused(source, run_script, tmp_path, name, text, message):
+def test_bad_lists_of_products_are_refused(source, run, tmp_path, name, text, message):
     (source / name).write_text(text)
-    status, _, error = run_script(GROCERY, source, tmp_path / 'out')
-    assert status == 2
-    assert re.search(message, ' '.join(error.split()))
+    assert re.search(message, ' '.join(run(GROCERY, source, tmp_path / 'out', status=2).split()))
     assert not (tmp_path / 'out').exists()
 
 
-run = partial(run_script, CONVERTERS / 'image_list.py')
-
-
-@pytest.fixture
-def tree(tmp_path):
+def test_some_classes_of_a_tree(tmp_path, run):
     for name in ('n01', 'n02', 'n03'):
-        (tmp_path / 'train' / name).mkdir(parents=True)
-        for i in range(2):
-            (tmp_path / 'train' / name / f'{name}_{i}.JPEG').touch()
-        (tmp_path / 'train' / name / 'notes.txt').touch()
-    return tmp_path
-
-
-def test_some_classes_of_a_tree(tree):
-    (tree / 'some.txt').write_text('n03 a bird\n\nn01\n')
-    out = tree / 'meta' / 'train.txt'
-    done = run('folders', tree / 'train', tree / 'some.txt', out)
-    assert done.returncode == 0, done.stderr
+        folder = tmp_path / 'train' / name
+        folder.mkdir(parents=True)
+        for file in (f'{name}_0.JPEG', f'{name}_1.JPEG', 'notes.txt'):
+            (folder / file).touch()
+    (tmp_path / 'some.txt').write_text('n03 a bird\n\nn01\n')
+    out = tmp_path / 'meta' / 'train.txt'
+    assert '4 images of 2 classes' in run(
+        LISTS, 'folders', tmp_path / 'train', tmp_path / 'some.txt', out
+    )
     assert out.read_text().splitlines() == [
         'n03/n03_0.JPEG 0',
         'n03/n03_1.JPEG 0',
         'n01/n01_0.JPEG 1',
         'n01/n01_1.JPEG 1',
     ]
-    assert '4 images of 2 classes' in done.stdout
     for lines, message in (('n04\n', 'holds no image'), ('n01\nn02\nn01\n', "twice: ['n01']")):
-        (tree / 'some.txt').write_text(lines)
-        done = run('folders', tree / 'train', tree / 'some.txt', tree / 'x.txt')
-        assert done.returncode == 2
-        assert message in done.stderr
-        assert not (tree / 'x.txt').exists()
+        (tmp_path / 'some.txt').write_text(lines)
+        words = ['folders', tmp_path / 'train', tmp_path / 'some.txt', tmp_path / 'x.txt']
+        assert message in run(LISTS, *words, status=2)
+        assert not (tmp_path / 'x.txt').exists()
 
 
 def inaturalist(images, annotations):
@@ -198,12 +161,11 @@ def inaturalist(images, annotations):
     )
 
 
-def test_lists_of_inaturalist(tmp_path):
+def test_lists_of_inaturalist(tmp_path, run):
     source, out = tmp_path / 'train.json', tmp_path / 'train.txt'
     content = inaturalist([3, 1], [(1, 7), (3, 5)])
     source.write_text(json.dumps(content))
-    done = run('inaturalist', source, out)
-    assert done.returncode == 0, done.stderr
+    run(LISTS, 'inaturalist', source, out)
     assert out.read_text() == 'a/1.jpg 7\na/3.jpg 5\n'
 
 
@@ -216,21 +178,16 @@ def test_lists_of_inaturalist(tmp_path):
         (json.dumps(inaturalist([1], [(1, 7), (1, 8)])), 'needs exactly one'),
     ],
 )
-def test_bad_annotations_are_named(tmp_path, content, message):
+def test_bad_annotations_are_named(tmp_path, run, content, message):
     source = tmp_path / 'train.json'
     source.write_text(content)
-    done = run('inaturalist', source, tmp_path / 'x.txt')
-    assert done.returncode == 2
-    assert message in done.stderr
+    assert message in run(LISTS, 'inaturalist', source, tmp_path / 'x.txt', status=2)
 
 
-TOOL = Path(__file__).resolve().parents[2] / 'tools/dataset_converters/cifar10.py'
-
-
-def test_arrays_hold_the_images_in_turn(tmp_path, run_script):
+def test_arrays_hold_the_images_in_turn(tmp_path, run):
     tree = write_folders(tmp_path / 'tree')
     out = tmp_path / 'out'
-    assert run_script(TOOL, tree, out, '--size', 4)[::2] == (0, '')
+    run(CIFAR10, tree, out, '--size', 4)
     for part in ('train', 'test'):
         with np.load(out / f'{part}.npz') as file:
             images, labels = file['images'], file['labels']
@@ -239,19 +196,19 @@ def test_arrays_hold_the_images_in_turn(tmp_path, run_script):
         expected = [coded_image(*x, size=4) for x in own]
         np.testing.assert_array_equal(images, expected)
         assert labels.tolist() == [label for _, label, _ in own]
-    train = dict(type='mmrank.CIFAR10LT', data_root=str(out), imbalance_ratio=1)
-    assert len(DATASETS.build(train)) == 400
+    assert len(build('CIFAR10LT', out, imbalance_ratio=1)) == 400
 
 
-def test_bad_sources_of_cifar_are_named(tmp_path, run_script):
-    status, _, errors = run_script(TOOL, tmp_path, tmp_path / 'out')
-    assert status == 2
-    assert 'holds no CIFAR10' in errors
+def test_bad_sources_of_cifar_are_named(tmp_path, run):
+    def refusal(source, *words):
+        return run(CIFAR10, source, tmp_path / 'out', *words, status=2)
+
+    assert 'holds no CIFAR10' in refusal(tmp_path)
     tree = write_folders(tmp_path / 'tree')
     (tree / 'test/bird/0003.png').write_bytes(b'no image')
-    assert 'bird/0003.png cannot be read: ' in run_script(TOOL, tree, tmp_path / 'out')[2]
+    assert 'bird/0003.png cannot be read: ' in refusal(tree)
     (tree / 'train/bird').rename(tree / 'train/birds')
-    assert "missing: ['bird'], unknown: ['birds']" in run_script(TOOL, tree, tmp_path / 'out')[2]
+    assert "missing: ['bird'], unknown: ['birds']" in refusal(tree)
     (tmp_path / 'x.zip').write_text('text')
-    assert 'x.zip holds no CIFAR10' in run_script(TOOL, tmp_path / 'x.zip', tmp_path / 'out')[2]
-    assert run_script(TOOL, tree, tmp_path / 'out', '--size', 33)[0] == 2
+    assert 'x.zip holds no CIFAR10' in refusal(tmp_path / 'x.zip')
+    refusal(tree, '--size', 33)

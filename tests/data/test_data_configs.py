@@ -57,12 +57,11 @@ def read(name, root):
     return cfg
 
 
-def first_batch(cfg, split):
-    """Eight items of a split, and its data set."""
+def first_batch(cfg, split, size=8):
     settings = cfg[f'{split}_dataloader']
-    settings.batch_size = 8
-    if split == 'train':
-        settings.sampler.batch_size = 8
+    settings.batch_size = size
+    if 'batch_size' in settings.sampler:
+        settings.sampler.batch_size = size
     loader = Runner.build_dataloader(settings, seed=0)
     return next(iter(loader)), loader.dataset
 
@@ -178,8 +177,7 @@ def test_chest_x_rays_load_batches(tmp_path, monkeypatch):
     monkeypatch.setattr(ChestXray14, 'val_fraction', 0.3)
     cfg = read('chest_xray14_224', tmp_path)
     for split in ('train', 'val', 'test'):
-        cfg[f'{split}_dataloader'].batch_size = 4
-        data = next(iter(Runner.build_dataloader(cfg[f'{split}_dataloader'], seed=0)))
+        data, _ = first_batch(cfg, split, 4)
         assert data['inputs'].shape == (4, 3, 224, 224)
         scores = torch.stack([s.gt_score for s in data['data_samples']])
         assert scores.shape == (4, 14)

@@ -9,7 +9,6 @@ import torch
 
 from mmrank.datasets import InteractionDataset, TopKDataset
 from mmrank.datasets.interactions import interaction_dataset
-from mmrank.datasets.interactions.interaction_dataset import pair_collate
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.datasets.interactions.read_xmc import read_xmc
@@ -90,6 +89,8 @@ def test_xmc(tmp_path):
     taken = features[np.array([1, 0, 2])]
     assert taken.indptr.tolist() == [0, 1, 3, 3]
     assert taken.indices.tolist() == [5, 0, 3]
+    from_1 = read_xmc(write(tmp_path, '1 1:1\n'), one_based=True)
+    assert from_1.row_features.indices.tolist() == [0]
 
 
 def test_xmc_test_file(tmp_path):
@@ -108,11 +109,6 @@ def test_xmc_test_file(tmp_path):
     assert not len(batch['seen']['rows'])
 
 
-def test_features_that_count_from_1(tmp_path):
-    path = write(tmp_path, '1 1:1\n')
-    assert read_xmc(path, one_based=True).row_features.indices.tolist() == [0]
-
-
 def test_is_positive_equals_the_matrix():
     labels = np.random.default_rng(0).random((7, 5)) < 0.3
     rows, cols = labels.nonzero()
@@ -128,7 +124,10 @@ def test_batches_of_pairs(tmp_path):
     path = write(tmp_path, 'a,x\na,y\nb,x\nc,z\n')
     dataset = InteractionDataset(path)
     assert len(dataset) == 4
-    batch = pair_collate(dataset.__getitems__([3, 0, 1]))
+    collate = FUNCTIONS.get('mmrank.pair_collate')
+    with pytest.raises(TypeError, match='without a wrapper'):
+        collate([{}])
+    batch = collate(dataset.__getitems__([3, 0, 1]))
     assert batch['rows'].tolist() == [2, 0, 0]
     assert batch['cols'].tolist() == [2, 0, 1]
     for side, of in (('left', 'rows'), ('right', 'cols')):
@@ -176,9 +175,3 @@ def test_top_k_batches(tmp_path, monkeypatch):
 def test_bad_setting(tmp_path, setting, message):
     with pytest.raises((TypeError, ValueError), match=message):
         InteractionDataset(write(tmp_path, 'a,x\n'), **setting)
-
-
-def test_collate_function_is_registered():
-    assert FUNCTIONS.get('mmrank.pair_collate') is pair_collate
-    with pytest.raises(TypeError, match='without a wrapper'):
-        pair_collate([{}])

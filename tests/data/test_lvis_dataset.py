@@ -1,9 +1,8 @@
 """LVIS files: what is filled in, refused, and told to the heads."""
 
-import cv2
-import numpy as np
 import pytest
 from noisy_boxes import as_lvis, make_document, write_json
+from retrieval_trees import write_images
 
 from mmrank.annotations.check import inspect_coco
 from mmrank.annotations.lvis import complete_lvis
@@ -80,11 +79,8 @@ def test_a_field_of_another_form(value, text):
 def folder(tmp_path):
     """A folder with images and ``lvis.json``."""
     found = document()
-    for image in found['images']:
-        path = tmp_path / 'val2017' / f'{image["id"]}.jpg'
-        path.parent.mkdir(exist_ok=True)
-        pixels = np.zeros((image['height'], image['width'], 3), np.uint8)
-        assert cv2.imwrite(str(path), pixels)
+    paths = [f'val2017/{image["id"]}.jpg' for image in found['images']]
+    write_images(tmp_path, paths, (480, 640, 3))
     write_json(tmp_path / 'lvis.json', found)
     return tmp_path, found
 

@@ -1,16 +1,16 @@
 """Multi-label data: tables, ChestX-ray14, and labels and pixels that a training must refuse."""
 
-import logging
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from chest_xray_tree import FINDINGS, NUM_PATIENTS, write_chest_xrays
 from labelled import LabelledItems
 from mmengine.dataset import ConcatDataset, RepeatDataset
-from mmengine.registry import DATASETS, HOOKS, TRANSFORMS
-from retrieval_trees import write_images
+from mmengine.registry import HOOKS, TRANSFORMS
+from retrieval_trees import build, write_images
+from tiny_runner import stand_in
 
 from mmrank.datasets.checks.label_check import check_labels
 from mmrank.errors import UserError
@@ -24,15 +24,7 @@ TABLE = 'image,cat,dog\na.png,1,0\nb.png,0,1\nc.png,1,1.0\nd.png,0,0\n'
 def table(root, text=TABLE, **settings):
     (root / 'train.csv').write_text(text)
     write_images(root, ('a.png', 'b.png', 'c.png', 'd.png'))
-    return DATASETS.build(
-        dict(
-            type='mmrank.MultiLabelCSV',
-            data_root=str(root),
-            ann_file='train.csv',
-            data_prefix='.',
-            **settings,
-        )
-    )
+    return build('MultiLabelCSV', root, ann_file='train.csv', data_prefix='.', **settings)
 
 
 def test_table_of_zeros_and_ones(tmp_path):
@@ -91,17 +83,12 @@ def test_bad_labels_are_named(items, message):
 
 
 def loop(*items):
-    dataset = LabelledItems([dict(gt_label=x) for x in items])
-    return SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset))
+    return stand_in(LabelledItems([dict(gt_label=x) for x in items])).train_loop
 
 
 def test_hook_checks_each_split_once():
-    runner = SimpleNamespace(
-        logger=logging.getLogger('test'),
-        train_loop=loop([0], [1]),
-        val_loop=loop([0], [0]),
-        test_loop=loop([0], [5]),
-    )
+    labels = LabelledItems([dict(gt_label=[0]), dict(gt_label=[1])])
+    runner = stand_in(labels, val_loop=loop([0], [0]), test_loop=loop([0], [5]))
     hook = HOOKS.build(dict(type='mmrank.LabelCheckHook'))
     with pytest.raises(UserError, match='the val split .* of b'):
         hook.before_train(runner)
@@ -142,17 +129,7 @@ def tree(tmp_path_factory):
     return root, *write_chest_xrays(root)
 
 
-@pytest.fixture
-def damaged(tmp_path):
-    """A folder to damage."""
-    write_chest_xrays(tmp_path)
-    return tmp_path
-
-
-def build(root, **settings):
-    return DATASETS.build(
-        dict(type='mmrank.ChestXray14', data_root=str(root), serialize_data=False, **settings)
-    )
+chest = partial(build, 'ChestXray14', serialize_data=False)
 
 
 def names_of(dataset):
@@ -161,7 +138,7 @@ def names_of(dataset):
 
 def test_x_rays_follow_table_and_lists(tree):
     root, labels, tests = tree
-    test = build(root, split='test')
+    test = chest(root, split='test')
     assert names_of(test) == tests
     assert test.metainfo['classes'] == FINDINGS
     for index, name in enumerate(tests):
@@ -171,7 +148,7 @@ def test_x_rays_follow_table_and_lists(tree):
         assert there == set(labels[name].split('|')) - {'No Finding'}
         assert item['gt_score'].nonzero()[0].tolist() == item['gt_label']
         assert test.get_cat_ids(index) == item['gt_label']
-    part = build(root, split='test', classes=['Hernia', 'Mass'])
+    part = chest(root, split='test', classes=['Hernia', 'Mass'])
     assert part.metainfo['classes'] == ('Hernia', 'Mass')
     for index, name in enumerate(tests):
         own = labels[name].split('|')
@@ -186,7 +163,7 @@ def test_no_patient_is_in_two_splits(tree, split_by, monkeypatch):
     monkeypatch.setattr(ChestXray14, 'val_fraction', 0.3)
     settings = dict(split_by=split_by, classes=FINDINGS[:-1])
     for split in ('train', 'val', 'test'):
-        part = build(root, split=split, **settings)
+        part = chest(root, split=split, **settings)
         names[split] = names_of(part)
         patients[split] = {name[:8] for name in names[split]}
     assert sum(map(len, names.values())) == len(labels)
@@ -195,23 +172,24 @@ def test_no_patient_is_in_two_splits(tree, split_by, monkeypatch):
     assert sizes == ([31, 14, 15] if split_by == 'lists' else [48, 6, 6])
     if split_by == 'lists':
         assert names['test'] == tests
-    both = build(root, split='trainval', **settings)
+    both = chest(root, split='trainval', **settings)
     assert set(names_of(both)) == set(names['train'] + names['val'])
     monkeypatch.setattr(ChestXray14, 'val_fraction', 0.03)
     with pytest.raises(ValueError, match='and no positive of Hernia'):
-        build(root, split='val', split_by='lists')
+        chest(root, split='val', split_by='lists')
 
 
-def test_x_rays_in_one_folder(damaged):
-    (damaged / 'mine').mkdir()
-    for path in damaged.glob('images_*/images/*.png'):
-        path.rename(damaged / 'mine' / path.name)
-    assert len(build(damaged, split='test', data_prefix='mine')) == 45
-    (damaged / 'mine').rename(damaged / 'images')
-    assert len(build(damaged, split='test')) == 45
-    (damaged / 'images/00000058_000.png').unlink()
+def test_x_rays_in_one_folder(tmp_path):
+    write_chest_xrays(tmp_path)
+    (tmp_path / 'mine').mkdir()
+    for path in tmp_path.glob('images_*/images/*.png'):
+        path.rename(tmp_path / 'mine' / path.name)
+    assert len(chest(tmp_path, split='test', data_prefix='mine')) == 45
+    (tmp_path / 'mine').rename(tmp_path / 'images')
+    assert len(chest(tmp_path, split='test')) == 45
+    (tmp_path / 'images/00000058_000.png').unlink()
     with pytest.raises(UserError, match='1 of 45 images are missing'):
-        build(damaged, split='test')
+        chest(tmp_path, split='test')
 
 
 @pytest.mark.parametrize(
@@ -224,4 +202,4 @@ def test_x_rays_in_one_folder(damaged):
 )
 def test_bad_settings_of_x_rays_are_named(tree, settings, message):
     with pytest.raises(ValueError, match=message):
-        build(tree[0], split='train', **settings)
+        chest(tree[0], split='train', **settings)

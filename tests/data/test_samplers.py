@@ -320,20 +320,6 @@ def test_batches_hold_p_classes_with_k_images(sizes, num_classes, num_per_class,
             assert max(times) - min(times) <= 1
 
 
-def test_frequencies_of_classes_and_images():
-    sizes = np.array([2, 4, 8, 16])
-    sampler = PKSampler(classes_of(sizes), batch_size=2, num_per_class=2, seed=0)
-    count = 4000
-    batches = np.stack([sampler.global_batch(i)[0] for i in range(count)])
-    images = np.bincount(batches.ravel(), minlength=30)
-    labels = np.array(classes_of(sizes))
-    classes = np.bincount(labels, weights=images) / (2 * count)
-    expected = np.full(4, 0.25)
-    np.testing.assert_allclose(classes, expected, atol=0.03)
-    within = images / (2 * count) / expected[labels] * sizes[labels]
-    np.testing.assert_allclose(within, 1, atol=0.25)
-
-
 @given(
     sizes=st.tuples(st.integers(1, 20), st.integers(1, 40)),
     counts=st.tuples(st.integers(1, 8), st.integers(1, 8)),

@@ -9,7 +9,6 @@ from torch import nn
 pytest.importorskip('mmdet')
 from covered_heads import MORE_HEADS
 from mmdet.structures.bbox import bbox_overlaps, distance2bbox
-from mmengine.structures import InstanceData
 from small_heads import (
     CLASSES,
     GIOU,
@@ -18,6 +17,7 @@ from small_heads import (
     build_head,
     head_losses,
     make_inputs,
+    make_truths,
     summed,
     watch,
 )
@@ -35,45 +35,15 @@ ON_CODES = {
     'RPNHead': {**MORE_HEADS['RPNHead'], **_CODES},
 }
 
-
-class _Recorder(nn.Module):
-    """Keeps its arguments; a fake loss."""
-
-    def __init__(self, box_input, use_sigmoid=True):
-        super().__init__()
-        self.box_input, self.calls = box_input, []
-
-    def forward(self, scores, target, weight, avg_factor, **told):
-        self.calls.append((target, told))
-        loss = scores.sigmoid().mean()
-        if self.box_input == 'loss':
-            return dict(loss_cls=loss, loss_bbox=told['box_loss'].sum())
-        return loss
+#: Losses that are told nothing of the boxes, their IoU, and their own losses.
+PLAIN = dict(type='mmrank.StableAPLoss', quality=0)
+RANK_SORT = dict(type='mmrank.RankSortLoss')
+ALRP = dict(type='mmrank.ALRPLoss')
 
 
 class _NoLoss(nn.Module):
     def forward(self, pred, *args, **kwargs):
         return pred.new_zeros(())
-
-
-@pytest.fixture
-def build():
-    name = 'BoxTestLoss'
-    MODELS.register_module(name, force=True, module=_Recorder)
-
-    def build(head, kind, **kwargs):
-        loss = dict(type=f'mmrank.{name}', box_input=kind)
-        return build_head(head, loss, **kwargs)
-
-    yield build
-    MODELS._module_dict.pop(name)
-
-
-def _one_small_object():
-    return [
-        InstanceData(bboxes=torch.tensor([[10.0, 10.0, 42.0, 44.0]]), labels=torch.tensor([2])),
-        InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0).long()),
-    ]
 
 
 def _decode(name, head, outs):
@@ -113,20 +83,21 @@ def _expected(name, head, outs, truths, labels):
     return iou, giou, levels
 
 
-def check_quality(build, name, truths, **kwargs):
+def check_quality(name, truths, **kwargs):
     """IoUs as by hand, and a box loss with the host's bits; the head, its losses, GIoUs, levels."""
     features, _, metas = make_inputs()
-    head = build(name, 'quality', **kwargs)
+    head = build_head(name, RANK_SORT, **kwargs)
+    calls = watch(head.loss_cls.loss)
     outs = head(features)
     losses = head.loss_by_feat(*outs, truths, metas)
-    ((labels, told),) = head.loss_cls.loss.calls
+    ((_, labels, *_, told),) = calls
     iou, giou, levels = _expected(name, head, outs, truths, labels)
-    assert list(told) == ['quality']
+    assert 'box_loss' not in told
     assert not told['quality'].requires_grad
     assert told['quality'].max() > 0
     torch.testing.assert_close(told['quality'], iou.detach(), rtol=0, atol=1e-6)
     # As without a collector.
-    stock = build(name, None, **kwargs)
+    stock = build_head(name, PLAIN, **kwargs)
     plain = stock.loss_by_feat(*stock(features), truths, metas)
     (key,) = (key for key in losses if 'bbox' in key)
     found = losses[key], plain[key]
@@ -135,41 +106,41 @@ def check_quality(build, name, truths, **kwargs):
 
 
 @pytest.mark.parametrize('name', ON_CODES)
-def test_codes_are_decoded_for_the_quality(build, name):
+def test_codes_are_decoded_for_the_quality(name):
     """IoUs with the objects as by hand; the host's own box loss, on codes, keeps its bits."""
     _, truths, metas = make_inputs()
     if name == 'RPNHead':  # one object an image, of the one class
         truths = [truth[:1] for truth in truths]
-    head, outs, losses, giou, _ = check_quality(build, name, truths, heads=ON_CODES)
+    head, outs, losses, giou, _ = check_quality(name, truths, heads=ON_CODES)
     assert len(giou) > 2
     assert sum(losses) > 0
+    calls = watch(head.loss_cls.loss)
     empty = head.loss_by_feat(*outs, [truth[:0] for truth in truths], metas)
-    assert head.loss_cls.loss.calls[-1][1]['quality'].shape == (0,)
+    assert calls[-1][-1]['quality'].shape == (0,)
     (key,) = (key for key in empty if 'bbox' in key)
     sum(map(sum, (empty[key], losses))).backward()
     with pytest.raises(ValueError, match='reg_decoded_bbox=False; set'):
-        build(name, 'loss', heads=ON_CODES)
+        build_head(name, ALRP, heads=ON_CODES)
 
 
 @pytest.mark.parametrize('name', NAMES)
 @pytest.mark.parametrize('few', [False, True])
-def test_boxes_are_passed_row_by_row(build, name, few):
+def test_boxes_are_passed_row_by_row(name, few):
     """IoUs and GIoU losses as computed by hand from the head's outputs."""
     features, truths, metas = make_inputs()
     if few:
-        truths = _one_small_object()
-    *_, giou, levels = check_quality(build, name, truths)
+        truths = make_truths([[[10.0, 10, 42, 44]], []])
+    *_, giou, levels = check_quality(name, truths)
     if few:
         assert 0 in levels
         assert sum(levels) > 0
-    head = build(name, 'loss')
-    outs = head(features)
-    losses = head.loss_by_feat(*outs, truths, metas)
-    ((_, told),) = head.loss_cls.loss.calls
+    head = build_head(name, ALRP)
+    calls = watch(head.loss_cls.loss)
+    losses = head.loss_by_feat(*head(features), truths, metas)
+    ((*_, told),) = calls
     expected = GIOU['loss_weight'] * (1 - giou)
     torch.testing.assert_close(told['box_loss'], expected, rtol=1e-4, atol=1e-5)
     assert losses['loss_bbox'].dim() == 0
-    torch.testing.assert_close(losses['loss_bbox'], told['box_loss'].sum())
     losses['loss_bbox'].backward()
     # A level without positives is on the graph too.
     grads = [p.grad for n, p in head.named_parameters() if 'reg' in n]

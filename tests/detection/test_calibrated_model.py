@@ -6,6 +6,7 @@ import torch
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
 from mmengine.registry import init_default_scope
+from small_models import CONV, POOL
 from small_rcnn import detector_config, make_batch
 
 from mmrank.calibration.calibration_file import Calibration, ClassMap, weights_digest
@@ -27,8 +28,6 @@ def calibration(task, number, weights=None):
 
 @pytest.fixture
 def calibrated(tmp_path):
-    """Builds a model of a config with a calibration."""
-
     def build(config, made, stock=None):
         path = made.write(tmp_path / 'map.json')
         own = dict(type='mmrank.CalibratedModel', model_type=config['type'], calibration=str(path))
@@ -92,17 +91,9 @@ def test_calibrations_of_other_models_are_refused(stock, calibrated):
 
 def classifier(number=3):
     init_default_scope('mmpretrain')
-    return dict(
-        type='mmpretrain.ImageClassifier',
-        backbone=dict(type='mmpretrain.LeNet5', num_classes=-1),
-        neck=dict(type='mmpretrain.GlobalAveragePooling'),
-        head=dict(
-            type='mmrank.OneVsRestHead',
-            num_classes=number,
-            in_channels=120,
-            loss=dict(type='mmrank.StableAPLoss'),
-        ),
-    )
+    loss = dict(type='mmrank.StableAPLoss')
+    head = dict(type='mmrank.OneVsRestHead', num_classes=number, in_channels=8, loss=loss)
+    return dict(type='mmpretrain.ImageClassifier', backbone=CONV, neck=POOL, head=head)
 
 
 @pytest.mark.parametrize('number', [1, 3])
@@ -112,7 +103,7 @@ def test_a_classifier_labels_by_the_probability(number, calibrated):
     with torch.no_grad():
         stock.head.fc.weight.normal_(std=4)
     model = calibrated(classifier(number), made, stock)
-    images = torch.rand(24, 1, 32, 32)
+    images = torch.rand(24, 3, 16, 16)
     with torch.no_grad():
         before = stock(images, mode='predict')
         after = model(images, mode='predict')
@@ -124,7 +115,7 @@ def test_a_classifier_labels_by_the_probability(number, calibrated):
         label = found.long() if number == 1 else found.nonzero()
         assert torch.equal(y.pred_label, label.flatten())
     config = classifier(number)
-    config['head'] = dict(type='mmpretrain.LinearClsHead', num_classes=number, in_channels=120)
+    config['head'] = dict(type='mmpretrain.LinearClsHead', num_classes=number, in_channels=8)
     with pytest.raises(UserError, match='softmax over the classes'):
         calibrated(config, made)
 

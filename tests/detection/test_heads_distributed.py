@@ -1,5 +1,7 @@
 """Heads of detectors on two gloo processes train like one process."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -20,15 +22,7 @@ LABELS = [[0, 2], [1]]
 NUM_ROIS = ((5, 12), (17, 0))
 
 pytestmark = pytest.mark.slow
-
-
-def _random(seed):
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(*shape):
-        return torch.rand(*shape, generator=generator, dtype=torch.float64)
-
-    return draw
+draw = partial(torch.rand, dtype=torch.float64)
 
 
 def _federated(metas):
@@ -82,7 +76,7 @@ def _denoising(images):
 def _proposals(images, kind):
     """Loss and gradients of a federated RoI head, of given proposals on given features."""
     head = federated_detector(kind).double().roi_head
-    draw = _random(3)
+    torch.manual_seed(3)
     features = [draw(2, 16, 24 // 2**level, 24 // 2**level) for level in range(4)]
     proposals = []
     for number in (9, 14):
@@ -102,7 +96,7 @@ def _proposals(images, kind):
 def _rois(part, number):
     """Losses and gradients of a box head, the box loss averaged over the positives."""
     head = build_box_head(STABLE_AP, reg_class_agnostic=True, box_average='positives').double()
-    draw = _random(4)
+    torch.manual_seed(4)
     corner = 40 * draw(number, 2)
     boxes = torch.cat([corner, corner + 10 + 40 * draw(number, 2)], 1)
     labels = (2 * CLASSES * draw(number)).long().clamp(max=CLASSES)

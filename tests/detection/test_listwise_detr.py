@@ -169,18 +169,10 @@ def test_other_number_of_decoder_layers_is_named():
         head.loss_by_feat(*query_inputs('DETRHead'))
 
 
-@pytest.fixture
-def warned(monkeypatch):
-    """The warnings of the heads."""
-    texts = []
-    monkeypatch.setattr(
-        'mmrank.models.dense_heads.listwise_detr_mixin.print_log',
-        lambda text, **_: texts.append(text),
-    )
-    return texts
-
-
-def test_more_objects_than_queries_warn_once(warned):
+def test_more_objects_than_queries_warn_once(monkeypatch):
+    warned = []
+    place = 'mmrank.models.dense_heads.listwise_detr_mixin.print_log'
+    monkeypatch.setattr(place, lambda text, **_: warned.append(text))
     head = build_query_head('DETRHead')
     many = [[[1.0 * i, 1, 20.0 + i, 30] for i in range(QUERIES + 1)], []]
     for _ in range(2):

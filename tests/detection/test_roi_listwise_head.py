@@ -1,45 +1,21 @@
 """Box heads that tell a ranking loss about the boxes."""
 
+import copy
+
 import pytest
 import torch
 
 pytest.importorskip('mmdet')
 from mmdet.structures.bbox import bbox_overlaps
 from small_box_heads import CLASSES, LABELS, ROIS, TARGETS, box_head_losses, build_box_head
-from small_heads import GIOU
+from small_heads import GIOU, watch
 from small_rcnn import STABLE_AP
 
-from mmrank.losses import RankingLoss
-from mmrank.registry import MODELS
-
 POSITIVE = torch.tensor([0, 2])
-
-
-@MODELS.register_module()
-class _Ranking(RankingLoss):
-    """Records its arguments; a loss that any head can train on."""
-
-    def forward(self, cls_score, target, weight=None, **kwargs):
-        kwargs.pop('reduction_override')
-        self.told, self.rows = kwargs, len(cls_score)
-        loss = cls_score.square().sum()
-        if self.box_input != 'loss':
-            return loss
-        return dict(loss_cls=loss, loss_bbox=3 * kwargs['box_loss'].sum())
-
-
-@MODELS.register_module()
-class _WantsQuality(_Ranking):
-    box_input = 'quality'
-
-
-@MODELS.register_module()
-class _WantsLoss(_Ranking):
-    box_input = 'loss'
-
-
-def _build(loss='_Ranking', **settings):
-    return build_box_head(dict(type=f'mmrank.{loss}'), **settings)
+#: Losses that are told nothing of the boxes, their IoU, and their own losses.
+PLAIN = dict(STABLE_AP, quality=0)
+RANK_SORT = dict(type='mmrank.RankSortLoss')
+ALRP = dict(type='mmrank.ALRPLoss')
 
 
 def _losses(head, labels=LABELS, rois=ROIS):
@@ -64,42 +40,46 @@ def test_quality_is_the_iou_of_each_positive(agnostic, loss_bbox):
     """Also of the codes that a stock head has its box loss on, which keeps its bits."""
     decoded = loss_bbox is GIOU
     kwargs = dict(reg_class_agnostic=agnostic, reg_decoded_bbox=decoded, loss_bbox=loss_bbox)
-    head = _build('_WantsQuality', **kwargs)
+    head = build_box_head(RANK_SORT, **kwargs)
+    calls = watch(head.loss_cls)
     losses, _, boxes = _losses(head)
-    quality = head.loss_cls.told['quality']
+    ((*_, told),) = calls
+    quality = told['quality']
     expected = bbox_overlaps(_decoded(head, boxes), TARGETS, is_aligned=True)
     assert quality.shape == (2,)
     assert not quality.requires_grad
     torch.testing.assert_close(quality, expected.detach(), rtol=0, atol=1e-6)
     assert losses['loss_bbox'] > 0
-    plain, *_ = _losses(_build(**kwargs))
+    plain, *_ = _losses(build_box_head(PLAIN, **kwargs))
     assert torch.equal(losses['loss_bbox'], plain['loss_bbox'])
 
 
 @pytest.mark.parametrize('agnostic', [True, False])
 def test_box_loss_of_each_positive(agnostic):
-    head = _build('_WantsLoss', reg_class_agnostic=agnostic)
-    losses, scores, boxes = _losses(head)
-    told = head.loss_cls.told['box_loss']
+    head = build_box_head(ALRP, reg_class_agnostic=agnostic)
+    direct, calls = copy.deepcopy(head.loss_cls), watch(head.loss_cls)
+    losses, _, boxes = _losses(head)
+    ((*args, told),) = calls
     giou = bbox_overlaps(_decoded(head, boxes), TARGETS, mode='giou', is_aligned=True)
-    torch.testing.assert_close(told, 2 * (1 - giou))
+    torch.testing.assert_close(told['box_loss'], 2 * (1 - giou))
     # What the loss returns takes the place of the host's entries.
-    torch.testing.assert_close(losses['loss_bbox'], 3 * told.sum())
-    assert losses['loss_cls'] == scores.square().sum()
+    for key, value in direct(*args, **told).items():
+        assert torch.equal(losses[key], value)
     (gradient,) = torch.autograd.grad(losses['loss_bbox'], boxes)
     assert gradient.abs().sum() > 0
 
 
-@pytest.mark.parametrize('loss', ['_Ranking', '_WantsQuality', '_WantsLoss'])
+@pytest.mark.parametrize('loss', [PLAIN, RANK_SORT, ALRP])
 def test_no_positive_and_no_proposal(loss):
     """The loss is called all the same: other ranks would wait for it."""
-    head = _build(loss)
+    head = build_box_head(loss)
+    calls = watch(head.loss_cls)
     for n in (4, 0):
-        labels = torch.full((n,), CLASSES)
-        losses, scores, boxes = _losses(head, labels, ROIS[:n])
-        assert head.loss_cls.rows == n
-        for values in head.loss_cls.told.values():
-            assert values.shape == (0,)
+        losses, scores, boxes = _losses(head, torch.full((n,), CLASSES), ROIS[:n])
+        ranked, *_, told = calls[-1]
+        assert len(ranked) == n
+        for name in ('quality', 'box_loss'):
+            assert name not in told or told[name].shape == (0,)
         assert losses['loss_bbox'] == 0
         assert losses['acc_classes'] == 0
         (losses['loss_cls'] + losses['loss_bbox']).backward()
@@ -108,8 +88,7 @@ def test_no_positive_and_no_proposal(loss):
 
 
 def test_the_stock_head_gives_the_same():
-    plain = dict(STABLE_AP, quality=0)
-    ours, stock = build_box_head(plain), build_box_head(plain, listwise=False)
+    ours, stock = build_box_head(PLAIN), build_box_head(PLAIN, listwise=False)
     (a, *_), (b, *_) = _losses(ours), _losses(stock)
     assert a.keys() == b.keys() == {'loss_cls', 'acc_classes', 'loss_bbox'}
     for key, value in b.items():
@@ -118,12 +97,12 @@ def test_the_stock_head_gives_the_same():
     assert (ours.loss_cls.rho, ours.loss_cls.num_columns) == ('auto', CLASSES)
     assert build_box_head(dict(STABLE_AP, rho=2)).loss_cls.rho == 2
     # Rivals take num_classes by keyword arguments.
-    assert _build('APLoss').loss_cls.num_columns == CLASSES
+    assert build_box_head(dict(type='mmrank.APLoss')).loss_cls.num_columns == CLASSES
 
 
 def test_average_over_the_positives():
-    over_rois, *_ = _losses(_build())
-    head = _build(box_average='positives')
+    over_rois, *_ = _losses(build_box_head(PLAIN))
+    head = build_box_head(PLAIN, box_average='positives')
     over_positives, _, boxes = _losses(head)
     giou = bbox_overlaps(_decoded(head, boxes), TARGETS, mode='giou', is_aligned=True)
     torch.testing.assert_close(over_positives['loss_bbox'], 2 * (1 - giou).mean())
@@ -131,14 +110,14 @@ def test_average_over_the_positives():
 
 
 def test_balanced_boxes():
-    plain, _, boxes = _losses(_build())
+    plain, _, boxes = _losses(build_box_head(PLAIN))
     (before,) = torch.autograd.grad(plain['loss_bbox'], boxes)
-    balanced, scores, boxes = _losses(_build(balance_boxes=True))
+    balanced, scores, boxes = _losses(build_box_head(PLAIN, balance_boxes=True))
     torch.testing.assert_close(balanced['loss_bbox'], balanced['loss_cls'])
     after = torch.autograd.grad(balanced['loss_bbox'], (boxes, scores), allow_unused=True)
     ratio = plain['loss_cls'] / plain['loss_bbox']
     torch.testing.assert_close(after[0], before * ratio)
     # The ratio is held fixed.
     assert after[1] is None
-    empty, *_ = _losses(_build(balance_boxes=True), torch.full((4,), CLASSES))
+    empty, *_ = _losses(build_box_head(PLAIN, balance_boxes=True), torch.full((4,), CLASSES))
     assert empty['loss_bbox'] == 0

@@ -21,10 +21,11 @@ model = dict(bbox_head=dict(
     head_type='mmdet.{head}',
     loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')))
 """
+#: Those with masks, and the loss of a mask.
 STOCK = {
-    'BoxInstBboxHead': 'boxinst/boxinst_r50_fpn_ms-90k_coco',
-    'CondInstBboxHead': 'condinst/condinst_r50_fpn_ms-poly-90k_coco_instance',
-    'RTMDetInsSepBNHead': 'rtmdet/rtmdet-ins_tiny_8xb32-300e_coco',
+    'BoxInstBboxHead': ('boxinst/boxinst_r50_fpn_ms-90k_coco', 'loss_mask_project'),
+    'CondInstBboxHead': ('condinst/condinst_r50_fpn_ms-poly-90k_coco_instance', 'loss_mask'),
+    'RTMDetInsSepBNHead': ('rtmdet/rtmdet-ins_tiny_8xb32-300e_coco', 'loss_mask'),
 }
 HEADS = {
     'DDODHead': 'ddod/ddod_r50_fpn_1x_coco',
@@ -39,22 +40,17 @@ HEADS = {
     'YOLOFHead': 'yolof/yolof_r50-c5_8xb8-1x_coco',
     'YOLOXHead': 'yolox/yolox_tiny_8xb8-300e_coco',
 }
-MASK_LOSS = {
-    'BoxInstBboxHead': 'loss_mask_project',
-    'CondInstBboxHead': 'loss_mask',
-    'RTMDetInsSepBNHead': 'loss_mask',
-}
 
 
-def read(head, folder):
+def read(base, head, folder):
     path = folder / 'config.py'
-    path.write_text(CONFIG.format(base={**STOCK, **HEADS}[head], head=head))
+    path.write_text(CONFIG.format(base=base, head=head))
     return Config.fromfile(path)
 
 
 @pytest.mark.parametrize('head', HEADS)
 def test_stock_config_builds(head, tmp_path):
-    model = read(head, tmp_path).model
+    model = read(HEADS[head], head, tmp_path).model
     parts = {key: model[key] for key in ('train_cfg', 'test_cfg') if key in model}
     with DefaultScope.overwrite_default_scope('mmdet'):
         built = MODELS.build({**model.bbox_head, **parts})
@@ -65,7 +61,7 @@ def test_stock_config_builds(head, tmp_path):
 
 def build(head, folder):
     """The stock detector at an eighth of its width, and its optimiser."""
-    config = read(head, folder)
+    config = read(STOCK[head][0], head, folder)
     model = config.model
     init_default_scope('mmdet')
     without_downloads(model.backbone)
@@ -93,7 +89,7 @@ def test_detector_with_masks(head, tmp_path):
         logs = detector.train_step(batch, wrapper)
         assert logs['loss'].isfinite()
         assert (logs['loss_cls'] > 0) == objects
-        assert (logs[MASK_LOSS[head]] > 0) == objects
+        assert (logs[STOCK[head][1]] > 0) == objects
     detector.test_cfg.score_thr = 0.0
     detector.test_cfg.max_per_img = 5
     detector.bbox_head.test_cfg = detector.test_cfg

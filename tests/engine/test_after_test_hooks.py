@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from mmengine.dataset import BaseDataset, ConcatDataset
+from labelled import LabelledItems
+from mmengine.dataset import ConcatDataset
 from mmengine.runner import Runner
 
 pytest.importorskip('mmpretrain')
@@ -19,7 +20,6 @@ from mmrank.errors import UserError
 
 
 def pack_point(item):
-    """The last step of a pipeline."""
     return dict(
         inputs=torch.tensor(item['point']), data_samples=DataSample().set_gt_label(item['gt_label'])
     )
@@ -32,8 +32,6 @@ def spoil(item):
 
 @TRANSFORMS.register_module(force=True)
 class Keep:
-    """An augmentation."""
-
     def __call__(self, item):
         return item
 
@@ -94,13 +92,6 @@ def test_a_linear_classifier_is_trained_and_tested():
         LinearEvaluationHook().before_test(runner_of(Points(4, pipeline)))
 
 
-class Numbers(BaseDataset):
-    """Three samples."""
-
-    def load_data_list(self):
-        return [dict(inputs=i) for i in range(3)]
-
-
 def test_further_tests_add_their_metrics():
     class Counter:
         seen = 0
@@ -122,10 +113,11 @@ def test_further_tests_add_their_metrics():
             self.had = (*self.had, self.prompts)
             return batch['inputs']
 
-    runner = runner_of(Numbers(pipeline=[]))
+    numbers = LabelledItems([dict(inputs=i) for i in range(3)])
+    runner = runner_of(numbers)
     runner.model = Model()
     loader = dict(
-        dataset=Numbers(pipeline=[]),
+        dataset=numbers,
         batch_size=2,
         num_workers=0,
         sampler=dict(type='DefaultSampler', shuffle=False),

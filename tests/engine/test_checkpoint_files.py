@@ -3,6 +3,9 @@
 import os
 import random
 import subprocess
+import time
+from contextlib import contextmanager
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -25,49 +28,35 @@ def save(path):
     return path
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A function that writes checkpoints by name and the pointer file of mmengine to the last."""
-
-    def make(*names, pointer=True):
-        paths = [save(tmp_path / name) for name in names]
-        if pointer:
-            (tmp_path / 'last_checkpoint').write_text(str(paths[-1]))
-        return paths
-
-    return make
+KINDS = {'epoch_1.pth': 0, 'iter_900.pth': 0, 'iter_1000.pth': 0}
 
 
-def set_age(path, seconds):
-    """Make a file look ``seconds`` old."""
-    now = path.stat().st_mtime - seconds
-    os.utime(path, (now, now))
-
-
-def test_checkpoint_written_after_its_pointer_counts(tmp_path, folder):
-    folder('epoch_1.pth')
-    set_age(tmp_path / 'last_checkpoint', 10)
-    folder('epoch_2.pth', pointer=False)
-    assert find_last_whole_checkpoint(tmp_path).endswith('epoch_2.pth')
-
-
-def test_checkpoint_of_an_older_training_does_not(tmp_path, folder):
-    set_age(*folder('epoch_12.pth', pointer=False), 1000)
-    folder('epoch_3.pth')
-    assert find_last_whole_checkpoint(tmp_path).endswith('epoch_3.pth')
-
-
-def test_best_and_temporary_files_are_ignored(tmp_path, folder):
-    folder('best_acc_epoch_9.pth', '.epoch_9.pth.123.tmp', pointer=False)
-    assert find_last_whole_checkpoint(tmp_path) is None
-    assert find_last_whole_checkpoint(tmp_path / 'absent') is None
-
-
-def test_names_of_another_kind_come_last(tmp_path, folder):
-    folder('epoch_1.pth', 'iter_900.pth', 'iter_1000.pth')
-    for name, left in (('iter_1000.pth', 'iter_900.pth'), ('iter_900.pth', 'epoch_1.pth')):
+@pytest.mark.parametrize(
+    ('ages', 'pointer', 'torn', 'found'),
+    [
+        # Written after its pointer, and left by an older training.
+        ({'epoch_1.pth': 10, 'epoch_2.pth': 0}, 'epoch_1.pth', (), 'epoch_2.pth'),
+        ({'epoch_12.pth': 1000, 'epoch_3.pth': 0}, 'epoch_3.pth', (), 'epoch_3.pth'),
+        ({'best_acc_epoch_9.pth': 0, '.epoch_9.pth.123.tmp': 0}, None, (), None),
+        # Names of another kind come last.
+        (KINDS, 'iter_1000.pth', ('iter_1000.pth',), 'iter_900.pth'),
+        (KINDS, 'iter_1000.pth', ('iter_1000.pth', 'iter_900.pth'), 'epoch_1.pth'),
+    ],
+)
+def test_the_last_whole_checkpoint_of_this_training(tmp_path, ages, pointer, torn, found):
+    """By the age of the files in seconds, and the file that mmengine's pointer names."""
+    now = time.time()
+    for name, age in ages.items():
+        save(tmp_path / name)
+        os.utime(tmp_path / name, (now - age, now - age))
+    if pointer is not None:
+        path = tmp_path / 'last_checkpoint'
+        path.write_text(str(tmp_path / pointer))
+        os.utime(path, (now - ages[pointer], now - ages[pointer]))
+    for name in torn:
         os.truncate(tmp_path / name, 100)
-        assert find_last_whole_checkpoint(tmp_path) == str(tmp_path / left)
+    assert find_last_whole_checkpoint(tmp_path) == (found and str(tmp_path / found))
+    assert find_last_whole_checkpoint(tmp_path / 'absent') is None
 
 
 def test_pointer_into_another_folder_and_moved_folder(tmp_path):
@@ -148,25 +137,25 @@ class Killed(BaseException):
     """Ends a training where a kill would."""
 
 
-def fails_at(monkeypatch, owner, name, count, error):
-    """Let the ``count``-th call of a method raise an error."""
+@contextmanager
+def killed_at(owner, name, count):
+    """Let the ``count``-th call of a method end a training as a kill does."""
     method, calls = getattr(owner, name), []
 
     def call(*args, **kwargs):
         calls.append(args)
         if len(calls) == count:
-            raise error
+            raise Killed
         return method(*args, **kwargs)
 
-    monkeypatch.setattr(owner, name, call)
+    with mock.patch.object(owner, name, call), pytest.raises(Killed):
+        yield
 
 
-def test_missed_validation_gets_into_the_checkpoint(tmp_path, monkeypatch):
+def test_missed_validation_gets_into_the_checkpoint(tmp_path):
     options = {'save_best': 'distance', 'rule': 'less'}
-    with monkeypatch.context() as patch:
-        fails_at(patch, Distance, 'compute_metrics', 2, Killed())
-        with pytest.raises(Killed):
-            runner_of(tmp_path, checkpoint=options).train()
+    with killed_at(Distance, 'compute_metrics', 2):
+        runner_of(tmp_path, checkpoint=options).train()
     runner_of(tmp_path, resume=True, checkpoint=options).train()
     (best,) = tmp_path.glob('best_distance_epoch_*')
     assert best.stem.endswith('2')
@@ -174,11 +163,9 @@ def test_missed_validation_gets_into_the_checkpoint(tmp_path, monkeypatch):
     assert infos['mmrank_validated_at'] == 2
 
 
-def test_a_checkpoint_that_a_kill_kept_goes_when_the_run_resumes(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        fails_at(patch, AtomicCheckpointHook, '_remove_outdated', 3, Killed())
-        with pytest.raises(Killed):
-            runner_of(tmp_path, checkpoint={'max_keep_ckpts': 1}).train()
+def test_a_checkpoint_that_a_kill_kept_goes_when_the_run_resumes(tmp_path):
+    with killed_at(AtomicCheckpointHook, '_remove_outdated', 3):
+        runner_of(tmp_path, checkpoint={'max_keep_ckpts': 1}).train()
     assert {x.name for x in tmp_path.glob('*.pth')} == {'epoch_1.pth', 'epoch_2.pth'}
     runner_of(tmp_path, resume=True, checkpoint={'max_keep_ckpts': 1}).train()
     assert [x.name for x in tmp_path.glob('*.pth')] == ['epoch_4.pth']
@@ -314,10 +301,10 @@ def test_workers_that_outlive_an_epoch_are_reported(tmp_path):
 @pytest.mark.parametrize(
     ('options', 'atomic'),
     [
+        # Spelled out, and the client of old versions.
         ({'backend_args': {'backend': 'local'}}, True),
         ({'file_client_args': {'backend': 'disk'}}, False),
     ],
-    ids=['local-spelled-out', 'deprecated-client'],
 )
 def test_choice_of_the_backend(tmp_path, options, atomic):
     runner = runner_of(tmp_path, checkpoint=options)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from gloo_processes import run_on_ranks
 from resume_run import runner_of
-from tiny_tool_run import TEST
 from torch import nn
 
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
@@ -42,20 +41,18 @@ def content(trained):
     return copy.deepcopy(load_checkpoint(trained[0] / 'epoch_3.pth'))
 
 
-def test_named_keys_may_differ(trained, content, tmp_path, run_script):
+def test_named_keys_may_differ(trained, content, tmp_path, run):
     torch.save({'state_dict': {}}, tmp_path / 'empty.pth')
-    command = [TEST, trained[1], tmp_path / 'empty.pth', '--work-dir', tmp_path]
-    status, output, errors = run_script(*command)
-    assert status == 2
-    assert 'distance' not in output
-    assert re.search(r'missing +net.0.weight', errors)
-    assert "--allow-partial 'net.0.weight'" in errors
+    place = ['--work-dir', tmp_path]
+    said = run('test', trained[1], tmp_path / 'empty.pth', *place, status=2)
+    assert 'distance' not in said
+    assert re.search(r'missing +net.0.weight', said)
+    assert "--allow-partial 'net.0.weight'" in said
     del content['state_dict']['net.4.bias']
     torch.save(content, tmp_path / 'other.pth')
-    options = [trained[1], tmp_path / 'other.pth', '--work-dir', tmp_path]
-    assert run_script(TEST, *options)[0] == 2
-    assert run_script(TEST, *options, '--allow-partial', 'net.0.*')[0] == 2
-    assert run_script(TEST, *options, '--allow-partial', 'net.4.*')[0] == 0
+    allow = '--allow-partial net.{}.*'
+    for words, status in (('', 2), (allow.format(0), 2), (allow.format(4), 0)):
+        run('test', trained[1], tmp_path / 'other.pth', *place, words, status=status)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-import torch
+from labelled import LabelledItems
 from mmengine.dataset import BaseDataset, ClassBalancedDataset, ConcatDataset, RepeatDataset
 from mmengine.hooks import EarlyStoppingHook
 from mmengine.registry import DefaultScope
 from PIL import Image
-from torch import nn
+from tiny_runner import stand_in
 from torch.utils.data import ConcatDataset as JoinedByTorch
 from torch.utils.data import Dataset, Subset
 
@@ -20,17 +20,8 @@ from mmrank.losses import InfoNCELoss, ISogCLRLoss, SOAPLoss, SogCLRLoss
 from mmrank.registry import HOOKS
 
 
-class Numbers(BaseDataset):
-    def __init__(self, size, shift=0):
-        self.size, self.shift = size, shift
-        super().__init__(serialize_data=False)
-
-    def load_data_list(self):
-        return [dict(number=i) for i in range(self.size)]
-
-    def get_data_info(self, idx):
-        info = super().get_data_info(idx)
-        return {**info, 'sample_idx': info['sample_idx'] + self.shift}
+def numbers(size):
+    return LabelledItems([{}] * size)
 
 
 class Plain(Dataset):
@@ -41,31 +32,20 @@ class Plain(Dataset):
         raise AssertionError('no image is to be loaded')
 
 
-class Runner:
-    """The parts of a runner that the hook sees."""
-
-    logger = logging.getLogger('mmrank-test')
-
-    def __init__(self, dataset, *losses, batch_size=2):
-        self.model = nn.ModuleList(losses)
-        self.train_loop = self
-        self.dataloader = torch.utils.data.DataLoader(dataset, batch_size=batch_size)
-
-
 def check(dataset, *losses, batch_size=2):
     hook = HOOKS.build(dict(type='mmrank.SampleIndexHook'))
-    hook.before_train(Runner(dataset, *losses, batch_size=batch_size))
+    hook.before_train(stand_in(dataset, *losses, batch_size=batch_size))
 
 
 @pytest.mark.parametrize(
     ('make', 'size'),
     [
-        (lambda: Numbers(6), 6),
-        (lambda: RepeatDataset(Numbers(6), 3), 6),
-        (lambda: Subset(RepeatDataset(Numbers(6), 3), [0, 9]), 6),
-        (lambda: Subset(Numbers(6), [1, 4]), 6),
-        (lambda: IndexedConcatDataset([Numbers(4), Numbers(2)]), 6),
-        (lambda: Subset(ConcatDataset([Numbers(6)]), [3]), 6),
+        (lambda: numbers(6), 6),
+        (lambda: RepeatDataset(numbers(6), 3), 6),
+        (lambda: Subset(RepeatDataset(numbers(6), 3), [0, 9]), 6),
+        (lambda: Subset(numbers(6), [1, 4]), 6),
+        (lambda: IndexedConcatDataset([numbers(4), numbers(2)]), 6),
+        (lambda: Subset(ConcatDataset([numbers(6)]), [3]), 6),
         (Plain, 6),
     ],
 )
@@ -78,16 +58,18 @@ def test_indices_are_counted(make, size):
 def test_data_sets_that_do_not_fit(num_samples):
     message = rf'1 \(ISogCLRLoss\) .* num_samples={num_samples}, .* 6 samples'
     with pytest.raises(ValueError, match=message):
-        check(Numbers(6), SogCLRLoss(6), ISogCLRLoss(num_samples))
+        check(numbers(6), SogCLRLoss(6), ISogCLRLoss(num_samples))
     with pytest.raises(UserError, match='batch_size of at least 2'):
-        check(Numbers(6), ISogCLRLoss(6), batch_size=1)
-    with pytest.raises(ValueError, match='sample 0 of Numbers .*=1;'):
-        check(Numbers(6, shift=1), SogCLRLoss(6))
+        check(numbers(6), ISogCLRLoss(6), batch_size=1)
+    shifted = numbers(6)
+    shifted.get_data_info = lambda index: dict(sample_idx=index + 1)
+    with pytest.raises(ValueError, match='sample 0 of LabelledItems .*=1;'):
+        check(shifted, SogCLRLoss(6))
 
 
 @pytest.mark.parametrize('wrap', [lambda x: x, lambda x: Subset(x, [0, 5])])
 def test_collisions(wrap, caplog):
-    dataset = wrap(ConcatDataset([Numbers(4), Numbers(2)]))
+    dataset = wrap(ConcatDataset([numbers(4), numbers(2)]))
     with pytest.raises(ValueError, match=r'\[4, 2\].*IndexedConcatDataset'):
         check(dataset, SogCLRLoss(6))
     with caplog.at_level(logging.INFO, logger='mmrank-test'):
@@ -161,25 +143,20 @@ def test_the_outermost_pipeline_packs():
             assert str(caught.value).startswith(f'{split}_dataloader.dataset'), name
 
 
-class Sized(BaseDataset):
-    """One image of 40 x 30 pixels, of which the annotations say ``width`` x ``height``."""
-
-    def __init__(self, path, width, height):
-        self.entry = dict(img_path=str(path), width=width, height=height)
-        super().__init__(serialize_data=False, pipeline=[LOAD, PACK])
-
-    def load_data_list(self):
-        return [self.entry]
+def sized(path, width, height):
+    """One image, of which the annotations say ``width`` x ``height``."""
+    item = dict(img_path=str(path), width=width, height=height)
+    return LabelledItems([item], pipeline=[LOAD, PACK])
 
 
 @pytest.mark.parametrize(
     ('size', 'wrap'),
     [
-        ((40, 30), Sized),
-        ((80, 60), Sized),
-        ((30, 40), lambda *args: RepeatDataset(Sized(*args), 2)),
-        ((41, 30), lambda *args: ConcatDataset([Sized(args[0], 40, 30), Sized(*args)])),
-        ((None, None), Sized),
+        ((40, 30), sized),
+        ((80, 60), sized),
+        ((30, 40), lambda *args: RepeatDataset(sized(*args), 2)),
+        ((41, 30), lambda *args: ConcatDataset([sized(args[0], 40, 30), sized(*args)])),
+        ((None, None), sized),
     ],
 )
 def test_image_of_another_size_is_refused_as_it_is_loaded(size, wrap, tmp_path):

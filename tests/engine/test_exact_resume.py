@@ -54,9 +54,35 @@ def uninterrupted(tmp_path_factory):
     return make
 
 
-def assert_same_end(work_dir, whole, options) -> None:
-    """Compare the ends and the logs of two trainings."""
-    states = [torch.load(folder / 'final_0.pt', weights_only=False) for folder in (work_dir, whole)]
+def slow(*values, name):
+    return pytest.param(*values, id=name, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ('options', 'kill'),
+    [
+        slow(SGD, ('iteration', 7), name='sgd'),
+        slow(SGD, ('iteration', 1), name='before-first-checkpoint'),
+        slow(SGD, ('validation', 5), name='in-validation'),
+        slow(ADAM, ('half', 2), name='half-written'),
+        slow(ADAM, ('whole', 3), name='before-rename'),
+        slow(ADAM, ('pointer', 2), name='before-pointer'),
+        pytest.param(KEEP_ONE, ('half', 3), id='keep-one-half-written'),
+        slow(KEEP_ONE, ('validation', 10), name='keep-one-last-val'),
+        slow(KEEP_ONE, ('iteration', 8), name='keep-one-best-saved'),
+        slow(WORKERS, ('iteration', 8), name='workers'),
+        slow(ACCUMULATE, ('iteration', 9), name='accumulate'),
+        slow(ITERATIONS, ('iteration', 8), name='by-iteration'),
+        slow(STABLE_AP, ('iteration', 7), name='stable-ap-sum'),
+        pytest.param(EXACT_MEAN, ('iteration', 8), id='stable-ap-exact'),
+        *(slow(options, ('iteration', 8), name=name) for name, options in AMP.items()),
+    ],
+)
+def test_resume_is_exact(uninterrupted, tmp_path, options, kill):
+    whole = uninterrupted(options)
+    assert run_once(tmp_path, options, kill) == -signal.SIGKILL
+    assert run_once(tmp_path, options, resume=True) == 0
+    states = [torch.load(folder / 'final_0.pt', weights_only=False) for folder in (tmp_path, whole)]
     if 'loss' in options:
         assert 'loss.mean_positive.mean' in states[0]['model']
     if 'optim_wrapper' in options:
@@ -65,45 +91,7 @@ def assert_same_end(work_dir, whole, options) -> None:
         assert (scale < SCALE) == (options['optim_wrapper']['dtype'] == 'float16'), scale
         assert scale != SCALE
     assert_same(*states)
-    losses = read_losses(work_dir, 0)
+    losses = read_losses(tmp_path)
     assert len(losses) == 12
-    assert losses == read_losses(whole, 0)
-    assert not list(work_dir.glob('.*.tmp'))
-
-
-def check(whole, work_dir, options, kills) -> None:
-    """Kill, resume, kill again, ..., and compare with the ``whole`` run."""
-    for index, kill in enumerate(kills):
-        status = run_once(work_dir, options, kill, resume=index > 0)
-        assert status == -signal.SIGKILL
-    assert run_once(work_dir, options, resume=True) == 0
-    assert_same_end(work_dir, whole, options)
-
-
-def slow(*values, name):
-    """A case that the default run leaves out."""
-    return pytest.param(*values, id=name, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize(
-    ('options', 'kills'),
-    [
-        slow(SGD, [('iteration', 7)], name='sgd'),
-        slow(SGD, [('iteration', 1)], name='before-first-checkpoint'),
-        slow(SGD, [('validation', 5)], name='in-validation'),
-        slow(ADAM, [('half', 2)], name='half-written'),
-        slow(ADAM, [('whole', 3)], name='before-rename'),
-        slow(ADAM, [('pointer', 2)], name='before-pointer'),
-        pytest.param(KEEP_ONE, [('half', 3)], id='keep-one-half-written'),
-        slow(KEEP_ONE, [('validation', 10)], name='keep-one-last-val'),
-        slow(KEEP_ONE, [('iteration', 8)], name='keep-one-best-saved'),
-        slow(WORKERS, [('iteration', 8)], name='workers'),
-        slow(ACCUMULATE, [('iteration', 9)], name='accumulate'),
-        slow(ITERATIONS, [('iteration', 8)], name='by-iteration'),
-        slow(STABLE_AP, [('iteration', 7)], name='stable-ap-sum'),
-        pytest.param(EXACT_MEAN, [('iteration', 8)], id='stable-ap-exact'),
-        *(slow(options, [('iteration', 8)], name=name) for name, options in AMP.items()),
-    ],
-)
-def test_resume_is_exact(uninterrupted, tmp_path, options, kills):
-    check(uninterrupted(options), tmp_path, options, kills)
+    assert losses == read_losses(whole)
+    assert not list(tmp_path.glob('.*.tmp'))

@@ -7,7 +7,6 @@ import pytest
 import resume_run
 import torch
 from mmengine.hooks import EMAHook, SyncBuffersHook
-from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.registry import DATASETS
 from mmengine.runner import FlexibleRunner, Runner
@@ -68,25 +67,17 @@ def test_statistics_that_are_the_same_on_all_processes():
     assert _has_own_statistics(Here)
 
 
-class Model(BaseModel):
-    """A model with a loss that needs the hook."""
-
-    def __init__(self):
-        super().__init__()
-        self.loss = StableAPLoss(mean_mode='exact')
-
-    def forward(self, *args, **kwargs):
-        return {}
-
-
 TWO_OPTIMISERS = OptimWrapperDict(a=OptimWrapper(torch.optim.SGD([torch.ones(1)], lr=1)))
 OF_TORCH = torch.nn.Sequential(StableAPLoss(mean_mode='exact'))
+
+
+EXACT = dict(type='mmrank.StableAPLoss', mean_mode='exact')
 
 
 @pytest.mark.parametrize(
     ('model', 'wrapper', 'message'),
     [
-        (Model(), TWO_OPTIMISERS, 'got OptimWrapperDict and Model'),
+        (resume_run.NoisyModel(EXACT), TWO_OPTIMISERS, 'got OptimWrapperDict and NoisyModel'),
         (OF_TORCH, None, 'got NoneType and Sequential'),
     ],
 )
@@ -117,10 +108,6 @@ class LabelledDataset(resume_run.NoisyDataset):
         return {'gt_label': int(self.labels[index]), 'sample_idx': index}
 
 
-def config_of(name, **settings):
-    return {'type': f'mmrank.{name}', **NEEDED.get(name, {}), **settings}
-
-
 def train(work_dir, names=(), epochs=4, resume=False):
     """Checkpoints of the tiny training with more hooks."""
 
@@ -129,7 +116,7 @@ def train(work_dir, names=(), epochs=4, resume=False):
             loader.dataset.type = 'LabelledDataset'
         config.train_cfg.max_epochs = epochs
 
-    hooks = [config_of(name) for name in names]
+    hooks = [{'type': f'mmrank.{name}', **NEEDED.get(name, {})} for name in names]
     resume_run.runner_of(work_dir, resume, change, hooks=hooks).train()
     return {path.name: contents(path) for path in sorted(work_dir.glob('epoch_*.pth'))}
 

@@ -9,11 +9,8 @@ import torch
 from labelled import LabelledItems
 from mmengine.dataset import ConcatDataset, RepeatDataset
 from mmengine.hooks import Hook
-from mmengine.logging import MMLogger
-from mmengine.model import BaseModel
-from tiny_runner import train
-from torch import nn
-from torch.utils.data import Dataset
+from resume_run import NoisyDataset, NoisyModel
+from tiny_runner import stand_in, train
 
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.samplers.labels import label_pairs
@@ -37,36 +34,18 @@ from mmrank.losses import (
 from mmrank.registry import MODELS
 
 
-class _Points(Dataset):
-    def __len__(self):
-        return 32
+class _Net(NoisyModel):
+    """Remembers the means that its loss had."""
 
-    def __getitem__(self, index):
-        g = torch.Generator().manual_seed(index)
-        label = int(index % 4 == 0)
-        x = torch.randn(6, generator=g) + 0.7 * label
-        return dict(inputs=x, labels=torch.tensor([float(label)]))
-
-
-class _Net(BaseModel):
-    """Batch norm, dropout and a ranking loss; remembers what it saw."""
-
-    def __init__(self, **kwargs):
-        super().__init__()
-        self.net = nn.Sequential(
-            nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 1)
-        )
-        self.ranking = StableAPLoss(rho=1.0, **kwargs)
+    def __init__(self, **settings):
+        super().__init__(dict(type='mmrank.StableAPLoss', rho=1.0, **settings))
         self.means = []
 
-    def forward(self, inputs, labels=None, mode='tensor'):
-        scores = self.net(inputs)
-        if mode != 'loss':
-            return scores
-        loss = self.ranking(scores, labels)
+    def forward(self, inputs, data_samples, mode):
+        result = super().forward(inputs, data_samples, mode)
         if torch.is_grad_enabled():
-            self.means.append(self.ranking.mean_positive.mean.item())
-        return dict(loss=loss)
+            self.means.append(self.loss.mean_positive.mean.item())
+        return result
 
 
 class _Recorder(Hook):
@@ -91,14 +70,14 @@ class _Recorder(Hook):
         net.load_state_dict({k[4:]: v for k, v in weights.items() if k.startswith('net.')})
         rng = torch.get_rng_state()
         with torch.no_grad():
-            scores = net(batch['inputs'])
+            scores = net(batch['inputs']).squeeze(1)
         torch.set_rng_state(rng)
-        return scores[batch['labels'] > 0].double().mean().item()
+        return scores[batch['data_samples'] > 0].double().mean().item()
 
 
 def _run(tmp_path, name, model, hooks, epochs=2, **settings):
     settings.setdefault('optim_wrapper', dict(optimizer=dict(type='mmrank.SUM', lr=0.1)))
-    return train(model, tmp_path / name, _Points(), epochs, custom_hooks=hooks, **settings)
+    return train(model, tmp_path / name, NoisyDataset(32), epochs, custom_hooks=hooks, **settings)
 
 
 def _net(seed=3, **kwargs):
@@ -163,17 +142,12 @@ def _fake(step, argument, loss=None):
     if loss is None:
         loss = StableAPLoss()
         loss.diagnostics = {'argument': torch.tensor(argument)}
-    return SimpleNamespace(
-        model=nn.Sequential(loss),
-        message_hub=SimpleNamespace(update_scalar=lambda *_: None),
-        iter=step,
-        logger=logging.getLogger('mmrank-test'),
-    )
+    hub = SimpleNamespace(update_scalar=lambda *_: None)
+    return stand_in(None, loss, message_hub=hub, iter=step)
 
 
 @pytest.fixture
 def warned(caplog):
-    """The warnings of a hook."""
     with caplog.at_level(logging.WARNING, logger='mmrank-test'):
         yield caplog
 
@@ -282,12 +256,7 @@ BINARY = labelled([0, 0, 1, 0, 0], ('rest', 'cat'))
 
 
 def tell(dataset, *losses, hook=ClassCountsHook):
-    runner = SimpleNamespace(
-        model=nn.ModuleList(losses),
-        train_loop=SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset)),
-        logger=MMLogger.get_instance('class_counts', log_level='ERROR'),
-    )
-    hook().before_train(runner)
+    hook().before_train(stand_in(dataset, *losses))
     return losses
 
 

@@ -1,4 +1,4 @@
-"""SUM against its recursion and torch's SGD; mmengine's mixed precision trains a ranking loss."""
+"""SUM against its recursion."""
 
 import pytest
 import torch
@@ -13,43 +13,25 @@ def _gradient(theta):
     return scale * theta + 0.1 * theta.sin()
 
 
-def _run(optimizer, theta, steps=25):
-    path = []
-    for _ in range(steps):
-        theta.grad = _gradient(theta.detach())
-        optimizer.step()
-        path.append(theta.detach().clone())
-    return torch.stack(path)
-
-
 def _start():
     return nn.Parameter(torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64))
 
 
 @pytest.mark.parametrize('s', [0.0, 0.3, 1.0, 2.0])
-def test_equals_algorithm_1(s):
+@pytest.mark.parametrize('weight_decay', [0.0, 0.1])
+def test_equals_algorithm_1(s, weight_decay):
     lr, beta = 0.05, 0.9
-    path = _run(SUM([theta := _start()], lr, beta, s), theta)
+    parameter = _start()
+    optimizer = SUM([parameter], lr, beta, s, weight_decay)
     theta = _start().detach()
     gs = theta.clone()
-    for got in path:
-        grad = _gradient(theta)
+    for _ in range(25):
+        parameter.grad = _gradient(parameter.detach())
+        optimizer.step()
+        grad = _gradient(theta) + weight_decay * theta
         g, gs_new = theta - lr * grad, theta - s * lr * grad
         theta, gs = g + beta * (gs_new - gs), gs_new
-        torch.testing.assert_close(got, theta, rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize(('s', 'nesterov'), [(0.0, False), (1.0, True)])
-@pytest.mark.parametrize('weight_decay', [0.0, 0.1])
-def test_equals_torch_sgd(s, nesterov, weight_decay):
-    ours = _run(SUM([theta := _start()], 0.05, 0.9, s, weight_decay), theta)
-    theirs = _run(
-        torch.optim.SGD(
-            [theta := _start()], 0.05, momentum=0.9, nesterov=nesterov, weight_decay=weight_decay
-        ),
-        theta,
-    )
-    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(parameter.detach(), theta, rtol=1e-12, atol=1e-13)
 
 
 def test_groups_closure_and_missing_gradients():

@@ -46,9 +46,9 @@ def evaluate(samples, batch=8, **options):
     return evaluator.evaluate(len(samples))
 
 
-def in_percent(figures, prefix='retrieval'):
+def in_percent(figures):
     return {
-        f'{prefix}/{name}': value if 'queries' in name else 100 * value
+        f'retrieval/{name}': value if 'queries' in name else 100 * value
         for name, value in figures.items()
     }
 
@@ -58,10 +58,8 @@ def test_equals_the_function_in_percent():
     got = evaluate(data_samples(x, y))
     assert got == pytest.approx(in_percent(retrieval_metrics(x, y).summary()))
     assert set(got) == {f'retrieval/{name}' for name in NAMES + COUNTS}
-    options = dict(recall_at=[2, 3], prefix='test')
-    got = evaluate(data_samples(x, y), **options)
-    expected = retrieval_metrics(x, y).summary([2, 3])
-    assert got == pytest.approx(in_percent(expected, 'test'))
+    got = evaluate(data_samples(x, y), recall_at=[2, 3])
+    assert got == pytest.approx(in_percent(retrieval_metrics(x, y).summary([2, 3])))
     got = evaluate(data_samples(x, y), gallery_key='to_gallery')
     expected = retrieval_metrics(x[~ROLES], y[~ROLES], x[ROLES], y[ROLES])
     assert got == pytest.approx(in_percent(expected.summary()))
@@ -89,9 +87,6 @@ def test_cameras_are_left_out_and_queries_are_in_the_gallery():
         evaluate(samples, leave_out='place')
     with pytest.raises(UserError, match='out_file does not hold .*Fix: leave out_file out'):
         RetrievalMetric(leave_out='camera', out_file='a.npz')
-    for other in (dict(memory=1), dict(index='flat')):
-        with pytest.raises(TypeError, match='RetrievalMetric does not take .*Fix: leave it out'):
-            RetrievalMetric(**other)
     for sample in samples:
         sample.set_field(torch.tensor([0, 1]), 'gt_label')
     with pytest.raises(UserError, match='2 levels, of which .*leave_out='):
@@ -181,10 +176,6 @@ def test_other_and_damaged_files_are_named(tmp_path, content):
         content = file.read_bytes().replace(b'(3, 2)', content, 1)
     file.write_bytes(content)
     with pytest.raises(UserError, match=r'x.npz is not an \.npz'):
-        load_features(file)
-    with file.open('wb') as stream:
-        np.save(stream, np.ones(3))
-    with pytest.raises(UserError, match=r'is not an \.npz'):
         load_features(file)
 
 

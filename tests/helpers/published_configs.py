@@ -1,12 +1,10 @@
 """Configs of the repository, rows of its plans, and what each of them is for."""
 
 import copy
-import fnmatch
 import re
 from functools import cache
 from pathlib import Path
 
-import yaml
 from mmengine.config import Config, utils
 
 from mmrank.runners.config import parsed_options
@@ -54,52 +52,14 @@ def rows(plan: Path, set_name: str = '') -> dict[str, tuple[Path, dict[str, str]
     return {x.name: (ROOT / x.config, dict(x.cfg_options)) for x in methods}
 
 
-def _spelled(names: list[str]) -> list[str]:
-    """Write out ``{a,b}`` as a shell does."""
-    out = []
-    for name in names:
-        found = re.search(r'\{([^{}]*)\}', name)
-        if found is None:
-            out.append(name)
-            continue
-        parts = [name[: found.start()] + x + name[found.end() :] for x in found[1].split(',')]
-        out += _spelled(parts)
-    return out
-
-
-def _named(text: str, suffix: str, stems: list[str]) -> list[str]:
-    """Those of ``stems`` whose file names, possibly with ``*`` and ``{a,b}``, are in a text."""
-    names = _spelled(re.findall(rf'([\w*{{}},.-]+)\.{suffix}\b', text))
-    return [stem for stem in stems if any(fnmatch.fnmatch(stem, name) for name in names)]
-
-
-def reasons() -> dict[str, str]:
-    """Say by its stem why a leaf config is kept, as far as there is a reason.
-
-    ``'measured'``: a metafile has its results, or a section of a README with results names it or a
-    plan that has it as a row. ``'paper'``: the section "The paper's settings" of a README does.
-    """
-    leaves = [path.stem for path in LEAVES]
-    found = {}
-    for path in FOLDERS.glob('*/metafile.yml'):
-        for model in yaml.safe_load(path.read_text('utf-8'))['Models']:
-            if 'Results' in model:
-                found[model['Name']] = 'measured'
-    for path in sorted(FOLDERS.glob('*/README.md')):
-        for section in re.split(r'^## ', path.read_text('utf-8'), flags=re.MULTILINE)[1:]:
-            kind = re.match(r"Result|rho|Images|The paper's settings", section)
-            if kind is None:
-                continue
-            names = _named(section, 'py', leaves)
-            for plan in PLANS:
-                if _named(section, 'yaml', [plan.stem]):
-                    names += [config.stem for config, _ in rows(plan).values()]
-            for name in names:
-                found.setdefault(name, 'paper' if kind[0].startswith('The') else 'measured')
+def leaves_of_papers() -> set[str]:
+    """Leaf configs that a README names, also by ``*`` and ``{a,b}``, as the paper's settings."""
+    found = set()
+    for path in FOLDERS.glob('*/README.md'):
+        _, _, section = path.read_text('utf-8').partition("\n## The paper's settings\n")
+        section, _, _ = section.partition('\n## ')
+        for name in re.findall(r'([\w*{},.-]+)\.py\b', section):
+            words = {'*': '.*', '{': '(', ',': '|', '}': ')'}
+            pattern = ''.join(words.get(letter, re.escape(letter)) for letter in name)
+            found |= {leaf.stem for leaf in LEAVES if re.fullmatch(pattern, leaf.stem)}
     return found
-
-
-def leaves_without_result() -> list[str]:
-    """Name the leaf configs that are neither measured nor a paper's setting nor a tutorial."""
-    kept = reasons()
-    return [path.stem for path in LEAVES if path.stem not in kept]

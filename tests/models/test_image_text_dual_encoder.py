@@ -111,8 +111,6 @@ def test_in_batch_head_gives_images_and_captions_as_entities():
     loss.set_pairs(rows, cols, (3, 4))
     expected = loss(2 * model(images), model.embed_texts(TEXTS), rows, cols)
     torch.testing.assert_close(got, expected)
-    got.backward()
-    assert all(x.grad is not None for x in model.parameters())
 
 
 def test_bad_batches_are_refused():

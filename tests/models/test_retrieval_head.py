@@ -1,7 +1,5 @@
 """The retrieval heads against definitions written out, and what they refuse."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from in_batch_enumeration import in_batch_loss
@@ -9,6 +7,7 @@ from labelled import Labels
 from mmengine.logging import MessageHub
 from score_lists import joined
 from small_retriever import CLASSES, DIM, STABLE_AP, build_head, samples
+from tiny_runner import stand_in
 from torch.nn.functional import normalize
 
 from mmrank.engine.hooks import ClassPairsHook
@@ -150,12 +149,6 @@ def build(mode='unbiased', pointwise='logistic', **other):
     return head
 
 
-def loss_of_pairs(head, feats, pairs):
-    images = [i for i, _ in pairs] + [j for _, j in pairs]
-    labels = [LABELS[i] for i in images]
-    return head.loss(feats[images], samples(labels, images))
-
-
 @pytest.mark.parametrize('mode', ['unbiased', 'in_batch', 'pos_neg'])
 def test_equals_the_function(mode):
     head = build(mode, 'square', scale=2.0, bias=0.1)
@@ -168,7 +161,8 @@ def test_equals_the_function(mode):
     expected = in_batch_loss(
         2 * f[rows] @ f[cols].t() + 0.1, compact[rows], compact[cols], counts, counts, mode
     )
-    actual = loss_of_pairs(head, feats, pairs)
+    images = [i for i, _ in pairs] + [j for _, j in pairs]
+    actual = head.loss(feats[images], samples([LABELS[i] for i in images], images))
     torch.testing.assert_close(actual['loss'], expected)
     score = (2 * (f[rows] * f[cols]).sum(1) + 0.1).mean()
     torch.testing.assert_close(actual['pos_score'], score)
@@ -176,13 +170,7 @@ def test_equals_the_function(mode):
 
 def test_hook_gives_the_head_the_classes():
     head = InBatchRetrievalHead(dict(type='mmrank.InBatchLoss'))
-    loader = SimpleNamespace(dataset=Labels(LABELS))
-    runner = SimpleNamespace(
-        model=head,
-        train_loop=SimpleNamespace(dataloader=loader),
-        logger=SimpleNamespace(info=lambda text: None),
-    )
-    ClassPairsHook().before_train(runner)
+    ClassPairsHook().before_train(stand_in(Labels(LABELS), head))
     assert head.loss_module.counts.num_positives == len(PAIRS)
     assert not head.state_dict()
 

@@ -144,16 +144,12 @@ def raw_batch():
 
 
 def test_two_views_in_training_and_one_in_evaluation():
-    torch.manual_seed(0)
     made = build()(raw_batch(), training=True)
     assert made['data_samples'] == list(range(5))
     assert not torch.equal(*made['inputs'])
     for view in made['inputs']:
         assert view.shape == (5, 3, 8, 8)
         assert -2 <= view.min() < view.max() <= 127 / 64
-    torch.manual_seed(0)
-    for again, view in zip(build()(raw_batch(), training=True)['inputs'], made['inputs']):
-        assert torch.equal(again, view)
     images = build()(raw_batch())['inputs']
     torch.testing.assert_close(images, (raw_batch()['inputs'].float() - 128) / 64)
     assert not build().state_dict()

@@ -1,9 +1,12 @@
 """Short trainings by mmengine's runner, for tests of hooks."""
 
+import logging
 import os
+from types import SimpleNamespace
 
 import torch
 from mmengine.runner import Runner
+from torch import nn
 
 
 def loader(dataset, batch_size=8, shuffle=True, **sampler) -> dict:
@@ -40,3 +43,14 @@ def train(*args, **settings) -> Runner:
     runner = make(*args, **settings)
     runner.train()
     return runner
+
+
+def stand_in(dataset, *losses, batch_size=1, **parts) -> SimpleNamespace:
+    """What a hook sees of a runner that trains losses on a data set; it logs warnings alone."""
+    data = SimpleNamespace(dataset=dataset, batch_size=batch_size)
+    return SimpleNamespace(
+        model=nn.ModuleList(losses),
+        train_loop=SimpleNamespace(dataloader=data),
+        logger=logging.getLogger('mmrank-test'),
+        **parts,
+    )

@@ -27,11 +27,12 @@ class Labels(list):
 
 
 class LabelledItems(BaseDataset):
-    """Items of mmengine's data sets, as given."""
+    """Items of mmengine's data sets, as given, behind the steps of a pipeline."""
 
-    def __init__(self, items, classes=('a', 'b')):
+    def __init__(self, items, classes=('a', 'b'), pipeline=()):
         self.items = items
-        super().__init__(metainfo=dict(classes=classes), serialize_data=False)
+        names = dict(classes=classes)
+        super().__init__(metainfo=names, pipeline=list(pipeline), serialize_data=False)
 
     def load_data_list(self):
         """The items."""

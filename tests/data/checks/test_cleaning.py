@@ -2,18 +2,18 @@
 
 import copy
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from coco_document import make_document
+from noisy_boxes import write_json
 from PIL import Image
 
 from mmrank.annotations.check import inspect_coco
 from mmrank.annotations.clean import clean_coco
 from mmrank.annotations.documents import merge_coco
-from mmrank.cli.check import coco as check_coco
 from mmrank.errors import UserError
+
+CHECK = 'dataset_converters/check_coco'
 
 
 def test_cleaning_leaves_a_good_file():
@@ -38,6 +38,9 @@ def test_cleaning_leaves_a_good_file():
     assert not changes
     with pytest.raises(UserError, match='cannot be cleaned'):
         clean_coco({'images': []})
+    document['categories'][1]['id'] = 1
+    with pytest.raises(UserError, match='none of its 2 categories would be left .*dropped 2 cat'):
+        clean_coco(document)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +134,10 @@ def test_cleaned_and_merged_files_keep_what_images_lack():
     for image in document['images']:
         image.update(neg_category_ids=[7], not_exhaustive_category_ids=[])
     document['images'][0].update(neg_category_ids=[1, 7, 50], not_exhaustive_category_ids=[9])
+    document['annotations'][1]['category_id'] = 9
     cleaned, changes = clean_coco(document)
+    assert cleaned['annotations'] == make_document()['annotations']
+    assert 'dropped 1 categories' in changes
     # An object decides against the list, 50 is no class, 9 is another dog.
     assert cleaned['images'][0]['neg_category_ids'] == [7]
     assert cleaned['images'][0]['not_exhaustive_category_ids'] == [2]
@@ -148,40 +154,19 @@ def test_cleaned_and_merged_files_keep_what_images_lack():
     assert inspect_coco(merged, 'a.json', federated=True).ok
 
 
-def test_cleaning_never_writes_an_empty_copy():
-    document = make_document()
-    document['categories'][1]['id'] = 1
-    with pytest.raises(UserError, match=r'none of its 2 categories would be left \(dropped 2 cat'):
-        clean_coco(document)
-
-
-def test_cleaning_merges_classes_of_a_name():
-    document = make_document()
-    document['categories'].append({'id': 7, 'name': 'cat'})
-    document['annotations'][0]['category_id'] = 7
-    cleaned, changes = clean_coco(document)
-    assert cleaned == make_document()
-    assert changes == ['dropped 1 categories', 'changed category_id of 1 annotations']
-
-
-def test_files_are_merged_by_class_names(tmp_path, monkeypatch, capsys):
+def test_files_are_merged_by_class_names(tmp_path, run):
     one, other = make_document(), make_document()
     other['categories'] = [{'id': 1, 'name': 'dog'}, {'id': 2, 'name': 'cow'}]
     for image in other['images']:
         image['file_name'] = f'b/{image["file_name"]}'
-    paths = [str(tmp_path / f'{name}.json') for name in ('one', 'other', 'all')]
-    for path, document in zip(paths, (one, other)):
-        Path(path).write_text(json.dumps(document))
-    monkeypatch.setattr(sys, 'argv', ['check_coco.py', *paths[:2], '--merge', paths[2]])
-    assert check_coco.main() == 0
-    before = Path(paths[0]).read_bytes()
+    paths = [write_json(tmp_path / 'one.json', one), write_json(tmp_path / 'other.json', other)]
+    run(CHECK, *paths, '--merge', tmp_path / 'all.json')
+    before = paths[0].read_bytes()
     link = tmp_path / 'link.json'
     link.symlink_to(paths[0])
-    monkeypatch.setattr(sys, 'argv', [*sys.argv[:-1], str(link)])
-    with pytest.raises(UserError, match='is the source'):
-        check_coco.main()
-    assert Path(paths[0]).read_bytes() == before
-    merged = json.loads(Path(paths[2]).read_text())
+    assert 'is the source' in run(CHECK, *paths, '--merge', link, status=2)
+    assert paths[0].read_bytes() == before
+    merged = json.loads((tmp_path / 'all.json').read_text())
     report = inspect_coco(merged, 'all.json')
     assert not report.problems
     assert {name: count.total for name, count in report.counts.items()} == dict(cat=2, dog=3, cow=1)
@@ -190,18 +175,10 @@ def test_files_are_merged_by_class_names(tmp_path, monkeypatch, capsys):
     assert found == ['b/1.png', 'b/1.png', 'b/2.png']
     document = dict(other, categories=[{'id': 1, 'name': 'Dog'}, {'id': 2, 'name': 'cow'}])
     document['images'] = [{**x, 'file_name': f'c{x["file_name"]}'} for x in other['images']]
-    third = tmp_path / 'third.json'
-    third.write_text(json.dumps(document))
-    words = ['check_coco.py', paths[0], str(third), '--merge', paths[2]]
-    monkeypatch.setattr(sys, 'argv', words)
-    assert check_coco.main() == 0
-    assert 'look alike' in ' '.join(capsys.readouterr().out.split())
+    third = write_json(tmp_path / 'third.json', document)
+    assert 'look alike' in run(CHECK, paths[0], third, '--merge', tmp_path / 'all.json')
     # Compared without merging: label 0 is another class, and the same images are in both.
-    monkeypatch.setattr(sys, 'argv', ['check_coco.py', *paths[:2]])
-    with pytest.raises(UserError, match="label 0 is 'cat' in "):
-        check_coco.main()
-    monkeypatch.setattr(sys, 'argv', ['check_coco.py', paths[0], paths[0]])
-    assert check_coco.main() == 0
-    assert '3 of 3 images' in capsys.readouterr().out
+    assert "label 0 is 'cat' in " in run(CHECK, *paths, status=2)
+    assert '3 of 3 images' in run(CHECK, paths[0], paths[0])
     with pytest.raises(UserError, match="both have an image '1.png'"):
         merge_coco({'a': one, 'b': one})

@@ -1,6 +1,5 @@
 """Checks of COCO files: every way to be bad, and the ways to be good."""
 
-import json
 from types import SimpleNamespace
 
 import cv2
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 from coco_document import make_document
 from hostile_files import put, set_ann, set_image
+from noisy_boxes import write_json
 from PIL import Image
 from retrieval_trees import write_images
 
@@ -19,26 +19,17 @@ from mmrank.pictures import detections
 
 
 @pytest.fixture
-def coco(tmp_path):
-    """(write, image folder): ``write(document)`` returns the file."""
-    folder = tmp_path / 'images'
-    write_images(folder, ('1.png', '2.png', '3.png'), (30, 40, 3))
-
-    def write(document):
-        path = tmp_path / 'ann.json'
-        text = document if isinstance(document, str) else json.dumps(document)
-        path.write_text(text)
-        return path
-
-    return write, folder
+def folder(tmp_path):
+    """The images of a document."""
+    write_images(tmp_path / 'images', ('1.png', '2.png', '3.png'), (30, 40, 3))
+    return tmp_path / 'images'
 
 
-def test_good_file_is_counted(coco):
-    write, folder = coco
+def test_good_file_is_counted(folder, tmp_path):
     document = make_document()
     document['annotations'].append({**document['annotations'][0], 'id': 4, 'iscrowd': 1})
     document['annotations'][3]['bbox'] = [3, 3, 10, 8]
-    _, report = read_checked(write(document), folder)
+    _, report = read_checked(write_json(tmp_path / 'ann.json', document), folder)
     assert report.ok
     assert not report.problems
     assert report.counts['cat'].crowd == 1
@@ -58,9 +49,8 @@ def errors_of(document, **options):
     return [problem.kind for problem in inspect_coco(document, 'a.json', **options).errors]
 
 
-def test_damaged_and_resized_images(coco):
-    write, folder = coco
-    path = write(make_document())
+def test_damaged_and_resized_images(folder, tmp_path):
+    path = write_json(tmp_path / 'ann.json', make_document())
     for size in ((20, 15), (30, 40), (80, 60), (41, 30)):
         Image.new('RGB', size).save(folder / '2.png')
         message = f'is {size[0]} x {size[1]}, the annotation file has 40 x'
@@ -116,10 +106,9 @@ def test_twelve_bits_in_sixteen_are_reported_without_decoding_all(tmp_path, larg
     assert not inspect_coco(document, 'a.json', tmp_path).warnings
 
 
-def test_filtered_images_need_no_file(coco):
-    write, folder = coco
+def test_filtered_images_need_no_file(folder, tmp_path):
     (folder / '3.png').unlink()
-    path = write(make_document())
+    path = write_json(tmp_path / 'ann.json', make_document())
     with pytest.raises(UserError, match=r'3\.png'):
         read_checked(path, folder)
     read_checked(path, folder, skip_empty_images=True)

@@ -1,6 +1,5 @@
 """Checks of configs: data sets behind wrappers, and num_classes."""
 
-import copy
 import json
 import subprocess
 import sys
@@ -21,16 +20,29 @@ pytest.importorskip('mmdet')
 
 
 @pytest.fixture
-def data_root(tmp_path):
-    """A folder with ``ann.json``, ``bad.json`` and ``img/1.png``."""
-    (tmp_path / 'img').mkdir()
-    (tmp_path / 'img' / '1.png').write_bytes(b'x')
-    document = coco_document([(1, 1, [1, 1, 5, 5])], 1, (20, 20), ('cell', 'dot'))
-    (tmp_path / 'ann.json').write_text(json.dumps(document))
-    document['annotations'][0]['bbox'] = [1, 1, -5, 5]
-    (tmp_path / 'bad.json').write_text(json.dumps(document))
-    document['annotations'] = []
-    (tmp_path / 'empty.json').write_text(json.dumps(document))
+def splits(tmp_path):
+    """``make(name, change)`` writes a changed document of two images, and returns its name."""
+    for folder in ('img', 'other'):
+        (tmp_path / folder).mkdir()
+        for name in ('1.png', '2.png'):
+            (tmp_path / folder / name).write_bytes(b'x')
+
+    def make(name, change=lambda document: None):
+        boxes = [(1, 1, [1, 1, 5, 5]), (2, 2, [1, 1, 5, 5])]
+        document = coco_document(boxes, 2, (20, 20), ('cell', 'dot'))
+        change(document)
+        (tmp_path / name).write_text(json.dumps(document))
+        return name
+
+    return make
+
+
+@pytest.fixture
+def data_root(tmp_path, splits):
+    """A folder of images with ``ann.json``, ``bad.json`` and ``empty.json``."""
+    splits('ann.json')
+    splits('bad.json', lambda d: d['annotations'][0].update(bbox=[1, 1, -5, 5]))
+    splits('empty.json', lambda d: d['annotations'].clear())
     return tmp_path
 
 
@@ -115,42 +127,41 @@ def test_num_classes_and_names(data_root):
     assert check_config(config(coco(data_root, classes=str(names))))
 
 
-def test_training_on_nothing_is_refused(data_root):
+def test_training_on_nothing_is_refused(data_root, splits):
     empty = coco(data_root, 'empty.json')
     assert check_config(config(empty))
     empty['filter_cfg'] = {'filter_empty_gt': True}
     refused(config(empty), 'drops images without objects')
     assert check_config(config({**empty, 'test_mode': True}, split='val'))
-    document = json.loads((data_root / 'ann.json').read_text())
-    document['annotations'][0]['iscrowd'] = 1
-    (data_root / 'crowds.json').write_text(json.dumps(document))
+    splits('crowds.json', lambda d: [x.update(iscrowd=1) for x in d['annotations']])
     crowds = coco(data_root, 'crowds.json')
     refused(config(crowds), 'crowds.json: each object has iscrowd=1')
     assert check_config(config(crowds, split='val'))
 
 
-def val_config(data_root, metric, **changes):
-    cfg = config(coco(data_root))
-    cfg.val_dataloader = dict(dataset=coco(data_root, 'val.json', test_mode=True) | changes)
-    cfg.val_evaluator = dict(type=metric, ann_file=str(data_root / 'val.json'))
-    (data_root / 'img/2.png').write_bytes(b'x')
-    document = coco_document([(1, 1, [1, 1, 5, 5])], 1, (20, 20), ('cell',))
-    document['images'][0]['file_name'] = '2.png'
-    (data_root / 'val.json').write_text(json.dumps(document))
+def val_config(data_root, splits, metric, **changes):
+    def take_one_class(document):
+        document['categories'].pop()
+        document['annotations'].pop()
+
+    splits('val.json', take_one_class)
+    cfg = two_splits(data_root, 'ann.json', 'val.json', 'val.json')
+    cfg.val_dataloader.dataset.update(test_mode=True, **changes)
+    cfg.val_evaluator.type = metric
     return cfg
 
 
-def test_a_split_may_lack_the_last_classes_if_the_metric_knows(data_root):
+def test_a_split_may_lack_the_last_classes_if_the_metric_knows(data_root, splits):
     ours = 'mmrank.CocoMetric'
-    assert "add the class to 'categories'" in refused(val_config(data_root, ours))
+    assert "add the class to 'categories'" in refused(val_config(data_root, splits, ours))
     part = dict(metainfo=dict(classes=('cell',)))
-    check_config(val_config(data_root, ours, **part))
-    check_config(val_config(data_root, ours, **part, indices=1))
-    assert 'num_classes' in refused(val_config(data_root, 'CocoMetric', **part))
+    check_config(val_config(data_root, splits, ours, **part))
+    check_config(val_config(data_root, splits, ours, **part, indices=1))
+    assert 'num_classes' in refused(val_config(data_root, splits, 'CocoMetric', **part))
     other = dict(metainfo=dict(classes=('dot',)))
-    assert 'num_classes' in refused(val_config(data_root, ours, **other))
+    assert 'num_classes' in refused(val_config(data_root, splits, ours, **other))
     # So may a part of the images.
-    cfg = val_config(data_root, 'CocoMetric', indices=1, **part)
+    cfg = val_config(data_root, splits, 'CocoMetric', indices=1, **part)
     cfg.model.bbox_head.num_classes = 1
     cfg.pop('train_dataloader')
     message = refused(cfg, 'val_dataloader.dataset.indices takes a part')
@@ -159,19 +170,17 @@ def test_a_split_may_lack_the_last_classes_if_the_metric_knows(data_root):
 
 def test_images_below_min_size_are_counted(data_root):
     (report,) = check_config(config(coco(data_root, filter_cfg=dict(min_size=32))))
-    assert '1 of 1 images have a side shorter than min_size=32' in str(report.warnings[0])
+    assert '2 of 2 images have a side shorter than min_size=32' in str(report.warnings[0])
     (report,) = check_config(config(coco(data_root, filter_cfg=dict(min_size=20))))
     assert not report.warnings
 
 
-def test_files_that_may_lack_annotations(data_root):
+def test_files_that_may_lack_annotations(data_root, splits):
     cfg = config(coco(data_root))
     cfg.test_dataloader = {'dataset': coco(data_root, 'absent.json')}
     assert len(check_config(cfg)) == 1
     refused(cfg, 'does not exist', splits=['test'])
-    document = json.loads((data_root / 'ann.json').read_text())
-    del document['annotations']
-    (data_root / 'unlabelled.json').write_text(json.dumps(document))
+    splits('unlabelled.json', lambda d: d.pop('annotations'))
     # The second file of a training, and that of a submission.
     parts = [coco(data_root), coco(data_root, 'unlabelled.json', data_prefix={'img': 'img'})]
     joined = {'type': 'ConcatDataset', 'datasets': parts}
@@ -183,27 +192,6 @@ def test_files_that_may_lack_annotations(data_root):
     assert check_config(cfg)
 
 
-@pytest.fixture
-def splits(data_root):
-    """``make(name, change)`` writes a changed ``ann.json`` with two images and returns its name."""
-    document = json.loads((data_root / 'ann.json').read_text())
-    document['images'].append({**document['images'][0], 'id': 2, 'file_name': '2.png'})
-    ann = {**document['annotations'][0], 'id': 2, 'image_id': 2, 'category_id': 2}
-    document['annotations'].append(ann)
-    for folder in ('img', 'other'):
-        (data_root / folder).mkdir(exist_ok=True)
-        for name in ('1.png', '2.png'):
-            (data_root / folder / name).write_bytes(b'x')
-
-    def make(name, change=lambda document: None):
-        changed = copy.deepcopy(document)
-        change(changed)
-        (data_root / name).write_text(json.dumps(changed))
-        return name
-
-    return make
-
-
 def two_splits(root, train, val, evaluator=None, folder='other/') -> Config:
     cfg = config(train if isinstance(train, dict) else coco(root, train))
     cfg.val_dataloader = {'dataset': coco(root, val, data_prefix={'img': folder})}
@@ -212,12 +200,8 @@ def two_splits(root, train, val, evaluator=None, folder='other/') -> Config:
     return cfg
 
 
-def reverse_classes(document):
-    document['categories'].reverse()
-
-
 def test_files_number_the_classes_alike(data_root, splits):
-    train, other = splits('train.json'), splits('val.json', reverse_classes)
+    train, other = splits('train.json'), splits('val.json', lambda d: d['categories'].reverse())
     message = "label 0 is 'cell' in .*train.json.* and 'dot' in .*val.json"
     refused(two_splits(data_root, train, other), message)
     refused(two_splits(data_root, train, train, other), message)
@@ -229,8 +213,7 @@ def test_files_number_the_classes_alike(data_root, splits):
 
 
 def test_images_of_two_splits_are_reported(data_root, splits):
-    train, val = splits('train.json'), splits('val.json', lambda d: d['images'][0].update(id=3))
-    splits('val.json', lambda d: d['annotations'].pop())
+    train, val = splits('train.json'), splits('val.json', lambda d: d['annotations'].pop())
     for file, folder, is_shared in (
         (val, 'img/', True),
         (train, 'img', True),
@@ -340,7 +323,7 @@ def test_checked_data_set_builds_through_the_registry(data_root):
     for registry in (DATASETS, ROOT_DATASETS):
         dataset = registry.build(checked)
         assert isinstance(dataset, CocoDataset)
-        assert len(dataset) == 1
+        assert len(dataset) == 2
         assert dataset.get_data_info(0) == plain.get_data_info(0)
     checked['ann_file'] = 'bad.json'
     with pytest.raises(UserError, match='negative size'):

@@ -1,7 +1,5 @@
 """The check of retrieval data sets: what it must find, and what not."""
 
-from pathlib import Path
-
 import pytest
 from labelled import LabelledItems
 from mmengine.config import Config
@@ -11,8 +9,6 @@ from make_glyphs import GlyphsSpec, write_glyphs
 from mmrank.datasets.checks.retrieval_check import check_config, inspect_config
 from mmrank.errors import UserError
 from mmrank.registry import DATASETS
-
-ROOT = Path(__file__).resolve().parents[3]
 
 pytest.importorskip('mmpretrain')
 
@@ -135,31 +131,20 @@ def test_wrappers_and_other_data_sets(glyphs):
     assert inspect_config(config(dict(type='mmdet.CocoDataset'))) == []
 
 
-@pytest.fixture
-def run_tool(run_script, monkeypatch):
-    """Runs a tool: status, output and error output."""
-    monkeypatch.syspath_prepend(ROOT / 'tools')
-    return lambda tool, *rest: run_script(ROOT / 'tools' / tool, *rest)
+CHECK = 'dataset_converters/check_retrieval'
 
 
-CHECK = 'dataset_converters/check_retrieval.py'
-
-
-def test_tool_on_a_config_and_a_folder(glyphs, tmp_path, run_tool):
+def test_tool_on_a_config_and_a_folder(glyphs, tmp_path, run):
     path = tmp_path / 'config.py'
     path.write_text(f'train_dataloader = dict(dataset={folder(glyphs)!r})\n')
-    status, output, _ = run_tool(CHECK, path)
-    assert status == 0
-    assert 'No problem found' in output
+    assert 'No problem found' in run(CHECK, path)
     path.write_text('model = dict()\n')
-    assert run_tool(CHECK, path)[0] == 2
+    run(CHECK, path, status=2)
     (glyphs / 'glyph_3' / '0.png').write_bytes(b'no image')
-    status, output, _ = run_tool(CHECK, glyphs, '--read-images')
-    assert status == 1
-    assert 'decoded' in output
+    assert 'decoded' in run(CHECK, glyphs, '--read-images', status=1)
 
 
-def test_training_tool_checks_retrieval_data(glyphs, tmp_path, run_tool):
+def test_training_tool_checks_retrieval_data(glyphs, tmp_path, run):
     path = tmp_path / 'config.py'
     (glyphs / 'list.txt').write_text('gone/0.png a\ngone/1.png a\n')
     dataset = folder(glyphs, ann_file='list.txt')
@@ -169,9 +154,8 @@ def test_training_tool_checks_retrieval_data(glyphs, tmp_path, run_tool):
         "model = dict(type='A')\ntrain_cfg = dict(by_epoch=True)\n"
         "optim_wrapper = dict(type='B')\ndefault_scope = 'mmpretrain'\n"
     )
-    status, _, errors = run_tool('train.py', path, '--work-dir', tmp_path / 'run')
-    assert status == 2
-    assert 'image file missing (2 found)' in errors
+    said = run('train', path, '--work-dir', tmp_path / 'run', status=2)
+    assert 'image file missing (2 found)' in said
 
 
 def test_every_sample_has_its_own_index():

@@ -3,6 +3,7 @@
 import importlib
 import sys
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from unittest.mock import patch
 
 import pytest
@@ -53,89 +54,79 @@ def rois(number, dtype, images=2):
     return torch.cat([image[:, None].to(dtype), found], 1)
 
 
-def roi_align(number=12, **settings):
-    def case(dtype):
-        x = normal(2, 2, 15, 18, dtype=dtype)
-        layer = ops.RoIAlign((4, 3), 0.25, **settings)
-        return [x], lambda x: layer(x, rois(number, dtype))
-
-    return case
+def roi_align(dtype, number=12, **settings):
+    x = normal(2, 2, 15, 18, dtype=dtype)
+    layer = ops.RoIAlign((4, 3), 0.25, **settings)
+    return [x], lambda x: layer(x, rois(number, dtype))
 
 
-def deformable(
-    version, groups=1, deform_groups=1, batch=2, bias=True, stride=2, finer=False, spread=1.7
-):
-    """Offsets of several pixels, some beyond the image; ``finer`` ones have the input's size."""
-    taps, channels = 9 * deform_groups, 4
-
-    def case(dtype):
-        x = normal(batch, channels, 9, 8, dtype=dtype)
-        size = (5, 4) if stride == 2 and not finer else (9, 8)
-        offset = spread * normal(batch, 2 * taps, *size, dtype=dtype, seed=1)
-        mask = normal(batch, taps, *size, dtype=dtype, seed=2).sigmoid()
-        weight = normal(6, channels // groups, 3, 3, dtype=dtype, seed=3)
-        settings = stride, 1, 1, groups, deform_groups
-        if version == 1:
-            return [x, offset, weight], lambda *args: ops.deform_conv2d(*args, *settings)
-        inputs = [x, offset, mask, weight]
-        if bias:
-            inputs.append(normal(6, dtype=dtype, seed=4))
-            return inputs, lambda *args: ops.modulated_deform_conv2d(*args, *settings)
-        return inputs, lambda *args: ops.modulated_deform_conv2d(*args, None, *settings)
-
-    return case
+def deformable(dtype, groups=1, deform_groups=1, stride=2, spread=1.7):
+    """Offsets of several pixels, some beyond the image."""
+    size = (5, 4) if stride == 2 else (9, 8)
+    x = normal(2, 4, 9, 8, dtype=dtype)
+    offset = spread * normal(2, 18 * deform_groups, *size, dtype=dtype, seed=1)
+    weight = normal(6, 4 // groups, 3, 3, dtype=dtype, seed=3)
+    settings = stride, 1, 1, groups, deform_groups
+    return [x, offset, weight], lambda *args: ops.deform_conv2d(*args, *settings)
 
 
-def focal(number=8, weighted=False):
-    def case(dtype):
-        logits = 3 * normal(number, 5, dtype=dtype)
-        # There is a background class without a logit.
-        target = torch.arange(number) % 6
-        weight = torch.arange(1.0, 6, dtype=dtype) if weighted else None
-        loss = ops.sigmoid_focal_loss
-        return [logits], lambda x: loss(x, target, 2.0, 0.25, weight, 'none')
+def modulated(dtype, groups=1, deform_groups=1, bias=True, stride=2, finer=False, spread=1.7):
+    """The same with a mask; ``finer`` offsets have the size of the input."""
+    size = (5, 4) if stride == 2 and not finer else (9, 8)
+    (x, _, weight), _ = deformable(dtype, groups, deform_groups)
+    offset = spread * normal(2, 18 * deform_groups, *size, dtype=dtype, seed=1)
+    mask = normal(2, 9 * deform_groups, *size, dtype=dtype, seed=2).sigmoid()
+    settings = stride, 1, 1, groups, deform_groups
+    inputs = [x, offset, mask, weight]
+    if bias:
+        inputs.append(normal(6, dtype=dtype, seed=4))
+        return inputs, lambda *args: ops.modulated_deform_conv2d(*args, *settings)
+    return inputs, lambda *args: ops.modulated_deform_conv2d(*args, None, *settings)
 
-    return case
+
+def focal(dtype, number=8, weighted=False):
+    logits = 3 * normal(number, 5, dtype=dtype)
+    # There is a background class without a logit.
+    target = torch.arange(number) % 6
+    weight = torch.arange(1.0, 6, dtype=dtype) if weighted else None
+    return [logits], lambda x: ops.sigmoid_focal_loss(x, target, 2.0, 0.25, weight, 'none')
 
 
-def attention(batch=2, queries=5):
-    def case(dtype):
-        shapes = torch.tensor([[4, 5], [2, 3]])
-        start = torch.tensor([0, 20])
-        value = normal(batch, 26, 2, 3, dtype=dtype)
-        places = torch.sigmoid(2 * normal(batch, queries, 2, 2, 3, 2, dtype=dtype, seed=1))
-        places = places * 1.4 - 0.2  # some lie outside
-        weights = normal(batch, queries, 2, 2, 3, dtype=dtype, seed=2)
-        apply = MultiScaleDeformableAttnFunction.apply
-        return [value, places, weights], lambda v, p, w: apply(v, shapes, start, p, w, 64)
-
-    return case
+def attention(dtype, batch=2, queries=5):
+    shapes = torch.tensor([[4, 5], [2, 3]])
+    start = torch.tensor([0, 20])
+    value = normal(batch, 26, 2, 3, dtype=dtype)
+    places = torch.sigmoid(2 * normal(batch, queries, 2, 2, 3, 2, dtype=dtype, seed=1))
+    places = places * 1.4 - 0.2  # some lie outside
+    weights = normal(batch, queries, 2, 2, 3, dtype=dtype, seed=2)
+    apply = MultiScaleDeformableAttnFunction.apply
+    return [value, places, weights], lambda v, p, w: apply(v, shapes, start, p, w, 64)
 
 
 #: With a gradient. mmcv has compiled code for a CPU for the first three kinds only.
 DIFFERENTIABLE = {
-    'roi_align': roi_align(),
-    'roi_align-ratio-2-legacy': roi_align(sampling_ratio=2, aligned=False),
-    'deform_conv': deformable(1),
-    'deform_conv-groups': deformable(1, groups=2, deform_groups=2, stride=1),
-    'modulated_deform_conv': deformable(2),
-    'modulated_deform_conv-groups': deformable(2, groups=2, deform_groups=2, stride=1),
-    'modulated_deform_conv-no-bias': deformable(2, bias=False),
-    'modulated_deform_conv-finer-offsets': deformable(2, deform_groups=2, finer=True),
-    'sigmoid_focal_loss': focal(),
-    'sigmoid_focal_loss-weights': focal(weighted=True),
-    'ms_deform_attn': attention(),
+    'roi_align': roi_align,
+    'roi_align-ratio-2-legacy': partial(roi_align, sampling_ratio=2, aligned=False),
+    'deform_conv': deformable,
+    'deform_conv-groups': partial(deformable, groups=2, deform_groups=2, stride=1),
+    'modulated_deform_conv': modulated,
+    'modulated_deform_conv-groups': partial(modulated, groups=2, deform_groups=2, stride=1),
+    'modulated_deform_conv-no-bias': partial(modulated, bias=False),
+    'modulated_deform_conv-finer-offsets': partial(modulated, deform_groups=2, finer=True),
+    'sigmoid_focal_loss': focal,
+    'sigmoid_focal_loss-weights': partial(focal, weighted=True),
+    'ms_deform_attn': attention,
 }
 #: A new layer has offsets of zero. Its samples lie on pixels, where slopes of both sides differ.
 AT_REST = {
-    'deform_conv-at-rest': deformable(1, spread=0),
-    'modulated_deform_conv-at-rest': deformable(2, spread=0, groups=2, deform_groups=2),
+    'deform_conv-at-rest': partial(deformable, spread=0),
+    'modulated_deform_conv-at-rest': partial(modulated, spread=0, groups=2, deform_groups=2),
 }
 EMPTY = {
-    'roi_align': roi_align(0),
-    'sigmoid_focal_loss': focal(0),
-    'ms_deform_attn-queries': attention(queries=0),
-    'ms_deform_attn-batch': attention(batch=0),
+    'roi_align': partial(roi_align, number=0),
+    'sigmoid_focal_loss': partial(focal, number=0),
+    'ms_deform_attn-queries': partial(attention, queries=0),
+    'ms_deform_attn-batch': partial(attention, batch=0),
 }
 COMPILED_ON_A_CPU = [
     x for x in DIFFERENTIABLE if x.startswith(('roi_align', 'deform', 'modulated'))

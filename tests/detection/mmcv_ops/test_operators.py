@@ -19,13 +19,6 @@ def ours():
         yield
 
 
-def assert_all_close(found, wanted, tolerance):
-    for got, want in zip(found, wanted, strict=True):
-        assert got.dtype == want.dtype
-        scale = max(1.0, want.abs().max().item()) if want.numel() else 1
-        torch.testing.assert_close(got, want, rtol=0, atol=tolerance * scale)
-
-
 @pytest.mark.parametrize('name', cases.DIFFERENTIABLE)
 def test_gradients_are_those_of_the_output(name):
     inputs, call = cases.DIFFERENTIABLE[name](torch.float64)
@@ -41,7 +34,10 @@ def test_outputs_and_gradients_equal_the_compiled_ones(name, dtype):
     found = cases.run(case, dtype)
     with cases.operators_of(compiled_extension()):
         wanted = cases.run(case, dtype)
-    assert_all_close(found, wanted, TOLERANCES[dtype])
+    for got, want in zip(found, wanted, strict=True):
+        assert got.dtype == want.dtype
+        scale = max(1.0, want.abs().max().item()) if want.numel() else 1
+        torch.testing.assert_close(got, want, rtol=0, atol=TOLERANCES[dtype] * scale)
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
@@ -76,7 +72,7 @@ def test_offsets_of_zero_have_no_gradient_before_the_image():
 
 
 def test_largest_sample_of_roi_align_is_refused():
-    _, call = cases.roi_align(pool_mode='max')(torch.float32)
+    _, call = cases.roi_align(torch.float32, pool_mode='max')
     with pytest.raises(NotImplementedError, match="pool_mode='max'.*--compile-mmcv"):
         call(torch.zeros(2, 2, 15, 18))
 
@@ -93,7 +89,7 @@ def test_sigmoid_focal_loss_equals_its_definition():
 
 
 def test_attention_equals_that_of_mmcv_for_a_cpu():
-    (value, places, weights), call = cases.attention()(torch.float64)
+    (value, places, weights), call = cases.attention(torch.float64)
     plain = ops.multi_scale_deform_attn.multi_scale_deformable_attn_pytorch
     wanted = plain(value, torch.tensor([[4, 5], [2, 3]]), places, weights)
     torch.testing.assert_close(call(value, places, weights), wanted, rtol=0, atol=1e-12)

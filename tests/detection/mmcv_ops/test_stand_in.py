@@ -23,25 +23,26 @@ assert all(hasattr(ext_module, name) for name in ('nms', 'knn_forward'))
 
 @pytest.fixture
 def mmcv(tmp_path):
-    """A package mmcv without compiled operators; a function that runs code beside it."""
+    """A package mmcv without compiled operators; a function that gives what code beside it says."""
     folder = tmp_path / 'mmcv'
     (folder / 'ops').mkdir(parents=True)
     (folder / '__init__.py').write_text('')
     (folder / 'ops' / '__init__.py').write_text(MMCV)
 
-    def run(*argv):
+    def run(*argv, status=0):
         env = {'PYTHONPATH': f'{tmp_path}:{ROOT}', 'PATH': ''}
-        return subprocess.run(
+        done = subprocess.run(
             [sys.executable, *argv], env=env, capture_output=True, text=True, cwd=tmp_path
         )
+        assert done.returncode == status, done.stderr
+        return done.stdout + done.stderr
 
     run.folder = folder
     return run
 
 
 def test_import_of_mmcv_ops_makes_the_operators_available(mmcv):
-    done = mmcv('-c', 'import mmcv.ops')
-    assert "No module named 'mmcv._ext'" in done.stderr
+    assert "No module named 'mmcv._ext'" in mmcv('-c', 'import mmcv.ops', status=1)
     code = """
 import sys, mmrank.mmcv_ops
 assert 'torch' not in sys.modules
@@ -53,38 +54,31 @@ import torch
 boxes = torch.tensor([[0.0, 0, 9, 9], [1, 1, 9, 9], [20, 20, 29, 29]])
 assert found.nms(boxes, boxes[:, 2], iou_threshold=0.5, offset=0).tolist() == [2, 0]
 """
-    done = mmcv('-c', code)
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr
+    assert not mmcv('-c', code)
 
 
 def test_command_makes_them_available_without_an_import_and_takes_them_away(mmcv):
-    done = mmcv('-m', 'mmrank.mmcv_ops')
-    assert done.returncode == 0, done.stderr
+    mmcv('-m', 'mmrank.mmcv_ops')
     code = 'import mmcv.ops; mmcv.ops.ext_module.get_compiler_version()'
-    done = mmcv('-c', code)
-    assert done.returncode == 0, done.stderr
-    assert mmcv('-c', f'import mmrank.registry; {code}').returncode == 0
-    assert mmcv('-m', 'mmrank.mmcv_ops', '--remove').returncode == 0
-    assert mmcv('-c', code).returncode == 1
+    mmcv('-c', code)
+    mmcv('-c', f'import mmrank.registry; {code}')
+    mmcv('-m', 'mmrank.mmcv_ops', '--remove')
+    mmcv('-c', code, status=1)
 
 
 def test_command_without_mmcv_says_what_to_install(mmcv):
     mmcv.folder.rename(mmcv.folder.with_name('other'))
-    done = mmcv('-S', '-m', 'mmrank.mmcv_ops')  # without the packages of this environment
-    assert done.returncode == 1
-    assert 'Fix: pip install mmcv-lite' in done.stderr
+    # Without the packages of this environment.
+    said = mmcv('-S', '-m', 'mmrank.mmcv_ops', status=1)
+    assert 'Fix: pip install mmcv-lite' in said
 
 
 def test_compiled_module_that_does_not_load_is_replaced_and_named(mmcv):
     broken = mmcv.folder / f'_ext{EXTENSION_SUFFIXES[0]}'
     broken.write_text('built for another torch')
-    done = mmcv('-c', 'import mmrank.mmcv_ops, mmcv.ops; print(mmcv.ops.ext_module.__file__)')
-    assert done.returncode == 0, done.stderr
-    assert 'extension.py' in done.stdout
-    assert 'compiled operators of mmcv do not load' in done.stderr
-    assert str(broken) in done.stderr
-    assert 'Fix:' in done.stderr
+    said = mmcv('-c', 'import mmrank.mmcv_ops, mmcv.ops; print(mmcv.ops.ext_module.__file__)')
+    for words in ('extension.py', 'operators of mmcv do not load', str(broken), 'Fix:'):
+        assert words in said
 
 
 def test_compiled_module_that_loads_is_preferred(tmp_path, monkeypatch):
@@ -115,6 +109,4 @@ import sys, mmrank.mmcv_ops
 sys.modules['torchvision'] = None
 import mmcv.ops
 """
-    done = mmcv('-c', code)
-    assert done.returncode == 1
-    assert 'install the torchvision of this torch' in done.stderr
+    assert 'install the torchvision of this torch' in mmcv('-c', code, status=1)
