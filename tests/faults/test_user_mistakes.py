@@ -2,7 +2,6 @@
 
 import importlib
 import re
-import sys
 import warnings
 from pathlib import Path
 from unittest import mock
@@ -59,7 +58,6 @@ def run(files, monkeypatch, run_script):
     monkeypatch.setattr('torch.hub.get_dir', lambda: str(files / 'hub'))
 
     def call(typed):
-        sys.modules.pop('tiny_model', None)
         # One that holds checkpoints of another config is refused.
         for path in Path('out').glob('epoch_*.pth'):
             path.unlink()
@@ -86,7 +84,7 @@ def test_a_mistake_is_one_message(typed, again, words, run, files, monkeypatch):
     for word in words:
         assert any(x in message for x in word.split('|')), message
     assert re.search(r'Fix: |must |choose from|usage: .*\[--', errors, flags=re.S)
-    # Nothing was trained; what TinyMetric measures is known after the first epoch.
+    # Nothing was trained; what a metric measures is known after the first epoch.
     trained = [x for x in {*files.rglob('*')} - {*before} if x.suffix == '.pth']
     assert bool(trained) == ('save_best=acc' in typed)
     # Sources, and files of others, are as before.
