@@ -140,11 +140,7 @@ def complaint(name, error):
 
 
 def attack(name, seeds, folder):
-    """Give damaged files to a reader.
-
-    Returns:
-        How many it refused.
-    """
+    """Give damaged files to a reader; count those that it refuses."""
     images = folder / 'images'
     images.mkdir()
     for i in range(6):

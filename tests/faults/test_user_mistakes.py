@@ -29,7 +29,7 @@ CODE = re.compile(
 #: What the rows of this run have said.
 messages = []
 #: Messages with a "Fix:" that no row of the table raises; it may only fall.
-NOT_RAISED = 254
+NOT_RAISED = 222
 
 
 def fix_of(message):

@@ -86,16 +86,7 @@ def cifar_arrays(**changes):
 
 
 def malformed(name, content, seed):
-    """Damage a file.
-
-    Args:
-        name: Of :func:`good_files`.
-        content: Its content.
-        seed: Another seed damages it in another way.
-
-    Returns:
-        The damaged content.
-    """
+    """What a seed makes of the content of a file of :func:`good_files`."""
     rng = random.Random(f'{name} {seed}')
     if name.endswith('.gz'):
         damaged = damage_bytes(gzip.decompress(content), rng)

@@ -2,8 +2,10 @@
 
 import copy
 
+import numpy as np
 import torch
 from mmdet.registry import MODELS as MMDET_MODELS
+from mmdet.structures.mask import BitmapMasks
 from mmengine.config import ConfigDict
 from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
@@ -85,13 +87,17 @@ TEST_CFG = dict(
 )
 
 
+def head_kind(name, listwise):
+    """What decides whether a stock head is listwise."""
+    if listwise:
+        return dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{name}')
+    return dict(type=f'mmdet.{name}')
+
+
 def head_config(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
     """Config of a small head, listwise unless set otherwise."""
-    kind = dict(type=f'mmdet.{name}')
-    if listwise:
-        kind = dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{name}')
     cfg = dict(
-        kind,
+        head_kind(name, listwise),
         num_classes=CLASSES,
         in_channels=32,
         feat_channels=32,
@@ -104,16 +110,19 @@ def head_config(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
     return {key: value for key, value in cfg.items() if value != OMIT}
 
 
-def build_head(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
-    cfg = head_config(name, loss_cls, listwise, heads, **kwargs)
-    for part in ('train_cfg', 'test_cfg'):
-        cfg[part] = ConfigDict(cfg[part])
+def built(config, listwise=True):
+    """The head of a config, initialised by seed 0."""
+    settings = {x: ConfigDict(config[x]) for x in ('train_cfg', 'test_cfg') if x in config}
     torch.manual_seed(0)
-    registry = MODELS if listwise else MMDET_MODELS
     with DefaultScope.overwrite_default_scope('mmdet'):
-        head = registry.build(cfg)
+        head = (MODELS if listwise else MMDET_MODELS).build({**config, **settings})
         head.init_weights()
     return head
+
+
+def build_head(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
+    """The head of :func:`head_config`."""
+    return built(head_config(name, loss_cls, listwise, heads, **kwargs), listwise)
 
 
 def make_truths(boxes=BOXES, classes=CLASSES):
@@ -123,6 +132,14 @@ def make_truths(boxes=BOXES, classes=CLASSES):
         box = torch.tensor(of_image).reshape(-1, 4)
         truths.append(InstanceData(bboxes=box, labels=torch.arange(len(box)) % classes))
     return truths
+
+
+def box_masks(boxes, size=128):
+    """Masks that fill their boxes, in an image of ``size`` x ``size``."""
+    masks = np.zeros((len(boxes), size, size), dtype=np.uint8)
+    for mask, (x1, y1, x2, y2) in zip(masks, boxes.int().tolist()):
+        mask[y1:y2, x1:x2] = 1
+    return BitmapMasks(masks, size, size)
 
 
 def make_inputs(boxes=True):
