@@ -74,6 +74,8 @@ COCO = [
     (set_image(0, width=0), 'width 0'),
     (put('categories', 1, id=1), 'duplicate category id', "'cat' and 'dog'"),
     (put('categories', 1, name='cat'), 'duplicate category name'),
+    (put('categories', 1, name=' '), 'malformed value', 'categories[1] is '),
+    (put('categories', 1, name=7), 'malformed value', 'categories[1] is '),
     (leave_out('images'), "no 'images'"),
     (leave_out('annotations'), "no 'annotations'"),
     (leave_out('categories'), "no 'categories'"),
