@@ -165,6 +165,7 @@ ROWS = [
         ('a,x\n\nb,y,3\n', 'csv:3: expected 2 fields'),
         ('user,item,age\na,x\n', 'csv:2: expected 3 fields (user, item, age)'),
         ('a,x\n,y\n', 'csv:2: a user or item is empty'),
+        ('1,2\n1,"3\n', 'csv:2: ', ' quote'),
         ('1,2\n1,"3\n' + '1,2\n' * 50_000, 'csv:2: ', ' quote'),
         (LATIN, "plain.csv cannot be read: 'utf-8'", ' 0xe9'),
     ]),
