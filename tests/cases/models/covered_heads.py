@@ -10,56 +10,10 @@ import torch
 from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.utils import get_installed_path
-from small_heads import (
-    ANCHORS,
-    CODER,
-    FOCAL,
-    GIOU,
-    HEADS,
-    MAX_IOU,
-    OMIT,
-    STRIDES,
-    box_masks,
-    build_head,
-    make_inputs,
-)
+from small_heads import ANCHORS, GIOU, HEADS, OMIT, STRIDES, box_masks, build_head, make_inputs
 
 CONFIGS = Path(get_installed_path('mmdet'), '.mim/configs')
 _POINTS = dict(allowed_border=-1, pos_weight=-1, debug=False)
-_GUIDED = dict(
-    approx_anchor_generator={**ANCHORS, 'scales_per_octave': 3},
-    square_anchor_generator=dict(
-        type='mmdet.AnchorGenerator', ratios=[1.0], scales=[4], strides=STRIDES
-    ),
-    anchor_coder=CODER,
-    bbox_coder=CODER,
-    loc_filter_thr=0.01,
-    loss_loc=FOCAL,
-    loss_shape=dict(type='mmdet.BoundedIoULoss', beta=0.2),
-    reg_decoded_bbox=True,
-    loss_bbox=GIOU,
-    train_cfg=dict(
-        ga_assigner=dict(
-            type='mmdet.ApproxMaxIoUAssigner',
-            pos_iou_thr=0.5,
-            neg_iou_thr=0.4,
-            min_pos_iou=0.4,
-            ignore_iof_thr=-1,
-        ),
-        ga_sampler=dict(
-            type='mmdet.RandomSampler',
-            num=256,
-            pos_fraction=0.5,
-            neg_pos_ub=-1,
-            add_gt_as_proposals=False,
-        ),
-        assigner=MAX_IOU['assigner'],
-        sampler=MAX_IOU['sampler'],
-        center_ratio=0.2,
-        ignore_ratio=0.5,
-        **_POINTS,
-    ),
-)
 #: What a small head has of its own, see :func:`small_heads.head_config`.
 _OF_SIZE = ('type', 'num_classes', 'in_channels', 'feat_channels', 'stacked_convs', 'loss_cls')
 
@@ -78,6 +32,9 @@ def _stock(config, **changes):
     return _three_levels(dict(head, train_cfg=model.get('train_cfg') or {})) | changes
 
 
+_GUIDED = _stock(
+    'guided_anchoring/ga-retinanet_r50_fpn_1x_coco', reg_decoded_bbox=True, loss_bbox=GIOU
+)
 _RTMDET = dict(
     anchor_generator=dict(type='mmdet.MlvlPointGenerator', offset=0, strides=STRIDES),
     bbox_coder=dict(type='mmdet.DistancePointBBoxCoder'),
@@ -111,19 +68,13 @@ MORE_HEADS = {
         regress_ranges=HEADS['FCOSHead']['regress_ranges'],
         anchor_generator=dict(ANCHORS, octave_base_scale=8, center_offset=0.0),
     ),
-    'YOLOFHead': dict(
+    'YOLOFHead': _stock(
+        'yolof/yolof_r50-c5_8xb8-1x_coco',
         stacked_convs=OMIT,
         num_cls_convs=1,
         num_reg_convs=1,
-        reg_decoded_bbox=True,
         anchor_generator=dict(
             type='mmdet.AnchorGenerator', ratios=[1.0], scales=[2, 4], strides=[STRIDES[1]]
-        ),
-        bbox_coder=dict(CODER, add_ctr_clamp=True, ctr_clamp=32),
-        loss_bbox=GIOU,
-        train_cfg=dict(
-            assigner=dict(type='mmdet.UniformAssigner', pos_ignore_thr=0.15, neg_ignore_thr=0.7),
-            **_POINTS,
         ),
     ),
     'YOLOXHead': _stock('yolox/yolox_tiny_8xb8-300e_coco'),
