@@ -4,35 +4,22 @@ The heads of ``small_heads.HEADS`` and these are what the README's table names. 
 mmdet has a head, its settings are taken from there.
 """
 
-from pathlib import Path
-
 import torch
-from mmengine.config import Config
 from mmengine.logging import MessageHub
-from mmengine.utils import get_installed_path
-from small_heads import ANCHORS, GIOU, HEADS, OMIT, STRIDES, box_masks, build_head, make_inputs
+from small_heads import (
+    ANCHORS,
+    GIOU,
+    HEADS,
+    OMIT,
+    STRIDES,
+    box_masks,
+    build_head,
+    make_inputs,
+    stock,
+)
 
-CONFIGS = Path(get_installed_path('mmdet'), '.mim/configs')
 _POINTS = dict(allowed_border=-1, pos_weight=-1, debug=False)
-#: What a small head has of its own, see :func:`small_heads.head_config`.
-_OF_SIZE = ('type', 'num_classes', 'in_channels', 'feat_channels', 'stacked_convs', 'loss_cls')
-
-
-def _three_levels(value):
-    """A setting of a stock head without what is of its last two levels."""
-    if isinstance(value, dict):
-        return {key: _three_levels(x) for key, x in value.items()}
-    return value[:3] if isinstance(value, list | tuple) and len(value) == 5 else value
-
-
-def _stock(config, **changes):
-    """Settings of a head as a config of mmdet has them."""
-    model = Config.fromfile(CONFIGS / f'{config}.py').model
-    head = {key: x for key, x in model.bbox_head.items() if key not in _OF_SIZE}
-    return _three_levels(dict(head, train_cfg=model.get('train_cfg') or {})) | changes
-
-
-_GUIDED = _stock(
+_GUIDED = stock(
     'guided_anchoring/ga-retinanet_r50_fpn_1x_coco', reg_decoded_bbox=True, loss_bbox=GIOU
 )
 _RTMDET = dict(
@@ -46,29 +33,29 @@ _RTMDET = dict(
 MORE_HEADS = {
     'BoxInstBboxHead': HEADS['FCOSHead'],
     'CondInstBboxHead': HEADS['FCOSHead'],
-    'DDODHead': _stock('ddod/ddod_r50_fpn_1x_coco'),
-    'FoveaHead': _stock('foveabox/fovea_r50_fpn_4xb4-1x_coco'),
+    'DDODHead': stock('ddod/ddod_r50_fpn_1x_coco'),
+    'FoveaHead': stock('foveabox/fovea_r50_fpn_4xb4-1x_coco'),
     'GARPNHead': dict(_GUIDED, num_classes=OMIT, stacked_convs=OMIT),
     'GARetinaHead': _GUIDED,
-    'LDHead': _stock('ld/ld_r18-gflv1-r101_fpn_1x_coco'),
+    'LDHead': stock('ld/ld_r18-gflv1-r101_fpn_1x_coco'),
     'NASFCOSHead': dict(HEADS['FCOSHead'], norm_cfg=dict(type='GN', num_groups=4), init_cfg=None),
     'RPNHead': dict(HEADS['RetinaHead'], num_classes=1, stacked_convs=OMIT),
     'RTMDetHead': _RTMDET,
     'RTMDetInsHead': _RTMDET,
     'RTMDetInsSepBNHead': dict(_RTMDET, norm_cfg=dict(type='BN')),
     'RTMDetSepBNHead': dict(_RTMDET, exp_on_reg=True, norm_cfg=dict(type='BN')),
-    'RepPointsHead': _stock(
+    'RepPointsHead': stock(
         'reppoints/reppoints-moment_r50_fpn_1x_coco', point_feat_channels=32, loss_bbox_refine=GIOU
     ),
     'RetinaSepBNHead': dict(HEADS['RetinaHead'], num_ins=3, norm_cfg=dict(type='BN')),
-    'SABLRetinaHead': _stock('sabl/sabl-retinanet_r50_fpn_1x_coco'),
-    'TOODHead': _stock('tood/tood_r50_fpn_1x_coco'),
-    'VFNetHead': _stock(
+    'SABLRetinaHead': stock('sabl/sabl-retinanet_r50_fpn_1x_coco'),
+    'TOODHead': stock('tood/tood_r50_fpn_1x_coco'),
+    'VFNetHead': stock(
         'vfnet/vfnet_r50_fpn_1x_coco',
         regress_ranges=HEADS['FCOSHead']['regress_ranges'],
         anchor_generator=dict(ANCHORS, octave_base_scale=8, center_offset=0.0),
     ),
-    'YOLOFHead': _stock(
+    'YOLOFHead': stock(
         'yolof/yolof_r50-c5_8xb8-1x_coco',
         stacked_convs=OMIT,
         num_cls_convs=1,
@@ -77,7 +64,7 @@ MORE_HEADS = {
             type='mmdet.AnchorGenerator', ratios=[1.0], scales=[2, 4], strides=[STRIDES[1]]
         ),
     ),
-    'YOLOXHead': _stock('yolox/yolox_tiny_8xb8-300e_coco'),
+    'YOLOXHead': stock('yolox/yolox_tiny_8xb8-300e_coco'),
 }
 
 
