@@ -167,7 +167,6 @@ CALLS = [
     ("InBatchSoftmaxLoss(frequency='none', refined=True)",
      'InBatchSoftmaxLoss({fix}, refined=True)', 'needs shares'),
     ('SumLoss([torch.nn.L1Loss()])', 'SumLoss([StableAPLoss()])', 'ranks neither'),
-    ("MODELS.build(two_tower(2, 2, dict(type='MyLoss')))", '', 'custom_imports'),
     # Scores and labels.
     ('MAUCLoss()(scores, labels, group=labels)', '{fix}(scores, labels, group=labels)', 'group='),
     ('SOAPLoss(8)(scores, labels, sample_idx=idx, group=idx)',
@@ -291,6 +290,7 @@ CALLS = [
     ('SentenceRetrievalLoss(None, SigLIPLoss())', '', 'go into SentenceContrastLoss'),
     # Models.
     ('head(dict(type="mmrank.StableAPLos"))', '', "there is 'mmrank.StableAPLoss'"),
+    ('head(dict(type="MyLoss"))', '', 'custom_imports'),
     ('APLoss()(matrix, classes, avg_factor=2.0)', 'APLoss()(matrix, classes, avg_factor=8)',
      "head_type='mmdet.RetinaHead'"),
     # Of mmrank.testing.

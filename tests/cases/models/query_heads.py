@@ -1,7 +1,8 @@
 """Small heads of the DETR family and a batch for them, shared by tests."""
 
 import torch
-from small_heads import BOXES, STABLE_AP, built, head_kind, make_truths
+from mmengine.config import Config
+from small_heads import BOXES, CONFIGS, STABLE_AP, built, head_kind, make_truths
 
 CLASSES, LAYERS, QUERIES, WIDTH, GROUPS = 3, 2, 10, 16, 2
 _SHARED = dict(share_pred_layer=False, num_pred_layer=LAYERS)
@@ -14,14 +15,8 @@ QUERY_HEADS = {
     'DeformableDETRHead, two stages': _TWO_STAGE,
     'DINOHead': _TWO_STAGE,
 }
-ASSIGNER = dict(
-    type='mmdet.HungarianAssigner',
-    match_costs=[
-        dict(type='mmdet.FocalLossCost', weight=2.0),
-        dict(type='mmdet.BBoxL1Cost', weight=5.0, box_format='xywh'),
-        dict(type='mmdet.IoUCost', iou_mode='giou', weight=2.0),
-    ],
-)
+_STOCK = Config.fromfile(CONFIGS / 'deformable_detr/deformable-detr_r50_16xb2-50e_coco.py').model
+ASSIGNER = _STOCK.train_cfg.assigner
 
 
 def query_head_config(name, loss_cls=STABLE_AP, listwise=True, **kwargs):
@@ -35,8 +30,8 @@ def query_head_config(name, loss_cls=STABLE_AP, listwise=True, **kwargs):
         num_classes=CLASSES,
         embed_dims=WIDTH,
         loss_cls=loss_cls,
-        loss_bbox=dict(type='mmdet.L1Loss', loss_weight=5.0),
-        loss_iou=dict(type='mmdet.GIoULoss', loss_weight=2.0),
+        loss_bbox=_STOCK.bbox_head.loss_bbox,
+        loss_iou=_STOCK.bbox_head.loss_iou,
         train_cfg=dict(assigner=ASSIGNER),
         test_cfg=dict(max_per_img=5),
         **own,
