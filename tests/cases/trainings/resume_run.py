@@ -26,6 +26,7 @@ from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
 from mmengine.runner import Runner, amp
 from torch import nn
 from torch.utils.data import Dataset
+from training_ends import contents
 
 
 @DATASETS.register_module(force=True)
@@ -280,7 +281,7 @@ def run_once(work_dir, options: dict, kill=None, resume=False) -> int:
 
 
 def train(work_dir: str, options: dict, kill: tuple[str, int] | None, resume: bool) -> None:
-    """Run the training; write its end to ``final.pt``."""
+    """Run the training; write its end, as a checkpoint has it, to ``final_0.pt``."""
     torch.set_num_threads(1)
     hooks = [*options.get('hooks', [])]
     if 'Amp' in options.get('optim_wrapper', {}).get('type', ''):
@@ -294,3 +295,5 @@ def train(work_dir: str, options: dict, kill: tuple[str, int] | None, resume: bo
     runner = Runner.from_cfg(config)
     runner.train()
     runner.save_checkpoint(work_dir, 'final.pt')
+    end = contents(Path(work_dir) / 'final.pt')
+    torch.save({**end, 'model': end['state_dict']}, Path(work_dir) / 'final_0.pt')
