@@ -14,6 +14,7 @@ import mmengine.runner.checkpoint
 import numpy as np
 import pytest
 import torch
+from malformed_files import Call, damage_bytes
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import CheckpointLoader
 from tiny_tool_run import TEST, TRAIN, write_config
@@ -22,16 +23,6 @@ from training_ends import assert_same
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.engine.resume import checkpoint
 from mmrank.engine.resume.checkpoint import _find_damage, find_last_whole_checkpoint
-
-
-class Call:
-    """Pickles as a call of a function."""
-
-    def __init__(self, function, *args):
-        self.call = function, args
-
-    def __reduce__(self):
-        return self.call
 
 
 def evil_file(path, marker, zip_format=True, **content):
@@ -129,31 +120,38 @@ def test_trust_is_an_option(trained, tmp_path, run_script):
     assert made.exists()
 
 
-@pytest.mark.usefixtures('loads_as_data')
+@pytest.fixture
+def hub(tmp_path, monkeypatch, loads_as_data):
+    """The folder of downloads, and a function that gives model zoos the address of a file."""
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
+
+    def offer(file):
+        for zoo in ('get_torchvision_models', 'get_external_models', 'get_mmcls_models'):
+            names = {'net': f'https://host/{file}'}
+            monkeypatch.setattr(mmengine.runner.checkpoint, zoo, lambda names=names: names)
+
+    (tmp_path / 'hub/checkpoints').mkdir(parents=True)
+    return tmp_path / 'hub/checkpoints', offer
+
+
 @pytest.mark.parametrize(
-    'source', ['{}', 'https://host/{}', 'torchvision://evil', 'open-mmlab://evil', 'mmcls://evil']
+    'source', ['{}', 'https://host/{}', 'torchvision://net', 'open-mmlab://net', 'mmcls://net']
 )
-def test_what_mmengine_loads_is_guarded(tmp_path, marker, monkeypatch, source):
-    path = evil_file(tmp_path / 'evil.pth', marker)
-    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path))
-    (tmp_path / 'checkpoints').symlink_to(tmp_path)
-    for name in ('get_torchvision_models', 'get_external_models', 'get_mmcls_models'):
-        names = {'evil': 'https://host/evil.pth'}
-        monkeypatch.setattr(mmengine.runner.checkpoint, name, lambda names=names: names)
+def test_what_mmengine_loads_is_guarded(hub, marker, source):
+    folder, offer = hub
+    path = evil_file(folder / 'evil.pth', marker)
+    offer(path.name)
     with pytest.raises(CheckpointError, match='evil(.pth)? calls'):
         CheckpointLoader.load_checkpoint(source.format(path if source == '{}' else path.name))
 
 
-@pytest.mark.usefixtures('loads_as_data')
 @pytest.mark.parametrize('source', ['https://host/{}', 'torchvision://net', 'openmmlab://net'])
-def test_a_download_has_the_hash_of_its_name(tmp_path, monkeypatch, source):
+def test_a_download_has_the_hash_of_its_name(hub, tmp_path, monkeypatch, source):
+    folder, offer = hub
     good = tmp_path / 'good.pth'
     torch.save({'state_dict': {'weight': torch.ones(1)}}, good)
     name = f'net-{hashlib.sha256(good.read_bytes()).hexdigest()[:8]}.pth'
-    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
-    for table in ('get_torchvision_models', 'get_external_models'):
-        names = {'net': f'https://host/{name}'}
-        monkeypatch.setattr(mmengine.runner.checkpoint, table, lambda names=names: names)
+    offer(name)
     fetched = []
 
     def fetch(request):
@@ -172,13 +170,13 @@ def test_a_download_has_the_hash_of_its_name(tmp_path, monkeypatch, source):
     assert CheckpointLoader.load_checkpoint(source.format(name))['state_dict']['weight'] == 1
     assert fetched == [f'https://host/{name}'] * 3
     # What is in the cache is compared with its checksums.
-    cached = tmp_path / 'hub/checkpoints' / name
+    cached = folder / name
     data = cached.read_bytes()
     cached.write_bytes(data.replace(b'\x00\x00\x80\x3f', b'\x00\x00\x80\x40'))
     with pytest.raises(CheckpointError, match='has another checksum'):
         CheckpointLoader.load_checkpoint(source.format(name))
     # A date is no hash.
-    dated = tmp_path / 'hub/checkpoints/net-20260131.pth'
+    dated = folder / 'net-20260131.pth'
     shutil.copy(good, dated)
     assert CheckpointLoader.load_checkpoint(f'https://host/{dated.name}')
 
@@ -208,33 +206,16 @@ def test_config_text_of_the_checkpoint_does_not_run(trained, tmp_path, marker, r
     assert status == 0, errors
 
 
-def test_getattr_gives_nothing(tmp_path):
-    # mmengine's histories refer so to their methods, whose globals would be within reach.
-    value = Call(getattr, HistoryBuffer, '__init__')
-    torch.save({'value': value}, tmp_path / 'evil.pth')
-    assert load_checkpoint(tmp_path / 'evil.pth') == {'value': None}
-
-
-class Dtype:
+def dtype(name, field, flags):
     """Pickles as a dtype whose state has a field with references to Python objects."""
-
-    def __init__(self, name, field, flags):
-        state = (3, '<', None, ('a',), {'a': (field, 0)}, 8, 1, flags)
-        self.call = np.dtype, (name, False, True), state
-
-    def __reduce__(self):
-        return self.call
+    state = (3, '<', None, ('a',), {'a': (field, 0)}, 8, 1, flags)
+    return Call(np.dtype, name, False, True, state=state)
 
 
-class Array:
+def array(kind):
     """Pickles as an array of two numbers of eight bytes."""
-
-    def __init__(self, kind):
-        self.kind = kind
-
-    def __reduce__(self):
-        parts = np.zeros(0).__reduce__()
-        return *parts[:2], (1, (2,), self.kind, False, b'A' * 16)
+    make, args = np.zeros(0).__reduce__()[:2]
+    return Call(make, *args, state=(1, (2,), kind, False, b'A' * 16))
 
 
 @pytest.mark.parametrize(
@@ -245,9 +226,9 @@ class Array:
         (Call(eval, '1'), None),
         (Call(pickle.loads, b'N.'), None),
         # A state that lays references over bytes.
-        (Dtype('V8', np.dtype('O'), 0), 'dtype'),
-        (Array(Dtype('O', 1, 63)), 'calls numpy.dtype'),
-        (Array(Dtype('V8', 1, 63)), 'calls numpy.dtype'),
+        (dtype('V8', np.dtype('O'), 0), 'dtype'),
+        (array(dtype('O', 1, 63)), 'calls numpy.dtype'),
+        (array(dtype('V8', 1, 63)), 'calls numpy.dtype'),
     ],
 )
 def test_ways_around_the_list(tmp_path, value, words):
@@ -256,13 +237,16 @@ def test_ways_around_the_list(tmp_path, value, words):
         load_checkpoint(tmp_path / 'evil.pth')
 
 
-def test_an_array_of_numbers_gets_no_field_of_objects(tmp_path):
-    # NumPy itself takes this state, and then releases what the bytes point to.
-    torch.save({'value': Array(Dtype('f8', 1, 63))}, tmp_path / 'evil.pth')
-    loaded = load_checkpoint(tmp_path / 'evil.pth')['value']
-    assert loaded.dtype == np.dtype('f8')
-    assert loaded.dtype.fields is None
-    assert not loaded.dtype.hasobject
+def test_what_loads_as_something_harmless(tmp_path):
+    # mmengine's histories refer to their methods, whose globals would be within reach. NumPy itself
+    # takes the state of the dtype, and then releases what the bytes point to.
+    method = Call(getattr, HistoryBuffer, '__init__')
+    torch.save({'method': method, 'array': array(dtype('f8', 1, 63))}, tmp_path / 'evil.pth')
+    loaded = load_checkpoint(tmp_path / 'evil.pth')
+    assert loaded['method'] is None
+    assert loaded['array'].dtype == np.dtype('f8')
+    assert loaded['array'].dtype.fields is None
+    assert not loaded['array'].dtype.hasobject
 
 
 def test_checkpoints_of_ours_load_unchanged(trained):
@@ -311,69 +295,51 @@ def test_the_allow_list_of_others_is_kept(tmp_path):
 NUM_FAST, NUM_SLOW = 150, 2000
 
 
-def flip_bits(path, draw):
-    """Flip one to three bits."""
-    data = bytearray(path.read_bytes())
-    for _ in range(draw.randint(1, 3)):
+#: What stands in place of a checkpoint, or of the file that names the last one.
+INSTEAD = [
+    os.mkfifo,
+    lambda path: path.mkdir(),
+    lambda path: path.symlink_to('nowhere.pth'),
+    lambda path: path.symlink_to(path.name),
+]
+#: What mmengine has not written into that file; ``{}`` is the folder.
+POINTERS = [
+    '',
+    '\0' * 40,
+    'x' * 5000,
+    'epoch_' + '9' * 5000 + '.pth',
+    '/' + 'd/' * 4000,
+    'work\nepoch_3.pth',
+    '{}/gone/epoch_3.pth',
+    '{}/gone/final.pth',
+    '{}/epoch_9.pth',
+    '{}',
+    '.',
+    '~',
+]
+
+
+def damage(path, draw):
+    """Change some bytes of a file, or put something else in its place."""
+    content = path.read_bytes()
+    if draw.random() < 0.75:
         # The directory at the end is small and has most fields.
-        start = draw.choice([0, max(len(data) - 1500, 0)])
-        data[draw.randrange(start, len(data))] ^= 1 << draw.randrange(8)
-    path.write_bytes(data)
-
-
-def truncate(path, draw):
-    """Cut the file somewhere."""
-    os.truncate(path, draw.randrange(path.stat().st_size))
-
-
-def replace(path, draw):
-    """Put something else in place of the file."""
+        start = draw.choice([0, max(len(content) - 1500, 0)])
+        path.write_bytes(content[:start] + damage_bytes(content[start:], draw))
+        return
     path.unlink()
-    draw.choice(
-        [
-            path.mkdir,
-            lambda: path.symlink_to('nowhere.pth'),
-            lambda: path.symlink_to(path.name),
-            lambda: path.write_bytes(draw.randbytes(draw.randrange(3000))),
-            lambda: path.write_bytes(b'PK\x03\x04' + draw.randbytes(300)),
-            lambda: os.mkfifo(path) if hasattr(os, 'mkfifo') else path.mkdir(),
-        ]
-    )()
+    draw.choice(INSTEAD)(path)
 
 
-def good_pointer(pointer, folder, draw):
-    """What mmengine writes."""
-    pointer.write_text(str(folder / 'epoch_3.pth'))
-
-
-def odd_pointer(pointer, folder, draw):
-    """Anything but that."""
-    texts = [
-        b'',
-        b'\x00' * 40,
-        b'x' * 5000,
-        b'epoch_' + b'9' * 5000 + b'.pth',
-        b'/' + b'd/' * 4000,
-        b'work\nepoch_3.pth',
-        draw.randbytes(200),
-        str(folder / 'gone' / 'epoch_3.pth').encode(),
-        str(folder / 'gone' / 'final.pth').encode(),
-        str(folder).encode(),
-        b'.',
-        b'~',
-        str(folder / 'epoch_9.pth').encode(),
-    ]
-    draw.choice(
-        [
-            pointer.mkdir,
-            lambda: os.mkfifo(pointer) if hasattr(os, 'mkfifo') else None,
-            lambda: pointer.symlink_to('nowhere'),
-            lambda: pointer.symlink_to(pointer.name),
-            lambda: pointer.write_bytes(draw.choice(texts)),
-            lambda: pointer.write_bytes(draw.choice(texts)),
-            lambda: pointer.write_bytes(draw.choice(texts)),
-        ]
-    )()
+def write_pointer(path, draw):
+    """What mmengine writes, or anything but that."""
+    kind = draw.randrange(4)
+    if kind == 0:
+        draw.choice(INSTEAD)(path)
+    elif kind == 1:
+        path.write_text(draw.choice(POINTERS).format(path.parent))
+    else:
+        path.write_text(str(path.with_name('epoch_3.pth')))
 
 
 @pytest.fixture(scope='module')
@@ -410,9 +376,8 @@ def test_resume_steps_back(tmp_path, monkeypatch, contents, seeds):
         damaged = paths[draw.choice([1, 2, 2, 2, 3]) :]
         damaged = draw.choice([damaged, paths[-1:], paths, []])
         for path in damaged:
-            draw.choice([flip_bits, flip_bits, truncate, replace])(path, draw)
-        make = draw.choice([good_pointer, odd_pointer])
-        make(folder / 'last_checkpoint', folder, draw)
+            damage(path, draw)
+        write_pointer(folder / 'last_checkpoint', draw)
         warnings.clear()
 
         found = find_last_whole_checkpoint(folder)

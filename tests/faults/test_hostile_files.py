@@ -2,25 +2,22 @@
 
 import gc
 import json
-import os
 import resource
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
-import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cifar_trees import CIFAR10_NAMES
 from coco_document import coco_document, make_document
-from hostile_files import ROWS
+from hostile_files import GOOD, ROWS
 from image_files import png_that_claims, write_files
-from malformed_files import good_files, malformed
+from malformed_files import malformed
 from retrieval_trees import write_images
 
 from mmrank.annotations.check import inspect_coco, read_checked
@@ -44,7 +41,6 @@ from mmrank.datasets.retrieval.image_lists import (
 from mmrank.errors import UserError
 from mmrank.files import whole_folder
 
-GOOD = good_files()
 #: Of processor time; a good file takes a few milliseconds.
 SECONDS = 5.0
 #: Beside what the process has.
@@ -56,34 +52,27 @@ def check_coco(path):
     try:
         read_checked(path, images, verify_images=True)
     finally:
-        try:
+        with suppress(UserError):
             document = read_coco_json(path)
-            report = inspect_coco(clean_coco(document)[0], path.name)
-            assert not report.bad_annotations
-        except UserError:
-            pass
+            assert not inspect_coco(clean_coco(document)[0], path.name).bad_annotations
 
 
-def check_list(read):
-    return lambda path: read(path).raise_if_bad()
+def long_tail(module, call):
+    """A reader of a module that needs mmpretrain."""
+
+    def read(path, **settings):
+        home = pytest.importorskip(f'mmrank.datasets.long_tail.{module}')
+        return call(home, path, **settings)
+
+    return read
 
 
-def read_arrays(path):
-    from mmrank.datasets.long_tail import cifar_images
-
-    cifar_images._read_arrays(path, CIFAR10_NAMES)
+def read_labels(home, path, **settings):
+    home.MultiLabelCSV(path.name, data_root=str(path.parent), data_prefix='images', **settings)
 
 
-def read_labels(path, **settings):
-    from mmrank.datasets.long_tail.multi_label_csv import MultiLabelCSV
-
-    MultiLabelCSV(path.name, data_root=str(path.parent), data_prefix='images', **settings)
-
-
-def chest_xray14():
-    from mmrank.datasets.long_tail import chest_xray14
-
-    return chest_xray14
+def read_names(home, path):
+    home._read_image_list(path, dict.fromkeys(GOOD['names.txt'].decode().split()))
 
 
 READERS = {
@@ -98,21 +87,18 @@ READERS = {
     'split.csv': lambda path: split_file(path, path.parent / 'out'),
     'ratings.dat': lambda path: read_csv(path, 4, '::'),
     'xmc.txt': read_xmc,
-    'sop.txt': check_list(SOP_LIST.read),
-    'vehicle.txt': check_list(VEHICLE_ID_LIST.read),
-    'inaturalist.txt': check_list(INATURALIST_LIST.read),
-    'paths.txt': check_list(PATH_LIST.read),
-    'labels.csv': read_labels,
-    'entries.csv': lambda path: chest_xray14()._read_entries(path),
-    'names.txt': lambda path: chest_xray14()._read_image_list(
-        path, dict.fromkeys(GOOD['names.txt'].decode().split())
-    ),
-    'train.npz': read_arrays,
+    'sop.txt': lambda path: SOP_LIST.read(path).raise_if_bad(),
+    'vehicle.txt': lambda path: VEHICLE_ID_LIST.read(path).raise_if_bad(),
+    'inaturalist.txt': lambda path: INATURALIST_LIST.read(path).raise_if_bad(),
+    'paths.txt': lambda path: PATH_LIST.read(path).raise_if_bad(),
+    'labels.csv': long_tail('multi_label_csv', read_labels),
+    'entries.csv': long_tail('chest_xray14', lambda home, path: home._read_entries(path)),
+    'names.txt': long_tail('chest_xray14', read_names),
+    'train.npz': long_tail('cifar_images', lambda home, x: home._read_arrays(x, CIFAR10_NAMES)),
     **{name: read_image for name in GOOD if name.startswith('image.')},
 }
 #: The readers of the rows: also where a file has no ratings, and is packed.
 OF_ROWS = {**READERS, 'plain.csv': read_csv, 'xmc.txt.gz': read_xmc}
-HOST = {'train.npz', 'labels.csv', 'entries.csv', 'names.txt'}
 
 
 class Hang(BaseException):
@@ -154,13 +140,7 @@ def complaint(name, error):
 
 
 def attack(name, seeds, folder):
-    """Give damaged files to a reader.
-
-    Returns:
-        How many it refused.
-    """
-    if name in HOST:
-        pytest.importorskip('mmpretrain')
+    """Give damaged files to a reader; count those that it refuses."""
     images = folder / 'images'
     images.mkdir()
     for i in range(6):
@@ -188,11 +168,12 @@ def attack(name, seeds, folder):
 def test_a_flaw_is_named_with_its_place_and_its_fix(tmp_path, row):
     name, content, *words = row
     settings = words.pop() if isinstance(words[-1], dict) else {}
-    if name in HOST:
-        pytest.importorskip('mmpretrain')
     write_images(tmp_path / 'images', [f'{i}.png' for i in range(4)], (30, 40, 3))
+    if 'image' in settings:
+        (tmp_path / 'images/1.png').unlink()
+        settings.pop('image')(tmp_path / 'images/1.png')
     if callable(content):
-        document = make_document()
+        document = make_document() if name == 'coco.json' else json.loads(GOOD[name])
         content(document)
         content = document
     if isinstance(content, dict | list):
@@ -219,57 +200,11 @@ def test_damaged_files_are_read_or_refused(tmp_path, name, seeds):
     assert attack(name, seeds, tmp_path) > max(1, len(seeds) / 10)
 
 
-def document(number=2):
-    """``number`` images of 40 x 30 with a box each."""
-    boxes = [(i, 1, [1, 2, 10, 8]) for i in range(number)]
-    return coco_document(boxes, number, classes=['cat'], first=0)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """Image folder of :func:`document`."""
-    path = tmp_path / 'images'
-    write_images(path, ('0.png', '1.png'), (30, 40, 3))
-    return path
-
-
-def refusal(path, *args, **options):
-    with pytest.raises(UserError, match='Fix: ') as caught:
-        read_checked(path, *args, **options)
-    return str(caught.value)
-
-
 def test_many_categories_take_no_square_of_time():
-    big = document()
-    big['categories'] += [{'id': i, 'name': f'class {i}'} for i in range(2, 20_000)]
-    names = [x['name'] for x in big['categories']]
+    names = [f'class {i}' for i in range(20_000)]
     start = time.process_time()
-    assert inspect_coco(big, 'a.json', classes=names).ok
+    assert inspect_coco(coco_document([(1, 1, [1, 2, 10, 8])], classes=names), '', classes=names).ok
     assert time.process_time() - start < 1.0
-
-
-def test_links_that_lead_nowhere(tmp_path, folder):
-    path = tmp_path / 'a.json'
-    path.write_text(json.dumps(document()))
-    (folder / 'unrelated').symlink_to(folder / 'unrelated')
-    assert read_checked(path, folder, verify_images=True)[1].ok
-    (folder / '1.png').unlink()
-    (folder / '1.png').symlink_to(folder / '1.png')
-    found = refusal(path, folder, verify_images=True)
-    assert 'image id 1: ' in found
-    assert '1.png cannot be opened: ' in found
-    (folder / '1.png').unlink()
-    os.mkfifo(folder / '1.png')
-    assert '1.png is not a file' in refusal(path, folder, verify_images=True)
-
-
-def test_decompression_bombs(tmp_path, folder):
-    path = tmp_path / 'a.json'
-    path.write_text(json.dumps(document()))
-    (folder / '1.png').write_bytes(png_that_claims(60_000, 60_000))
-    found = refusal(path, folder, verify_images=True)
-    assert 'image id 1: ' in found
-    assert 'MAX_IMAGE_PIXELS' in found
 
 
 def test_a_split_finds_quoted_blank_and_named_columns(tmp_path):
@@ -308,23 +243,6 @@ def test_class_folders_with_loops_bombs_and_long_numbers(tmp_path):
     (tmp_path / 'list.txt').write_text(lines)
     data = mine.ClassFolder(str(tmp_path), ann_file='list.txt')
     assert data.metainfo['classes'] == ('01', '2', '1' * 5000)
-
-
-def test_arrays_that_would_fill_the_memory(tmp_path):
-    cifar = pytest.importorskip('mmrank.datasets.long_tail.cifar_images')
-    names = cifar.HOSTS[10].METAINFO['classes']
-    path = tmp_path / 'train.npz'
-    with zipfile.ZipFile(path, 'w') as archive:
-        archive.writestr('images.npy', b'')
-    data = bytearray(path.read_bytes())
-    place = data.rindex(b'PK\x01\x02')
-    data[place + 24 : place + 28] = struct.pack('<I', 2 * 10**9)
-    path.write_bytes(data)
-    with pytest.raises(UserError, match=r'train\.npz .* more than 1,'):
-        cifar._read_arrays(path, names)
-    path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(UserError, match=r'train\.npz cannot be read'):
-        cifar._read_arrays(path, names)
 
 
 CONVERTERS = Path(__file__).resolve().parents[2] / 'tools/dataset_converters'
@@ -376,44 +294,34 @@ def test_an_image_that_claims_to_be_huge_is_refused(tmp_path, run_script, tool, 
     assert time.process_time() - start < 20
 
 
-ROOT = Path(__file__).resolve().parents[2]
-NUM_IMAGES, NUM_BOXES = 100_000, 800_000
-
-
 def test_a_check_imports_no_torch():
     code = "import mmrank.annotations.check, sys; assert 'torch' not in sys.modules"
-    subprocess.run(
-        [sys.executable, '-c', code], check=True, env={**os.environ, 'PYTHONPATH': str(ROOT)}
-    )
+    subprocess.run([sys.executable, '-c', code], check=True, cwd=CONVERTERS.parents[1])
 
 
-@pytest.fixture(scope='module')
-def large_file(tmp_path_factory):
-    """100,000 images with 8 boxes each."""
-    rng = np.random.default_rng(0)
-    box = np.round(rng.uniform([0, 0, 5, 5], 300, (NUM_BOXES, 4)), 2)
-    boxes = [(i % NUM_IMAGES, 1 + i % 80, own) for i, own in enumerate(box.tolist())]
-    document = coco_document(boxes, NUM_IMAGES, (640, 480), map(str, range(80)), first=0)
-    path = tmp_path_factory.mktemp('large') / 'large.json'
-    path.write_text(json.dumps(document))
-    return path
+def seconds_of(call, *args):
+    """Processor time; what was made is gone afterwards."""
+    start = time.process_time()
+    call(*args)
+    seconds = time.process_time() - start
+    gc.collect()
+    return seconds
 
 
 @pytest.mark.slow
-def test_a_check_takes_at_most_twice_the_time_of_reading(large_file):
-    """Both in this process, turn by turn, by processor time."""
-    seconds = {'load': [], 'check': []}
-    for _ in range(3):
-        start = time.process_time()
-        with large_file.open() as file:
-            document = json.load(file)
-        seconds['load'].append(time.process_time() - start)
-        del document
-        gc.collect()
-        start = time.process_time()
-        assert read_checked(large_file)[1].ok
-        seconds['check'].append(time.process_time() - start)
-        gc.collect()
-    load, check = (min(x) for x in seconds.values())
-    print(f'json.load {load:.2f} s, check {check:.2f} s: {check / load:.2f}')
-    assert check <= 2 * load
+def test_a_check_takes_at_most_twice_the_time_of_reading(tmp_path):
+    """Of 100,000 images with 8 boxes each; both in this process, turn by turn."""
+    rng = np.random.default_rng(0)
+    box = np.round(rng.uniform([0, 0, 5, 5], 300, (800_000, 4)), 2)
+    boxes = [(i % 100_000, 1 + i % 80, own) for i, own in enumerate(box.tolist())]
+    document = coco_document(boxes, 100_000, (640, 480), map(str, range(80)), first=0)
+    path = tmp_path / 'large.json'
+    path.write_text(json.dumps(document))
+    load, check = zip(
+        *(
+            (seconds_of(lambda: json.loads(path.read_text())), seconds_of(read_checked, path))
+            for _ in range(3)
+        )
+    )
+    print(f'json.load {min(load):.2f} s, check {min(check):.2f} s')
+    assert min(check) <= 2 * min(load)

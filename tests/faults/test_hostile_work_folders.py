@@ -5,34 +5,18 @@ import os
 import pickle
 import shutil
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-import resume_run
 import torch
 from fake_training import write_training
-from forked_processes import run_script
-from tiny_tool_run import ROOT, TRAIN, environment, write_config
-from training_ends import assert_same, contents
+from malformed_files import Call
+from tiny_tool_run import ROOT, TRAIN, start_python, write_config
 
-from mmrank.engine.resume.checkpoint import _find_damage, find_last_whole_checkpoint
 from mmrank.errors import UserError
 from mmrank.files import _is_dead
 from mmrank.runners.folder_lock import lock_folder
 
 SEEDS = ROOT / 'tools/research/run_seeds.py'
-
-
-class Bomb:
-    """Its pickle makes a folder where it is read."""
-
-    def __init__(self, place):
-        self.place = place
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.place),)
 
 
 def instead(make):
@@ -45,19 +29,17 @@ def instead(make):
     return way
 
 
-#: What becomes of a file; the bombs explode at the place.
+#: What becomes of a file; ``place`` is made where its pickle runs.
 WAYS = {
-    'pickle': lambda file, place: file.write_bytes(pickle.dumps(Bomb(place))),
-    'torch file': lambda file, place: torch.save(Bomb(place), file.open('wb')),
+    'pickle': lambda file, place: file.write_bytes(pickle.dumps(Call(os.mkdir, str(place)))),
+    'torch file': lambda file, place: torch.save(Call(os.mkdir, str(place)), file),
     'link': instead(lambda file, place: file.symlink_to(place.with_name('precious'))),
-    'lost link': instead(lambda file, place: file.symlink_to(place.with_name('nowhere'))),
-    'huge': lambda file, place: file.open('wb').truncate(2**26),
+    'lost link': instead(lambda file, place: file.symlink_to('nowhere')),
+    'folder': instead(lambda file, place: file.mkdir()),
+    'huge': lambda file, place: os.truncate(file, 2**26),
     'torn': lambda file, place: os.truncate(file, file.stat().st_size // 2),
     'empty': lambda file, place: os.truncate(file, 0),
-    'folder': instead(lambda file, place: file.mkdir()),
-    'other JSON': lambda file, place: file.write_text(
-        '{"metrics": [1], "losses": ["own"], "curve": {"a": 1}, "step": []}'
-    ),
+    'other JSON': lambda file, place: file.write_text('{"metrics": [1], "curve": {"a": 1}}'),
 }
 
 
@@ -72,16 +54,14 @@ def seeds(tmp_path_factory):
     return folder
 
 
-def call_seeds(run_script, folder, monkeypatch):
+def call(name, run_script, folder, monkeypatch):
+    """Run the plan again, or resume the training, in a folder."""
     monkeypatch.chdir(folder)
+    if name == 'train':
+        return run_script(TRAIN, 'tiny.py', '--work-dir', 'work', '--resume')
     monkeypatch.setattr('mmrank.experiments.runs.POLL_SECONDS', 0.02)
     monkeypatch.setattr('mmrank.experiments.runs.SCRIPT', ('./fake_train.py',))
     return run_script(SEEDS, '--plan', 'plan.yaml', '--retries', 0)
-
-
-def call_train(run_script, folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    return run_script(TRAIN, 'tiny.py', '--work-dir', 'work', '--resume')
 
 
 @pytest.mark.parametrize(
@@ -92,9 +72,8 @@ def test_no_file_of_a_work_folder_runs_code(
     name, way, seeds, trained, run_script, tmp_path, monkeypatch
 ):
     source = seeds if name == 'seeds' else trained[1].parent
-    call = call_seeds if name == 'seeds' else call_train
     if not (source / 'work').is_dir():
-        assert call(run_script, source, monkeypatch)[0] == 0
+        assert call(name, run_script, source, monkeypatch)[0] == 0
     (tmp_path / 'precious').write_text('mine')
     names = [x.relative_to(source) for x in (source / 'work').rglob('*') if x.is_file()]
     assert len(names) > 5
@@ -102,7 +81,7 @@ def test_no_file_of_a_work_folder_runs_code(
         folder = tmp_path / str(index)
         shutil.copytree(source, folder)
         WAYS[way](folder / file, tmp_path / 'exploded')
-        status, output, errors = call(run_script, folder, monkeypatch)
+        status, output, errors = call(name, run_script, folder, monkeypatch)
         said = output + errors
         assert not (tmp_path / 'exploded').exists(), file
         assert (tmp_path / 'precious').read_text() == 'mine', file
@@ -110,71 +89,6 @@ def test_no_file_of_a_work_folder_runs_code(
         assert 'Traceback' not in said, f'{file}: {said[-3000:]}'
         assert errors.count('error: ') == (status == 2), errors
         assert status == 0 or 'Fix: ' in said, said[-3000:]
-
-
-MAKE_SHAPES = ROOT / 'tools' / 'dataset_converters' / 'make_shapes_coco.py'
-
-
-@pytest.fixture
-def disk(tmp_path):
-    """A file system of 1 MB."""
-    folder = tmp_path / 'disk'
-    folder.mkdir()
-    command = ['mount', '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', folder]
-    try:
-        mounted = subprocess.run(command, capture_output=True).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    if not mounted:
-        pytest.skip('mounting a file system is not permitted here')
-    yield folder
-    subprocess.run(['umount', folder], check=True)
-
-
-def assert_one_message(done, *texts):
-    """Check that the tool gives the reason and the fix, no traceback."""
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert all(text in done.stderr for text in texts)
-    assert 'Fix: free some disk space' in done.stderr
-    assert 'Traceback' not in done.stderr, done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_training_steps_back_to_the_last_checkpoint(disk, tmp_path):
-    config = write_config(tmp_path)
-    resume_run.train(str(tmp_path / 'whole'), {}, None, False)
-    size = (tmp_path / 'whole' / 'epoch_4.pth').stat().st_size
-    work_dir = disk / 'work'
-    # Two checkpoints have room, the third has not.
-    with open(disk / 'filler', 'wb') as file:
-        file.write(bytes((1 << 20) - int(2.7 * size) - 40_000))
-    options = [config, '--work-dir', work_dir, '--resume']
-    done = run_script(TRAIN, *options, cwd=tmp_path)
-    assert_one_message(done, 'No space left on device', 'epoch_3.pth')
-    names = sorted(path.name for path in work_dir.glob('*.pth'))
-    assert names == ['epoch_1.pth', 'epoch_2.pth']
-    assert all(_find_damage(path) is None for path in work_dir.glob('*.pth'))
-    assert not list(work_dir.glob('.*.tmp'))
-    last = find_last_whole_checkpoint(work_dir)
-    assert Path(last).name == 'epoch_2.pth'
-
-    os.remove(disk / 'filler')
-    done = run_script(TRAIN, *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert f'Resuming from {last}' in done.stdout
-    name = 'epoch_4.pth'
-    whole = contents(tmp_path / 'whole' / name)
-    assert_same(contents(work_dir / name), whole)
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_data_set_gets_no_annotations_of_missing_images(disk):
-    sizes = ['--num-train', 400, '--num-val', 1, '--num-test', 0]
-    done = run_script(MAKE_SHAPES, '--out', disk / 'shapes', *sizes)
-    assert_one_message(done, 'the disk is full')
-    assert not list(disk.rglob('*.json*'))
 
 
 NAME = '.training.lock'
@@ -188,20 +102,10 @@ with lock_folder(sys.argv[1], '.training.lock'):
 """
 
 
-def start_holder(folder, code=HOLD):
-    """Start a process that holds the folder."""
-    return subprocess.Popen(
-        [sys.executable, '-c', code, str(folder), str(TRAIN.parent)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
-
-
 @pytest.fixture
 def holder(tmp_path):
     """A process that holds ``tmp_path``."""
-    process = start_holder(tmp_path)
+    process = start_python('-c', HOLD, tmp_path, TRAIN.parent)
     assert process.stdout.readline() == 'held\n'
     yield process
     process.kill()
@@ -224,7 +128,7 @@ def test_a_folder_in_use_is_refused_until_its_process_dies(tmp_path, holder):
 def test_children_do_not_keep_the_lock(tmp_path):
     # As data loading workers, which outlive a killed training by seconds.
     code = HOLD.replace("print('held'", 'import os\n    if not os.fork(): print(os.getpid()')
-    process = start_holder(tmp_path, code)
+    process = start_python('-c', code, tmp_path, TRAIN.parent)
     child = int(process.stdout.readline())
     process.kill()
     process.wait()

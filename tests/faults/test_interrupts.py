@@ -2,15 +2,14 @@
 
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import resume_run
 import torch
-from tiny_tool_run import TRAIN, environment, start_tool, write_config
+from tiny_tool_run import TRAIN, start_python, write_config
+from training_ends import assert_same
 
 from mmrank import interruption
 
@@ -55,9 +54,8 @@ def assert_in_order(process, number, output):
         assert foreign not in output, output
 
 
-@pytest.mark.parametrize('tool', ['research/run_seeds'])
-def test_in_the_imports_of_tools_that_go_on(tool):
-    process = start_tool(TRAIN.parent / f'{tool}.py', '--help')
+def test_in_the_imports_of_a_tool_that_goes_on():
+    process = start_python(TRAIN.parent / 'research/run_seeds.py', '--help')
     wait_for_handlers(process)
     _, output = end(process, signal.SIGINT)
     assert_in_order(process, signal.SIGINT, output)
@@ -67,7 +65,7 @@ def test_in_the_imports_of_tools_that_go_on(tool):
 @pytest.mark.slow
 def test_at_fifty_moments(tmp_path):
     config = write_config(tmp_path, workers=1)
-    process = start_tool(TRAIN, config, *ENDLESS)
+    process = start_python(TRAIN, config, *ENDLESS)
     wait_for_handlers(process)
     start = time.monotonic()
     wait_for(tmp_path / 'work' / 'last_checkpoint', process)
@@ -80,7 +78,7 @@ def test_at_fifty_moments(tmp_path):
         number = draw.choice([signal.SIGINT, signal.SIGINT, signal.SIGTERM])
         options = draw.choice([[], ['--save-on-signal']])
         work = ['--work-dir', tmp_path / f'{index}']
-        process = start_tool(TRAIN, config, *work, *options, *ENDLESS)
+        process = start_python(TRAIN, config, *work, *options, *ENDLESS)
         wait_for_handlers(process)
         time.sleep(draw.uniform(0, longest))
         took, output = end(process, number)
@@ -94,17 +92,9 @@ def test_at_fifty_moments(tmp_path):
 def test_two_processes_end_after_the_same_iteration(tmp_path):
     hooks = [{'type': 'SyncBuffersHook'}]
     config = write_config(tmp_path, distributed=True, hooks=hooks)
-    process = subprocess.Popen(
-        [
-            *(sys.executable, '-m', 'torch.distributed.run', '--standalone'),
-            *('--nproc_per_node', '2', str(TRAIN), str(config)),
-            *('--launcher', 'pytorch', '--save-on-signal', *ENDLESS),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment(),
-    )
+    launcher = '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node', 2
+    options = '--launcher', 'pytorch', '--save-on-signal', *ENDLESS
+    process = start_python(*launcher, TRAIN, config, *options)
     wait_for(tmp_path / 'work' / 'last_checkpoint', process)
     # As Slurm sends it; torchrun passes it on to both.
     _, output = end(process, signal.SIGTERM)
@@ -135,13 +125,7 @@ while True:
 
 def start_waiting(defer):
     """Start a process with a bare except, as there is below us."""
-    process = subprocess.Popen(
-        [sys.executable, '-c', WAIT.format(defer=defer)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment(),
-    )
+    process = start_python('-c', WAIT.format(defer=defer))
     assert process.stdout.readline() == 'ready\n'
     return process
 
@@ -212,5 +196,4 @@ def test_saved_checkpoint_resumes(tmp_path, signals, options, where, count, save
         return
     resume_run.train(str(whole), options, None, False)
     ends = [torch.load(folder / 'final_0.pt', weights_only=False) for folder in (work, whole)]
-    for name, value in ends[0]['model'].items():
-        assert torch.equal(value, ends[1]['model'][name]), name
+    assert_same(*(end['model'] for end in ends))

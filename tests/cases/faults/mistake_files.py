@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from noisy_boxes import make_predictions
 from PIL import Image
+from resume_run import NoisyModel
 
 from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
@@ -15,50 +16,20 @@ ROOT = Path(__file__).parents[3]
 ANN = 'det train_dataloader.dataset.ann_file=annotations/'
 MINI = """\
 default_scope = 'mmengine'
-custom_imports = dict(imports=['tiny_model'])
-model = dict(type='TinyModel')
+custom_imports = dict(imports=['resume_run'])
+model = dict(type='NoisyModel')
 work_dir = 'out'
-train_dataloader = dict(dataset=dict(type='TinyData'), batch_size=2,
+train_dataloader = dict(dataset=dict(type='NoisyDataset', length=8), batch_size=2,
                         sampler=dict(type='DefaultSampler', shuffle=False))
 train_cfg = dict(by_epoch=True, max_epochs=1)
 optim_wrapper = dict(optimizer=dict(type='SGD', lr=0.1))
 default_hooks = dict(logger=dict(type='LoggerHook', interval=100),
                      checkpoint=dict(type='CheckpointHook'))
 """
-MODULE = """\
-import torch
-from mmengine.evaluator import BaseMetric
-from mmengine.model import BaseModel
-from mmengine.registry import DATASETS, METRICS, MODELS
-
-@MODELS.register_module(force=True)
-class TinyModel(BaseModel):
-    def __init__(self, frozen=False):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(1), requires_grad=not frozen)
-    def forward(self, inputs, mode):
-        if mode == 'predict':
-            return inputs
-        return dict(loss=(self.weight * torch.stack(inputs)).square().sum())
-
-@DATASETS.register_module(force=True)
-class TinyData(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
-    def __getitem__(self, i):
-        return dict(inputs=torch.ones(1) * i)
-
-@METRICS.register_module(force=True)
-class TinyMetric(BaseMetric):
-    def process(self, data_batch, data_samples):
-        self.results.append(1)
-    def compute_metrics(self, results):
-        return dict(score=1)
-"""
 TESTED = """\
 test_dataloader = val_dataloader = dict(
-    dataset=dict(type='TinyData'), sampler=dict(type='DefaultSampler', shuffle=False))
-test_evaluator = val_evaluator = dict(type='TinyMetric')
+    dataset=dict(type='NoisyDataset'), sampler=dict(type='DefaultSampler', shuffle=False))
+test_evaluator = val_evaluator = dict(type='Distance')
 test_cfg = val_cfg = dict()
 """
 DETECTOR = """\
@@ -85,6 +56,13 @@ VOC = (
 HEAD = 'image,class,xmin,ymin,xmax,ymax\n'
 
 
+def write_detector(path: Path, shapes: Path) -> Path:
+    """Write the config of a narrow RetinaNet on shapes; returns its path."""
+    base = ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
+    path.write_text(DETECTOR.format(base=str(base), root=str(shapes)))
+    return path
+
+
 def _each(key, **values):
     """A change of every entry of a part."""
     return lambda d: [x.update(values) for x in d[key]]
@@ -95,17 +73,14 @@ CHANGES = [
     (_each('annotations', iscrowd=1), f'{ANN}train.json', 'iscrowd'),
     # The message ends with a command that writes a cleaned file.
     (lambda d: d['annotations'].append(None), '{cleaned}', 'is a NoneType, not an object'),
-    (lambda d: [x.pop('area') for x in d['annotations']], '{cleaned}', "no 'area'"),
     (lambda d: d['images'][0].update(id=True), '{cleaned}', 'id is True'),
     (lambda d: d['categories'].clear(), '', "'categories' is an empty list"),
-    (lambda d: [x.pop('height') for x in d['images']], '', "has no 'height'"),
     (_each('images', width='64'), '', "has width '64'"),
     (lambda d: d['categories'][0].update(name='disc'), '', 'disk'),
 ]
 #: Label files of other forms: the name of a file, what is in it, and words of the error.
 LABELS = [
     ('a.txt', '0 12 12 5 5', 'line 1 reaches to', 'fractions of the sides'),
-    ('a.txt', '0 0.5 0.5 0.1 0.1 0.9', 'has 6 numbers', 'width and height alone'),
     ('a.txt', '3 0.5 0.5 0.1 0.1', 'class 3 is none of 0 to 2'),
     ('a.txt', 'disk 0.5 0.5 0.1 0.1', "'disk' is not a number"),
     ('a.txt', '0 0.5 0.5 0 0.1', 'a.txt, line 1: a box from', 'is not in a.png'),
@@ -119,7 +94,6 @@ LABELS = [
     ('a.csv', 'image,x,label\na.png,1,disk\n', 'has the columns image, x, label'),
     ('a.csv', HEAD.replace(',', ';') + 'a.png;disk;1;2;3;4\n', 'with commas between'),
     ('a.csv', HEAD + 'a.png,disk,1,2\n', "csv:2: '' is not a number"),
-    ('a.csv', HEAD + 'a.png,disk,1,2,x,9\n', "csv:2: 'x' is not a number"),
     ('a.csv', HEAD + 'a.png,,1,2,8,9\n', 'has a box and no class'),
     ('a.csv', HEAD, 'and 0 rows'),
 ]
@@ -131,11 +105,8 @@ def _write_annotations(folder: Path) -> None:
     document = json.loads((annotations / 'train.json').read_text())
     texts = {
         'predictions.json': json.dumps(make_predictions(document)),
-        'cut.json': json.dumps(document)[:-99],
-        'empty.json': '',
         'none.json': json.dumps(dict(document, annotations=[])),
         'table.csv': 'image,x1,y1,x2,y2,label\n000000.png,1,2,30,40,disk\n',
-        'page.html': '<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n',
     }
     for i, (change, *_) in enumerate(CHANGES):
         changed = json.loads(json.dumps(document))
@@ -145,7 +116,6 @@ def _write_annotations(folder: Path) -> None:
     own = dict(document, images=[first])
     own['annotations'] = [x for x in document['annotations'] if x['image_id'] == first['id']]
     names = {
-        'single': first['file_name'],
         'backslash': f'sub\\{first["file_name"]}',
         'decomposed': unicodedata.normalize('NFD', 'caf\u00e9.png'),
         'percent': 'two%20words.png',
@@ -167,15 +137,12 @@ def _write_annotations(folder: Path) -> None:
 
 def _texts(folder: Path) -> dict[str, str]:
     """Text files by their names."""
-    base = str(ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py')
     record = 'method,seed,step,mAP\na,0,10,0.1\n'
     plan = 'methods: [mini.py]\nout_dir: {}\n{}: [0]\nmetrics: [score]\n'
     return {
-        'tiny_model.py': MODULE,
         'mini.py': MINI,
         'tested.py': MINI + TESTED,
         'taken/mini.py': MINI,
-        'det.py': DETECTOR.format(base=base, root=str(folder / 'shapes')),
         'part.py': 'train_cfg = dict(max_epochs=1)\n',
         'broken.py': 'model = dict(\n',
         'inherits.py': "_base_ = 'no_base.py'\n",
@@ -205,10 +172,10 @@ def write_files(folder: Path) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (folder / 'latin.py').write_bytes("work_dir = 'caf\u00e9'\n".encode('latin-1'))
-    for name in ('photo.png', 'own/img/a.png'):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new('RGB', (40, 30)).save(folder / name)
-    for name, key in (('good', 'weight'), ('other', 'bias'), ('taken/epoch_1', 'weight')):
-        content = dict(meta=dict(epoch=0, iter=0), state_dict={key: torch.ones(1)})
-        torch.save({**content, 'message_hub': {}}, folder / f'{name}.pth')
+    write_detector(folder / 'det.py', folder / 'shapes')
+    (folder / 'own/img').mkdir()
+    Image.new('RGB', (40, 30)).save(folder / 'own/img/a.png')
+    good, other = NoisyModel().state_dict(), dict(bias=torch.ones(1))
+    for name, state in (('good', good), ('other', other), ('taken/epoch_1', good)):
+        content = dict(meta=dict(epoch=0, iter=0), state_dict=state, message_hub={})
+        torch.save(content, folder / f'{name}.pth')

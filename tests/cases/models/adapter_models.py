@@ -285,8 +285,14 @@ def _corners(boxes):
     return box_convert(boxes, 'cxcywh', 'xyxy') * SIZE
 
 
+def _nested(images):
+    from rfdetr.utilities.tensors import nested_tensor_from_tensor_list
+
+    return nested_tensor_from_tensor_list([*images])
+
+
 def compute(kind, model, images, targets):
-    """``total``, its ``parts`` by name, and all ``outputs`` that the library gives."""
+    """``total``, and its ``parts`` by name."""
     if kind in TORCHVISION:
         first = 1 if kind.endswith('RCNN') else 0
         own = [dict(labels=t['labels'] + first, boxes=_corners(t['boxes'])) for t in targets]
@@ -294,14 +300,12 @@ def compute(kind, model, images, targets):
             for t in own:
                 t['masks'] = _masks(t['boxes'])
         parts = model([*images], own)
-        return SimpleNamespace(total=sum(parts.values()), parts=parts, outputs=None)
+        return SimpleNamespace(total=sum(parts.values()), parts=parts)
     if kind == 'rfdetr':
-        from rfdetr.utilities.tensors import nested_tensor_from_tensor_list
-
-        outputs = model.model(nested_tensor_from_tensor_list([*images]), targets)
+        outputs = model.model(_nested(images), targets)
         parts, weights = model.criterion(outputs, targets), model.criterion.weight_dict
         total = sum(weights[key] * loss for key, loss in parts.items() if key in weights)
-        return SimpleNamespace(total=total, parts=parts, outputs=outputs)
+        return SimpleNamespace(total=total, parts=parts)
     if kind.startswith('LibreYOLO'):
         objects = torch.zeros(len(images), 2, 5, dtype=images.dtype)
         for row, t in zip(objects, targets):
@@ -316,22 +320,25 @@ def compute(kind, model, images, targets):
             branch.cls_loss = _noted(parts, name, branch.cls_loss)
         found = model(images, objects)
         model.head._loss_fn = None
-        return SimpleNamespace(total=found['total_loss'], parts=parts, outputs=None)
+        return SimpleNamespace(total=found['total_loss'], parts=parts)
     if kind in YOLO:
         return _compute_ultralytics(model, images, targets)
     if kind in AUTHORS:
         settings = dict(world_size=1) if AUTHORS[kind][0] == LIGHTLY else {}
         parts = model.criterion(model(images, targets), targets, **settings)
-        return SimpleNamespace(total=sum(parts.values()), parts=parts, outputs=None)
+        return SimpleNamespace(total=sum(parts.values()), parts=parts)
     own = [dict(class_labels=t['labels'], boxes=t['boxes']) for t in targets]
     outputs = model(pixel_values=images, labels=own)
-    return SimpleNamespace(total=outputs.loss, parts=outputs.loss_dict, outputs=outputs)
+    return SimpleNamespace(total=outputs.loss, parts=outputs.loss_dict)
 
 
-def _noted(parts, name, compute):
+def _noted(parts, name, compute, part=lambda found: found):
+    """The same function; ``parts`` has under a name what it returned, or a part of that."""
+
     def loss(*args):
-        parts[name] = compute(*args)
-        return parts[name]
+        found = compute(*args)
+        parts[name] = part(found)
+        return found
 
     return loss
 
@@ -343,22 +350,12 @@ def _compute_ultralytics(model, images, targets):
     objects['bboxes'] = torch.cat([t['boxes'] for t in targets]).float()
     model.criterion = model.init_criterion()
     parts = {}
-
-    def noted(name, branch):
-        compute = branch.loss
-
-        def loss(*args):
-            found = compute(*args)
-            parts[name] = found[0][1] / len(images)
-            return found
-
-        branch.loss = loss
-
     for name in ('one2many', 'one2one'):
-        if hasattr(model.criterion, name) or name == 'one2many':
-            noted(name, getattr(model.criterion, name, model.criterion))
+        branch = getattr(model.criterion, name, model.criterion if name == 'one2many' else None)
+        if branch is not None:
+            branch.loss = _noted(parts, name, branch.loss, lambda x: x[0][1] / len(images))
     total = model.loss(dict(img=images, **objects))[0].sum()
-    return SimpleNamespace(total=total, parts=parts, outputs=None)
+    return SimpleNamespace(total=total, parts=parts)
 
 
 def train(kind, model, steps, lr=1e-3):
@@ -412,10 +409,7 @@ def predict(kind, model, images):
         return [dict(boxes=x[:, :4], scores=x[:, 4], labels=x[:, 5].long()) for x in found]
     sizes = torch.full((len(images), 2), SIZE)
     if kind == 'rfdetr':
-        from rfdetr.utilities.tensors import nested_tensor_from_tensor_list
-
-        outputs = model.model(nested_tensor_from_tensor_list([*images]))
-        return model.postprocess(outputs, sizes)
+        return model.postprocess(model.model(_nested(images)), sizes)
     if kind in AUTHORS:
         found = model(images)
         scores, labels = found['pred_logits'].sigmoid().max(-1)

@@ -1,12 +1,8 @@
 """Small heads of the DETR family and a batch for them, shared by tests."""
 
 import torch
-from mmdet.registry import MODELS as MMDET_MODELS
-from mmengine.config import ConfigDict
-from mmengine.registry import DefaultScope
-from small_heads import BOXES, STABLE_AP, make_truths
-
-from mmrank.registry import MODELS
+from mmengine.config import Config
+from small_heads import BOXES, CONFIGS, STABLE_AP, built, head_kind, make_truths
 
 CLASSES, LAYERS, QUERIES, WIDTH, GROUPS = 3, 2, 10, 16, 2
 _SHARED = dict(share_pred_layer=False, num_pred_layer=LAYERS)
@@ -19,34 +15,25 @@ QUERY_HEADS = {
     'DeformableDETRHead, two stages': _TWO_STAGE,
     'DINOHead': _TWO_STAGE,
 }
-ASSIGNER = dict(
-    type='mmdet.HungarianAssigner',
-    match_costs=[
-        dict(type='mmdet.FocalLossCost', weight=2.0),
-        dict(type='mmdet.BBoxL1Cost', weight=5.0, box_format='xywh'),
-        dict(type='mmdet.IoUCost', iou_mode='giou', weight=2.0),
-    ],
-)
+_STOCK = Config.fromfile(CONFIGS / 'deformable_detr/deformable-detr_r50_16xb2-50e_coco.py').model
+ASSIGNER = _STOCK.train_cfg.assigner
 
 
 def query_head_config(name, loss_cls=STABLE_AP, listwise=True, **kwargs):
     """Config of a small head, listwise unless set otherwise."""
     stock = name.partition(',')[0]
     own = {**QUERY_HEADS[name]}
-    if listwise:
-        kind = dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{stock}')
-    else:
-        kind = dict(type=f'mmdet.{stock}')
+    if not listwise:
         own.pop('num_layers', None)
     config = dict(
-        kind,
+        head_kind(stock, listwise),
         num_classes=CLASSES,
         embed_dims=WIDTH,
         loss_cls=loss_cls,
-        loss_bbox=dict(type='mmdet.L1Loss', loss_weight=5.0),
-        loss_iou=dict(type='mmdet.GIoULoss', loss_weight=2.0),
-        train_cfg=ConfigDict(assigner=ASSIGNER),
-        test_cfg=ConfigDict(max_per_img=5),
+        loss_bbox=_STOCK.bbox_head.loss_bbox,
+        loss_iou=_STOCK.bbox_head.loss_iou,
+        train_cfg=dict(assigner=ASSIGNER),
+        test_cfg=dict(max_per_img=5),
         **own,
     )
     config.update(kwargs)
@@ -54,12 +41,7 @@ def query_head_config(name, loss_cls=STABLE_AP, listwise=True, **kwargs):
 
 
 def build_query_head(name, loss_cls=STABLE_AP, listwise=True, **kwargs):
-    config = query_head_config(name, loss_cls, listwise, **kwargs)
-    torch.manual_seed(0)
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        head = (MODELS if listwise else MMDET_MODELS).build(config)
-        head.init_weights()
-    return head
+    return built(query_head_config(name, loss_cls, listwise, **kwargs), listwise)
 
 
 def shown_queries(name, head):

@@ -1,10 +1,7 @@
 """Small box heads and four RoIs for them, two with an object, shared by tests."""
 
 import torch
-from mmengine.registry import DefaultScope
-from small_heads import GIOU
-
-from mmrank.registry import MODELS
+from small_heads import GIOU, built
 
 CLASSES = 3
 #: Image and corners of each RoI.
@@ -31,11 +28,7 @@ def build_box_head(loss_cls, listwise=True, head_type='mmdet.Shared2FCBBoxHead',
         loss_bbox=GIOU,
         loss_cls=loss_cls,
     )
-    torch.manual_seed(0)
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        head = MODELS.build({**config, **settings})
-    head.init_weights()
-    return head
+    return built({**config, **settings})
 
 
 def box_head_losses(head, scores, boxes, labels=LABELS, rois=ROIS):

@@ -1,12 +1,16 @@
 """Small dense heads and a batch for them, shared by tests."""
 
 import copy
+from pathlib import Path
 
+import numpy as np
 import torch
 from mmdet.registry import MODELS as MMDET_MODELS
-from mmengine.config import ConfigDict
+from mmdet.structures.mask import BitmapMasks
+from mmengine.config import Config, ConfigDict
 from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
+from mmengine.utils import get_installed_path
 
 from mmrank.registry import MODELS
 
@@ -21,56 +25,45 @@ ANCHORS = dict(
     scales_per_octave=1,
     strides=STRIDES,
 )
-CODER = dict(
-    type='mmdet.DeltaXYWHBBoxCoder', target_means=[0.0] * 4, target_stds=[0.1, 0.1, 0.2, 0.2]
-)
 GIOU = dict(type='mmdet.GIoULoss', loss_weight=2.0)
-CENTERNESS = dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True)
-ATSS = dict(
-    assigner=dict(type='mmdet.ATSSAssigner', topk=9), allowed_border=-1, pos_weight=-1, debug=False
-)
-MAX_IOU = dict(
-    assigner=dict(
-        type='mmdet.MaxIoUAssigner',
-        pos_iou_thr=0.5,
-        neg_iou_thr=0.4,
-        min_pos_iou=0,
-        ignore_iof_thr=-1,
-    ),
-    sampler=dict(type='mmdet.PseudoSampler'),
-    allowed_border=-1,
-    pos_weight=-1,
-    debug=False,
-)
+CONFIGS = Path(get_installed_path('mmdet'), '.mim/configs')
+#: What a small head has of its own, see :func:`head_config`.
+_OF_SIZE = ('type', 'num_classes', 'in_channels', 'feat_channels', 'stacked_convs', 'loss_cls')
+
+
+def _three_levels(value):
+    """A setting of a stock head without what is of its last two levels."""
+    if isinstance(value, dict):
+        return {key: _three_levels(x) for key, x in value.items()}
+    return value[:3] if isinstance(value, list | tuple) and len(value) == 5 else value
+
+
+def stock(config, **changes):
+    """Settings of a head as a config of mmdet has them."""
+    model = Config.fromfile(CONFIGS / f'{config}.py').model
+    head = {key: x for key, x in model.bbox_head.items() if key not in _OF_SIZE}
+    return _three_levels(dict(head, train_cfg=model.get('train_cfg') or {})) | changes
+
+
 HEADS = {
-    'RetinaHead': dict(
+    'RetinaHead': stock(
+        'retinanet/retinanet_r50_fpn_1x_coco',
         anchor_generator={**ANCHORS, 'scales_per_octave': 3},
-        bbox_coder=CODER,
+        bbox_coder=dict(
+            type='mmdet.DeltaXYWHBBoxCoder',
+            target_means=[0.0] * 4,
+            target_stds=[0.1, 0.1, 0.2, 0.2],
+        ),
         reg_decoded_bbox=True,
         loss_bbox=GIOU,
-        train_cfg=MAX_IOU,
     ),
-    'ATSSHead': dict(
-        anchor_generator=ANCHORS,
-        bbox_coder=CODER,
-        loss_bbox=GIOU,
-        loss_centerness=CENTERNESS,
-        train_cfg=ATSS,
-    ),
-    'FCOSHead': dict(
-        strides=STRIDES,
+    'ATSSHead': stock('atss/atss_r50_fpn_1x_coco', anchor_generator=ANCHORS),
+    'FCOSHead': stock(
+        'fcos/fcos_r50-caffe_fpn_gn-head_1x_coco',
         regress_ranges=((-1, 32), (32, 64), (64, 1e8)),
         loss_bbox=GIOU,
-        loss_centerness=CENTERNESS,
-        train_cfg={},
     ),
-    'GFLHead': dict(
-        anchor_generator={**ANCHORS, 'octave_base_scale': 8},
-        bbox_coder=dict(type='mmdet.DistancePointBBoxCoder'),
-        loss_bbox=GIOU,
-        loss_dfl=dict(type='mmdet.DistributionFocalLoss', loss_weight=0.25),
-        train_cfg=ATSS,
-    ),
+    'GFLHead': stock('gfl/gfl_r50_fpn_1x_coco'),
 }
 FOCAL = dict(type='mmdet.FocalLoss', use_sigmoid=True)
 STABLE_AP = dict(type='mmrank.StableAPLoss')
@@ -85,13 +78,17 @@ TEST_CFG = dict(
 )
 
 
+def head_kind(name, listwise):
+    """What decides whether a stock head is listwise."""
+    if listwise:
+        return dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{name}')
+    return dict(type=f'mmdet.{name}')
+
+
 def head_config(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
     """Config of a small head, listwise unless set otherwise."""
-    kind = dict(type=f'mmdet.{name}')
-    if listwise:
-        kind = dict(type='mmrank.ListwiseHead', head_type=f'mmdet.{name}')
     cfg = dict(
-        kind,
+        head_kind(name, listwise),
         num_classes=CLASSES,
         in_channels=32,
         feat_channels=32,
@@ -104,16 +101,19 @@ def head_config(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
     return {key: value for key, value in cfg.items() if value != OMIT}
 
 
-def build_head(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
-    cfg = head_config(name, loss_cls, listwise, heads, **kwargs)
-    for part in ('train_cfg', 'test_cfg'):
-        cfg[part] = ConfigDict(cfg[part])
+def built(config, listwise=True):
+    """The head of a config, initialised by seed 0."""
+    settings = {x: ConfigDict(config[x]) for x in ('train_cfg', 'test_cfg') if x in config}
     torch.manual_seed(0)
-    registry = MODELS if listwise else MMDET_MODELS
     with DefaultScope.overwrite_default_scope('mmdet'):
-        head = registry.build(cfg)
+        head = (MODELS if listwise else MMDET_MODELS).build({**config, **settings})
         head.init_weights()
     return head
+
+
+def build_head(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
+    """The head of :func:`head_config`."""
+    return built(head_config(name, loss_cls, listwise, heads, **kwargs), listwise)
 
 
 def make_truths(boxes=BOXES, classes=CLASSES):
@@ -123,6 +123,14 @@ def make_truths(boxes=BOXES, classes=CLASSES):
         box = torch.tensor(of_image).reshape(-1, 4)
         truths.append(InstanceData(bboxes=box, labels=torch.arange(len(box)) % classes))
     return truths
+
+
+def box_masks(boxes, size=128):
+    """Masks that fill their boxes, in an image of ``size`` x ``size``."""
+    masks = np.zeros((len(boxes), size, size), dtype=np.uint8)
+    for mask, (x1, y1, x2, y2) in zip(masks, boxes.int().tolist()):
+        mask[y1:y2, x1:x2] = 1
+    return BitmapMasks(masks, size, size)
 
 
 def make_inputs(boxes=True):

@@ -3,15 +3,13 @@
 import copy
 from pathlib import Path
 
-import numpy as np
 import torch
 from mmdet.registry import MODELS
 from mmdet.structures import DetDataSample
-from mmdet.structures.mask import BitmapMasks
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData
-from small_heads import STABLE_AP
+from small_heads import STABLE_AP, box_masks
 
 CONFIGS = Path(__file__).parents[3] / 'configs'
 CLASSES = 4
@@ -105,10 +103,7 @@ def make_batch(objects=True, masks=False, size=96):
             boxes, labels = boxes[:0], labels[:0]
         truth = InstanceData(bboxes=boxes, labels=labels)
         if masks:
-            bitmaps = np.zeros((len(boxes), size, size), dtype=np.uint8)
-            for bitmap, (x1, y1, x2, y2) in zip(bitmaps, boxes.int().tolist()):
-                bitmap[y1:y2, x1:x2] = 1
-            truth.masks = BitmapMasks(bitmaps, size, size)
+            truth.masks = box_masks(boxes, size)
         sample = DetDataSample()
         sample.gt_instances = truth
         shapes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape'), (size, size))

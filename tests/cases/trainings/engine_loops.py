@@ -98,6 +98,22 @@ def go_on(model, optimizer, start, steps, save, backward=torch.Tensor.backward):
             save(step + 1)
 
 
+def load_parts(file, model, optimizer):
+    """Take what :func:`save_parts` wrote; the step to begin with."""
+    if not file.exists():
+        return 0
+    known = torch.load(file)
+    model.load_state_dict(known['model'])
+    optimizer.load_state_dict(known['optimizer'])
+    return known['step']
+
+
+def save_parts(file, model, optimizer, step):
+    parts = dict(model=model.state_dict(), optimizer=optimizer.state_dict(), step=step)
+    torch.save(parts, file.with_suffix('.part'))
+    file.with_suffix('.part').replace(file)
+
+
 def torchrun(folder, steps):
     start_group()
     model = whole = Model(folder)
@@ -105,41 +121,21 @@ def torchrun(folder, steps):
         model = nn.parallel.DistributedDataParallel(whole)
     optimizer = optimizer_of(whole)
     file = folder / 'checkpoint.pth'
-    start = 0
-    if file.exists():
-        known = torch.load(file)
-        whole.load_state_dict(known['model'])
-        optimizer.load_state_dict(known['optimizer'])
-        start = known['step']
 
     def save(step):
         if place()[0] == 0:
-            parts = dict(model=whole.state_dict(), optimizer=optimizer.state_dict(), step=step)
-            torch.save(parts, file.with_suffix('.part'))
-            file.with_suffix('.part').replace(file)
+            save_parts(file, whole, optimizer, step)
 
-    go_on(model, optimizer, start, steps, save)
+    go_on(model, optimizer, load_parts(file, whole, optimizer), steps, save)
     return whole
 
 
-class Training:
-    """Model and optimiser as ``torch.distributed.checkpoint`` saves them (its ``Stateful``)."""
-
-    def __init__(self, model):
-        self.model = model
-        self.optimizer = optimizer_of(model)
-
-    def state_dict(self):
-        model, optimizer = get_state_dict(self.model, self.optimizer)
-        return dict(model=model, optimizer=optimizer)
-
-    def load_state_dict(self, known):
-        set_state_dict(
-            self.model,
-            self.optimizer,
-            model_state_dict=known['model'],
-            optim_state_dict=known['optimizer'],
-        )
+def last_step(folder):
+    """The last checkpoint of an engine that writes folders, and its step."""
+    saved = sorted(folder.glob('step_*'))
+    if not saved:
+        return None, 0
+    return saved[-1], int(saved[-1].name.removeprefix('step_'))
 
 
 def shard(model, mesh):
@@ -151,17 +147,23 @@ def shard(model, mesh):
 
 def sharded(folder, steps, mesh):
     model = shard(Model(folder), mesh)
-    training = Training(model)
-    saved = sorted(folder.glob('step_*/.metadata'))  # written last
-    start = 0
+    optimizer = optimizer_of(model)
+
+    def parts():
+        return dict(zip(('model', 'optimizer'), get_state_dict(model, optimizer)))
+
+    saved, start = last_step(folder)
     if saved:
-        dcp.load(dict(training=training), checkpoint_id=saved[-1].parent)
-        start = int(saved[-1].parent.name.removeprefix('step_'))
+        known = parts()
+        dcp.load(known, checkpoint_id=saved)
+        set_state_dict(
+            model, optimizer, model_state_dict=known['model'], optim_state_dict=known['optimizer']
+        )
 
     def save(step):
-        dcp.save(dict(training=training), checkpoint_id=folder / f'step_{step}')
+        dcp.save(parts(), checkpoint_id=folder / f'step_{step}')
 
-    go_on(model, training.optimizer, start, steps, save)
+    go_on(model, optimizer, start, steps, save)
     return model
 
 
@@ -191,11 +193,9 @@ def accelerate(folder, steps, plugin=None):
             state.distributed_type = DistributedType.FSDP
     whole = Model(folder)
     model, optimizer = accelerator.prepare(whole, optimizer_of(whole))
-    saved = sorted(folder.glob('step_*'))
-    start = 0
+    saved, start = last_step(folder)
     if saved:
-        accelerator.load_state(str(saved[-1]))
-        start = int(saved[-1].name.removeprefix('step_'))
+        accelerator.load_state(str(saved))
 
     def save(step):
         accelerator.save_state(str(folder / f'step_{step}'))
@@ -408,16 +408,12 @@ def ray(folder, steps):
     start = 0
     if saved:
         with saved.as_directory() as at:
-            known = torch.load(Path(at, 'checkpoint.pth'))
-        whole.load_state_dict(known['model'])
-        optimizer.load_state_dict(known['optimizer'])
-        start = known['step']
+            start = load_parts(Path(at, 'checkpoint.pth'), whole, optimizer)
 
     def save(step):
-        parts = dict(model=whole.state_dict(), optimizer=optimizer.state_dict(), step=step)
         at = folder / f'rank_{place()[0]}'
         at.mkdir(exist_ok=True)
-        torch.save(parts, at / 'checkpoint.pth')
+        save_parts(at / 'checkpoint.pth', whole, optimizer, step)
         own = train.Checkpoint.from_directory(at) if place()[0] == 0 else None
         train.report({}, checkpoint=own)
 

@@ -9,23 +9,24 @@ import os
 import random
 import signal
 import stat
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import torch
-from amp_on_cpu import let_amp_run
 from forked_processes import process_context
 from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel
+from mmengine.optim.optimizer import amp_optimizer_wrapper
 from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
-from mmengine.runner import Runner
+from mmengine.runner import Runner, amp
 from torch import nn
 from torch.utils.data import Dataset
-
-import mmrank.files as atomic_file_module
+from training_ends import contents
 
 
 @DATASETS.register_module(force=True)
@@ -56,14 +57,16 @@ class NoisyModel(BaseModel):
 
     Args:
         loss: Config of a listwise loss; None: binary cross-entropy.
+        frozen: Train no weight.
     """
 
-    def __init__(self, loss: dict | None = None) -> None:
+    def __init__(self, loss: dict | None = None, frozen: bool = False) -> None:
         super().__init__()
         self.net = nn.Sequential(
             nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.ReLU(), nn.Linear(8, 1)
         )
         self.loss = None if loss is None else MODELS.build(loss)
+        self.requires_grad_(not frozen)
 
     def forward(self, inputs, data_samples=None, mode='tensor'):
         scores = self.net(torch.stack(list(inputs))).squeeze(1)
@@ -87,8 +90,22 @@ class Distance(BaseMetric):
         return {'distance': float(np.mean(results))}
 
 
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+@contextmanager
+def _autocast(dtype=None):
+    """Autocast of torch: that of mmengine refuses float16 on a CPU."""
+    with torch.autocast('cpu', dtype=dtype):
+        yield
+
+
+def let_amp_run() -> None:
+    """Take mmengine's checks of the device away, in this process for good.
+
+    ``AmpOptimWrapper`` itself stays: it scales, unscales, skips steps, and saves the state of its
+    scaler, which works on CPU tensors here.
+    """
+    amp_optimizer_wrapper.is_cuda_available = lambda: True
+    amp_optimizer_wrapper.GradScaler = partial(torch.amp.GradScaler, device='cpu')
+    amp.autocast = _autocast
 
 
 @HOOKS.register_module(force=True)
@@ -111,30 +128,6 @@ class KillHook(Hook):
 
     def after_val_iter(self, runner, **kwargs) -> None:
         self._count('validation')
-
-
-@HOOKS.register_module(force=True)
-class PhaseHook(Hook):
-    """Keep what the training is doing in ``phase_<rank>.txt``."""
-
-    def _note(self, runner, phase: str) -> None:
-        name = f'phase_{runner.rank}.txt'
-        (Path(runner.work_dir) / name).write_text(phase)
-
-    def before_train_epoch(self, runner) -> None:
-        self._note(runner, 'iteration')
-
-    def before_save_checkpoint(self, runner, checkpoint) -> None:
-        self._note(runner, 'saving')
-
-    def before_val_epoch(self, runner) -> None:
-        self._note(runner, 'validation')
-
-    def after_train_epoch(self, runner) -> None:
-        self._note(runner, 'saving')
-
-    def after_train(self, runner) -> None:
-        self._note(runner, 'end')
 
 
 @HOOKS.register_module(force=True)
@@ -185,41 +178,31 @@ def kill_in_write(where: str, count: int) -> None:
     seen = {'fsync': 0, 'replace': 0}
     fsync, replace = os.fsync, os.replace
 
-    class FakeOs:
-        def __getattr__(self, name):
-            return getattr(os, name)
+    def die_if(is_due) -> None:
+        if is_due:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-        def fsync(self, descriptor):
-            status = os.fstat(descriptor)
-            # Neither the pointer file nor the folder.
-            if stat.S_ISREG(status.st_mode) and status.st_size > 1000:
-                seen['fsync'] += 1
-                if where == 'half' and seen['fsync'] == count:
-                    os.ftruncate(descriptor, 1000)
-                    _die()
-            fsync(descriptor)
+    def fsync_or_die(descriptor):
+        status = os.fstat(descriptor)
+        # Neither the pointer file nor the folder.
+        if stat.S_ISREG(status.st_mode) and status.st_size > 1000:
+            seen['fsync'] += 1
+            if where == 'half' and seen['fsync'] == count:
+                os.ftruncate(descriptor, 1000)
+                die_if(True)
+        fsync(descriptor)
 
-        def replace(self, source, target):
-            seen['replace'] += 1
-            is_due = seen['replace'] == count
-            if where == 'whole' and is_due:
-                _die()
-            replace(source, target)
-            if where == 'pointer' and is_due:
-                _die()
+    def replace_or_die(source, target):
+        seen['replace'] += 1
+        die_if(where == 'whole' and seen['replace'] == count)
+        replace(source, target)
+        die_if(where == 'pointer' and seen['replace'] == count)
 
-    atomic_file_module.os = FakeOs()
+    os.fsync, os.replace = fsync_or_die, replace_or_die
 
 
 def make_config(work_dir: str, **options) -> Config:
-    """Make the config of the tiny training.
-
-    Args:
-        work_dir: Folder of the run.
-        **options: ``optimizer``, ``workers``, ``accumulate``, ``iterations`` (an iteration-based
-            loop), ``seed``, ``loss``, ``clip_grad``, ``optim_wrapper``,
-            ``checkpoint``, ``hooks``, ``distributed``.
-    """
+    """The config of the tiny training, of which ``options`` change a part."""
     get, by_epoch = options.get, not options.get('iterations')
     loader = dict(dataset=dict(type='NoisyDataset'), batch_size=4)
     sampler = dict(type='DefaultSampler' if by_epoch else 'InfiniteSampler', shuffle=True)
@@ -298,34 +281,19 @@ def run_once(work_dir, options: dict, kill=None, resume=False) -> int:
 
 
 def train(work_dir: str, options: dict, kill: tuple[str, int] | None, resume: bool) -> None:
-    """Run the training; write its end to ``final_<rank>.pt``."""
+    """Run the training; write its end, as a checkpoint has it, to ``final_0.pt``."""
     torch.set_num_threads(1)
-    options = dict(options)
+    hooks = [*options.get('hooks', [])]
     if 'Amp' in options.get('optim_wrapper', {}).get('type', ''):
         let_amp_run()
-    if kill is not None:
-        if kill[0] in ('iteration', 'validation'):
-            hook = {'type': 'KillHook', 'where': kill[0], 'count': kill[1]}
-            options['hooks'] = [*options.get('hooks', []), hook]
-        else:
-            kill_in_write(*kill)
-    config = make_config(work_dir, **options)
+    if kill is not None and kill[0] in ('iteration', 'validation'):
+        hooks.append(dict(type='KillHook', where=kill[0], count=kill[1]))
+    elif kill is not None:
+        kill_in_write(*kill)
+    config = make_config(work_dir, **{**options, 'hooks': hooks})
     config.resume = resume
     runner = Runner.from_cfg(config)
     runner.train()
-    ema = next(hook for hook in runner.hooks if hasattr(hook, 'ema_model'))
-    scalars = runner.message_hub.log_scalars
-    torch.save(
-        {
-            'model': runner.model.state_dict(),
-            'ema': ema.ema_model.state_dict(),
-            'optimizer': runner.optim_wrapper.state_dict(),
-            'schedulers': [s.state_dict() for s in runner.param_schedulers],
-            'history': {
-                key: torch.as_tensor(scalars[key].data[0])
-                for key in ('train/loss', 'train/lr', 'val/distance')
-            },
-            'best': runner.message_hub.get_info('best_score'),
-        },
-        Path(work_dir) / f'final_{runner.rank}.pt',
-    )
+    runner.save_checkpoint(work_dir, 'final.pt')
+    end = contents(Path(work_dir) / 'final.pt')
+    torch.save({**end, 'model': end['state_dict']}, Path(work_dir) / 'final_0.pt')

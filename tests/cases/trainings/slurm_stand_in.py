@@ -87,14 +87,7 @@ SCONTROL = """
 
 
 def install(folder: Path) -> str:
-    """Write the commands to a folder.
-
-    Args:
-        folder: Where to put them.
-
-    Returns:
-        The variable PATH that finds them first.
-    """
+    """Write the commands to a folder; give the variable PATH that finds them first."""
     folder.mkdir()
     for name, text in (('sbatch', SBATCH), ('srun', SRUN), ('scontrol', SCONTROL)):
         path = folder / name

@@ -12,15 +12,7 @@ TRAIN, TEST = ROOT / 'tools' / 'train.py', ROOT / 'tools' / 'test.py'
 
 
 def write_config(folder: Path, **options) -> Path:
-    """Write a config that trains into ``<folder>/work``.
-
-    Args:
-        folder: Where to put ``tiny.py``.
-        **options: See :func:`resume_run.make_config`.
-
-    Returns:
-        The config file.
-    """
+    """Write ``<folder>/tiny.py``, which trains into ``<folder>/work``; returns its path."""
     config = resume_run.make_config(str(folder / 'work'), **options)
     config.custom_imports = dict(imports=['resume_run'])
     config.test_dataloader = config.val_dataloader
@@ -38,10 +30,10 @@ def environment() -> dict[str, str]:
     return {**os.environ, 'PYTHONPATH': path, 'OMP_NUM_THREADS': '1'}
 
 
-def start_tool(script: Path, *arguments) -> subprocess.Popen:
-    """Start a tool in a process of its own, its output in one pipe."""
+def start_python(*words) -> subprocess.Popen:
+    """Start an interpreter with some words, its output in one pipe."""
     return subprocess.Popen(
-        [sys.executable, str(script), *map(str, arguments)],
+        [sys.executable, *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
-from cifar_trees import CIFAR10_NAMES
+from cifar_trees import write_arrays
 from forked_processes import start_script
 from gloo_processes import free_port
+from mistake_files import write_detector
 from mmengine.config import Config
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -13,10 +13,11 @@ CONFIGS = ROOT / 'configs'
 TRAIN = ROOT / 'tools' / 'train.py'
 
 
-def detector(folder: Path) -> Config:
-    """A narrow RetinaNet with the stable AP loss: 4 epochs of 3 iterations.
+def exact_detector(folder: Path) -> Config:
+    """A narrow RetinaNet with the stable AP loss by SUM: 4 epochs of 3 iterations.
 
-    It has an average of the weights, a data loading worker and a best checkpoint.
+    The mean of the positives is that under the previous weights. It has an average of the weights,
+    a data loading worker and a best checkpoint.
     """
     from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
@@ -24,51 +25,27 @@ def detector(folder: Path) -> Config:
     # No image without an object, which the config would leave out.
     spec = ShapesSpec(24, 4, 0, *size, num_classes=3, max_size=64, empty_fraction=0)
     write_shapes_coco(folder / 'shapes', spec)
-    cfg = Config.fromfile(CONFIGS / 'stable_ap' / 'retinanet_r18_fpn_stable-ap_bccd.py')
-    cfg.model.backbone.base_channels = 8
-    cfg.model.neck.update(in_channels=[8, 16, 32, 64], out_channels=16)
-    cfg.model.bbox_head.update(in_channels=16, feat_channels=16)
+    cfg = Config.fromfile(write_detector(folder / 'detector.py', folder / 'shapes'))
     cfg.model.test_cfg.max_per_img = 20
-    for split in ('train', 'val'):
-        dataset = cfg[f'{split}_dataloader'].dataset
-        dataset.data_root = f'{folder}/shapes/'
-        dataset.data_prefix.img = f'{split}/'
-        dataset.metainfo.classes = spec.classes
-        for step in dataset.pipeline:
+    for loader in (cfg.train_dataloader, cfg.val_dataloader):
+        for step in loader.dataset.pipeline:
             if step.type == 'Resize':
                 step.scale = size
-    cfg.val_evaluator.ann_file = f'{folder}/shapes/annotations/val.json'
-    cfg.val_dataloader.num_workers = 0
+    cfg.train_dataloader.num_workers = 1
     cfg.train_dataloader.batch_size = 8
     cfg.train_cfg.update(max_epochs=4, val_interval=1)
     cfg.default_hooks.checkpoint.update(max_keep_ckpts=2, save_best='coco/bbox_mAP', rule='greater')
-    cfg.custom_hooks.append(dict(type='EMAHook', momentum=0.1))
-    return cfg
-
-
-def exact_detector(folder: Path) -> Config:
-    """The same by SUM, with the mean of the positives under the previous weights."""
-    cfg = detector(folder)
     cfg.model.bbox_head.loss_cls.mean_mode = 'exact'
     cfg.optim_wrapper.optimizer = dict(type='mmrank.SUM', lr=0.01)
+    cfg.custom_hooks.append(dict(type='EMAHook', momentum=0.1))
     cfg.custom_hooks.append(dict(type='mmrank.PreviousWeightsHook'))
     return cfg
 
 
 def isogclr(folder: Path) -> Config:
     """A temperature of iSogCLR for each of 300 images: 6 epochs of 9."""
-    draw = np.random.default_rng(0)
-    (folder / 'images').mkdir(parents=True, exist_ok=True)
-    for part, per_class in (('train', 36), ('test', 2)):
-        # Images of a class are alike, so that temperatures differ.
-        colours = draw.integers(60, 190, (10, 1, 1, 1, 3))
-        noise = draw.integers(-60, 60, (10, per_class, 16, 16, 3))
-        np.savez(
-            folder / 'images' / f'{part}.npz',
-            images=(colours + noise).astype(np.uint8).reshape(-1, 16, 16, 3),
-            labels=np.arange(10).repeat(per_class),
-            classes=np.array(CIFAR10_NAMES),
-        )
+    # Images of a class are alike, so that temperatures differ.
+    write_arrays(folder / 'images', dict(train=36, test=2), size=16)
     cfg = Config.fromfile(CONFIGS / 'isogclr' / 'conv3_isogclr_cifar10-lt.py')
     cfg.model.loss.update(num_samples=300, eta=0.002)
     train = cfg.train_dataloader
@@ -113,7 +90,6 @@ def write_config(name: str, folder: Path, ranks: int, hooks=()) -> Path:
     cfg.custom_hooks = [
         *cfg.custom_hooks,
         dict(type='mmengine.LossLogHook'),
-        dict(type='mmengine.PhaseHook'),
         # mmengine saves the batch norm statistics of the first process only.
         dict(type='mmengine.SyncBuffersHook'),
         *hooks,
