@@ -138,7 +138,11 @@ def test_a_damaged_result_is_named(make_work, text, message):
     (outcome,), _ = work()
     assert outcome.metrics is None
     assert 'Fix: ' in outcome.error
-    # Figures that are not asked for may be anything.
+
+
+def test_figures_that_are_not_asked_for_may_be_anything(make_work):
+    _, (run,) = make_work()
+    run.folder.mkdir(parents=True)
     run.result_file.write_text('{"metrics": {"acc": NaN, "loss": 1, "name": "x"}}')
     assert _read_result(run, ['loss']) == {'loss': 1.0}
 
