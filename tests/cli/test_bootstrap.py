@@ -41,10 +41,7 @@ class Commands:
         return sum(words in command for command in self.done)
 
 
-@pytest.fixture
-def mmcv(bootstrap, monkeypatch, tmp_path):
-    """Install mmcv with recorded commands; a function of ``--compile-mmcv`` and what is there."""
-
+def test_mmcv_is_built_apart_from_torch_or_compiled_on_request(bootstrap, monkeypatch, tmp_path):
     def install(compile_mmcv, works=False, fails=lambda command: False):
         commands = Commands(fails)
         monkeypatch.setattr(bootstrap, 'run', commands)
@@ -53,26 +50,19 @@ def mmcv(bootstrap, monkeypatch, tmp_path):
         bootstrap.install_mmcv(args, tmp_path / 'bin' / 'python', ('uv', 'install'))
         return commands
 
-    return install
-
-
-def test_mmcv_is_built_apart_from_torch_by_locked_packages(mmcv, tmp_path):
-    (command,) = mmcv(False).done
+    (command,) = install(False).done
     assert command.startswith('uv install --no-deps --require-hashes')
     assert '--no-build-isolation' not in command
     assert command.endswith(f'--build-constraints {tmp_path / "mmrank-build.txt"}')
     built_with = (tmp_path / 'mmrank-build.txt').read_text().splitlines()
     assert {x.split('==')[0] for x in built_with} == {'packaging', 'setuptools', 'wheel'}
     assert all('--hash=sha256:' in x for x in built_with)
-
-
-def test_mmcv_is_compiled_on_request_once_and_counts_when_nms_runs(mmcv):
-    commands = mmcv(True)
+    commands = install(True)
     assert commands.count('--no-build-isolation --force-reinstall --no-cache-dir') == 1
     assert commands.count('mmcv.ops.nms') == 1
-    assert not mmcv(True, works=True).done
+    assert not install(True, works=True).done
     with pytest.raises(subprocess.CalledProcessError):
-        mmcv(True, fails=lambda command: 'mmcv.ops.nms' in command)
+        install(True, fails=lambda command: 'mmcv.ops.nms' in command)
 
 
 @pytest.mark.parametrize('lock', ['lock.txt', 'lock_adapters.txt'])
@@ -90,33 +80,27 @@ def test_everything_is_installed_by_hash(bootstrap, tmp_path, lock):
     assert 'ultralytics' not in names
 
 
-def test_settings_of_pip_reach_uv(bootstrap, monkeypatch, tmp_path):
-    for name in bootstrap.UV.split():
-        monkeypatch.delenv(name, raising=False)
-    config = (
-        ":env:.index-url='//env.example/simple'\n"
-        f":env:.find-links='{tmp_path} /absent https://a.example/x'\n"
-        "global.cert='/etc/my.pem'\n"
-        "global.extra-index-url='\\n//a.example\\n//b.example'\n"
-        "global.index-url='//file.example/simple'\n"
-        "install.trusted-host='a.example'\n"
-        "list.format='columns'\n"
-        "wheel.index-url='//other.example'\n"
-    )
-    found = bootstrap.uv_settings(config)
-    assert found['UV_DEFAULT_INDEX'] == '//env.example/simple'
-    assert found['UV_INDEX'] == '//a.example //b.example'
-    assert found['UV_FIND_LINKS'] == f'{tmp_path},https://a.example/x'
-    assert found['SSL_CERT_FILE'] == '/etc/my.pem'
-    assert found['UV_INSECURE_HOST'] == 'a.example'
+@pytest.mark.parametrize(
+    ('config', 'name', 'value'),
+    [
+        ("global.index-url='//file/simple'", 'UV_DEFAULT_INDEX', '//file/simple'),
+        (":env:.index-url='//a'\nglobal.index-url='//b'", 'UV_DEFAULT_INDEX', '//a'),
+        ("wheel.index-url='//other'\nlist.format='columns'", 'UV_DEFAULT_INDEX', None),
+        ("global.extra-index-url='\\n//a\\n//b'", 'UV_INDEX', '//a //b'),
+        (":env:.find-links='/tmp /absent https://a/x'", 'UV_FIND_LINKS', '/tmp,https://a/x'),
+        ("global.cert='/etc/my.pem'", 'SSL_CERT_FILE', '/etc/my.pem'),
+        ("install.trusted-host='a.example'", 'UV_INSECURE_HOST', 'a.example'),
+        # Packages are compiled when they are installed.
+        ('', 'UV_COMPILE_BYTECODE', '1'),
+    ],
+)
+def test_settings_of_pip_reach_uv(bootstrap, monkeypatch, config, name, value):
+    for known in bootstrap.UV.split():
+        monkeypatch.delenv(known, raising=False)
+    assert bootstrap.uv_settings(config).get(name) == value
     # Who sets uv's own variable means it.
-    monkeypatch.setenv('UV_DEFAULT_INDEX', 'https://mine.example')
-    assert 'UV_DEFAULT_INDEX' not in bootstrap.uv_settings(config)
-    without = {'UV_COMPILE_BYTECODE', 'UV_INDEX_STRATEGY', 'UV_SYSTEM_CERTS'}
-    assert set(bootstrap.uv_settings('')) <= without
-    # Packages are compiled when they are installed.
-    monkeypatch.delenv('UV_COMPILE_BYTECODE', raising=False)
-    assert bootstrap.uv_settings('')['UV_COMPILE_BYTECODE'] == '1'
+    monkeypatch.setenv(name, 'mine')
+    assert name not in bootstrap.uv_settings(config)
 
 
 @pytest.mark.parametrize('alone', [False, True])
@@ -187,18 +171,6 @@ def test_what_is_no_folder_of_an_environment_is_left_alone(tmp_path, venv):
     assert 'Fix: --venv PATH' in said
     assert [x.name for x in (tmp_path / 'mine').iterdir()] == ['pins.txt']
     assert (tmp_path / 'mine/pins.txt').read_text() == 'six'
-
-
-def test_without_a_home_caches_are_temporary(bootstrap, monkeypatch, tmp_path):
-    assert bootstrap.cache() == tmp_path / 'cache/mmrank'
-    monkeypatch.delenv('XDG_CACHE_HOME')
-    monkeypatch.setattr(bootstrap.tempfile, 'gettempdir', lambda: str(tmp_path))
-
-    def home():
-        raise RuntimeError('Could not determine home directory.')
-
-    monkeypatch.setattr(bootstrap.Path, 'home', home)
-    assert bootstrap.cache().parent.parent == tmp_path
 
 
 @pytest.mark.processes

@@ -150,13 +150,10 @@ def test_a_config_of_the_recommended_loss_is_compared_with_another_one(call, tmp
     assert {x.method for x in call.runs} == {'own', 'QualityFocalLoss', 'RankSortLoss'}
 
 
-def test_where_nothing_was_learnt_there_is_no_answer(call, capsys):
+def test_a_training_that_diverged_or_learnt_nothing_has_failed(call, capsys):
     assert call(dict(own=0.009), '--losses', 'own') == 1
     assert not (call.out / 'winner.py').exists()
     assert 'No loss has learnt anything' in capsys.readouterr().out
-
-
-def test_a_training_that_diverged_has_failed(call, capsys):
     figures = {'own': None, 'GradedAPLoss': 0.3}
     assert call(figures, '--losses', 'own', 'GradedAPLoss', 'own', '--seeds', '1') == 1
     assert len(call.runs) == 2

@@ -45,7 +45,6 @@ OPTIONS = dict(
 
 @pytest.fixture(scope='module')
 def config(tmp_path_factory):
-    """The tiny training, of enough epochs to be killed in."""
     return write_config(tmp_path_factory.mktemp('config'), **OPTIONS)
 
 
@@ -71,7 +70,7 @@ def start_machines(config, work_dir, *options):
 
 
 def family(process):
-    """A process and its descendants, as the processes of a machine."""
+    """A process and its descendants."""
     found = [process.pid]
     for pid in found:
         for children in Path(f'/proc/{pid}/task').glob('*/children'):
@@ -96,7 +95,6 @@ def wait_for_step(work_dir, step, processes):
 
 
 def logs(work_dir):
-    """What the processes wrote."""
     found = work_dir.parent.glob(f'{work_dir.name}*.log')
     return '\n'.join(x.read_text() for x in found)
 
@@ -126,12 +124,9 @@ def test_a_machine_is_lost(config, one_machine, tmp_path, lost, how):
     machines = start_machines(config, work_dir)
     wait_for_step(work_dir, 7 + 4 * lost, machines)
     send(machines[lost], getattr(signal, how))
-    begin = time.monotonic()
     try:
         assert machines[1 - lost].wait(4 * TIMEOUT)
     finally:
-        took = time.monotonic() - begin
-        print(f'{how} of {lost}: the other ended after {took:.1f} s')
         for machine in machines:
             if machine.poll() is None:
                 send(machine, signal.SIGKILL)
@@ -188,30 +183,19 @@ def test_torchrun_starts_a_killed_process_again(by, config, one_machine, tmp_pat
     assert_same_end(work_dir, one_machine)
 
 
-@pytest.fixture
-def slurm(tmp_path):
-    """Starts a tool of Slurm as two tasks."""
-    path = slurm_stand_in.install(tmp_path / 'bin')
-
-    def start(script, log, *arguments):
-        size = dict(GPUS='2', GPUS_PER_NODE='1', SRUN_ARGS='--gres=none')
-        port = str(free_port())
-        return launch(script, log, 'cpu', 'tiny', *arguments, PATH=path, MASTER_PORT=port, **size)
-
-    return start
-
-
 @pytest.mark.slow
 @pytest.mark.processes
-def test_slurm(slurm, config, one_machine, tmp_path):
+def test_slurm(config, one_machine, tmp_path):
     work_dir = tmp_path / 'work'
     log = f'{work_dir}.log'
-    task = slurm('slurm_train.sh', log, config, work_dir)
+    size = dict(GPUS='2', GPUS_PER_NODE='1', SRUN_ARGS='--gres=none')
+    size |= dict(PATH=slurm_stand_in.install(tmp_path / 'bin'), MASTER_PORT=str(free_port()))
+    words = ('cpu', 'tiny', config)
+    task = launch('slurm_train.sh', log, *words, work_dir, **size)
     assert task.wait() == 0, logs(work_dir)
     assert_same_end(work_dir, one_machine)
-    checkpoint = work_dir / f'epoch_{EPOCHS}.pth'
-    loud = '--cfg-options', 'log_level=INFO'
-    task = slurm('slurm_test.sh', log, config, checkpoint, *loud)
+    words += (work_dir / f'epoch_{EPOCHS}.pth', '--cfg-options', 'log_level=INFO')
+    task = launch('slurm_test.sh', log, *words, **size)
     assert task.wait() == 0, logs(work_dir)
     assert 'distance: ' in logs(work_dir)
 

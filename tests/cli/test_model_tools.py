@@ -78,12 +78,8 @@ def test_recommendations_of_a_user(shop, run, tmp_path):
     errors = run(tool, *arguments, status=2)
     assert "user 'anne' is not among the 2 users" in errors
     assert "'ann'" in errors
-
-
-def test_recommendations_need_towers(shop):
-    pairs = InteractionDataset(str(shop[0].with_name('pairs.csv')))
     with pytest.raises(UserError, match='has no towers'):
-        recommend(torch.nn.Linear(1, 1), pairs.interactions, ['ann'])
+        recommend(torch.nn.Linear(1, 1), InteractionDataset(str(pairs)).interactions, ['ann'])
 
 
 def test_published_weights_are_data(shop, run, tmp_path):
@@ -102,12 +98,10 @@ def test_published_weights_are_data(shop, run, tmp_path):
     assert again == path  # its own content names a file
     assert path.name == f'shop-{digest[:8]}.pth'
     trained_model(Config.fromfile(shop[0]), str(path))
-
-
-def test_weights_of_another_model_are_refused(shop):
-    cfg = Config(dict(model=two_tower(3, 4, channels=2)))
     with pytest.raises(CheckpointError, match=r'left\.table\.weight'):
-        trained_model(cfg, str(shop[1]), trust=True)
+        trained_model(Config(dict(model=two_tower(3, 4, channels=2))), str(path))
+    with pytest.raises(UserError, match="out='weights' must end in .pth"):
+        publish_model(str(path), 'weights')
 
 
 def test_a_published_config_names_no_folder_of_the_publisher(shop, tmp_path):
@@ -169,11 +163,6 @@ def test_thresholds_leave_with_the_weights(run, tmp_path):
         choose_thresholds(str(files[0]), [], 'recall@p1')
     with pytest.raises(UserError, match='--iou chooses thresholds.* Fix: --thresholds'):
         thresholds_asked(argparse.Namespace(thresholds=None, iou=0.3))
-
-
-def test_published_name_needs_its_ending(shop):
-    with pytest.raises(UserError, match="out='weights' must end in .pth"):
-        publish_model(str(shop[1]), 'weights', trust=True)
 
 
 def test_nearest_images_of_a_picture(run, tmp_path):

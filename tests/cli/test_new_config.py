@@ -12,6 +12,7 @@ import pytest
 import torch
 from coco_document import coco_document
 from label_files import voc_text, yolo_line
+from noisy_boxes import iou_of
 from PIL import Image
 from retrieval_trees import write_images
 from tiny_tool_run import ROOT, TRAIN
@@ -101,18 +102,14 @@ def test_three_commands_lead_from_a_folder_to_drawn_boxes(
     assert list((tmp_path / 'work_dirs/mine').glob('best_*.pth'))
     picture = tmp_path / 'work_dirs/mine/detections.png'
     table = out.partition(best)[2].partition('Next:')[0]
+    for name in ('disk', 'square', 'triangle'):
+        assert re.search(rf'^{name} +0\.\d{{3}} ', table, re.MULTILINE)
     for shown in (out, printed):
         (draw,) = re.findall(r'^  mmrank draw detections (.*)$', shown, re.MULTILINE)
         assert (best.replace('.pth', '.bbox.json') in draw) == (shown is out)
         run('analysis_tools/draw_detections', draw)
         assert picture.stat().st_size > 1000
         picture.unlink()
-    boxes = best.replace('.pth', '.bbox.json')
-    scores = run('analysis_tools/plot_froc', shapes / 'annotations/val.json', f'a={boxes}')
-    for name in ('disk', 'square', 'triangle'):
-        (score,) = re.findall(rf' {name} .* f1 │ .* at (\S+) ', scores) or ['n/a']
-        score = score.replace('inf', 'n/a')
-        assert re.search(rf'^{name} +0\.\d{{3}} +{score}$', table, re.MULTILINE)
     (draw,) = re.findall(r'^  mmrank draw training (.*)$', out, re.MULTILINE)
     run('analysis_tools/training_curves', draw)
     assert (tmp_path / draw / 'training_curves.png').stat().st_size > 1000
@@ -305,12 +302,7 @@ def test_a_picture_in_two_splits_is_named(change, is_named, shapes, run, tmp_pat
         assert 4 not in {x['image_id'] for x in left['annotations']}
 
 
-SLOW = ('retinanet-r50', 'faster-rcnn-r50', 'rtmdet-s')
-
-
-@pytest.mark.parametrize(
-    'model', ['atss-r50', 'rtmdet-tiny', *(pytest.param(x, marks=pytest.mark.slow) for x in SLOW)]
-)
+@pytest.mark.parametrize('model', ['atss-r50', 'rtmdet-tiny'])
 def test_training_starts_from_coco_weights(model, shapes, run, run_script, tmp_path, monkeypatch):
     """As mmdet names them, of 80 classes; offline a message says where the file is looked for."""
     pytest.importorskip('mmdet')
@@ -358,7 +350,7 @@ def test_training_starts_from_coco_weights(model, shapes, run, run_script, tmp_p
     assert 'It was trained on 80 classes' not in log
     assert has_hooks == 2 * [detector == 'rtmdet']
     for key, value in state.items():
-        if re.search(r'(atss_cls|retina_cls|fc_cls|fc_reg|rtm_cls\.\d)\.(weight|bias)$', key):
+        if re.search(r'(atss_cls|rtm_cls\.\d)\.(weight|bias)$', key):
             assert value.shape != trained[key].shape
             assert re.search(rf'mismatched +{key}', log)
         elif not re.search('running_|num_batches', key):
@@ -409,7 +401,8 @@ def test_fit_of_anchors_is_what_atss_gives_to_each_box():
         centres = np.stack(np.meshgrid(grid, grid), -1).reshape(-1, 2)
         levels.append(np.hstack([centres - 4 * stride / 2, centres + 4 * stride / 2]))
     anchors = np.concatenate(levels)
-    ious = np.array([[_iou(box, anchor) for anchor in anchors] for box in boxes])
+    sizes_of = [np.hstack([x[:, :2], x[:, 2:] - x[:, :2]]) for x in (boxes, anchors)]
+    ious = np.array([[iou_of(box, anchor) for anchor in sizes_of[1]] for box in sizes_of[0]])
     middle = (anchors[:, :2] + anchors[:, 2:]) / 2
     is_taken = np.zeros_like(ious, bool)
     for row, box in enumerate(boxes):
@@ -437,13 +430,6 @@ def test_fit_of_anchors_is_what_atss_gives_to_each_box():
     assert found.sides == (32, 512)
 
 
-def _iou(first, second):
-    low = np.maximum(first[:2], second[:2])
-    high = np.minimum(first[2:], second[2:])
-    shared = np.maximum(high - low, 0).prod()
-    return shared / ((first[2:] - first[:2]).prod() + (second[2:] - second[:2]).prod() - shared)
-
-
 @pytest.mark.parametrize(
     ('image', 'box', 'small', 'scale'),
     [
@@ -466,14 +452,12 @@ def test_scale_follows_the_boxes(image, box, small, scale):
     assert enlarged == pytest.approx(max(scale) / (max(image) * min(1, shrunk)), rel=0.01)
 
 
-@pytest.mark.parametrize(('side', 'shown', 'is_named'), [(4, 5, True), (48, 48, False)])
-def test_boxes_that_get_few_anchors_are_named(side, shown, is_named, layout, run, tmp_path):
+@pytest.mark.parametrize(('side', 'is_named'), [(4, True), (48, False)])
+def test_boxes_that_get_few_anchors_are_named(side, is_named, layout, run, tmp_path):
     pytest.importorskip('mmdet')
     folder = layout(SPLITS, sides=(side, side))
     printed = run(TOOL, '--coco', folder, '--out', tmp_path / 'a.py', '--small')
-    words = (
-        f"100% of the boxes of 'cat' (median {shown} px, at this scale) get fewer than 3 anchors"
-    )
+    words = "100% of the boxes of 'cat' (median 5 px, at this scale) get fewer than 3 anchors"
     assert (words in ' '.join(printed.split())) is is_named
 
 
@@ -516,15 +500,10 @@ def test_splits_are_named_by_whole_words_below_the_folder(places, root, layout, 
     assert 'test: ' not in printed
 
 
-def test_images_in_two_folders_of_no_name_are_refused(layout, run, tmp_path):
-    places = {'train.json': 'images/a', 'val.json': 'images/b'}
-    printed = run(TOOL, '--coco', layout(places), '--out', tmp_path / 'a.py', status=2)
-    assert "'1.png' of" in printed
-    assert 'is in 2 folders' in printed
-
-
 def test_a_file_alone_is_split(layout, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    folder = layout({'train.json': 'images/a', 'val.json': 'images/b'}, 'unnamed')
+    assert 'is in 2 folders' in run(TOOL, '--coco', folder, '--out', 'a.py', status=2)
     folder = layout({'train.json': 'images'})
     out = tmp_path / 'a.py'
     assert '--val-fraction 0.2' in run(TOOL, '--coco', folder, '--out', out, status=2)

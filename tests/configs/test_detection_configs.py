@@ -20,7 +20,7 @@ from mmrank.losses import HeadLoss
 CONFIGS = [
     path
     for path in LEAVES
-    if path.stem.endswith(('_bccd', '_coco', '_coco128', '_demo', '_lvis-v1'))
+    if path.stem.endswith(('_bccd', '_coco', '_demo', '_lvis-v1'))
 ]
 LOSSES = FOLDERS / 'stable_ap/coco128_losses.yaml'
 KINDS = {
@@ -116,15 +116,7 @@ def check(cfg, kind):
     assert len(results) == 2
 
 
-# The same detectors on other data.
-REPEATED = ('retinanet_r18_fpn_focal_coco128', 'retinanet_r18_fpn_stable-ap_coco128')
-
-
-@pytest.mark.parametrize(
-    'path',
-    [pytest.param(p, marks=[pytest.mark.slow] * (p.stem in REPEATED)) for p in CONFIGS],
-    ids=lambda p: p.stem,
-)
+@pytest.mark.parametrize('path', CONFIGS, ids=lambda p: p.stem)
 def test_config_trains_a_step_and_predicts(path):
     cfg = load(path)
     stable = 'stable-ap' in path.stem

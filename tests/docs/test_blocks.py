@@ -119,21 +119,6 @@ def test_state_of_a_loss_has_the_size_of_the_table(capsys):
     assert '| 12 a sample;' in (PAGES / 'scaling.md').read_text('utf-8')
 
 
-@pytest.mark.slow
-def test_scaling_commands(newcomer):
-    """Two processes, and an accumulation; all learn."""
-    pytest.importorskip('mmpretrain')
-    output = newcomer(blocks(PAGES / 'scaling.md', 'bash'))
-    found = re.findall(r'Epoch\(val\) .*ranking/mAP: ([\d.]+)', output)
-    assert len(found) == 2
-    assert min(map(float, found)) > 30
-    # 600 images in batches of 64, and in parts of 16.
-    for iterations in (10, 38):
-        assert re.search(rf'Epoch\(train\) +\[6\]\[\d+/{iterations}\]', output)
-    for name in ('two_processes', 'accumulated'):
-        assert (newcomer.folder / 'work_dirs' / name / 'epoch_6.pth').is_file()
-
-
 CALIBRATION = PAGES / 'calibration_and_deployment.md'
 
 

@@ -100,14 +100,5 @@ def test_the_config(folder):
 
 
 @pytest.mark.slow
-def test_newcomer_runs(newcomer):
-    for name, text in blocks().items():
-        (newcomer.folder / f'{name}.py').write_text(text)
-    output = newcomer(docs_blocks.blocks(PAGE, 'bash'))
-    assert int(re.search(r'(\d+) passed', output)[1]) >= 4
-    assert "{'type': 'MissedAtKLoss', 'k': 4}" in output
-
-
-@pytest.mark.slow
 def test_two_processes_equal_one(folder):
     load(folder, 'test_two_processes').test_two_processes()

@@ -2,7 +2,6 @@
 
 import csv
 import multiprocessing
-import time
 
 import numpy as np
 import pytest
@@ -24,9 +23,7 @@ DAMAGE = {
     'torn in quotes': (WHOLE[: WHOLE.index('1}')], 'line 3 is torn'),
     'torn number': (WHOLE + 'a,1,10,{},0.3,0.3', 'line 4 is torn'),
     'few values': (WHOLE + 'a,1,10,{},0.3\n', 'line 4', 'not 6 values'),
-    'glued': (WHOLE + 'a,1,10,{},0.3,0.3a,2,10,{},0.3,0.3\n', 'line 4', 'not 6 values'),
     'nan': (WHOLE.replace('0.25', 'nan'), "line 2: mAP='nan' of 'a' is not finite"),
-    'inf': (WHOLE.replace('0.125', '-inf'), "line 2: AP='-inf'"),
     'text': (WHOLE.replace('0.25', '0.2.5'), "line 2: mAP='0.2.5' of 'a' is not a number"),
     'seed': (WHOLE.replace('a,0', 'a,0.5'), "seed='0.5'"),
     'no seed': (WHOLE.replace('a,0', 'a,'), "seed='' of 'a' is empty"),
@@ -43,12 +40,10 @@ DAMAGE = {
     'other figures': (WHOLE + 'a,0,10,"{""lr"": 2}",0.3,0.3\n', 'a second time, after line 2'),
     'a null in a name': (WHOLE.replace('method', 'me\0thod'), 'is not a record'),
     'header again': (WHOLE + WHOLE, "line 4: seed='seed'"),
-    'no header': (WHOLE.partition('\n')[2], 'is not a record'),
     'column twice': (WHOLE.replace('AP,mAP', 'mAP,mAP'), 'is not a record'),
     'empty': ('', 'is not a record'),
     'null': (WHOLE.replace('0.25', '0.2\0'), 'line 2'),
     'bytes': (WHOLE.replace('a,0', '\udcff,0'), 'cannot be read'),
-    'other file': ('<html>\n', 'is not a record'),
 }
 
 
@@ -72,13 +67,10 @@ def row(method, seed=0, **more):
     return dict(method=method, seed=seed, step=10, settings='{}', AP=0.1, mAP=0.2) | more
 
 
-def test_absent(path):
+def test_what_spreadsheets_and_editors_change_is_read(path):
     assert past_rows(path) == []
     with pytest.raises(UserError, match='No such file'):
         read_rows(path)
-
-
-def test_what_spreadsheets_and_editors_change_is_read(path):
     path.write_bytes(b'\xef\xbb\xbf' + WHOLE.replace('\n', '\r\n').encode() + b'\r\n')
     first, second = read_rows(path)
     assert first == dict(zip(FIELDS, ('a', '0', '10', '{}', '0.125', '0.25')))
@@ -86,7 +78,6 @@ def test_what_spreadsheets_and_editors_change_is_read(path):
 
 
 def test_columns_go_by_their_names(path):
-    """A plan that lists its metrics in another order adds to the right columns."""
     path.write_text(WHOLE)
     append_rows(path, [row('z', other=1)], reversed(FIELDS))
     assert path.read_text() == WHOLE + 'z,0,10,{},0.1,0.2\n'
@@ -134,15 +125,10 @@ def test_processes_neither_mix_nor_double_their_rows(path):
     assert sorted(int(x['seed']) for x in rows) == sorted([*range(60)] * 2)
 
 
-def test_a_cell_stays_one_cell():
-    lines = markdown_table(['name', 'n'], [['dog|wolf\r\nor fox', 3]])
-    assert lines[2:] == [r'| dog\|wolf<br>or fox | 3 |']
-
-
 def test_marks_alignment_and_empty_cells():
     lines = markdown_table(
         ['method', '', 'AP'],
-        [['a', '', '01.50'], ['b', 'x', 0.123456]],
+        [['a', '', '01.50'], ['dog|wolf\r\nor fox', 'x', 0.123456]],
         best=[[False, False, True], [False] * 3],
         align='lrl',
     )
@@ -151,7 +137,7 @@ def test_marks_alignment_and_empty_cells():
         '|---|---:|---|',
         # Text is not read as a number.
         '| a |  | **01.50** |',
-        '| b | x | 0.1235 |',
+        r'| dog\|wolf<br>or fox | x | 0.1235 |',  # a cell stays one cell
     ]
 
 
@@ -189,9 +175,3 @@ def test_figures_are_written_to_four_digits():
     values = (0.123456, np.float32(0.107), 12345.6, 12, 'a', True)
     assert [*map(round_figure, values)] == [0.1235, 0.107, 12350.0, 12, 'a', True]
     assert [*map(repr, map(round_figure, values[:2]))] == ['0.1235', '0.107']
-
-
-def test_waiting_takes_wall_time_and_no_cpu_time(monkeypatch):
-    monkeypatch.setattr(timing, 'TURN', 0.02)
-    times = timing.both_times_in_turn({'sleep': (time.sleep, (0.03,))}, 2)['sleep']
-    assert min(times.wall) >= 0.03 > max(times.cpu)

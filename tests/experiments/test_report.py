@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from mmrank.experiments.plan import Comparison, Method
 from mmrank.experiments.records import by_setting, read_final_rows, read_values
 from mmrank.experiments.report import report
 from mmrank.experiments.runs import Outcome
-from mmrank.experiments.statistics import collect_values, compare_paired, summarise
+from mmrank.experiments.statistics import compare_paired
 from mmrank.pictures.seeds import draw_box_plot
 
 TOOL = 'analysis_tools/plot_seeds'
@@ -72,37 +73,29 @@ def test_comparison_equals_scipy(pairs):
     assert made['difference'] == pytest.approx((ours - theirs).mean())
 
 
-def test_only_common_seeds_are_paired():
-    made = compare_paired({1: 1.0, 2: 2.0, 9: 100.0}, {1: 0.5, 2: 1.0, 3: 7.0})
-    assert made['pairs'] == 2
-    assert made['difference'] == pytest.approx(0.75)
+BASE = {0: 0.5, 1: 0.3, 2: 0.7}  # with 0.1 more: rounded
+
+
+def shifted(by):
+    return {seed: value + by for seed, value in BASE.items()}
 
 
 @pytest.mark.parametrize(
     ('ours', 'expected'),
-    [({}, {'pairs': 0}), ({0: 0.5}, {'pairs': 1, 'difference': pytest.approx(0.2)})],
+    [
+        ({}, {'pairs': 0}),
+        ({0: 0.75}, {'pairs': 1, 'difference': 0.25}),
+        # Seeds that one of both has count for nothing.
+        ({0: 0.75, 1: 0.25, 9: 7.0}, {'pairs': 2, 'difference': 0.1}),
+        (shifted(0), {'p_value': 1, 'ci_low': 0, 'ci_high': 0}),
+        (shifted(0.25), {'p_value': 0, 'ci_low': 0.25, 'ci_high': 0.25}),
+        (shifted(0.1), {'p_value': 0, 'ci_low': 0.1, 'ci_high': 0.1}),
+    ],
 )
-def test_too_few_pairs_have_no_test(ours, expected):
-    assert compare_paired(ours, A) == expected
-
-
-@pytest.mark.parametrize(('shift', 'p_value'), [(0.0, 1.0), (0.25, 0.0), (0.1, 0.0)])
-def test_equal_differences(shift, p_value):
-    base = {0: 0.5, 1: 0.3, 2: 0.7}  # 0.1 is rounded
-    made = compare_paired({s: v + shift for s, v in base.items()}, base)
-    assert made['p_value'] == p_value
-    assert made['ci_low'] == made['ci_high'] == pytest.approx(shift)
-
-
-def test_summary(plan):
-    cells = summarise(plan, collect_values(plan, make_outcomes(plan)))
-    assert [(c.method, c.metric) for c in cells] == [
-        (method, metric) for method in 'abc' for metric in ('acc', 'time')
-    ]
-    assert cells[0].mean == pytest.approx(0.32)
-    assert cells[0].std == pytest.approx(math.sqrt(0.0014 / 3))
-    assert cells[0].pairs == 0
-    assert cells[2].difference == pytest.approx(0.06)
+def test_pairs_of_seeds(ours, expected):
+    found = compare_paired(ours, BASE)
+    assert {key: found[key] for key in expected} == pytest.approx(expected)
+    assert ('p_value' in found) == (found['pairs'] > 1)
 
 
 def test_markdown(plan):
@@ -117,7 +110,6 @@ def test_markdown(plan):
 
 @pytest.mark.parametrize(('methods', 'metrics'), [(3, 1), (12, 4), (2, 7)])
 def test_box_plot_is_as_wide_as_a_page(tmp_path, methods, metrics):
-    """800 pixels at two dots each; each box keeps its height."""
     keys = [f'retrieval/metric@{i}' for i in range(metrics)]
     values = {f'm{i}': {k: dict(A) for k in keys} for i in range(methods)}
     path = draw_box_plot(values, keys, tmp_path / 'plot.png')
@@ -143,7 +135,6 @@ def test_boxes_are_sorted_by_the_median(tmp_path, monkeypatch):
 
 
 def test_a_box_has_its_colour(tmp_path):
-    """By default a method keeps its colour whatever the others come to."""
     value = {'x': {0: 1.0, 1: 2.0, 2: 9.0}}
     draw_box_plot(
         {'a': value, 'b': value}, ['x'], tmp_path / 'a.png', colours=dict(a='#ff0000', b='#00ff00')
@@ -168,19 +159,17 @@ def test_box_plot_of_a_file(plan, run, tmp_path):
     assert 'no final run with AP. Fix: pass some of: acc, time' in errors
 
 
-SETTING_RUNS = """stage,method,seed,settings,AP,AUROC
-tune,soprc-0.1,100,{},99,
-final,soprc-0.1,0,{},50.5,
-final,soprc-0.1,1,{},51.5,80
-final,soprc-0.25,0,{},52,
-final,smooth_ap-0.1,0,{},40,
-"""
-
-
 @pytest.fixture
 def setting_runs(tmp_path):
     path = tmp_path / 'runs.csv'
-    path.write_text(SETTING_RUNS)
+    path.write_text(
+        'stage,method,seed,settings,AP,AUROC\n'
+        'tune,soprc-0.1,100,{},99,\n'
+        'final,soprc-0.1,0,{},50.5,\n'
+        'final,soprc-0.1,1,{},51.5,80\n'
+        'final,soprc-0.25,0,{},52,\n'
+        'final,smooth_ap-0.1,0,{},40,\n'
+    )
     return path
 
 
@@ -190,7 +179,7 @@ def test_runs_by_method_and_setting(setting_runs):
         'soprc': {0.1: [50.5, 51.5], 0.25: [52]},
         'smooth_ap': {0.1: [40]},
     }
-    setting_runs.write_text(SETTING_RUNS.replace('soprc-0.25', 'soprc'))
+    setting_runs.write_text(setting_runs.read_text().replace('soprc-0.25', 'soprc'))
     with pytest.raises(UserError, match="'soprc' has no value. Fix"):
         by_setting(read_values(setting_runs), 'AP')
 
@@ -239,6 +228,13 @@ def test_the_mean_is_paired_by_seed(paths):
     sets['cells']['theirs']['mAP'].clear()
     with pytest.raises(UserError, match='set cells has no seed with mAP of both ours and theirs'):
         compare_sets(sets, 'ours', 'mAP')
+    with pytest.raises(UserError, match="no method 'us'"):
+        compare_sets(sets, 'us', 'mAP')
+    with pytest.raises(UserError, match="second set 'cards'"):
+        read_sets([*paths, paths[0]])
+    Path(paths[0]).write_text('method,seed,settings,mAP\nours,0,{},0.5\n')
+    with pytest.raises(UserError, match='sets of one plan'):
+        read_sets(paths)
 
 
 def test_forest(paths, tmp_path, monkeypatch, capsys):
@@ -250,17 +246,6 @@ def test_forest(paths, tmp_path, monkeypatch, capsys):
     with Image.open(out) as image:
         # The diamond of the mean is orange.
         assert np.array(image.convert('RGB')).reshape(-1, 3).tolist().count([213, 94, 0]) > 50
-
-
-def test_records_of_other_plans_are_refused(paths, tmp_path):
-    with pytest.raises(UserError, match="no method 'us'"):
-        compare_sets(read_sets(paths), 'us', 'mAP')
-    with pytest.raises(UserError, match="second set 'cards'"):
-        read_sets([*paths, paths[0]])
-    other = tmp_path / 'boards.csv'
-    other.write_text('method,seed,settings,mAP\nours,0,{},0.5\n')
-    with pytest.raises(UserError, match='sets of one plan'):
-        read_sets([*paths, other])
 
 
 def test_command_of_a_setting(setting_runs, tmp_path, run):

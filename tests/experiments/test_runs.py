@@ -116,17 +116,14 @@ def test_an_interrupt_ends_the_commands(make_work, monkeypatch):
         os.kill(int(pid.read_text()), 0)
 
 
+DAMAGED = ('{"metr', '', '{}', '[1]', '\udcff', '[' * 100_000, '{"metrics": [0.5]}')
+
+
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
         ('{"metrics": {"coco/bbox_mAP": 0.4}}', r'has no metric acc.*coco/bbox_mAP'),
-        ('{"metr', 'is damaged. Fix: remove it'),
-        ('', 'is damaged. Fix: remove it'),
-        ('{}', 'is damaged. Fix: remove it'),
-        ('[1]', 'is damaged. Fix: remove it'),
-        ('\udcff', 'is damaged. Fix: remove it'),
-        ('[' * 100_000, 'is damaged. Fix: remove it'),
-        ('{"metrics": [0.5]}', 'is damaged. Fix: remove it'),
+        *((x, 'is damaged. Fix: remove it') for x in DAMAGED),
         ('{"metrics": {"acc": "0.5"}}', "acc is '0.5'. Fix: "),
         ('{"metrics": {"acc": NaN, "other": Infinity}}', 'acc is nan. Fix: '),
         (f'{{"metrics": {{"acc": {"9" * 400}}}}}', 'acc is 9999.*Fix: '),

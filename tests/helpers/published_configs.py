@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from mmengine.config import Config, utils
+from mmengine.registry import DATASETS, TRANSFORMS, init_default_scope
 
 from mmrank.runners.config import parsed_options
 from plans.config_plan import read_plan
@@ -44,6 +45,18 @@ def without_downloads(cfg):
     elif isinstance(cfg, list | tuple):
         for value in cfg:
             without_downloads(value)
+
+
+def check_data(cfg: Config) -> None:
+    """Build the transforms of each data set of a config, whose type is registered."""
+    init_default_scope(cfg.default_scope)
+    for name in ('train', 'val', 'test'):
+        loader = cfg.get(f'{name}_dataloader')
+        for dataset in loader.dataset.get('datasets', [loader.dataset]) if loader else ():
+            with DATASETS.switch_scope_and_registry(cfg.default_scope) as known:
+                assert known.get(dataset.type) is not None
+            for transform in dataset.get('pipeline', ()):
+                TRANSFORMS.build(transform)
 
 
 def rows(plan: Path, set_name: str = '') -> dict[str, tuple[Path, dict[str, str]]]:

@@ -1,14 +1,11 @@
 """The wheel, the source distribution and the editable install."""
 
-import os
 import re
-import subprocess
-import sys
 import tarfile
 import zipfile
 
 import pytest
-from built_package import ROOT, build, copy_checkout, install
+from built_package import ROOT, build, copy_checkout
 
 import release
 from mmrank.version import __version__
@@ -90,47 +87,3 @@ def test_editable_install_links_to_the_checkout(checkout, tmp_path):
     for name in ('configs', 'tools', 'model-index.yml'):
         assert (mim / name).is_symlink()
         assert (mim / name).resolve() == (checkout / name).resolve()
-
-
-@pytest.fixture(scope='module')
-def mmrank(tmp_path_factory):
-    """Runs the installed command in an empty folder; it must end with one of some statuses."""
-    pytest.importorskip('mmdet')
-    root = tmp_path_factory.mktemp('wheel')
-    place = install(root)
-    empty = root / 'empty'
-    empty.mkdir()
-    # The environment has the other packages, and a checkout's mmrank, which the wheel precedes.
-    env = {**os.environ, 'PYTHONPATH': str(place)}
-
-    def run(line, statuses=(0,)):
-        command = [sys.executable, str(place / 'bin' / 'mmrank'), *line.split()]
-        done = subprocess.run(command, cwd=empty, env=env, capture_output=True, text=True)
-        assert done.returncode in statuses, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    run.folder = empty
-    return run
-
-
-@pytest.mark.slow
-def test_each_command_works(mmrank):
-    assert 'can train and test detectors' in mmrank('doctor')
-    mmrank('demo --quick')
-    data = 'data/shapes_demo_quick'
-    labels = f'{data}/annotations/val.json'
-    mmrank(f'check coco {labels} --images {data}/val')
-    mmrank(f'new-config --coco {data} --model atss-r18 --small --epochs 1 --out mine.py')
-    options = '--cfg-options train_dataloader.num_workers=0 val_dataloader.num_workers=0'
-    options += ' train_dataloader.persistent_workers=False val_dataloader.persistent_workers=False'
-    mmrank(f'train mine.py {options}')
-    checkpoint = next((mmrank.folder / 'work_dirs/mine').glob('epoch_*.pth'))
-    options = '--cfg-options test_dataloader.num_workers=0'
-    mmrank(f'test mine.py {checkpoint} {options} test_dataloader.persistent_workers=False')
-    mmrank(f'draw detections {labels} {data}/val work_dirs/demo_quick/focal.bbox.json')
-    name = min(path.name for path in (mmrank.folder / data / 'val').iterdir())
-    (mmrank.folder / 'labels.csv').write_text(f'{name},1,1,9,9,a\n')
-    mmrank(f'convert labels.csv --from csv --images {data}/val --out labels.json')
-    # An epoch of a network with random weights learns little, or nothing, which ends with 1.
-    mmrank('compare mine.py --losses own --seeds 1 --epochs 1', statuses=(0, 1))
-    assert (mmrank.folder / 'work_dirs/compare_mine/trainings/report.md').is_file()

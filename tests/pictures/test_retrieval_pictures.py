@@ -54,10 +54,6 @@ def make_features(seed=0, noise=1.0, with_gallery=False):
     )
 
 
-def results_of(models):
-    return [evaluate_features(name, f) for name, f in models.items()]
-
-
 @pytest.fixture
 def models():
     return {'sharp | A': make_features(0, 0.5), 'blurred': make_features(1)}
@@ -184,7 +180,7 @@ def test_sheets_cannot_be_drawn_without_images(models, tmp_path):
 
 
 def test_curves_are_drawn(models, tmp_path):
-    results = results_of(models)
+    results = [evaluate_features(*x) for x in models.items()]
     several = plot_curves(results, tmp_path / 'new')
     for one, more in zip(plot_curves(results[:1], tmp_path), several, strict=True):
         blue = []
@@ -196,7 +192,7 @@ def test_curves_are_drawn(models, tmp_path):
 
 
 def test_a_table_has_the_figures(models, tmp_path):
-    results = results_of(models)
+    results = [evaluate_features(*x) for x in models.items()]
     markdown, table = write_retrieval_table(results, tmp_path / 'new')
     lines = markdown.read_text().splitlines()
     assert lines[2] == '| method | mAP | R-Precision | MAP@R | R@1 | R@10 |'

@@ -116,9 +116,8 @@ def test_bad_input_is_one_message(boxes, tmp_path, run_script):
         row.pop('gt_score')
         row['pred_score'] = torch.rand(3)
     (tmp_path / 'unlabelled.pkl').write_bytes(pickle.dumps(samples))
-    (tmp_path / 'list.pkl').write_bytes(pickle.dumps([dict(a=1)]))
-    (tmp_path / 'empty.pkl').write_bytes(pickle.dumps([]))
-    (tmp_path / 'code.pkl').write_bytes(pickle.dumps([print]))
+    for name, content in dict(list=[dict(a=1)], empty=[], code=[print]).items():
+        (tmp_path / f'{name}.pkl').write_bytes(pickle.dumps(content))
     write_checkpoint(tmp_path / 'other.pth', ('cat', 'dog'))
     val = (boxes / 'val.bbox.json', boxes / 'val.json')
     other = ('--checkpoint', tmp_path / 'other.pth')

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from noisy_boxes import iou_of
 
 pytest.importorskip('sklearn')
 pytest.importorskip('pycocotools')
@@ -16,7 +15,8 @@ from calibration.box_split import BoxSplit
 from calibration.fitting import fit_calibration
 from calibration.splits import JudgedScores, as_float32
 from mmrank.errors import UserError
-from mmrank.functional import expected_calibration_error
+from mmrank.evaluation.box_evaluation import evaluate_boxes
+from mmrank.evaluation.operating_points import matches_by_class
 
 
 def made_up(counts=(900, 400), slope=2.0, offset=-1.0, seed=0):
@@ -51,14 +51,6 @@ def test_isotonic_map_is_that_of_scikit_learn():
         got = found.probabilities(new, torch.full((300,), label))
         expected = fitted.predict(new.double().numpy())
         assert got.numpy() == pytest.approx(expected, abs=1.1e-6)
-
-
-def test_probabilities_fit_scores_that_were_not_seen():
-    found = fit_calibration(made_up((3000, 3000)))
-    new = made_up((3000, 3000), seed=1)
-    before = expected_calibration_error(new.scores, new.is_right)
-    after = expected_calibration_error(found.probabilities(new.scores, new.labels), new.is_right)
-    assert after < 0.4 * before
 
 
 def test_rare_classes_get_the_map_of_all():
@@ -103,36 +95,7 @@ def test_scores_that_cannot_be_kept(scores, text):
 
 
 def test_scores_of_two_classes_may_be_close():
-    got = as_float32(np.array([0.5, 0.5 + 1e-9]), np.arange(2), 'boxes')
-    assert got.dtype == torch.float32
-
-
-def brute_force(document, boxes, classes, iou=0.5):
-    """(score, class, whether it is right) of each box that counts, in plain loops."""
-    found = []
-    for image in document['images']:
-        for label, cat in enumerate(classes):
-            mine = [x for x in boxes if (x['image_id'], x['category_id']) == (image['id'], cat)]
-            objects = [
-                x
-                for x in document['annotations']
-                if (x['image_id'], x['category_id']) == (image['id'], cat)
-            ]
-            taken = set()
-            for box in sorted(mine, key=lambda x: -x['score'])[:100]:
-                best, match = iou, None
-                for x in objects:
-                    value = iou_of(box['bbox'], x['bbox'])
-                    if not x['iscrowd'] and x['id'] not in taken and (value >= best):
-                        best, match = value, x['id']
-                if match is not None:
-                    taken.add(match)
-                    found.append((box['score'], label, True))
-                elif not any(
-                    x['iscrowd'] and iou_of(box['bbox'], x['bbox'], True) >= iou for x in objects
-                ):
-                    found.append((box['score'], label, False))
-    return found
+    assert as_float32(np.array([0.5, 0.5 + 1e-9]), np.arange(2), 'boxes').dtype == torch.float32
 
 
 @pytest.fixture(scope='module')
@@ -168,13 +131,18 @@ def split(data, tmp_path_factory):
     return BoxSplit.read(folder / 'boxes.json', folder / 'truth.json')
 
 
-def test_boxes_are_judged_as_by_the_definition(data, split):
+def test_boxes_are_judged_as_the_figures_count_them(data, split, tmp_path):
     document, boxes = data
-    expected = brute_force(document, boxes, [3, 6, 9])
+    files = [write_json(tmp_path / 'truth.json', document), write_json(tmp_path / 'b.json', boxes)]
+    matches = matches_by_class(evaluate_boxes(*map(str, files)))
+    expected = [
+        (float(np.float32(score)), label, bool(is_right))
+        for label, category in enumerate((3, 6, 9))
+        for score, is_right in zip(matches[category].scores, matches[category].is_right)
+    ]
     judged = split.judged
     got = zip(judged.scores.tolist(), judged.labels.tolist(), judged.is_right.tolist())
     assert len(judged.scores) < len(boxes) - 20  # beyond 100, and on crowds
-    expected = [(float(np.float32(s)), c, right) for s, c, right in expected]
     assert sorted(got) == sorted(expected)
     assert judged.classes == ('class 1', 'class 2', 'class 3')
 
@@ -218,7 +186,7 @@ def test_what_does_not_fit_is_one_message(boxes, classes, text, data, tmp_path):
 
 
 def test_federated_annotations_are_refused(data):
-    document = json.loads(json.dumps(data[0]))
-    document['images'][3]['neg_category_ids'] = [3]
+    truth = truth_of(data[0])
+    truth.dataset['images'][3]['neg_category_ids'] = [3]
     with pytest.raises(UserError, match='annotations are of LVIS'):
-        BoxSplit.read('boxes.json', truth_of(document))
+        BoxSplit.read('boxes.json', truth)

@@ -1,6 +1,7 @@
 """Plans of comparisons and of studies: what is run, what is refused, where they go on."""
 
 import math
+import os
 
 import pytest
 import yaml
@@ -76,16 +77,8 @@ def test_a_changed_config_or_option_changes_the_folder(content, config):
     assert changed != folder
     del content['cfg_options']
     config.write_text(config.read_text() + 'epochs = 3\n')
-    import os
-
     os.utime(config, (1, 1))  # a clock tick may be too coarse
     assert parse_plan(content).final_runs()[0].folder not in (folder, changed)
-
-
-def refused(content):
-    with pytest.raises(UserError, match='Fix: ') as caught:
-        parse_plan(content).final_runs()
-    return str(caught.value)
 
 
 def test_a_set_overrides_what_all_sets_share(content, config, tmp_path, monkeypatch):
@@ -195,12 +188,9 @@ def test_an_entry_with_each_is_a_row_for_each_value(content, config):
     ],
 )
 def test_a_wrong_plan_is_refused(content, change, message):
-    assert message in refused({**content, **change})
-
-
-def test_a_broken_config_is_named(content, config):
-    config.write_text('x = 1 +')
-    assert 'base.py cannot be read' in refused(content)
+    with pytest.raises(UserError, match='Fix: ') as caught:
+        parse_plan({**content, **change}).final_runs()
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize('text', ['a: [', '', '- a', 'a', 'a: &x [*x]', '\udcff'])
@@ -210,6 +200,12 @@ def test_a_file_that_is_no_plan_is_one_message(tmp_path, text):
     for file in (path, tmp_path / 'absent.yaml', tmp_path):
         with pytest.raises(UserError, match='Fix: '):
             read_plan(file)
+
+
+def test_a_broken_config_is_named(content, config):
+    config.write_text('x = 1 +')
+    with pytest.raises(UserError, match=r'(?s)base\.py cannot be read.*Fix: '):
+        parse_plan(content).final_runs()
 
 
 def test_tuning_on_the_test_data_is_refused(content, config):
@@ -223,33 +219,27 @@ def test_tuning_on_the_test_data_is_refused(content, config):
     check_splits(parse_plan({**content, 'allow_shared_split': True}))
 
 
-def make_outcomes(plan, values):
-    """Give the tuning's runs the ``values`` of their learning rates."""
-    return [Outcome(run, values(run.options[LR], run.seed)) for run in plan.tuning_runs()]
-
-
 def test_choice_by_the_mean_of_the_tuning_metric(content):
     plan = parse_plan(content)
+
+    def chosen_of(values):
+        """What is chosen where each learning rate and seed has this accuracy, or failed."""
+        runs = plan.tuning_runs()
+        return choose(plan, [Outcome(run, values(run.options[LR], run.seed)) for run in runs])
+
     table = {'1e-4': 0.3, '0.1': 0.5, '1': 0.4}
-    chosen, rows = choose(
-        plan, make_outcomes(plan, lambda lr, seed: {'acc': table[lr] + seed / 100})
-    )
+    chosen, rows = chosen_of(lambda lr, seed: {'acc': table[lr] + seed / 100})
     assert chosen == {'b': {LR: '0.1'}}
     assert [row['chosen'] for row in rows] == [False, True, False]
     assert [row['at_edge'] for row in rows] == [True, False, True]
     assert rows[1]['mean'] == pytest.approx(0.605)
-
-
-def test_failed_combination_is_not_chosen(content):
-    plan = parse_plan(content)
-
-    def values(lr, seed):
-        return None if (lr, seed) == ('1', 11) else {'acc': float(lr)}
-
-    chosen, rows = choose(plan, make_outcomes(plan, values))
+    # What failed on one seed is not chosen.
+    chosen, rows = chosen_of(
+        lambda lr, seed: None if (lr, seed) == ('1', 11) else {'acc': float(lr)}
+    )
     assert chosen == {'b': {LR: '0.1'}}
     assert rows[2]['n'] == 1
-    assert choose(plan, make_outcomes(plan, lambda lr, seed: None))[0] == {}
+    assert chosen_of(lambda lr, seed: None)[0] == {}
 
 
 def test_some_folds_decide_for_all(content):
@@ -360,6 +350,9 @@ def test_the_best_trial_is_trained_on_the_other_seeds(tmp_path):
     best = [('a', 0.3, 'X'), ('b', 0.2, 'Z')]
     assert done[8:] == [('final', seed, *trial) for seed in (3, 4) for trial in best]
     assert not train_all(study_plan(TUNED), Record(tmp_path / 'x.csv', COLUMNS))
+    # What a method does not tune is left out.
+    plan = study_plan(TUNED.replace('rate: [0.2]', 'rate: null'))
+    assert [[*method.grid] for method in plan._methods] == [['rate'], ['loss']]
     more = train_all(study_plan(TUNED.replace('[3, 4]', '[3, 4, 5]')), record)
     assert more == [('final', 5, *trial) for trial in best]
     only_trials = study_plan(TUNED.replace('seeds: [3, 4]', ''))
@@ -380,11 +373,6 @@ def test_a_record_without_stages_keeps_no_trial(tmp_path):
         *(('a', '3'), ('b', '3'), ('a', '4'), ('b', '4'))
     ]
     assert all('0.1' in x['settings'] for x in rows if x['method'] == 'a')
-
-
-def test_what_a_method_does_not_tune_is_left_out():
-    plan = study_plan(TUNED.replace('rate: [0.2]', 'rate: null'))
-    assert [[*method.grid] for method in plan._methods] == [['rate'], ['loss']]
 
 
 @pytest.mark.parametrize(
