@@ -173,6 +173,18 @@ def test_what_is_no_folder_of_an_environment_is_left_alone(tmp_path, venv):
     assert (tmp_path / 'mine/pins.txt').read_text() == 'six'
 
 
+def test_without_a_home_caches_are_temporary(bootstrap, monkeypatch, tmp_path):
+    assert bootstrap.cache() == tmp_path / 'cache/mmrank'
+    monkeypatch.delenv('XDG_CACHE_HOME')
+    monkeypatch.setattr(bootstrap.tempfile, 'gettempdir', lambda: str(tmp_path))
+
+    def home():
+        raise RuntimeError('Could not determine home directory.')
+
+    monkeypatch.setattr(bootstrap.Path, 'home', home)
+    assert bootstrap.cache().parent.parent == tmp_path
+
+
 @pytest.mark.processes
 def test_second_process_waits_for_a_killed_ones_child(tmp_path):
     cache = tmp_path / 'cache' / 'mmrank'

@@ -2,6 +2,7 @@
 
 import csv
 import multiprocessing
+import time
 
 import numpy as np
 import pytest
@@ -175,3 +176,9 @@ def test_figures_are_written_to_four_digits():
     values = (0.123456, np.float32(0.107), 12345.6, 12, 'a', True)
     assert [*map(round_figure, values)] == [0.1235, 0.107, 12350.0, 12, 'a', True]
     assert [*map(repr, map(round_figure, values[:2]))] == ['0.1235', '0.107']
+
+
+def test_waiting_takes_wall_time_and_no_cpu_time(monkeypatch):
+    monkeypatch.setattr(timing, 'TURN', 0.02)
+    times = timing.both_times_in_turn({'sleep': (time.sleep, (0.03,))}, 2)['sleep']
+    assert min(times.wall) >= 0.03 > max(times.cpu)

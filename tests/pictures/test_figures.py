@@ -22,6 +22,7 @@ from mmrank.pictures.temperatures import (
     ClassTemperature,
     Temperatures,
     class_temperatures,
+    extreme_samples,
     frequency_correlation,
     read_temperatures,
 )
@@ -162,6 +163,14 @@ def test_frequency_correlation_has_the_p_value_of_all_permutations():
     assert p_value == pytest.approx(np.mean(np.array(others) >= abs(rho) - 1e-9), abs=0.01)
     constant = [ClassTemperature('', 4, mean, 0, 0, 0) for mean in means]
     assert np.isnan(frequency_correlation(constant)).all()
+
+
+def test_extremes_leave_unvisited_samples_out():
+    tau = np.array([0.5, 0.1, 0.9, 0.3, 0.7], dtype=np.float32)
+    found = Temperatures('', tau, np.array([True, True, False, True, True]))
+    hot, cold = extreme_samples(found, 100)
+    assert hot.tolist() == [4, 0]
+    assert cold.tolist() == [1, 3]
 
 
 def test_class_rows():
