@@ -6,7 +6,7 @@ cannot be out of date.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,14 +54,21 @@ class Message(NamedTuple):
     path: str
 
 
-def template(node: ast.expr) -> str:
-    """Text of a string, an f-string or a sum of them, with ``...`` for values."""
+def template(node: ast.expr, known: Mapping[str, ast.expr]) -> str:
+    """Text of a string, an f-string or a sum of them, with ``...`` for values.
+
+    ``known`` has what the names of a function stand for.
+    """
     if isinstance(node, ast.Constant):
         return str(node.value) if isinstance(node.value, str) else '...'
     if isinstance(node, ast.JoinedStr):
-        return ''.join(template(part) for part in node.values)
+        return ''.join(template(part, known) for part in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return template(node.left) + template(node.right)
+        return template(node.left, known) + template(node.right, known)
+    if isinstance(node, ast.FormattedValue):
+        return template(node.value, known) if isinstance(node.value, ast.Name) else '...'
+    if isinstance(node, ast.Name) and node.id in known:
+        return template(known[node.id], {})
     return '...'
 
 
@@ -70,21 +77,36 @@ def called(node: ast.expr) -> str:
     return getattr(node, 'attr', getattr(node, 'id', ''))
 
 
+def calls_of(
+    node: ast.AST, known: dict[str, ast.expr]
+) -> Iterator[tuple[str, ast.Call, dict[str, ast.expr]]]:
+    """Kind and call of each message below a node, and what names stand for there."""
+    if isinstance(node, ast.FunctionDef):
+        known = {}
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        known[node.targets[0].id] = node.value
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        name = node.target.id
+        known[name] = ast.BinOp(known.get(name, node.target), node.op, node.value)
+    call = node.exc if isinstance(node, ast.Raise) else node
+    if isinstance(call, ast.Call) and call.args:
+        kind = called(call.func)
+        if isinstance(node, ast.Raise) and kind in ERRORS:
+            yield kind, call, known
+        elif not isinstance(node, ast.Raise) and kind in WARNINGS:
+            yield 'warning', call, known
+    for child in ast.iter_child_nodes(node):
+        yield from calls_of(child, known)
+
+
 def messages_of(path: Path) -> Iterator[Message]:
     """The messages of one file, in its order."""
     name = path.relative_to(ROOT).as_posix()
-    for node in ast.walk(ast.parse(path.read_text('utf-8'))):
-        call = node.exc if isinstance(node, ast.Raise) else node
-        if not isinstance(call, ast.Call) or not call.args:
-            continue
-        kind = called(call.func)
-        if not isinstance(node, ast.Raise):
-            if kind not in WARNINGS:
-                continue
-            kind = 'warning'
-        elif kind not in ERRORS:
-            continue
-        text, *fix = FIX.split(' '.join(template(call.args[0]).split()), 1)
+    for kind, call, known in calls_of(ast.parse(path.read_text('utf-8')), {}):
+        text, *fix = FIX.split(' '.join(template(call.args[0], known).split()), 1)
+        if not fix and len(call.args) > 1 and kind.startswith('User'):
+            text = f'{text}.'
+            fix = [' '.join(template(call.args[1], known).split())]
         if len(text.replace('...', '').strip()) > 8:
             yield Message(kind, text, ''.join(fix), name)
 

@@ -252,9 +252,15 @@ class RankingLoss(HeadLoss):
     def list_settings(self, of_queries: bool = False) -> ListSettings:
         """What :func:`ranked_lists` does with the lists, here of queries or not."""
         world = training_group(self) if dist.is_available() and dist.is_initialized() else None
-        group, state_group = (world, None) if self.scope == 'global' else (None, world)
+        is_joined = self.scope == 'global'
         is_zeroed = self.zero_without_positives and not (of_queries and self.counts_lone_queries)
-        return ListSettings(self.activation, self.cost, is_zeroed, group, state_group)
+        return ListSettings(
+            activation=self.activation,
+            cost=self.cost,
+            zero_without_positives=is_zeroed,
+            group=world if is_joined else None,
+            state_group=None if is_joined else world,
+        )
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Losses:
         """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""

@@ -46,7 +46,7 @@ class PairCounts(SavedState):
         )
 
     def set_counts(self, row_counts: Tensor, col_counts: Tensor) -> None:
-        """Take (m,) and (n,) counts that are known already, of one sum; UserError if one is < 1."""
+        """Take (m,) and (n,) counts >= 1 that are known already, of one sum; else ValueError."""
         row_counts = torch.as_tensor(row_counts, device='cpu').double()
         col_counts = torch.as_tensor(col_counts, device='cpu').double()
         for name, counts in (('row_counts', row_counts), ('col_counts', col_counts)):
@@ -57,9 +57,15 @@ class PairCounts(SavedState):
                     'least one positive pair, otherwise it is never sampled. Fix: remove it from '
                     'the matrix and renumber the others'
                 )
+        total = int(row_counts.sum())
+        if total != int(col_counts.sum()) or not total:
+            raise ValueError(
+                f'row_counts sum up to {total} and col_counts to {int(col_counts.sum())}, but both '
+                'count the same pairs, at least one; count both over the training pairs'
+            )
         self.set_constant('row_counts', row_counts)
         self.set_constant('col_counts', col_counts)
-        self.num_positives = int(row_counts.sum())
+        self.num_positives = total
 
     def require(self) -> None:
         """Raise RuntimeError if the counts are not set."""

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 pytest.importorskip('mmdet')
+import docs_blocks
 from covered_heads import MORE_HEADS, build_covered
 from mmdet.apis import inference_detector
 from mmdet.registry import MODELS as MMDET_MODELS
@@ -432,3 +433,26 @@ def test_an_inferencer_without_mmrank(detector, stock_files, tmp_path):
         torch.testing.assert_close(boxes, expected.bboxes, atol=1e-4, rtol=0)
         torch.testing.assert_close(scores, expected.scores, atol=1e-6, rtol=0)
         assert torch.equal(labels, expected.labels)
+
+
+@pytest.mark.slow
+def test_an_onnx_file_gives_the_same_raw_outputs(detector, stock_files, tmp_path, monkeypatch):
+    """By the block of the page."""
+    for name in ('onnx', 'onnxscript', 'onnxruntime'):
+        pytest.importorskip(name, reason=f'the export needs {name}')
+    page = docs_blocks.PAGES / 'calibration_and_deployment.md'
+    monkeypatch.chdir(tmp_path)
+    names = docs_blocks.values_of(docs_blocks.block(page, 'torch.onnx'))
+    assert b'mmrank' not in (tmp_path / 'detector.onnx').read_bytes()
+    network = names['network']
+    assert not any(type(part).__module__.startswith('mmrank') for part in network.modules())
+    with torch.no_grad():
+        scores, deltas = detector(names['images'], mode='tensor')
+    centre = detector.bbox_head.loss_cls.loss.logit_centre()
+    assert centre.numel() == 3
+    assert centre.abs().min() > 1
+    centre = centre.repeat(3)[:, None, None]  # of each anchor
+    assert max(level.std() for level in scores) > 0.1
+    expected = (*(level - centre for level in scores), *deltas)
+    for one, other in zip(names['outputs'], expected, strict=True):
+        torch.testing.assert_close(torch.from_numpy(one), other, atol=1e-4, rtol=0)
