@@ -39,7 +39,8 @@ def table_of_sets(block: Block) -> str:
     lines = markdown_table(['', *methods], many_sets.mean_rows(sets, metric))
     differences = many_sets.difference_rows(*many_sets.compare_sets(sets, ours, metric))
     lines += ['', *markdown_table(many_sets.COLUMNS, differences)]
-    rows = [row for path in block.records for row in read_final_rows(path)]
+    records = [path for path in block.records if path.stem in sets]
+    rows = [row for path in records for row in read_final_rows(path)]
     hours = sum(float(row['seconds']) for row in rows) / 3600
     commits = ', '.join(sorted({row['commit'] for row in rows}))
     return '\n'.join(

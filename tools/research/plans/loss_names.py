@@ -23,6 +23,7 @@ LOSS_STYLES = {
     'graded_ap': _LossStyle('graded AP-Loss', colour(0)),
     'quality_focal': _LossStyle('quality focal', '#AA4499'),
     'focal': _LossStyle('focal', colour(1)),
+    'partial_auc': _LossStyle('partial AUC', '#999933'),
     'soprc': _LossStyle('SOPRC', colour(2)),
     'smooth_ap': _LossStyle('SmoothAP', colour(3)),
     'listwise_ap': _LossStyle('list-wise AP', colour(4)),
