@@ -95,6 +95,11 @@ def test_sets_have_two_tables_a_picture_and_a_row(make, tmp_path):
     assert '| [boxes](page.md) | ours | mAP | focal | +3.00 [-1.97, +7.97] | level |' in text
     groups = block.format(' "groups=all: cards, cells, eggs; large: cards"', end)
     assert '| all | 3 | +3.00 [-1.97, +7.97] |\n| large | 1 | +5.00 |' in make(groups, check=False)
+    (tmp_path / 'more').mkdir()
+    (tmp_path / 'more' / 'cards.csv').write_text(f'{head}\nnew,9,1,a,60,{{}},0.26\n')
+    both = make(f'<!-- sets: many+more mAP ours=new -->\n{end}', check=False)
+    assert '| mean | 25.0 | 20.0 | 26.0 |' in both
+    assert '3 trainings, ' in both
     make(page, check=False)
     (tmp_path / 'many' / 'cells.csv').unlink()
     assert 'f.png of other rows' in make(text)
