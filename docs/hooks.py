@@ -42,7 +42,7 @@ def on_files(files, config):
     ]
     for path in added:
         name = path.relative_to(ROOT).as_posix()
-        # Tables and pictures are reached from the pages that show them.
+        # Pictures are reached from the pages that show them.
         level = 'NOT_IN_NAV' if 'resources' in path.parts else 'INCLUDED'
         files.append(
             File.generated(config, name, abs_src_path=str(path), inclusion=InclusionLevel[level])
