@@ -3,7 +3,7 @@
 The READMEs of configs/ with their pictures, and the changelog, are pages of the site under their
 own paths, so each table stands in one place. A link is written as it works in the repository. On
 the site it leads to the page of the same file, or becomes plain text where the site has no such
-page. A page of results shows a section of such a README, and the troubleshooting page ends with the
+page. A page may show a section of a README, and the troubleshooting page ends with the
 messages of the source. notebook_pages.py makes the pages of the notebooks.
 """
 
@@ -28,7 +28,7 @@ LINK = re.compile(r'(!?)\[((?:[^\[\]]|!?\[[^\]]*\](?:\([^)]*\))?)*)\]\(([^)\s]+)
 ROLE = re.compile(r':(?:attr|class|data|func|meth|mod):(<code>)~?')
 #: A package of which a page shows all names.
 NAMES = re.compile(r'^<!-- names: (\S+) -->$', re.MULTILINE)
-#: What a page of results shows: '<!-- section: FILE: HEADING -->'.
+#: A section that a page shows: '<!-- section: FILE: HEADING -->'.
 SECTION = re.compile(r'^<!-- section: (\S+): (.*?) -->$', re.MULTILINE)
 FENCE = re.compile(r'^(```.*?^```|~~~.*?^~~~)', re.DOTALL | re.MULTILINE)
 
