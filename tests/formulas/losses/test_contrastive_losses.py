@@ -20,7 +20,7 @@ from mmrank.losses import (
 
 SAMPLES = 12
 OWN = dict(num_samples=SAMPLES, beta0=0.7)
-LEARNS = dict(rho=0.4, tau_init=0.3, tau0=0.05, tau_max=2.0, eta=0.05, beta1=0.6)
+LEARNS = dict(rho=0.4, tau_init=0.3, tau0=0.15, tau_max=0.34, eta=0.05, beta1=0.6)
 FIXED = dict(tau_init=0.3, rho=0, eta=0, tau_max=9.0)
 CLIPPED = dict(LEARNS, gradient_clip=0.05)
 #: iSogCLR, its bound of the gradient, and SogCLR, whose temperature does not learn: the loss,
