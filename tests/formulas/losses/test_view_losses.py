@@ -14,6 +14,7 @@ from mmrank.losses import (
     CyCLIPLoss,
     FlatCLRLoss,
     IndividualCLIPLoss,
+    InfoNCELoss,
     SigLIPLoss,
     SimCoLoss,
     SogCLRLoss,
@@ -46,6 +47,14 @@ def flat(views, ids, both):
     scores, positive, is_other = similarities(views, ids, both)
     z = (((scores - positive[:, None]) / 0.3).exp() * is_other).sum(1)
     return z.detach().log().mean(), (z / z.detach()).mean()
+
+
+def info_nce(views, ids, both):
+    """The negatives alone are weighed by their hardness."""
+    scores, positive, is_other = similarities(views, ids, both)
+    negatives = (scores / 0.3 + 9 * scores.detach()).masked_fill(~is_other, -torch.inf)
+    logits = torch.cat([positive[:, None] / 0.3, negatives], 1)
+    return -logits.log_softmax(1)[:, 0].mean()
 
 
 def simco(views, ids, both):
@@ -139,6 +148,12 @@ def individual_clip(views, ids):
 CASES = {
     'flat': (FlatCLRLoss(0.3), {}, partial(flat, both=True)),
     'flat_bimodal': (FlatCLRLoss(0.3, bimodal=True), {}, partial(flat, both=False)),
+    'info_nce': (InfoNCELoss(0.3, hardness_strength=9.0), {}, partial(info_nce, both=True)),
+    'info_nce_bimodal': (
+        InfoNCELoss(0.3, bimodal=True, hardness_strength=9.0),
+        {},
+        partial(info_nce, both=False),
+    ),
     'simco': (SimCoLoss(0.2), dict(tau_inter=0.9), partial(simco, both=False)),
     'simco_both': (SimCoLoss(0.2, bimodal=False), {}, partial(simco, both=True)),
     'spectral': (SpectralContrastiveLoss(), dict(mu=3.0), spectral),
