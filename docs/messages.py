@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = [ROOT / 'tools/research']
-ERRORS = {'UserError', 'ValueError', 'TypeError', 'RuntimeError', 'KeyError'}
-ERRORS |= {'UserTypeError', 'UserKeyError', 'UserImportError', 'UserNotImplementedError'}
-ERRORS |= {'MissingFileError', 'CheckpointError'}
+#: Errors whose second argument is the fix, and those of Python.
+WITH_FIX = {'UserError', 'UserTypeError', 'UserKeyError', 'UserImportError'}
+WITH_FIX |= {'UserNotImplementedError', 'MissingFileError', 'CheckpointError'}
+ERRORS = {*WITH_FIX, 'ValueError', 'TypeError', 'RuntimeError', 'KeyError'}
 WARNINGS = {'warn', 'warning', 'print_log', '_warn_once'}
 FIX = re.compile(r'\s*\bFix:\s*')
 #: Folder of mmrank, and what its section is called.
@@ -104,7 +105,7 @@ def messages_of(path: Path) -> Iterator[Message]:
     name = path.relative_to(ROOT).as_posix()
     for kind, call, known in calls_of(ast.parse(path.read_text('utf-8')), {}):
         text, *fix = FIX.split(' '.join(template(call.args[0], known).split()), 1)
-        if not fix and len(call.args) > 1 and kind.startswith('User'):
+        if not fix and len(call.args) > 1 and kind in WITH_FIX:
             text = f'{text}.'
             fix = [' '.join(template(call.args[1], known).split())]
         if len(text.replace('...', '').strip()) > 8:

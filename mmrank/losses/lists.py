@@ -160,8 +160,8 @@ def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
             f'target holds class indices from {target.min().item()} to {target.max().item()}, but '
             f'they must be whole numbers from 0 to {highest}: the scores have {num_classes} '
             f'classes ({num_classes} = {last}). Fix: weight=(target != ignored) leaves rows out; '
-            'num_classes of the head is that of the data set; embeddings and their classes go into '
-            'mmrank.EmbeddingLoss(loss)(embeddings, classes)'
+            'num_classes of the head counts the classes of the data set; embeddings and their '
+            'classes go into mmrank.EmbeddingLoss(loss)(embeddings, classes)'
         )
     return target.long()
 

@@ -11,7 +11,7 @@ pytest.importorskip('mmdet')
 from mmengine.structures import InstanceData
 from query_heads import BOXES, build_query_head, query_inputs
 from small_box_heads import CLASSES, box_head_losses, build_box_head
-from small_heads import STABLE_AP, build_head, make_inputs
+from small_heads import STABLE_AP, build_head, make_inputs, objective, summed
 from small_rcnn import federated_detector, make_batch
 
 from mmrank.losses.ranking.rank_sort import box_balance
@@ -29,14 +29,16 @@ def _federated(metas):
     return [dict(meta, exhaustive_labels=own) for meta, own in zip(metas, LABELS)]
 
 
-def _dense(images, mode):
-    """Loss and gradients of a federated dense head."""
-    head = build_head('FCOSHead', dict(STABLE_AP, mode=mode), federated=True).double()
+def _dense(images, name, **settings):
+    """Losses and gradients of a dense head."""
+    head = build_head(name, dict(STABLE_AP, **settings), federated='mode' in settings).double()
     features, truths, metas = make_inputs()
     outs = head([level[images].double() for level in features])
-    loss = head.loss_by_feat(*outs, truths[images], _federated(metas)[images])['loss_cls']
-    loss.backward()
-    return [loss, *(p.grad for name, p in head.named_parameters() if 'cls' in name)]
+    losses = head.loss_by_feat(*outs, truths[images], _federated(metas)[images])
+    objective(losses).backward()
+    grads = [p.grad for key, p in head.named_parameters() if 'scale' not in key]
+    losses = [summed(losses[key]) for key in ('loss_cls', 'loss_bbox')]
+    return [*losses, head.loss_cls.loss.mean_positive.mean, *grads]
 
 
 def _queries(images, mode):
@@ -117,8 +119,9 @@ def _train(rank=None):
     images = slice(0, 2) if rank is None else slice(rank, rank + 1)
     results = []
     for mode in ('flatten', 'per_class'):
-        results += _dense(images, mode)
+        results += _dense(images, 'FCOSHead', mode=mode)
         results += _queries(images, mode)
+    results += _dense(images, 'RetinaHead')
     results += _denoising(images)
     for kind in ('faster', 'cascade'):
         results += _proposals(images, kind)

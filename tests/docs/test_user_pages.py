@@ -4,7 +4,6 @@ The commands of a user page run in an empty folder, with mmrank from a wheel (co
 the fast pages run by default, too, from the checkout.
 """
 
-import ast
 import re
 
 import pytest
@@ -63,66 +62,43 @@ def test_every_user_page_runs():
     assert pages == {name for name, _, _ in FAST + SLOW}
 
 
-ACCELERATE = TUTORIALS / 'accelerate_loop.py'
-
-
-def run(script, folder, *before):
-    """States that the script prints, and its AP."""
-    printed = output_of([' '.join(['python', *before, str(script)])], folder)
-    states = re.findall(r'^state (\{.*\})$', printed, re.MULTILINE)
-    (ap,) = re.findall(r'^AP ([\d.]+)$', printed, re.MULTILINE)
-    return [ast.literal_eval(state) for state in states], float(ap)
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ('package', 'script'),
-    [('lightning', TUTORIALS / 'lightning_loop.py'), ('accelerate', ACCELERATE)],
-)
-def test_second_run_starts_with_the_state_of_the_first(package, script, tmp_path):
-    pytest.importorskip(package)
-    (fresh, saved), ap = run(script, tmp_path)
-    assert set(fresh) == {
-        f'{part}.{key}'
-        for part in ('mean_positive', 'imbalance')
-        for key in ('mean', 'num_updates')
-    }
-    assert fresh['mean_positive.num_updates'] == [0]
-    assert saved['mean_positive.num_updates'] == [80]
-    assert ap > 0.1  # 0.03 are positive
-    (resumed, last), _ = run(script, tmp_path)
-    # Python prints all digits: equal means equal in every bit.
-    assert resumed == saved
-    assert last['mean_positive.num_updates'] == [160]
-
-
-#: The block of each trainer on the page, and the package that it needs.
-ON_THE_PAGE = {
+#: The block of each trainer on the page, or its script, and the package that it needs.
+TRAINERS = {
     'lightning': 'lightning',
     'fabric': 'lightning',
     'accelerate': 'accelerate',
     'transformers': 'transformers',
     'ray': 'ray',
+    'lightning_loop.py': 'lightning',
+    'accelerate_loop.py': 'accelerate',
 }
 TWICE = """
 for _ in range(2):
     names = dict(__name__='page')
     exec(source, names)
-    state = names['loss_function'].state_dict()
-    print('updates', int(state['mean_positive.num_updates'].sum()))
+    loss = names['loss_function'] if 'loss_function' in names else names['model'].loss
+    print('updates', int(loss.state_dict()['mean_positive.num_updates'].sum()))
 """
 
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.parametrize('trainer', ON_THE_PAGE)
-def test_block_of_the_page_resumes_the_loss(trainer, tmp_path):
-    pytest.importorskip(ON_THE_PAGE[trainer])
-    page = PAGES / 'trainers.md'
-    (start,) = blocks(page, '{.python .start}')
-    (block,) = blocks(page, f'{{.python .{trainer}}}')
-    script = tmp_path / 'page.py'
-    script.write_text(f'source = {start + block!r}\n{TWICE}')
+@pytest.mark.parametrize('trainer', TRAINERS)
+def test_a_second_run_starts_with_the_state_of_the_first(trainer, tmp_path):
+    pytest.importorskip(TRAINERS[trainer])
+    if trainer.endswith('.py'):
+        source = (TUTORIALS / trainer).read_text('utf-8')
+    else:
+        page = PAGES / 'trainers.md'
+        (start,) = blocks(page, '{.python .start}')
+        (block,) = blocks(page, f'{{.python .{trainer}}}')
+        source = start + block
+    (tmp_path / 'page.py').write_text(f'source = {source!r}\n{TWICE}')
     printed = output_of(['python page.py'], tmp_path)
-    assert re.findall(r'^updates (\d+)$', printed, re.MULTILINE) == ['4', '8']
+    first, second = (int(x) for x in re.findall(r'^updates (\d+)$', printed, re.MULTILINE))
+    assert second == 2 * first > 0
+    if trainer.endswith('.py'):
+        # Python prints all digits: equal means equal in every bit.
+        _, saved, resumed, _ = re.findall(r'^state (\{.*\})$', printed, re.MULTILINE)
+        assert resumed == saved
+        assert float(re.findall(r'^AP ([\d.]+)$', printed, re.MULTILINE)[0]) > 0.1  # 0.03: chance

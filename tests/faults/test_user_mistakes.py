@@ -27,7 +27,7 @@ CODE = re.compile(
 #: What the rows of this run have said.
 messages = []
 #: Messages with a "Fix:" that no row of the table raises; it may only fall.
-NOT_RAISED = 295
+NOT_RAISED = 294
 
 
 def fix_of(message):
@@ -142,9 +142,9 @@ def names():
         of_cat = ClassMap('cat', 5, 3, (0.0, 1.0), (0.0, 1.0))
         return Calibration('detection', 'precision', (of_cat,))
 
-    def in_a_group(call):
-        with mock.patch('mmrank.distributed.world_group', object):
-            return call()
+    def starts(*steps):
+        gathered = 'mmrank.engine.hooks.checkpoint_match_hook.all_gather_object'
+        return mock.patch(gathered, mock.Mock(return_value=[*steps]))
 
     return {
         **{name: getattr(losses, name) for name in losses.__all__},
@@ -157,7 +157,10 @@ def names():
         'levels': torch.stack([idx // 4, idx // 2], 1),
         'leaf': torch.zeros((), requires_grad=True),
         'detector': lambda kind='RetinaNet': adapter_models.build(kind),
-        'in_a_group': in_a_group,
+        'in_a_group': mock.patch('mmrank.distributed.world_group', object),
+        'starts': starts,
+        'Mock': mock.Mock,
+        'Path': Path,
         'of': lambda module, name: getattr(importlib.import_module(module), name),
         'sampler': sampler,
         'calibration': calibration,

@@ -5,14 +5,6 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, normalize
 
 
-def infinite(scores, labels):
-    return scores.sum() / 0
-
-
-def changes_labels(scores, labels):
-    return cross_entropy(scores, labels.clamp_(max=1))
-
-
 def writes_into_scores(scores, labels):
     scores.data -= scores.data.mean(0)
     return cross_entropy(scores, labels)
@@ -24,10 +16,6 @@ CALLS = []
 def counts_calls(scores, labels):
     CALLS.append(0)
     return len(CALLS) * cross_entropy(scores, labels)
-
-
-def detached_weight(scores, labels):
-    return (scores.sigmoid().detach() * scores.square()).mean()
 
 
 class _Square(torch.autograd.Function):
@@ -44,41 +32,13 @@ class _Square(torch.autograd.Function):
         return (grad * slope if ctx.keep else slope), None
 
 
-def forgets_grad_output(scores, labels):
-    return _Square.apply(scores, False)
-
-
-def hides_its_slope(scores, labels):
-    return _Square.apply(scores, True)
-
-
 def weighs_by_position(scores, labels):
     each = cross_entropy(scores, labels, reduction='none')
     return (each * torch.arange(len(each))).mean()
 
 
-def takes_memory_as_contiguous(scores, labels):
-    return cross_entropy(scores.as_strided(scores.shape, (scores.size(1), 1)), labels)
-
-
-def root_of_distances(x, labels):
-    return (x[1:] - x[:-1]).square().sum(-1).sqrt().mean()
-
-
-def spread(scores, labels):
-    return scores.std(0).mean()
-
-
 def mean_of_positives(scores, labels):
     return scores.neg().exp()[labels == 1].mean()
-
-
-def mean_of_negatives(scores, labels):
-    return scores.exp()[labels == 0].mean()
-
-
-def hides_nan(scores, labels):
-    return cross_entropy(scores.nan_to_num(), labels)
 
 
 def exponential(scores, labels):
@@ -87,22 +47,6 @@ def exponential(scores, labels):
 
 def upside_down(scores, labels):
     return -cross_entropy(scores, labels)
-
-
-def signs(scores, labels):
-    return (-(2 * labels - 1) * scores).exp().mean() + (-labels).to(scores).mean()
-
-
-def tiny_epsilon(scores, labels):
-    return (scores.sigmoid() * 1e-46).log().mean() + cross_entropy(scores, labels)
-
-
-def small_epsilon(scores, labels):
-    return -(scores.neg().sigmoid() ** 20 + 1e-8).log().mean()
-
-
-def large_sum(scores, labels):
-    return (1000 + scores.square().mean()) - 1000
 
 
 def cosines(x, labels):
@@ -173,10 +117,6 @@ def doubles_when_compiled(scores, labels):
     return cross_entropy(scores, labels) * (2 if torch.compiler.is_compiling() else 1)
 
 
-def other_shape_on_meta(scores, labels):
-    return scores.square().mean()[None] if scores.is_meta else scores.square().mean()
-
-
 def needs_the_whole_batch(x, labels):
     return x.flatten().logsumexp(0)
 
@@ -202,32 +142,32 @@ def soft_average_precision(scores, labels, tau=1.0):
     return 1 - (precision * positive).sum() / positive.sum()
 
 
-#: Check: a loss that fails it, and how it is called.
+#: Check: a loss of scores ``s`` or embeddings ``x`` and labels ``y`` that fails it, and its call.
 BROKEN = {
-    'value': (infinite, 'scores'),
-    'inputs_untouched': (changes_labels, 'scores'),
+    'value': (lambda s, y: s.sum() / 0, 'scores'),
+    'inputs_untouched': (lambda s, y: cross_entropy(s, y.clamp_(max=1)), 'scores'),
     'same_twice': (counts_calls, 'scores'),
-    'derivative': (detached_weight, 'scores'),
-    'grad_output': (forgets_grad_output, 'scores'),
-    'second_derivative': (hides_its_slope, 'scores'),
+    'derivative': (lambda s, y: (s.sigmoid().detach() * s.square()).mean(), 'scores'),
+    'grad_output': (lambda s, y: _Square.apply(s, False), 'scores'),
+    'second_derivative': (lambda s, y: _Square.apply(s, True), 'scores'),
     'function_transform': (looks_at_values, 'scores'),
     'permutation': (weighs_by_position, 'scores'),
-    'strided': (takes_memory_as_contiguous, 'scores'),
+    'strided': (lambda s, y: cross_entropy(s.as_strided(s.shape, (s.size(1), 1)), y), 'scores'),
     'expanded': (writes_into_scores, 'scores'),
-    'ties': (root_of_distances, 'embeddings'),
+    'ties': (lambda x, y: (x[1:] - x[:-1]).square().sum(-1).sqrt().mean(), 'embeddings'),
     'zero_row': (divided_by_length, 'embeddings'),
-    'one_element': (spread, 'scores'),
+    'one_element': (lambda s, y: s.std(0).mean(), 'scores'),
     'no_element': (cross_entropy, 'scores'),
     'no_positives': (mean_of_positives, 'binary'),
-    'all_positives': (mean_of_negatives, 'binary'),
-    'nan_is_shown': (hides_nan, 'scores'),
+    'all_positives': (lambda s, y: s.exp()[y == 0].mean(), 'binary'),
+    'nan_is_shown': (lambda s, y: cross_entropy(s.nan_to_num(), y), 'scores'),
     'infinities': (binary_cross_entropy_with_logits, 'numbers'),
     'large_numbers': (exponential, 'scores'),
     'perfect_is_better': (upside_down, 'scores'),
-    'label_dtypes': (signs, 'binary'),
-    'float32': (tiny_epsilon, 'scores'),
-    'float16': (small_epsilon, 'scores'),
-    'bfloat16': (large_sum, 'scores'),
+    'label_dtypes': (lambda s, y: (-(2 * y - 1) * s).exp().mean() + (-y).to(s).mean(), 'binary'),
+    'float32': (lambda s, y: (s.sigmoid() * 1e-46).log().mean() + cross_entropy(s, y), 'scores'),
+    'float16': (lambda s, y: -(s.neg().sigmoid() ** 20 + 1e-8).log().mean(), 'scores'),
+    'bfloat16': (lambda s, y: (1000 + s.square().mean()) - 1000, 'scores'),
     'autocast': (cosines, 'embeddings'),
     'computes_in_float32': (cross_entropy, 'scores'),
     'moved_to_another_dtype': (Underflows, 'scores'),
@@ -239,7 +179,7 @@ BROKEN = {
     'built_on_meta': (OtherOnMeta, 'scores'),
     'checkpointing': (RunningMean, 'scores'),
     'compile': (doubles_when_compiled, 'scores'),
-    'meta': (other_shape_on_meta, 'scores'),
+    'meta': (lambda s, y: s.square().mean()[None] if s.is_meta else s.square().mean(), 'scores'),
     'two_ranks': (needs_the_whole_batch, 'embeddings'),
     'three_ranks': (needs_the_whole_batch, 'embeddings'),
     'uneven_ranks': (mean_of_rows, 'embeddings'),

@@ -1,10 +1,9 @@
 """Fenced blocks of this project's documents, and running those of a shell."""
 
-import os
-import subprocess
-import sys
+import math
 from pathlib import Path
 
+import run_pages
 from documents import blocks_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,24 +33,13 @@ def values_of(text):
     return names
 
 
-def output_of(commands, folder, package=ROOT):
-    """What the commands print in a folder.
+def output_of(commands, folder, package=ROOT, seconds=math.inf):
+    """What the commands print in a folder, in at most so many seconds of all cores.
 
     ``package`` is the folder that mmrank is imported from.
     """
-    environment = dict(
-        os.environ,
-        PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
-        PYTHONPATH=str(package),
-        OMP_NUM_THREADS='1',
-    )
-    done = subprocess.run(
-        ['bash', '-euo', 'pipefail', '-c', '\n'.join(commands)],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    return done.stdout
+    bash = ['env', f'PYTHONPATH={package}', 'bash', '-euo', 'pipefail', '-c', '\n'.join(commands)]
+    status, _, used, said = run_pages.run(bash, folder, limit=3600)
+    assert status == 0, said[-3000:]
+    assert used < seconds, f'{used:.0f} s of CPU time'
+    return said

@@ -179,3 +179,5 @@ def write_files(folder: Path) -> None:
     for name, state in (('good', good), ('other', other), ('taken/epoch_1', good)):
         content = dict(meta=dict(epoch=0, iter=0), state_dict=state, message_hub={})
         torch.save(content, folder / f'{name}.pth')
+    torch.save(good, folder / 'weights.pth')
+    torch.save([], folder / 'list.pth')

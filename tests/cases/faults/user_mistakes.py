@@ -15,6 +15,7 @@ FORMS = {
 }
 DATA = 'shapes/annotations'
 VAL = f'{DATA}/val.json'
+SEEN = f'. a={DATA}/predictions.json'
 NEW = 'new_config --out new.py --coco'
 LR = 'optim_wrapper.optimizer.lr'
 SAVED = 'default_hooks.checkpoint'
@@ -46,11 +47,14 @@ COMMANDS = [
     ('runner_type=mmrank.Runner', '', 'Fix: leave it out'),
     ('load_from=nowhere.pth', 'load_from=good.pth', 'nowhere.pth'),
     ('load_from=junk.pth', 'load_from=good.pth', 'junk.pth'),
+    ('load_from=other.pth', 'load_from=good.pth', 'has no weight of this model'),
+    ('load_from=list.pth', 'load_from=good.pth', 'no state of a model'),
     ('load_from=http://127.0.0.1:9/a.pth', 'load_from=good.pth', 'no network',
      'put it at', '/checkpoints/a.pth'),
     ('load_from=torchvision://resnet19', 'load_from=good.pth', 'resnet19'),
     ('train mini.py --resume nowhere.pth', 'train mini.py --resume', 'nowhere.pth'),
     ('train mini.py --resume other.pth', '', 'other.pth', '--allow-partial'),
+    ('train mini.py --resume weights.pth', 'load_from=weights.pth', 'it has no epoch, iter'),
     ('train mini.py --resume .', 'train mini.py --resume', 'checkpoint . is a folder'),
     ('train mini.py --amp', 'train mini.py', '--amp requires a GPU'),
     ('train mini.py --work-dir junk.pth', 'train mini.py --work-dir elsewhere', 'junk.pth'),
@@ -141,9 +145,12 @@ COMMANDS = [
     ('test no.py no.pth --out mini.py/a.pkl', '', 'mini.py/a.pkl cannot be written'),
     ('model_converters/publish_model a.pth good.pth',
      'model_converters/publish_model good.pth b.pth', 'a.pth', 'does not exist'),
+    ('model_converters/publish_model list.pth c.pth',
+     'model_converters/publish_model good.pth c.pth', 'it has no weights of a model'),
     ('model_converters/to_stock det.py good.pth det', '', 'det.py is the source'),
     (f'analysis_tools/calibrate no.bbox.json {VAL}', '', 'no.bbox.json'),
     (f'analysis_tools/calibrate {VAL} {VAL}', '', 'not the annotation file'),
+    (f'analysis_tools/draw_detections {DATA}/train.json {SEEN}', '', 'of image id 1 does'),
     ('analysis_tools/training_curves runs --out shapes',
      'analysis_tools/training_curves runs --out curves.png', 'shapes cannot be written'),
     *((f'analysis_tools/plot_seeds {name}', '', *words) for name, *words in [
@@ -237,10 +244,10 @@ CALLS = [
     ('HAPLoss()(rows, [classes, classes])', '(lambda target: HAPLoss(num_classes=2)('
      'rows[:, :2], {fix}))([classes, classes])', 'torch.stack'),
     ('embed(hot > 0)', 'embed((lambda labels: {fix})(hot > 0))', 'got bool'),
-    ('in_a_group(lambda: APLoss()(scores, labels, group=idx // 4))',
-     'in_a_group(lambda: {fix}(scores, labels, group=idx // 4))', 'of other processes'),
-    ('in_a_group(lambda: EmbeddingLoss(APLoss())(rows, classes, (idx, idx, idx)))',
-     'in_a_group(lambda: EmbeddingLoss({fix})(rows, classes, (idx, idx, idx)))', 'of one process'),
+    ('in_a_group(APLoss())(scores, labels, group=idx // 4)',
+     'in_a_group({fix})(scores, labels, group=idx // 4)', 'of other processes'),
+    ('in_a_group(EmbeddingLoss(APLoss()))(rows, classes, (idx, idx, idx))',
+     'in_a_group(EmbeddingLoss({fix}))(rows, classes, (idx, idx, idx))', 'of one process'),
     ('embed(classes, ref_embeddings=rows)', 'embed(classes, ref_embeddings=rows, '
      'ref_labels=classes)', 'must be given together'),
     ('embed(levels, HAPLoss(), ref_embeddings=rows.clone(), ref_labels=classes)',
@@ -299,6 +306,10 @@ CALLS = [
      "check_loss(APLoss(), call='scores', checks=['value'])", "check 'valu'"),
     # Labels, views, samplers, hooks and metrics as other libraries take them.
     ("of('mmrank.engine.hooks', 'DeferredReweightingHook')(begin=-1)", '', 'begin must be >= 0'),
+    ("starts(3, 6)(of('mmrank.engine.hooks', 'CheckpointMatchHook')().before_train)(Mock())",
+     "starts(3, 3)(of('mmrank.engine.hooks', 'CheckpointMatchHook')().before_train)(Mock())",
+     'iterations [3, 6]'),
+    ("of('mmrank.pictures.retrieval_sheets', '_read')(Path('none.png'))", '', '--image-root'),
     ('GradedAPLoss()(scores, labels)', 'GradedAPLoss()(scores, labels, quality=scores.sigmoid())',
      'GradedAPLoss requires the boxes of the positives'),
     ('APLoss()(matrix, classes + 2)', 'APLoss()(matrix, classes + 2, weight=classes != 2)',

@@ -6,7 +6,6 @@ other. Only one start of the processes for all: it costs most of the time.
 
 import inspect
 from dataclasses import replace
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -325,33 +324,6 @@ def soprc_on_rank(rank):
     return results
 
 
-class Detector(nn.Module):
-    def __init__(self):
-        super().__init__()
-        from small_heads import STABLE_AP, build_head
-
-        self.head = build_head('RetinaHead', STABLE_AP).double()
-
-    def forward(self, images):
-        """Losses of the chosen images of the shared batch."""
-        from small_heads import make_inputs
-
-        features, truths, metas = make_inputs()
-        outs = self.head([x[images].double() for x in features])
-        losses = self.head.loss_by_feat(
-            *outs, [truths[i] for i in images], [metas[i] for i in images]
-        )
-        return losses['loss_cls'], sum(losses['loss_bbox'])
-
-
-def detector_gradients(model, images):
-    loss_cls, loss_bbox = model(images)
-    (loss_cls + loss_bbox).backward()
-    head = getattr(model, 'module', model).head
-    grads = [p.grad for p in head.parameters()]
-    return [loss_cls, head.loss_cls.loss.mean_positive.mean, *grads]
-
-
 #: Each loss with its last settings in a mode; of the first rank some entries count otherwise.
 WEIGHTED = {(x.name, x.kind, x.settings.get('mode')): x for x in cases() if _is_tested(x)}
 WEIGHTED_SIZES = (7, 5)
@@ -383,9 +355,6 @@ def on_rank(rank):
         for case in WEIGHTED.values()
         for other in (None, torch.ones(WEIGHTED_SIZES[1], dtype=torch.bool))
     ]
-    if find_spec('mmdet'):
-        model = DistributedDataParallel(Detector())
-        found['detector'] = detector_gradients(model, [rank])
     return found
 
 
@@ -454,12 +423,3 @@ def test_soprc_shares_the_vectors_of_the_classes(ranks):
                 scores[part], kind[part] == 0, kind[part] == 1, list_classes=rows[part]
             )
             torch.testing.assert_close(value, expected)
-
-
-def test_a_detector_equals_one_process(ranks):
-    """Two images with 2 and 1 boxes, one on each rank; boxes included."""
-    pytest.importorskip('mmdet')
-    expected = detector_gradients(Detector(), [0, 1])
-    for found in ranks:
-        for a, b in zip(found['detector'], expected):
-            torch.testing.assert_close(a, b.detach(), rtol=1e-6, atol=1e-9)

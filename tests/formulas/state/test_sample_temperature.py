@@ -1,4 +1,4 @@
-"""State per sample: steps, merging and checkpoints."""
+"""State per sample: what is unusable, sums, checkpoints; steps: test_contrastive_losses.py."""
 
 import itertools
 import math
@@ -22,36 +22,6 @@ def step(state, ids, log_batch, gradient):
 
 def temperature(size=6, **kwargs):
     return subjects.temperature(size, **{'eta': 0.1, **kwargs})
-
-
-def test_steps_are_those_of_the_algorithm():
-    state = temperature(beta0=0.7, beta1=0.8, tau_init=0.5, tau0=0.3)
-    s, u, tau = None, 0.0, 0.5
-    taus = []
-    for g, gradient in ((2.0, 0.5), (0.1, -20.0), (5.0, 3.0), (1.0, 20.0)):
-        s = g if s is None else 0.3 * s + 0.7 * g
-        u = 0.2 * u + 0.8 * gradient
-        tau = min(max(tau - 0.1 * u, 0.3), 1.0)
-        taus.append(tau)
-        step(state, [4], [math.log(g)], [gradient])
-        assert float(state.log_s[4]) == pytest.approx(math.log(s), rel=1e-6)
-        assert float(state.u[4]) == pytest.approx(u, rel=1e-6)
-        assert float(state.tau[4]) == pytest.approx(tau, rel=1e-6)
-    assert {0.3, 1.0} <= {*taus}
-    others = [0, 1, 2, 3, 5]
-    assert state.log_s.isfinite().tolist() == [False] * 4 + [True, False]
-    assert state.tau[others].tolist() == [0.5] * 5
-    assert state.log_s[others].tolist() == [-math.inf] * 5
-
-
-def test_repeated_samples_take_one_step_with_their_mean():
-    state, once = temperature(beta0=0.7), temperature(beta0=0.7)
-    for x in (state, once):
-        step(x, [1, 2], [0.3, 0.4], [0.1, 0.1])
-    step(state, [2, 1, 2], [350.0, 1.0, 351.0], [2.0, 5.0, 4.0])
-    mean = 350 + math.log((1 + math.e) / 2)
-    step(once, [1, 2], [1.0, mean], [5.0, 3.0])
-    assert torch.equal(state.table, once.table)
 
 
 def test_unusable_values_leave_a_sample():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from score_lists import plain_huber, summed_by
+from score_lists import joined, plain_huber, summed_by
 from subjects import made_up
 from torch.nn.functional import normalize
 
@@ -218,6 +218,15 @@ def test_any_list(name, data, pos, neg, method):
     with summed_by(method):
         got = loss(entries, torch.arange(len(entries)) < len(pos), **settings)
     assert got.item() == pytest.approx(by_loops(pos, neg, **settings), rel=1e-9, abs=1e-9)
+
+
+def test_the_mean_positive_of_stable_ap_is_a_constant():
+    """And positives are pushed up; the value of the gradient: test_graded_losses.py."""
+    pos, mean = torch.linspace(-2, 2, 6).requires_grad_(), torch.tensor(0.3, requires_grad=True)
+    loss = stable_ap_loss(*joined(pos, made_up(40)), mean, tau=0.7, bound=15.0)
+    by_pos, by_mean = torch.autograd.grad(loss, (pos, mean), allow_unused=True)
+    assert by_mean is None
+    assert (by_pos <= 0).all()
 
 
 def test_mixtures_are_queries_and_in_the_gallery():
