@@ -21,7 +21,7 @@ LABELS = [[0, 2], [1]]
 #: RoIs of each rank; for a rank without one the host skips the loss.
 NUM_ROIS = ((5, 12), (17, 0))
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.processes
 draw = partial(torch.rand, dtype=torch.float64)
 
 
@@ -173,6 +173,7 @@ def _ratio_of_rank(rank):
     return [box_balance(*parts, dist.group.WORLD), *(_evaluated() if rank == 0 else ())]
 
 
+@pytest.mark.slow
 def test_ratio_is_that_of_the_means_over_the_ranks():
     """Also on a rank without a single box; in eval mode a rank has its own."""
     (first, *alone), (second,) = run_on_ranks(_ratio_of_rank, 2)
