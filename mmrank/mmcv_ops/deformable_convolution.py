@@ -21,15 +21,10 @@ def _arguments(
 ) -> tuple[list, tuple]:
     """Return weight, offset, mask and bias, and settings, as torchvision's kernels take them."""
     names = _VERSION_1 if mask is None else _VERSION_2
-    empty = offset.new_zeros(len(offset), 1)
-    tensors = [
-        weight,
-        offset,
-        empty if mask is None else mask,
-        weight.new_zeros(len(weight)) if bias is None else bias,
-    ]
     ordered = *(settings[name] for name in names), mask is not None
-    return [at_least_float32(x) for x in tensors], ordered
+    mask = offset.new_zeros(len(offset), 1) if mask is None else mask
+    bias = weight.new_zeros(len(weight)) if bias is None else bias
+    return [at_least_float32(x) for x in (weight, offset, mask, bias)], ordered
 
 
 def _convolve(output: Tensor, input: Tensor, tensors: list, settings: tuple) -> None:
@@ -84,13 +79,7 @@ def _write(target: Tensor, grad: Tensor) -> None:
 
 
 def deform_conv_forward(
-    input: Tensor,
-    weight: Tensor,
-    offset: Tensor,
-    output: Tensor,
-    columns: Tensor,
-    ones: Tensor,
-    **settings: int,
+    input: Tensor, weight: Tensor, offset: Tensor, output: Tensor, *_: Tensor, **settings: int
 ) -> None:
     """Write the convolution, with (N, 2 * groups * taps, H, W) offsets y and x of the taps."""
     _convolve(output, input, *_arguments(weight, offset, settings))
@@ -103,7 +92,7 @@ def deform_conv_backward_input(
     grad_input: Tensor,
     grad_offset: Tensor,
     weight: Tensor,
-    columns: Tensor,
+    *_: Tensor,
     **settings: int,
 ) -> None:
     """Write the gradients of input and offset; see :func:`deform_conv_forward`."""
@@ -117,8 +106,7 @@ def deform_conv_backward_parameters(
     offset: Tensor,
     grad_output: Tensor,
     grad_weight: Tensor,
-    columns: Tensor,
-    ones: Tensor,
+    *_: Tensor,
     scale: float,
     **settings: int,
 ) -> None:
@@ -136,7 +124,7 @@ def modulated_deform_conv_forward(
     offset: Tensor,
     mask: Tensor,
     output: Tensor,
-    columns: Tensor,
+    *_: Tensor,
     with_bias: bool,
     **settings: int,
 ) -> None:
