@@ -126,22 +126,23 @@ def make_part(part, mixin: type[_Part], **added) -> _Part:
 def put_rankings(
     part,
     mixin: type[_Part],
-    losses: nn.ModuleDict,
     layers: Mapping[str, Sequence[nn.Module]],
     settings: RankingSettings,
+    losses: nn.ModuleDict | None = None,
     **added,
 ) -> _Part:
     """:func:`make_part` with the losses, on the device of the ``layers`` that score the classes.
 
-    In eval mode these show the mean positive of their loss at 0.
+    In eval mode these show the mean positive of their loss at 0. ``losses`` None: a copy for each
+    name of the layers.
     """
+    losses = copies_of(settings.loss, layers) if losses is None else losses
     device = next(next(iter(layers.values()))[0].parameters()).device
     losses.to(device).train(part.training)
     made = make_part(part, mixin, rankings=losses, **added)
-    if settings.centre_scores and mixin.shows_centre:
-        for name in layers:
-            for layer in layers[name]:
-                show_centred(layer, made.rankings[name])
+    for name in layers if settings.centre_scores and mixin.shows_centre else ():
+        for layer in layers[name]:
+            show_centred(layer, made.rankings[name])
     return made
 
 
@@ -180,19 +181,19 @@ def show_centred(layer: nn.Module, ranking: HeadLoss) -> None:
 
 def keep_centred(part: nn.Module) -> None:
     """Undo :func:`show_centred`; the centre moves into the bias of the layers."""
-    for module in part.modules():
-        for layer, key, ranking in centred_layers(module):
-            with torch.no_grad():
-                layer.bias -= centre_of_channels(ranking, layer.bias)
-            del layer._forward_hooks[key]
+    for layer, key, ranking in centred_layers(part):
+        with torch.no_grad():
+            layer.bias -= centre_of_channels(ranking, layer.bias)
+        del layer._forward_hooks[key]
 
 
-def centred_layers(layer: nn.Module) -> list[tuple[Any, int, HeadLoss]]:
-    """The layer, the key of its hook and the loss, if :func:`show_centred` was called for it."""
+def centred_layers(part: nn.Module) -> list[tuple[Any, int, HeadLoss]]:
+    """The layers that :func:`show_centred` was called for, the keys of their hooks, the losses."""
     found = []
-    for key, hook in layer._forward_hooks.items():
-        if isinstance(hook, partial) and hook.func is _subtract_centre:
-            found.append((layer, key, hook.args[0]))
+    for layer in part.modules():
+        for key, hook in layer._forward_hooks.items():
+            if isinstance(hook, partial) and hook.func is _subtract_centre:
+                found.append((layer, key, hook.args[0]))
     return found
 
 

@@ -71,6 +71,7 @@ def attach(holder, settings: RankingSettings) -> None:
             denoising.append('dn_pre')
         names += denoising if decoder.num_denoising else []
         last = {LAST: [decoder.dec_score_head[decoder.decoder.eval_idx]]}
-        put_rankings(decoder, _CheckedDecoder, copies_of(settings.loss, names), last, settings)
+        losses = copies_of(settings.loss, names)
+        put_rankings(decoder, _CheckedDecoder, last, settings, losses)
     if hasattr(holder, 'get_export_state_dict'):
         make_part(holder, _StockExport)

@@ -68,7 +68,7 @@ def attach(module, settings: RankingSettings) -> None:
     proposals = {'enc': IABCELoss(criterion.focal_alpha, scope=loss.scope)}
     losses = copies_of(loss, names, proposals)
     layers = {LAST: [module.model.class_embed]}
-    made = put_rankings(criterion, _QuerySetCriterion, losses, layers, settings)
+    made = put_rankings(criterion, _QuerySetCriterion, layers, settings, losses)
     if settings.centre_scores:
         hook = partial(show_centred, made)
         made.centring = module.postprocess.register_forward_pre_hook(hook)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from mmrank.errors import UserError, UserTypeError
 from mmrank.tensors import at_least_float32
 
-from .class_part import ClassPart, RankingSettings, aligned_iou, centre_of, copies_of, put_rankings
+from .class_part import ClassPart, RankingSettings, aligned_iou, centre_of, put_rankings
 from .detectors import check_fit
 from .label_ranges import check_labels
 from .torchvision_detectors import RoIHeads, TorchvisionPart
@@ -119,13 +119,5 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
             f"softmax compares them. Fix: {type(loss).__name__}(mode='flatten')"
         )
     check_fit(settings, predictor.out_features - 1, type(model).__name__, balances=True)
-    layers = {'all': [predictor]}
-    put_rankings(
-        heads,
-        RankingRoIHeads,
-        copies_of(loss, layers),
-        layers,
-        settings,
-        balance_boxes=settings.balance_boxes,
-        centre_scores=settings.centre_scores,
-    )
+    shown = dict(balance_boxes=settings.balance_boxes, centre_scores=settings.centre_scores)
+    put_rankings(heads, RankingRoIHeads, {'all': [predictor]}, settings, **shown)

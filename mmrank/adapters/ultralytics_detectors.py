@@ -11,7 +11,7 @@ from torch import Tensor
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss
 
-from .class_part import ClassPart, MadePart, RankingSettings, copies_of, put_rankings
+from .class_part import ClassPart, MadePart, RankingSettings, put_rankings
 from .detectors import check_fit
 from .label_ranges import check_objects
 
@@ -52,6 +52,5 @@ def attach(model, settings: RankingSettings) -> None:
         fix = 'a model with a Detect head, such as yolo11n.yaml or yolo26n.yaml'
         raise UserTypeError(what, fix)
     check_fit(settings, head.nc, name)
-    losses = copies_of(settings.loss, layers)
     # The criterion is made when there is none.
-    put_rankings(model, _RankingModel, losses, layers, settings, criterion=None)
+    put_rankings(model, _RankingModel, layers, settings, criterion=None)
