@@ -57,7 +57,12 @@ def clean_coco(
         for number, ann in enumerate(filter(None, annotations), 1):
             ann['id'] = number
     kinds = _drop_bad(copies)
-    _renumber_lists(copies, class_ids)
+    # LVIS lists of images name the new classes, without those that have an object.
+    present = defaultdict(set)
+    for ann in filter(None, annotations):
+        present[ann['image_id']].add(ann['category_id'])
+    for image in filter(None, images):
+        image.update(renumber_classes(image, class_ids, present[image['id']]))
     changes = [x for key in _PARTS for x in _changes(key, document[key], copies[key])]
     shared = [x for ids in (image_ids, class_ids) for x, new in ids.items() if new is None]
     if shared:
@@ -175,15 +180,6 @@ def _refer(entry: dict, key: str, ids: dict) -> None:
     old = entry.get(key)
     if _whole(old) is not None:
         entry[key] = ids.get(old, ids.get(_whole(old)))
-
-
-def _renumber_lists(copies: dict[str, list[dict]], class_ids: dict) -> None:
-    """LVIS lists of images name the new classes, without those that have an object."""
-    present = defaultdict(set)
-    for ann in filter(None, copies['annotations']):
-        present[ann['image_id']].add(ann['category_id'])
-    for image in filter(None, copies['images']):
-        image.update(renumber_classes(image, class_ids, present[image['id']]))
 
 
 def _drop_bad(copies: dict[str, list[dict]]) -> Counter:

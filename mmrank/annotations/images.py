@@ -47,7 +47,21 @@ def find_image_problems(
             found.add('unreadable image file', f'{where} {size or "has 0 bytes"}')
     sample = there if verify else there[:: max(len(there) // _SAMPLED, 1)][:_SAMPLED]
     for entry, path, where in sample:
-        _check_size(entry, path, where, verify, found)
+        if fault := image_fault(path) if verify else None:
+            found.add('unreadable image file', f'{where}: {fault}')
+            continue
+        try:
+            size = image_size(path)
+        except ValueError:  # training names it
+            continue
+        stated = entry['width'], entry['height']
+        if stated != size:
+            turned = ', its sides swapped: loaders turn an image by its EXIF'
+            found.add(
+                'image size differs',
+                f'{where} is {size[0]} x {size[1]}, the annotation file has {shown(stated[0])} x '
+                f'{shown(stated[1])}' + (turned if stated == size[::-1] else ''),
+            )
     deep = [path for _, path, _ in sample if not verify and is_deep_png(path)]
     if fault := dark_fault(deep):
         text = f'{len(deep)} of {len(sample)} images, such as {deep[0]}: {fault}'
@@ -97,22 +111,3 @@ def refuse_other_size(results: dict, source: str = 'the annotation file') -> dic
             'the labelled images; mmrank check coco --config CONFIG --verify-images lists others',
         )
     return results
-
-
-def _check_size(entry: dict, path: str, where: str, decode: bool, found: Findings) -> None:
-    fault = image_fault(path) if decode else None
-    if fault is not None:
-        found.add('unreadable image file', f'{where}: {fault}')
-        return
-    try:
-        size = image_size(path)
-    except ValueError:  # training names it
-        return
-    stated = entry['width'], entry['height']
-    if stated != size:
-        turned = ', its sides swapped: loaders turn an image by its EXIF'
-        found.add(
-            'image size differs',
-            f'{where} is {size[0]} x {size[1]}, the annotation file has {shown(stated[0])} x '
-            f'{shown(stated[1])}' + (turned if stated == size[::-1] else ''),
-        )

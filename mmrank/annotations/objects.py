@@ -327,8 +327,14 @@ def scan_annotations(
     is_wanted = {number: name in wanted for number, name in report.names.items()}
     columns, has_form = _columns(annotations, sizes, is_wanted, require_masks)
     for index in np.flatnonzero(~has_form).tolist():
-        _report_form(index, annotations[index], found)
+        ann = annotations[index]
         report.bad_annotations.add(index)
+        if found.lacks_keys(ann, f'annotations[{index}]', tuple(_FORMS)):
+            continue
+        for key, fits in _FORMS.items():
+            if not fits([ann[key]])[0]:
+                text = f'{_where(index, ann)}: {key} is {shown(ann[key])}'
+                found.add('malformed value', text)
 
     def add(rule: _Rule, places: np.ndarray) -> None:
         is_error = len(places) > rule.tolerated * len(annotations)
@@ -365,11 +371,3 @@ def scan_annotations(
 
 def _where(index: int, ann: dict) -> str:
     return f'annotations[{index}] (id {shown(ann["id"])}, image_id {shown(ann["image_id"])})'
-
-
-def _report_form(index: int, ann: object, found: Findings) -> None:
-    if found.lacks_keys(ann, f'annotations[{index}]', tuple(_FORMS)):
-        return
-    for key, fits in _FORMS.items():
-        if not fits([ann[key]])[0]:
-            found.add('malformed value', f'{_where(index, ann)}: {key} is {shown(ann[key])}')
