@@ -21,17 +21,17 @@ except ImportError as error:
     ) from error
 
 from mmrank.mmcv_ops import refuse_operator
-from mmrank.mmcv_ops.boxes import bbox_overlaps, nms, softnms
-from mmrank.mmcv_ops.deformable_attention import ms_deform_attn_backward, ms_deform_attn_forward
-from mmrank.mmcv_ops.deformable_convolution import (
+from mmrank.mmcv_ops.boxes import bbox_overlaps, nms, roi_align_backward, roi_align_forward, softnms
+from mmrank.mmcv_ops.deformable import (
     deform_conv_backward_input,
     deform_conv_backward_parameters,
     deform_conv_forward,
     modulated_deform_conv_backward,
     modulated_deform_conv_forward,
+    ms_deform_attn_backward,
+    ms_deform_attn_forward,
 )
 from mmrank.mmcv_ops.focal_losses import sigmoid_focal_loss_backward, sigmoid_focal_loss_forward
-from mmrank.mmcv_ops.rois import roi_align_backward, roi_align_forward
 
 
 def get_compiler_version() -> str:
