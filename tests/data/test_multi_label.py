@@ -12,7 +12,7 @@ from mmengine.registry import HOOKS, TRANSFORMS
 from retrieval_trees import build, write_images
 from tiny_runner import stand_in
 
-from mmrank.datasets.checks.label_check import check_labels
+from mmrank.datasets.labels import check_labels
 from mmrank.errors import UserError
 
 pytest.importorskip('mmpretrain')

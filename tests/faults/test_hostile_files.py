@@ -94,7 +94,7 @@ READERS = {
     'labels.csv': long_tail('multi_label_csv', read_labels),
     'entries.csv': long_tail('chest_xray14', lambda home, path: home._read_entries(path)),
     'names.txt': long_tail('chest_xray14', read_names),
-    'train.npz': long_tail('cifar_images', lambda home, x: home._read_arrays(x, CIFAR10_NAMES)),
+    'train.npz': long_tail('cifar', lambda home, x: home._read_arrays(x, CIFAR10_NAMES)),
     **{name: read_image for name in GOOD if name.startswith('image.')},
 }
 #: The readers of the rows: also where a file has no ratings, and is packed.

@@ -10,7 +10,7 @@ from mmengine.fileio import join_path
 from mmpretrain.datasets import MultiLabelDataset
 
 from mmrank.annotations.text_tables import read_rows, read_table
-from mmrank.datasets.checks.label_check import check_every_class
+from mmrank.datasets.labels import check_every_class
 from mmrank.datasets.long_tail.multi_label_csv import multi_label_items
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.retrieval_dataset import split_classes

@@ -9,7 +9,7 @@ from mmpretrain.datasets import MultiLabelDataset
 
 from mmrank.annotations.findings import shown
 from mmrank.annotations.text_tables import read_table
-from mmrank.datasets.checks.label_check import check_every_class
+from mmrank.datasets.labels import check_every_class
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.errors import UserError
 from mmrank.files import path_fault
@@ -53,8 +53,7 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
                 what = f"{place}: 'image' is {row['image']!r:.200}, which {fault}"
                 fix = 'a path within the folder of the images; set data_prefix to that folder'
                 raise UserError(what, fix)
-            path = row['image']
-            paths.append(join_path(self.img_prefix, path) if self.img_prefix else path)
+            paths.append(join_path(self.img_prefix, row['image']))
             targets.append([_BITS[row[name]] for name in names])
         if not (names and paths):
             what = f'{self.ann_file} has {len(paths)} images and {len(names)} classes'

@@ -99,12 +99,11 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         labels = {name: index for index, name in enumerate(wanted)}
         coarser = self._coarser(groups, wanted)
         self._metainfo['classes'] = tuple(labels)
-        prefix = self.img_prefix
         items = []
         for image in found.images:
             if image.class_name not in labels:
                 continue
-            path = join_path(prefix, image.path) if prefix else image.path
+            path = join_path(self.img_prefix, image.path)
             item = {'img_path': path, 'gt_label': labels[image.class_name]}
             if coarser:
                 item['label_levels'] = [*coarser[image.class_name], item['gt_label']]

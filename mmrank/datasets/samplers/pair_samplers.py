@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from mmrank.datasets.labels import class_labels
+from mmrank.datasets.permutation import permutation
 from mmrank.datasets.samplers.batch_stream import BatchStream
-from mmrank.datasets.samplers.labels import class_labels
 from mmrank.errors import UserError, UserTypeError
 from mmrank.registry import DATA_SAMPLERS
 
@@ -59,20 +60,14 @@ class InBatchPairSampler(BatchStream):
             raise UserError(what, fix)
         self.num_uniform = num_uniform
         self.share = self.share * self.num_samples + num_uniform // self.world_size
-        self._permuted = None
-        self._orders = []
 
     def rank_batch(self, number: int) -> np.ndarray:
         """The pairs of this rank: of the first sample, then the second; then right entities."""
         epoch, batch = divmod(number, self.num_batches)
-        if self._permuted != (self.seed, epoch):
-            self._orders = [
-                np.argsort(self.generator(epoch, i).random(self._num_pairs))
-                for i in range(self.num_samples)
-            ]
-            self._permuted = self.seed, epoch
-        begin = batch * self.batch_size
-        parts = [self.own_part(order[begin:]) for order in self._orders]
+        parts = []
+        for sample in range(self.num_samples):
+            order = permutation(self._num_pairs, self.seed, epoch, sample)
+            parts.append(self.own_part(order[batch * self.batch_size :]))
         if self.num_uniform:
             drawn = np.argsort(self.generator(epoch, batch, 2).random(self._num_right))
             drawn = drawn[: self.num_uniform].reshape(self.world_size, -1)[self.rank]
@@ -94,7 +89,7 @@ class ClassPairSampler(BatchStream):
     with ``mmrank.InBatchRetrievalHead``.
 
     Args:
-        dataset: See :func:`~mmrank.datasets.samplers.labels.class_labels`. Images that are alone in
+        dataset: See :func:`~mmrank.datasets.labels.class_labels`. Images that are alone in
             their class are in no pair.
         batch_size: Pairs in a batch, over all ranks; W must divide it.
         seed, infinite: See :class:`BatchStream`.
