@@ -8,8 +8,7 @@ from unicodedata import normalize
 from mmrank.annotations.check import inspect_coco, is_size
 from mmrank.annotations.documents import renumber_classes
 from mmrank.annotations.findings import is_number, shown
-from mmrank.annotations.image_header import image_size
-from mmrank.annotations.images import spelling_on_disk
+from mmrank.annotations.images import image_size, spelling_on_disk
 from mmrank.annotations.masks import LARGEST_PIXEL, is_polygon
 from mmrank.annotations.objects import is_number_id
 from mmrank.errors import UserError

@@ -11,9 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mmrank.annotations.findings import MAX_EXAMPLES, Findings, is_number, shown
+from mmrank.annotations.findings import (
+    LARGE_AREA,
+    MAX_EXAMPLES,
+    SMALL_AREA,
+    ClassCount,
+    CocoReport,
+    Findings,
+    is_number,
+    shown,
+)
 from mmrank.annotations.masks import LARGEST_PIXEL, NUMBERS, OVERHANG_PIXELS, mask_form
-from mmrank.annotations.report import LARGE_AREA, SMALL_AREA, ClassCount, CocoReport
 
 #: Share of the annotations from which boxes beyond the image, and odd areas, are reported.
 _OVERHANG_SHARE = 0.2

@@ -22,7 +22,7 @@ from retrieval_trees import write_images
 
 from mmrank.annotations.check import inspect_coco, read_checked
 from mmrank.annotations.clean import clean_coco
-from mmrank.annotations.image_header import read_image
+from mmrank.annotations.images import read_image
 from mmrank.annotations.read import read_coco_json
 from mmrank.datasets.captions.caption_files import (
     read_caption_table,

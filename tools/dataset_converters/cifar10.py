@@ -21,7 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.annotations.image_header import read_image
+from mmrank.annotations.images import read_image
 from mmrank.cli.options import tool_parser
 from mmrank.datasets.retrieval.image_lists import scan_class_folders
 from mmrank.errors import UserError, show_user_errors

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unicodedata import normalize
 
-from mmrank.annotations.image_header import IMAGE_SUFFIXES, image_size
+from mmrank.annotations.images import IMAGE_SUFFIXES, image_size
 from mmrank.errors import UserError
 from mmrank.files import find_files
 

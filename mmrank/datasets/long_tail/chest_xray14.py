@@ -13,7 +13,7 @@ from mmrank.annotations.text_tables import read_rows, read_table
 from mmrank.datasets.labels import check_every_class
 from mmrank.datasets.long_tail.multi_label_csv import multi_label_items
 from mmrank.datasets.one_size import OneSizeBatches
-from mmrank.datasets.retrieval.retrieval_dataset import split_classes
+from mmrank.datasets.retrieval.retrieval_sets import split_classes
 from mmrank.errors import UserError
 from mmrank.settings import one_of
 

@@ -11,9 +11,9 @@ from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
 from torch.utils.data import ConcatDataset
 
 from mmrank.annotations.images import refuse_other_size
+from mmrank.datasets.batch_stream import check_loader
 from mmrank.datasets.labels import check_labels
 from mmrank.datasets.one_size import IndexedConcatDataset
-from mmrank.datasets.samplers.batch_stream import check_loader
 from mmrank.engine.runners import modules_with
 from mmrank.errors import UserError
 from mmrank.files import check_output
