@@ -45,7 +45,13 @@ def clean_coco(
         _tidy_annotation(ann)
     image_ids = _new_ids(images)
     class_ids = _new_ids(categories)
-    _merge_twins(categories, class_ids)
+    # Categories that differ in their ids alone get one new id.
+    first: dict[str, object] = {}
+    for category in categories:
+        old = _whole(category.get('id'))
+        if class_ids.get(old) is not None:
+            new = first.setdefault(repr({**category, 'id': None}), class_ids[old])
+            class_ids[old] = class_ids[category['id']] = new
     _number(images, image_ids)
     _number(categories, class_ids)
     for ann in filter(None, annotations):
@@ -151,16 +157,6 @@ def _new_ids(entries: list[dict]) -> dict:
     found = {**dict.fromkeys(by_id), **dict(zip(ids, new))}
     counts = Counter(map(_whole, found))
     return {_whole(x): y for x, y in found.items() if counts[_whole(x)] == 1} | found
-
-
-def _merge_twins(categories: list[dict], ids: dict) -> None:
-    """Give categories that differ in their ids alone one new id."""
-    first: dict[str, object] = {}
-    for category in categories:
-        old = _whole(category.get('id'))
-        if ids.get(old) is not None:
-            new = first.setdefault(repr({**category, 'id': None}), ids[old])
-            ids[old] = ids[category['id']] = new
 
 
 def _number(entries: list[dict], ids: dict) -> None:

@@ -26,16 +26,6 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int = 0) ->
     return order[torchvision.ops.nms(boxes[order], ranks, threshold)]
 
 
-def _overlaps(box: np.ndarray, boxes: np.ndarray, offset: int) -> np.ndarray:
-    """Return the IoU of one box (4,) with others (N, 4)."""
-    size = np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2]) + offset
-    shared = np.maximum(size, 0).prod(axis=1)
-    areas = (boxes[:, 2:] - boxes[:, :2] + offset).prod(axis=1)
-    area = (box[2:] - box[:2] + offset).prod()
-    with np.errstate(invalid='ignore', divide='ignore'):  # boxes without an area
-        return shared / (area + areas - shared)
-
-
 def _fill_gaps(rows: np.ndarray, keep: np.ndarray) -> np.ndarray:
     """Return the rows to keep, gaps filled from the end: the order that decides between ties."""
     number = np.count_nonzero(keep)
@@ -68,7 +58,11 @@ def softnms(
         rows[[done, best]] = rows[[best, done]]
         order[[done, best]] = order[[best, done]]
         rest = rows[done + 1 :]
-        ious = _overlaps(rows[done, :4], rest[:, :4], offset)
+        corner = np.maximum(rows[done, :2], rest[:, :2])
+        shared = np.maximum(np.minimum(rows[done, 2:4], rest[:, 2:4]) - corner + offset, 0).prod(1)
+        areas = (rows[done:, 2:4] - rows[done:, :2] + offset).prod(axis=1)
+        with np.errstate(invalid='ignore', divide='ignore'):  # boxes without an area
+            ious = shared / (areas[0] + areas[1:] - shared)
         if method == _NAIVE:
             rest[:, 4] *= ~(ious >= threshold)
         elif method == _LINEAR:

@@ -83,24 +83,20 @@ class CIFARLongTail(BaseDataset):
     def load_data_list(self) -> list[dict]:
         part = 'test' if self.split == 'test' else 'train'
         images, labels = read_cifar(self.data_root, part, self.num_classes)
-        chosen = self._choose(labels)
-        return [{'img': images[i], 'gt_label': int(labels[i])} for i in chosen]
-
-    def _choose(self, labels: np.ndarray) -> np.ndarray:
-        if self.split == 'test':
-            return np.arange(len(labels))
-        classes = shuffled_classes(labels, self.seed)
-        aside = self.val_per_class
-        check_class_sizes([aside + 1] * len(classes), classes, f'val_per_class={aside}')
-        if self.split == 'val':
+        chosen = [np.arange(len(labels))]
+        if part == 'train':
+            classes = shuffled_classes(labels, self.seed)
+            aside = self.val_per_class
+            check_class_sizes([aside + 1] * len(classes), classes, f'val_per_class={aside}')
             chosen = [members[:aside] for members in classes]
-        else:
+        if self.split == 'train':
             classes = [members[aside:] for members in classes]
             sizes = exponential_sizes(len(classes), len(classes[0]), self.imbalance_ratio)
             sizes = sizes[ranked_classes(len(classes), self.order_seed)]
             check_class_sizes(sizes, classes, f'imbalance_ratio={self.imbalance_ratio}')
             chosen = [members[:size] for members, size in zip(classes, sizes)]
-        return np.sort(np.concatenate(chosen))
+        indices = np.sort(np.concatenate(chosen))
+        return [{'img': images[i], 'gt_label': int(labels[i])} for i in indices]
 
 
 class CIFAR10LT(CIFARLongTail):
