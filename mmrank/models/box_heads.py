@@ -59,24 +59,16 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
         rois: Tensor,
         labels: Tensor,
         label_weights: Tensor,
-        bbox_targets: Tensor,
-        bbox_weights: Tensor,
+        *box_targets: Tensor,
         reduction_override: str | None = None,
     ) -> dict[str, Tensor]:
         """``loss_cls``, a ranking of the (n, C) raw scores, ``acc_classes`` and ``loss_bbox``."""
         if self.box_input is not None:
             self.loss_bbox.open()
             self.loss_bbox.note_anchors(rois[:, 1:])
-        losses = super().loss(
-            None,
-            bbox_pred,
-            rois,
-            labels,
-            label_weights,
-            bbox_targets,
-            bbox_weights,
-            reduction_override=reduction_override,
-        )
+        targets = labels, label_weights, *box_targets
+        reduction = dict(reduction_override=reduction_override)
+        losses = super().loss(None, bbox_pred, rois, *targets, **reduction)
         if self.box_average == 'positives':
             positives = ((labels >= 0) & (labels < self.num_classes)).sum().float()
             if training_group(self) is not None:
@@ -90,9 +82,7 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
         if self.image_metas is not None:
             label_weights = self._federated_weight(rois, labels, label_weights)
         # Also without a single proposal: the other ranks wait for this one.
-        ranked = self.loss_cls(
-            cls_score, labels, label_weights, reduction_override=reduction_override, **boxes
-        )
+        ranked = self.loss_cls(cls_score, labels, label_weights, **reduction, **boxes)
         ranked = ranked if isinstance(ranked, dict) else dict(loss_cls=ranked)
         if self.box_input == 'loss':
             # The host's 0 keeps the box branch in the graph without objects.
@@ -103,12 +93,8 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
 
     def _federated_weight(self, rois: Tensor, labels: Tensor, label_weights: Tensor) -> Tensor:
         """(n, C) weights that ignore classes which the images are not annotated for."""
-        exhaustive = exhaustive_classes(
-            self.image_metas,
-            self.num_classes,
-            rois.device,
-            f'roi_head.bbox_head ({type(self).__name__})',
-        )
+        user = f'roi_head.bbox_head ({type(self).__name__})'
+        exhaustive = exhaustive_classes(self.image_metas, self.num_classes, rois.device, user)
         images = rois[:, 0].long()
         return federated_weight(self.loss_cls, exhaustive, images, labels, label_weights)
 

@@ -75,12 +75,8 @@ class LevelCollector(nn.Module):
         preds, targets, weights, factors = zip(*calls)
         weight = None
         if any(w is not None for w in weights):
-            weight = torch.cat(
-                [
-                    t.new_ones(t.size(0), dtype=torch.float) if w is None else w
-                    for w, t in zip(weights, targets)
-                ]
-            )
+            ones = [t.new_ones(t.size(0), dtype=torch.float) for t in targets]
+            weight = torch.cat([one if w is None else w for w, one in zip(weights, ones)])
         pred = torch.cat(preds)
         target = torch.cat(targets)
         if federated is not None:
@@ -165,14 +161,7 @@ class BoxCollector(nn.Module):
         """Keep the (..., 4) anchors of rows that the classification loss gets next."""
         self._anchors.append(_tensor_of(anchors).flatten(0, -2))
 
-    def forward(
-        self,
-        pred: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        avg_factor: float | None = None,
-        reduction_override: str | None = None,
-    ) -> Tensor:
+    def forward(self, pred: Tensor, target: Tensor, *args, **kwargs) -> Tensor:
         """Record (n, 4) boxes or codes, (n, 5) where oriented, of all rows or of the positives.
 
         Returns the box loss of the head, or with ``kind='loss'`` a 0 on the graph of ``pred``.
@@ -182,9 +171,7 @@ class BoxCollector(nn.Module):
             if self.kind == 'loss':
                 # One row keeps the graph; a sum of all may overflow in half precision and give NaN.
                 return pred[:1].sum() * 0
-        return self.loss(
-            pred, target, weight, avg_factor=avg_factor, reduction_override=reduction_override
-        )
+        return self.loss(pred, target, *args, **kwargs)
 
     def close(self, targets: list[Tensor], num_classes: int) -> dict[str, Tensor]:
         """Argument of the ranking loss, (n_pos,) values of the boxes of the positives.

@@ -168,15 +168,8 @@ class ListwiseDETRMixin(RankingHeadMixin):
                 logger='current',
                 level=logging.WARNING,
             )
-        return self._ranked(
-            self._matching.pop(0),
-            super().loss_by_feat_single,
-            cls_scores,
-            bbox_preds,
-            batch_gt_instances,
-            *args,
-            **kwargs,
-        )
+        found = cls_scores, bbox_preds, batch_gt_instances, *args
+        return self._ranked(self._matching.pop(0), super().loss_by_feat_single, *found, **kwargs)
 
     def _loss_dn_single(self, dn_cls_scores: Tensor, *args, **kwargs):
         return self._ranked(
