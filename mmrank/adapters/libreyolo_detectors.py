@@ -7,9 +7,8 @@ from torch import Tensor
 
 from mmrank.losses import HeadLoss
 
-from .class_part import ClassPart, MadePart, RankingSettings, put_rankings
+from .class_part import ClassPart, MadePart, RankingSettings, check_objects, put_rankings
 from .detectors import check_fit
-from .label_ranges import check_objects
 
 
 class _RankingHead(MadePart, DDetect):

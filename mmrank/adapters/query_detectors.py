@@ -7,9 +7,8 @@ import copy
 
 from torch import Tensor
 
-from .class_part import MadePart, RankingSettings, copies_of, make_part, put_rankings
+from .class_part import MadePart, RankingSettings, check_objects, copies_of, make_part, put_rankings
 from .detectors import check_fit, remove_ranking_loss
-from .label_ranges import check_objects
 from .query_criterion import LAST, QueryCriterion
 
 

@@ -9,9 +9,8 @@ from torch.utils.hooks import RemovableHandle
 from mmrank.errors import UserError
 from mmrank.losses import IABCELoss
 
-from .class_part import RankingSettings, centre_of, copies_of, put_rankings
+from .class_part import RankingSettings, centre_of, check_objects, copies_of, put_rankings
 from .detectors import check_fit
-from .label_ranges import check_objects
 from .query_criterion import LAST, QueryCriterion
 
 

@@ -9,9 +9,15 @@ from mmrank.imports import required_package
 from mmrank.losses import HeadLoss
 from mmrank.losses.ranking.rank_sort import with_balanced_boxes
 
-from .class_part import ClassPart, MadePart, RankingSettings, aligned_iou, put_rankings
+from .class_part import (
+    ClassPart,
+    MadePart,
+    RankingSettings,
+    aligned_iou,
+    check_labels,
+    put_rankings,
+)
 from .detectors import check_fit
-from .label_ranges import check_labels
 
 with required_package(
     'torchvision',

@@ -6,9 +6,15 @@ from torch import Tensor, nn
 from mmrank.errors import UserError, UserTypeError
 from mmrank.tensors import at_least_float32
 
-from .class_part import ClassPart, RankingSettings, aligned_iou, centre_of, put_rankings
+from .class_part import (
+    ClassPart,
+    RankingSettings,
+    aligned_iou,
+    centre_of,
+    check_labels,
+    put_rankings,
+)
 from .detectors import check_fit
-from .label_ranges import check_labels
 from .torchvision_detectors import RoIHeads, TorchvisionPart
 
 

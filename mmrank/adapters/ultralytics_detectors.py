@@ -11,9 +11,8 @@ from torch import Tensor
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss
 
-from .class_part import ClassPart, MadePart, RankingSettings, put_rankings
+from .class_part import ClassPart, MadePart, RankingSettings, check_objects, put_rankings
 from .detectors import check_fit
-from .label_ranges import check_objects
 
 
 class _RankingModel(MadePart):
