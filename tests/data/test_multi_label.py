@@ -16,7 +16,7 @@ from mmrank.datasets.labels import check_labels
 from mmrank.errors import UserError
 
 pytest.importorskip('mmpretrain')
-from mmrank.datasets.long_tail.chest_xray14 import ChestXray14
+from mmrank.datasets.long_tail.multi_label import ChestXray14
 
 TABLE = 'image,cat,dog\na.png,1,0\nb.png,0,1\nc.png,1,1.0\nd.png,0,0\n'
 
