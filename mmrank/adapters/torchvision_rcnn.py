@@ -71,12 +71,9 @@ class RankingRoIHeads(TorchvisionPart, RoIHeads):
         if self.ranking_loss.box_input is not None:
             rows = (labels > 0).nonzero().squeeze(1)
             decoded = self.box_coder.decode(at_least_float32(codes.detach()), proposals)
-            true = torch.cat(
-                [
-                    t['boxes'][i] if len(t['boxes']) else t['boxes'].new_zeros(len(i), 4)
-                    for t, i in zip(targets, matched)
-                ]
-            )
+            # The host matches the boxes of an image without objects to a first one.
+            boxes = [x['boxes'] if len(x['boxes']) else x['boxes'].new_zeros(1, 4) for x in targets]
+            true = torch.cat([x[i] for x, i in zip(boxes, matched)])
             quality = aligned_iou(decoded[rows, labels[rows]], true[rows])
         part = ClassPart(_log_odds(logits)[:, 1:], target, quality, labels >= 0)
         return part.loss(self.ranking_loss)
