@@ -199,6 +199,25 @@ def all_gather_rows(rows: Tensor, counts: Sequence[int], group) -> Tensor:
     return _GatherRows.apply(rows, counts, group)
 
 
+def all_labelled_rows(
+    rows: Tensor, numbers: Tensor, group
+) -> tuple[Tensor, Tensor, list[int], int]:
+    """Join (n_r, D) rows, and (n_r, K) integers of each, as :func:`all_gather_rows` does.
+
+    Returns:
+        Rows, numbers, how many rows each rank has, and where the rows of this rank begin.
+    """
+    own = [len(rows), numbers.size(1)]
+    sizes, dtype = sizes_and_dtype(own, rows.dtype, group, rows.device, rows)
+    counts = [size for size, _ in sizes]
+    if not len(rows):
+        # A rank without images cannot tell the levels of their labels.
+        numbers = numbers.new_zeros(0, max(width for _, width in sizes))
+    joined = all_gather_rows(rows.to(dtype), counts, group)
+    begin = sum(counts[: dist.get_rank(group)])
+    return joined, all_gather_rows(numbers, counts, group), counts, begin
+
+
 class _GatherColumns(Function):
     @staticmethod
     def forward(ctx, columns, group):

@@ -1,4 +1,4 @@
-"""What the class loss of a detector is computed from, and how it comes and goes; for all alike."""
+"""What the class loss of a detector is computed from, how it comes and goes, and is refused."""
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
@@ -16,6 +16,8 @@ from mmrank.losses.pointwise.quality_losses import QualityLoss
 from mmrank.made_class import MadeClass
 
 _Part = TypeVar('_Part', bound='MadePart')
+# Boxes in fractions may end a little beyond their image; those in pixels go on.
+_LARGEST_FRACTION = 2.0
 
 
 @dataclass(frozen=True)
@@ -126,22 +128,23 @@ def make_part(part, mixin: type[_Part], **added) -> _Part:
 def put_rankings(
     part,
     mixin: type[_Part],
-    losses: nn.ModuleDict,
     layers: Mapping[str, Sequence[nn.Module]],
     settings: RankingSettings,
+    losses: nn.ModuleDict | None = None,
     **added,
 ) -> _Part:
     """:func:`make_part` with the losses, on the device of the ``layers`` that score the classes.
 
-    In eval mode these show the mean positive of their loss at 0.
+    In eval mode these show the mean positive of their loss at 0. ``losses`` None: a copy for each
+    name of the layers.
     """
+    losses = copies_of(settings.loss, layers) if losses is None else losses
     device = next(next(iter(layers.values()))[0].parameters()).device
     losses.to(device).train(part.training)
     made = make_part(part, mixin, rankings=losses, **added)
-    if settings.centre_scores and mixin.shows_centre:
-        for name in layers:
-            for layer in layers[name]:
-                show_centred(layer, made.rankings[name])
+    for name in layers if settings.centre_scores and mixin.shows_centre else ():
+        for layer in layers[name]:
+            show_centred(layer, made.rankings[name])
     return made
 
 
@@ -180,19 +183,19 @@ def show_centred(layer: nn.Module, ranking: HeadLoss) -> None:
 
 def keep_centred(part: nn.Module) -> None:
     """Undo :func:`show_centred`; the centre moves into the bias of the layers."""
-    for module in part.modules():
-        for layer, key, ranking in centred_layers(module):
-            with torch.no_grad():
-                layer.bias -= centre_of_channels(ranking, layer.bias)
-            del layer._forward_hooks[key]
+    for layer, key, ranking in centred_layers(part):
+        with torch.no_grad():
+            layer.bias -= centre_of_channels(ranking, layer.bias)
+        del layer._forward_hooks[key]
 
 
-def centred_layers(layer: nn.Module) -> list[tuple[Any, int, HeadLoss]]:
-    """The layer, the key of its hook and the loss, if :func:`show_centred` was called for it."""
+def centred_layers(part: nn.Module) -> list[tuple[Any, int, HeadLoss]]:
+    """The layers that :func:`show_centred` was called for, the keys of their hooks, the losses."""
     found = []
-    for key, hook in layer._forward_hooks.items():
-        if isinstance(hook, partial) and hook.func is _subtract_centre:
-            found.append((layer, key, hook.args[0]))
+    for layer in part.modules():
+        for key, hook in layer._forward_hooks.items():
+            if isinstance(hook, partial) and hook.func is _subtract_centre:
+                found.append((layer, key, hook.args[0]))
     return found
 
 
@@ -225,3 +228,40 @@ def aligned_iou(first: Tensor, second: Tensor) -> Tensor:
     inter = (high - low).clamp(min=0).prod(1)
     union = sum((x[:, 2:] - x[:, :2]).prod(1) for x in (first, second)) - inter
     return (inter / union.clamp(min=torch.finfo(dtype).tiny)).clamp(0, 1)
+
+
+def check_objects(
+    labels: Sequence[Tensor], boxes: Sequence[Tensor], num_classes: int, option: str
+) -> None:
+    """Check labels that count from 0, and boxes in fractions; ``option`` sets the classes."""
+    fix = f'number the classes from 0, not by category id of COCO, or a larger {option}'
+    check_labels(labels, 0, num_classes - 1, fix)
+    found = _ends(boxes)
+    if found is not None and found[1] > _LARGEST_FRACTION:
+        raise UserError(
+            f'the boxes of a batch reach to {found[1]:.4g}, and this model takes (centre x, centre '
+            'y, width, height) in fractions of the image, up to 1. Fix: divide x and width by the '
+            'width of the image, y and height by its height'
+        )
+
+
+def check_labels(labels: Sequence[Tensor], least: int, most: int, fix: str) -> None:
+    """Refuse, by a UserError, class labels of images outside of ``[least, most]``.
+
+    A compiled step does not look.
+    """
+    found = _ends(labels)
+    if found is not None and (found[0] < least or found[1] > most):
+        raise UserError(
+            f'the labels of a batch are {found[0]:.0f} to {found[1]:.0f}, but the classes of this '
+            f'model have {least} to {most}. Fix: {fix}'
+        )
+
+
+def _ends(values: Sequence[Tensor]) -> tuple[float, float] | None:
+    parts = [] if torch.compiler.is_compiling() else [x.flatten() for x in values if x.numel()]
+    if not parts:
+        return None
+    # One wait for the device.
+    least, most = torch.stack(torch.aminmax(torch.cat(parts))).tolist()
+    return least, most

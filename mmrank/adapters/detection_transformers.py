@@ -16,13 +16,13 @@ from mmrank.losses import HeadLoss, IABCELoss, MALLoss, VarifocalLoss
 from .class_part import (
     RankingPart,
     RankingSettings,
+    check_objects,
     copies_of,
     keep_centred,
     ranking_parts,
     show_centred,
 )
 from .detectors import check_fit
-from .label_ranges import check_objects
 from .query_criterion import LAST, QueryCriterion
 
 with required_package(
@@ -64,12 +64,9 @@ class _DetectorLosses(RankingPart):
 
     checking: RemovableHandle
 
-    def __init__(self, settings: RankingSettings, config) -> None:
+    def __init__(self, losses: nn.ModuleDict) -> None:
         super().__init__()
-        self.add_module('rankings', self.rankings_of(settings.loss, config))
-
-    def rankings_of(self, loss: HeadLoss, config) -> nn.ModuleDict:
-        raise NotImplementedError
+        self.add_module('rankings', losses)
 
     def leave(self, model: nn.Module) -> None:
         keep_centred(model)
@@ -80,7 +77,7 @@ class _DetectorLosses(RankingPart):
 class _RTDetrLosses(_DetectorLosses):
     """For RT-DETR, RT-DETRv2, D-FINE and DEIMv2; the last of ``aux_<i>`` are the proposals."""
 
-    def rankings_of(self, loss: HeadLoss, config) -> nn.ModuleDict:
+    def __init__(self, loss: HeadLoss, config) -> None:
         """A loss for each layer of the decoder, for its denoising queries, and the proposals."""
         number = config.decoder_layers
         kinds = ('aux', 'dn')[: 2 if config.num_denoising else 1]
@@ -88,7 +85,7 @@ class _RTDetrLosses(_DetectorLosses):
         proposals = VarifocalLoss(scope=loss.scope)
         if hasattr(config, 'weight_loss_mal'):
             proposals = MALLoss(config.focal_loss_gamma, scope=loss.scope)
-        return copies_of(loss, names, {f'aux_{number - 1}': proposals})
+        super().__init__(copies_of(loss, names, {f'aux_{number - 1}': proposals}))
 
     def forward(
         self,
@@ -150,12 +147,12 @@ class _DeformableDetrLosses(_DetectorLosses):
     The last two train several groups of queries: all groups of a layer together are one ranking.
     """
 
-    def rankings_of(self, loss: HeadLoss, config) -> nn.ModuleDict:
+    def __init__(self, loss: HeadLoss, config) -> None:
         """A loss for each layer of the decoder, and for the proposals where they are trained."""
         names = [LAST, *(f'aux_{i}' for i in range(config.decoder_layers - 1))]
         grouped = hasattr(config, 'group_detr')
         proposals = IABCELoss(config.focal_alpha, scope=loss.scope)
-        return copies_of(loss, names, {'enc': proposals} if grouped else {})
+        super().__init__(copies_of(loss, names, {'enc': proposals} if grouped else {}))
 
     def forward(
         self,
@@ -246,7 +243,7 @@ def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
             f'they keep in {name} has no such weight. Fix: mal_alpha=None, the default'
         )
     made = _RTDetrLosses if hasattr(config, 'weight_loss_vfl') else _DeformableDetrLosses
-    criterion = made(settings, config)
+    criterion = made(settings.loss, config)
     criterion.to(model.device).train(model.training)
     # What model.loss_function = criterion calls; torch would hide a module behind the property.
     type(model).loss_function.__set__(model, criterion)

@@ -72,8 +72,15 @@ def use_ranking_loss(
         UserError: If the loss does not fit the model.
     """
     check_is_loss(loss)
-    adapter = _adapter_of(model)
+    served = [SERVED[x.__name__] for x in type(model).__mro__ if x.__name__ in SERVED]
+    if not served:
+        raise UserTypeError(
+            f'model={type(model).__name__} has no adapter. Fix: pass one of {", ".join(SERVED)}, '
+            "before it is wrapped for distributed training or compiled; for mmdet's heads use "
+            "type='mmrank.ListwiseHead'"
+        )
     ranking_parts(model, expected=False)
+    adapter = import_module(f'mmrank.adapters.{served[0]}')
     adapter.attach(model, RankingSettings(loss, centre_scores, balance_boxes))
     return model
 
@@ -110,7 +117,7 @@ def show_probabilities(model: nn.Module, scores: Tensor, hits: Tensor) -> None:
     with required_package('sklearn', 'show_probabilities', 'pip install scikit-learn'):
         from sklearn.linear_model import LogisticRegression
     ranking_parts(model)  # refuses a model without a ranking loss
-    layers = [x for module in model.modules() for x in centred_layers(module)]
+    layers = centred_layers(model)
     if not layers or any(hasattr(x, 'bbox_ctrness') for x in model.modules()):
         what = f'{type(model).__name__} has no centred scores, or shows more than the scores of a '
         raise UserError(what + 'layer', 'tools/analysis_tools/calibrate.py')
@@ -170,14 +177,3 @@ def check_fit(
             f'balance_boxes=True is not supported for {model}, whose box losses have weights of '
             'their own. Fix: remove it; set the weights of the box losses in the config'
         )
-
-
-def _adapter_of(model: nn.Module):
-    for base in type(model).__mro__:
-        if base.__name__ in SERVED:
-            return import_module(f'mmrank.adapters.{SERVED[base.__name__]}')
-    raise UserTypeError(
-        f'model={type(model).__name__} has no adapter. Fix: pass one of {", ".join(SERVED)}, '
-        "before it is wrapped for distributed training or compiled; for mmdet's heads use "
-        "type='mmrank.ListwiseHead'"
-    )

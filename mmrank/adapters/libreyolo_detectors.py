@@ -7,9 +7,8 @@ from torch import Tensor
 
 from mmrank.losses import HeadLoss
 
-from .class_part import ClassPart, MadePart, RankingSettings, copies_of, put_rankings
+from .class_part import ClassPart, MadePart, RankingSettings, check_objects, put_rankings
 from .detectors import check_fit
-from .label_ranges import check_objects
 
 
 class _RankingHead(MadePart, DDetect):
@@ -45,5 +44,4 @@ def attach(model, settings: RankingSettings) -> None:
         layers = {'dense_loss': [x[-1] for x in head.cv3]}
         if hasattr(head, 'one2one_cv3'):
             layers['exclusive_loss'] = [x[-1] for x in head.one2one_cv3]
-        losses = copies_of(settings.loss, layers)
-        put_rankings(head, _RankingHead, losses, layers, settings, _loss_fn=None)
+        put_rankings(head, _RankingHead, layers, settings, _loss_fn=None)

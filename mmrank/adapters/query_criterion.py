@@ -37,8 +37,17 @@ class QueryCriterion(MadePart):
 
     def forward(self, outputs: dict, targets: list[dict], **kwargs) -> dict[str, Tensor]:
         """Losses of all layers; the names are the criterion's."""
+        # Each layer is told its name.
+        named = {**outputs, 'layer': LAST}
+        for key, kind in _LISTS.items():
+            if key in outputs:
+                layers = enumerate(outputs[key])
+                named[key] = [{**layer, 'layer': f'{kind}_{i}'} for i, layer in layers]
+        for key, name in _SINGLE.items():
+            if key in outputs:
+                named[key] = {**outputs[key], 'layer': name}
         self.calls: dict[str, ClassPart] = {}  # of each layer
-        losses = super().forward(_named(outputs), targets, **kwargs)
+        losses = super().forward(named, targets, **kwargs)
         calls = self.calls
         if world_group() is not None:
             # A rank without boxes has no denoising queries. The others wait for it to take part in
@@ -94,19 +103,6 @@ class QueryCriterion(MadePart):
                 continue
             found.update({name: calls[name].loss(x) for name, x in zip(names, losses)})
         return found
-
-
-def _named(outputs: dict) -> dict:
-    """Copy with the name of each layer as ``layer``."""
-    named = {**outputs, 'layer': LAST}
-    for key, kind in _LISTS.items():
-        if key in outputs:
-            layers = enumerate(outputs[key])
-            named[key] = [{**layer, 'layer': f'{kind}_{i}'} for i, layer in layers]
-    for key, name in _SINGLE.items():
-        if key in outputs:
-            named[key] = {**outputs[key], 'layer': name}
-    return named
 
 
 def corners(boxes: Tensor) -> Tensor:

@@ -7,9 +7,8 @@ import copy
 
 from torch import Tensor
 
-from .class_part import MadePart, RankingSettings, copies_of, make_part, put_rankings
+from .class_part import MadePart, RankingSettings, check_objects, copies_of, make_part, put_rankings
 from .detectors import check_fit, remove_ranking_loss
-from .label_ranges import check_objects
 from .query_criterion import LAST, QueryCriterion
 
 
@@ -71,6 +70,7 @@ def attach(holder, settings: RankingSettings) -> None:
             denoising.append('dn_pre')
         names += denoising if decoder.num_denoising else []
         last = {LAST: [decoder.dec_score_head[decoder.decoder.eval_idx]]}
-        put_rankings(decoder, _CheckedDecoder, copies_of(settings.loss, names), last, settings)
+        losses = copies_of(settings.loss, names)
+        put_rankings(decoder, _CheckedDecoder, last, settings, losses)
     if hasattr(holder, 'get_export_state_dict'):
         make_part(holder, _StockExport)

@@ -9,9 +9,8 @@ from torch.utils.hooks import RemovableHandle
 from mmrank.errors import UserError
 from mmrank.losses import IABCELoss
 
-from .class_part import RankingSettings, centre_of, copies_of, put_rankings
+from .class_part import RankingSettings, centre_of, check_objects, copies_of, put_rankings
 from .detectors import check_fit
-from .label_ranges import check_objects
 from .query_criterion import LAST, QueryCriterion
 
 
@@ -68,7 +67,7 @@ def attach(module, settings: RankingSettings) -> None:
     proposals = {'enc': IABCELoss(criterion.focal_alpha, scope=loss.scope)}
     losses = copies_of(loss, names, proposals)
     layers = {LAST: [module.model.class_embed]}
-    made = put_rankings(criterion, _QuerySetCriterion, losses, layers, settings)
+    made = put_rankings(criterion, _QuerySetCriterion, layers, settings, losses)
     if settings.centre_scores:
         hook = partial(show_centred, made)
         made.centring = module.postprocess.register_forward_pre_hook(hook)

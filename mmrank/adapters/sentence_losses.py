@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from mmrank.autograd import violated
-from mmrank.distributed import all_gather_rows, joined_group, sizes_and_dtype
+from mmrank.distributed import all_labelled_rows, joined_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.files import replace_atomically
 from mmrank.imports import required_package
@@ -190,27 +189,25 @@ class SentenceRetrievalLoss(_SentenceLoss):
         if labels is None and getattr(self.loss, 'mode', 'flatten') == 'per_class':
             what = f"{type(self.loss).__name__}(mode='per_class') keeps state for each class"
             raise UserError(f'{what}, and there is no column label', "mode='flatten'")
-        group = joined_group(self.loss)
-        counts = [len(queries)]
-        offset = 0
-        dtype = queries.dtype
-        if group is not None:
-            own = [len(queries)], queries.dtype
-            sizes, dtype = sizes_and_dtype(*own, group, queries.device, queries)
-            counts = [size for (size,) in sizes]
-            offset = sum(counts[: dist.get_rank(group)])
-        rows = offset + torch.arange(len(queries), device=queries.device)
-        own = rows if labels is None else self._classes(labels).to(rows)
-        known = torch.cat([own, own.new_full((sum(map(len, documents[1:])),), -1)])
         gallery = torch.cat(documents or [queries])
+        size = len(queries)
+        rows = torch.arange(size, device=queries.device)
+        classes = rows if labels is None else self._classes(labels).to(rows)
+        begin = 0
+        group = joined_group(self.loss)
         if group is not None:
-            queries = all_gather_rows(queries.to(dtype), counts, group)
-            own = all_gather_rows(own[:, None], counts, group)[:, 0]
+            queries, classes, _, begin = all_labelled_rows(queries, classes[:, None], group)
+            classes = classes[:, 0]
+        if labels is None:
+            classes = torch.arange(len(queries), device=queries.device)
+        known = classes[begin : begin + size]
+        known = torch.cat([known, known.new_full((len(gallery) - size,), -1)])
         is_itself = torch.zeros(len(queries), len(gallery), dtype=torch.bool, device=rows.device)
         if not documents:
-            is_itself[rows, rows - offset] = True
+            is_itself[begin + rows, rows] = True
+        gallery = gallery.to(queries.dtype)
         return self.loss.embedding_loss(
-            EmbeddingBatch(queries, own, gallery.to(dtype), known, is_itself, as_embedded)
+            EmbeddingBatch(queries, classes, gallery, known, is_itself, as_embedded)
         )
 
     @staticmethod

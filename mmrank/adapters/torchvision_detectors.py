@@ -9,9 +9,15 @@ from mmrank.imports import required_package
 from mmrank.losses import HeadLoss
 from mmrank.losses.ranking.rank_sort import with_balanced_boxes
 
-from .class_part import ClassPart, MadePart, RankingSettings, aligned_iou, copies_of, put_rankings
+from .class_part import (
+    ClassPart,
+    MadePart,
+    RankingSettings,
+    aligned_iou,
+    check_labels,
+    put_rankings,
+)
 from .detectors import check_fit
-from .label_ranges import check_labels
 
 with required_package(
     'torchvision',
@@ -70,13 +76,33 @@ class _RankingHead(TorchvisionPart):
         )
         matched = torch.stack(matched_idxs)
         labels = torch.full_like(matched, logits.size(-1))
-        for own, target, index in zip(labels, targets, matched_idxs):
-            rows = index >= 0
+        kind = self.ranking_loss.box_input
+        if isinstance(self, FCOSHead):
+            decode = self.box_coder.decode
+        else:
+            decode = self.regression_head.box_coder.decode_single
+        boxes = []
+        true = []
+        all_codes = head_outputs['bbox_regression']
+        for own, target, index, codes, places in zip(
+            labels, targets, matched_idxs, all_codes, anchors
+        ):
+            rows = (index >= 0).nonzero().squeeze(1)
             own[rows] = target['labels'][index[rows]]
+            if kind is not None:
+                # In half precision areas of large boxes overflow.
+                codes = codes[rows].to(torch.promote_types(codes.dtype, places.dtype))
+                boxes.append(decode(codes, places[rows]))
+                true.append(target['boxes'][index[rows]])
+        quality = None
+        values: dict[str, Tensor] = {}
+        if kind == 'quality':
+            quality = aligned_iou(torch.cat(boxes).detach(), torch.cat(true))
+        elif kind == 'loss':
+            # In [0, 1], as aLRP has it.
+            values['box_loss'] = generalized_box_iou_loss(torch.cat(boxes), torch.cat(true)) / 2
         counts = matched != Matcher.BETWEEN_THRESHOLDS
-        values = self._box_values(targets, head_outputs, anchors, matched_idxs)
-        part = ClassPart(logits, labels, values.pop('quality', None), counts)
-        ranked = part.loss(self.ranking_loss, **values)
+        ranked = ClassPart(logits, labels, quality, counts).loss(self.ranking_loss, **values)
         ranked = ranked if isinstance(ranked, dict) else dict(loss_cls=ranked)
         losses['classification'] = ranked['loss_cls']
         if 'loss_bbox' in ranked:
@@ -84,32 +110,6 @@ class _RankingHead(TorchvisionPart):
             graph = head_outputs['bbox_regression'][:1, :1].sum() * 0
             losses['bbox_regression'] = ranked['loss_bbox'] + graph
         return self.balanced(losses, 'classification', 'bbox_regression')
-
-    def _box_values(self, targets, head_outputs, anchors, matched_idxs) -> dict[str, Tensor]:
-        """Values of the positives' boxes that the loss requires."""
-        kind = self.ranking_loss.box_input
-        if kind is None:
-            return {}
-        if isinstance(self, FCOSHead):
-            decode = self.box_coder.decode
-        else:
-            decode = self.regression_head.box_coder.decode_single
-        boxes = []
-        true = []
-        for target, codes, own, matched in zip(
-            targets, head_outputs['bbox_regression'], anchors, matched_idxs
-        ):
-            rows = (matched >= 0).nonzero().squeeze(1)
-            # In half precision areas of large boxes overflow.
-            codes = codes[rows].to(torch.promote_types(codes.dtype, own.dtype))
-            boxes.append(decode(codes, own[rows]))
-            true.append(target['boxes'][matched[rows]])
-        boxes = torch.cat(boxes)
-        true = torch.cat(true)
-        if kind == 'loss':
-            # In [0, 1], as aLRP has it.
-            return dict(box_loss=generalized_box_iou_loss(boxes, true) / 2)
-        return dict(quality=aligned_iou(boxes.detach(), true))
 
 
 def attach(model: nn.Module, settings: RankingSettings) -> None:
@@ -126,6 +126,4 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
         what = f'balance_boxes=True: {type(loss).__name__} computes the box loss itself'
         raise UserError(what, 'remove balance_boxes')
     layers = {'all': [head.classification_head.cls_logits]}
-    losses = copies_of(loss, layers)
-    balance = settings.balance_boxes
-    put_rankings(head, _RankingHead, losses, layers, settings, balance_boxes=balance)
+    put_rankings(head, _RankingHead, layers, settings, balance_boxes=settings.balance_boxes)

@@ -6,9 +6,15 @@ from torch import Tensor, nn
 from mmrank.errors import UserError, UserTypeError
 from mmrank.tensors import at_least_float32
 
-from .class_part import ClassPart, RankingSettings, aligned_iou, centre_of, copies_of, put_rankings
+from .class_part import (
+    ClassPart,
+    RankingSettings,
+    aligned_iou,
+    centre_of,
+    check_labels,
+    put_rankings,
+)
 from .detectors import check_fit
-from .label_ranges import check_labels
 from .torchvision_detectors import RoIHeads, TorchvisionPart
 
 
@@ -65,12 +71,9 @@ class RankingRoIHeads(TorchvisionPart, RoIHeads):
         if self.ranking_loss.box_input is not None:
             rows = (labels > 0).nonzero().squeeze(1)
             decoded = self.box_coder.decode(at_least_float32(codes.detach()), proposals)
-            true = torch.cat(
-                [
-                    t['boxes'][i] if len(t['boxes']) else t['boxes'].new_zeros(len(i), 4)
-                    for t, i in zip(targets, matched)
-                ]
-            )
+            # The host matches the boxes of an image without objects to a first one.
+            boxes = [x['boxes'] if len(x['boxes']) else x['boxes'].new_zeros(1, 4) for x in targets]
+            true = torch.cat([x[i] for x, i in zip(boxes, matched)])
             quality = aligned_iou(decoded[rows, labels[rows]], true[rows])
         part = ClassPart(_log_odds(logits)[:, 1:], target, quality, labels >= 0)
         return part.loss(self.ranking_loss)
@@ -119,13 +122,5 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
             f"softmax compares them. Fix: {type(loss).__name__}(mode='flatten')"
         )
     check_fit(settings, predictor.out_features - 1, type(model).__name__, balances=True)
-    layers = {'all': [predictor]}
-    put_rankings(
-        heads,
-        RankingRoIHeads,
-        copies_of(loss, layers),
-        layers,
-        settings,
-        balance_boxes=settings.balance_boxes,
-        centre_scores=settings.centre_scores,
-    )
+    shown = dict(balance_boxes=settings.balance_boxes, centre_scores=settings.centre_scores)
+    put_rankings(heads, RankingRoIHeads, {'all': [predictor]}, settings, **shown)

@@ -11,9 +11,8 @@ from torch import Tensor
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss
 
-from .class_part import ClassPart, MadePart, RankingSettings, copies_of, put_rankings
+from .class_part import ClassPart, MadePart, RankingSettings, check_objects, put_rankings
 from .detectors import check_fit
-from .label_ranges import check_objects
 
 
 class _RankingModel(MadePart):
@@ -52,6 +51,5 @@ def attach(model, settings: RankingSettings) -> None:
         fix = 'a model with a Detect head, such as yolo11n.yaml or yolo26n.yaml'
         raise UserTypeError(what, fix)
     check_fit(settings, head.nc, name)
-    losses = copies_of(settings.loss, layers)
     # The criterion is made when there is none.
-    put_rankings(model, _RankingModel, losses, layers, settings, criterion=None)
+    put_rankings(model, _RankingModel, layers, settings, criterion=None)

@@ -8,13 +8,12 @@ from unicodedata import normalize
 
 import numpy as np
 
-from mmrank.annotations.findings import Findings, is_id, is_number, shown
+from mmrank.annotations.findings import FIXES, CocoReport, Findings, is_id, is_number, shown
 from mmrank.annotations.images import find_image_problems
 from mmrank.annotations.lvis import complete_lvis, is_lvis, scan_federated
 from mmrank.annotations.masks import LARGEST_PIXEL
 from mmrank.annotations.objects import ANNOTATION_FIXES, is_number_id, scan_annotations
 from mmrank.annotations.read import collector_paused, read_coco_json
-from mmrank.annotations.report import FIXES, CocoReport
 from mmrank.files import path_fault
 
 #: Class names that differ in these alone look alike.

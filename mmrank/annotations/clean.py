@@ -8,8 +8,7 @@ from unicodedata import normalize
 from mmrank.annotations.check import inspect_coco, is_size
 from mmrank.annotations.documents import renumber_classes
 from mmrank.annotations.findings import is_number, shown
-from mmrank.annotations.image_header import image_size
-from mmrank.annotations.images import spelling_on_disk
+from mmrank.annotations.images import image_size, spelling_on_disk
 from mmrank.annotations.masks import LARGEST_PIXEL, is_polygon
 from mmrank.annotations.objects import is_number_id
 from mmrank.errors import UserError
@@ -46,7 +45,13 @@ def clean_coco(
         _tidy_annotation(ann)
     image_ids = _new_ids(images)
     class_ids = _new_ids(categories)
-    _merge_twins(categories, class_ids)
+    # Categories that differ in their ids alone get one new id.
+    first: dict[str, object] = {}
+    for category in categories:
+        old = _whole(category.get('id'))
+        if class_ids.get(old) is not None:
+            new = first.setdefault(repr({**category, 'id': None}), class_ids[old])
+            class_ids[old] = class_ids[category['id']] = new
     _number(images, image_ids)
     _number(categories, class_ids)
     for ann in filter(None, annotations):
@@ -57,7 +62,12 @@ def clean_coco(
         for number, ann in enumerate(filter(None, annotations), 1):
             ann['id'] = number
     kinds = _drop_bad(copies)
-    _renumber_lists(copies, class_ids)
+    # LVIS lists of images name the new classes, without those that have an object.
+    present = defaultdict(set)
+    for ann in filter(None, annotations):
+        present[ann['image_id']].add(ann['category_id'])
+    for image in filter(None, images):
+        image.update(renumber_classes(image, class_ids, present[image['id']]))
     changes = [x for key in _PARTS for x in _changes(key, document[key], copies[key])]
     shared = [x for ids in (image_ids, class_ids) for x, new in ids.items() if new is None]
     if shared:
@@ -149,16 +159,6 @@ def _new_ids(entries: list[dict]) -> dict:
     return {_whole(x): y for x, y in found.items() if counts[_whole(x)] == 1} | found
 
 
-def _merge_twins(categories: list[dict], ids: dict) -> None:
-    """Give categories that differ in their ids alone one new id."""
-    first: dict[str, object] = {}
-    for category in categories:
-        old = _whole(category.get('id'))
-        if ids.get(old) is not None:
-            new = first.setdefault(repr({**category, 'id': None}), ids[old])
-            ids[old] = ids[category['id']] = new
-
-
 def _number(entries: list[dict], ids: dict) -> None:
     """Write the new ids, each once; entries without one are dropped."""
     seen = {None}
@@ -175,15 +175,6 @@ def _refer(entry: dict, key: str, ids: dict) -> None:
     old = entry.get(key)
     if _whole(old) is not None:
         entry[key] = ids.get(old, ids.get(_whole(old)))
-
-
-def _renumber_lists(copies: dict[str, list[dict]], class_ids: dict) -> None:
-    """LVIS lists of images name the new classes, without those that have an object."""
-    present = defaultdict(set)
-    for ann in filter(None, copies['annotations']):
-        present[ann['image_id']].add(ann['category_id'])
-    for image in filter(None, copies['images']):
-        image.update(renumber_classes(image, class_ids, present[image['id']]))
 
 
 def _drop_bad(copies: dict[str, list[dict]]) -> Counter:

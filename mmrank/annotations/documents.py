@@ -5,8 +5,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from mmrank.annotations.findings import is_id
-from mmrank.annotations.labels.label import SLACK, Faults, Label
-from mmrank.annotations.labels.pictures import Picture
+from mmrank.annotations.labels.pictures import SLACK, Faults, Label, Picture
 from mmrank.annotations.lvis import INCOMPLETE, NEGATIVE
 from mmrank.errors import UserError
 

@@ -54,8 +54,12 @@ def scan_federated(document: Mapping, known: Collection, required: bool, found: 
                 found.add('federated field', f'{where} {problem}', is_error=required)
             elif key == NEGATIVE:
                 verified += [(image['id'], c) for c in image[key]]
-    absent = set(verified)
-    for image_id, category_id in absent.intersection(_pairs(document)):
+    annotated = {
+        (ann['image_id'], ann['category_id'])
+        for ann in _dicts(document.get('annotations'))
+        if is_id(ann.get('image_id')) and is_id(ann.get('category_id'))
+    }
+    for image_id, category_id in annotated.intersection(verified):
         found.add(
             'verified absent and annotated',
             f'image id {shown(image_id)} has an object of category '
@@ -73,15 +77,6 @@ def _fault(image: dict, key: str, known: Collection) -> str | None:
         return f'has {key}={shown(ids)}, not a list of category ids'
     unknown = [x for x in ids if x not in known]
     return f'has {key} with {shown(unknown)}, no category' if unknown else None
-
-
-def _pairs(document: Mapping) -> set:
-    """(image id, category id) of the annotations."""
-    return {
-        (ann['image_id'], ann['category_id'])
-        for ann in _dicts(document.get('annotations'))
-        if is_id(ann.get('image_id')) and is_id(ann.get('category_id'))
-    }
 
 
 def _dicts(entries: object) -> Iterator[dict]:

@@ -11,9 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mmrank.annotations.findings import MAX_EXAMPLES, Findings, is_number, shown
+from mmrank.annotations.findings import (
+    LARGE_AREA,
+    MAX_EXAMPLES,
+    SMALL_AREA,
+    ClassCount,
+    CocoReport,
+    Findings,
+    is_number,
+    shown,
+)
 from mmrank.annotations.masks import LARGEST_PIXEL, NUMBERS, OVERHANG_PIXELS, mask_form
-from mmrank.annotations.report import LARGE_AREA, SMALL_AREA, ClassCount, CocoReport
 
 #: Share of the annotations from which boxes beyond the image, and odd areas, are reported.
 _OVERHANG_SHARE = 0.2
@@ -327,8 +335,14 @@ def scan_annotations(
     is_wanted = {number: name in wanted for number, name in report.names.items()}
     columns, has_form = _columns(annotations, sizes, is_wanted, require_masks)
     for index in np.flatnonzero(~has_form).tolist():
-        _report_form(index, annotations[index], found)
+        ann = annotations[index]
         report.bad_annotations.add(index)
+        if found.lacks_keys(ann, f'annotations[{index}]', tuple(_FORMS)):
+            continue
+        for key, fits in _FORMS.items():
+            if not fits([ann[key]])[0]:
+                text = f'{_where(index, ann)}: {key} is {shown(ann[key])}'
+                found.add('malformed value', text)
 
     def add(rule: _Rule, places: np.ndarray) -> None:
         is_error = len(places) > rule.tolerated * len(annotations)
@@ -365,11 +379,3 @@ def scan_annotations(
 
 def _where(index: int, ann: dict) -> str:
     return f'annotations[{index}] (id {shown(ann["id"])}, image_id {shown(ann["image_id"])})'
-
-
-def _report_form(index: int, ann: object, found: Findings) -> None:
-    if found.lacks_keys(ann, f'annotations[{index}]', tuple(_FORMS)):
-        return
-    for key, fits in _FORMS.items():
-        if not fits([ann[key]])[0]:
-            found.add('malformed value', f'{_where(index, ann)}: {key} is {shown(ann[key])}')

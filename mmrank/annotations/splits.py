@@ -14,9 +14,8 @@ import cv2
 import numpy as np
 from rich.progress import track
 
-from mmrank.annotations.findings import Problem
-from mmrank.annotations.image_header import read_image
-from mmrank.annotations.report import CocoReport
+from mmrank.annotations.findings import CocoReport, Problem
+from mmrank.annotations.images import read_image
 from mmrank.errors import UserError
 
 _SHARED_FIX = (

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 
 from mmrank.cli.options import tool_parser
-from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
 from mmrank.experiments.plan import Comparison, Method

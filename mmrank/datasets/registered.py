@@ -18,8 +18,7 @@ _register(
 )
 _register('mmpretrain', 'long_tail.cifar', 'CIFAR10LT', 'CIFAR100LT')
 _register('mmpretrain', 'long_tail.cifar', 'CIFAR10BinaryLT', 'CIFAR100BinaryLT')
-_register('mmpretrain', 'long_tail.chest_xray14', 'ChestXray14')
-_register('mmpretrain', 'long_tail.multi_label_csv', 'MultiLabelCSV')
+_register('mmpretrain', 'long_tail.multi_label', 'ChestXray14', 'MultiLabelCSV')
 #: Full name of every retrieval data set.
 RETRIEVAL_DATASETS = _register(
     'mmpretrain',

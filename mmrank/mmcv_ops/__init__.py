@@ -67,8 +67,8 @@ def compiled_extension() -> ModuleType | None:
     return found if is_compiled else None
 
 
-def refuse_operator(name: str) -> NoReturn:
-    """Raise NotImplementedError that names an operator which mmrank does not have."""
+def refuse_operator(name: str, *_: object, **__: object) -> NoReturn:
+    """Raise NotImplementedError that names an operator, called with anything, not in mmrank."""
     raise UserNotImplementedError(
         f"mmcv's operator {name!r} needs compiled code, and mmrank has none in its place. Fix: "
         'compile mmcv (tools/bootstrap.py --compile-mmcv, or `pip install --no-build-isolation '

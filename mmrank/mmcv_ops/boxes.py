@@ -1,4 +1,4 @@
-"""Overlaps and non-maximum suppression of boxes along the axes."""
+"""Overlaps, non-maximum suppression and RoIAlign of boxes along the axes."""
 
 import numpy as np
 import torch
@@ -6,6 +6,8 @@ import torchvision
 from torch import Tensor
 
 from mmrank.tensors import at_least_float32
+
+from . import refuse_operator
 
 _NAIVE = 0
 _LINEAR = 1
@@ -22,16 +24,6 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int = 0) ->
     # In the precision of the overlaps, so that equal ones stay equal.
     threshold = torch.tensor(iou_threshold, dtype=boxes.dtype).item()
     return order[torchvision.ops.nms(boxes[order], ranks, threshold)]
-
-
-def _overlaps(box: np.ndarray, boxes: np.ndarray, offset: int) -> np.ndarray:
-    """Return the IoU of one box (4,) with others (N, 4)."""
-    size = np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2]) + offset
-    shared = np.maximum(size, 0).prod(axis=1)
-    areas = (boxes[:, 2:] - boxes[:, :2] + offset).prod(axis=1)
-    area = (box[2:] - box[:2] + offset).prod()
-    with np.errstate(invalid='ignore', divide='ignore'):  # boxes without an area
-        return shared / (area + areas - shared)
 
 
 def _fill_gaps(rows: np.ndarray, keep: np.ndarray) -> np.ndarray:
@@ -66,7 +58,11 @@ def softnms(
         rows[[done, best]] = rows[[best, done]]
         order[[done, best]] = order[[best, done]]
         rest = rows[done + 1 :]
-        ious = _overlaps(rows[done, :4], rest[:, :4], offset)
+        corner = np.maximum(rows[done, :2], rest[:, :2])
+        shared = np.maximum(np.minimum(rows[done, 2:4], rest[:, 2:4]) - corner + offset, 0).prod(1)
+        areas = (rows[done:, 2:4] - rows[done:, :2] + offset).prod(axis=1)
+        with np.errstate(invalid='ignore', divide='ignore'):  # boxes without an area
+            ious = shared / (areas[0] + areas[1:] - shared)
         if method == _NAIVE:
             rest[:, 4] *= ~(ious >= threshold)
         elif method == _LINEAR:
@@ -99,3 +95,48 @@ def bbox_overlaps(
     if mode == 0:
         base = base + (second[..., 2:] - second[..., :2] + offset).prod(dim=-1) - shared
     ious.copy_(shared / base)
+
+
+_MEAN = 1
+
+
+def roi_align_forward(
+    input: Tensor,
+    rois: Tensor,
+    output: Tensor,
+    *argmax: Tensor,
+    spatial_scale: float,
+    aligned_height: int,
+    aligned_width: int,
+    sampling_ratio: int,
+    pool_mode: int,
+    aligned: bool,
+) -> None:
+    """Write the mean of the samples of each bin into ``output``."""
+    if pool_mode != _MEAN:
+        refuse_operator("roi_align with pool_mode='max'")
+    features = at_least_float32(input)
+    size = spatial_scale, aligned_height, aligned_width, sampling_ratio, aligned
+    output.copy_(torch.ops.torchvision.roi_align(features, rois.to(features.dtype), *size))
+
+
+def roi_align_backward(
+    grad_output: Tensor,
+    rois: Tensor,
+    argmax_y: Tensor,
+    argmax_x: Tensor,
+    grad_input: Tensor,
+    aligned_height: int,
+    aligned_width: int,
+    spatial_scale: float,
+    sampling_ratio: int,
+    pool_mode: int,
+    aligned: bool,
+) -> None:
+    """Write the gradient of the features; see :func:`roi_align_forward`."""
+    grad_output = at_least_float32(grad_output)
+    rois = rois.to(grad_output.dtype)
+    backward = torch.ops.torchvision._roi_align_backward
+    size = spatial_scale, aligned_height, aligned_width
+    grad = backward(grad_output, rois, *size, *grad_input.shape, sampling_ratio, aligned)
+    grad_input.copy_(grad)

@@ -4,12 +4,15 @@ Each operator has the arguments of the compiled one, which writes most results i
 is given. An operator that is not here refuses when it is called, not when mmcv asks for it.
 """
 
+# ruff: noqa: F401  # mmcv asks for the names
+
 from collections.abc import Callable
+from functools import partial
 
 from mmrank.errors import UserImportError
 
 try:
-    import torchvision as _torchvision  # noqa: F401
+    import torchvision as _torchvision
 except ImportError as error:
     raise UserImportError(
         "mmcv has no compiled operators here, and mmrank's take its place with torchvision, which "
@@ -18,36 +21,17 @@ except ImportError as error:
     ) from error
 
 from mmrank.mmcv_ops import refuse_operator
-from mmrank.mmcv_ops.boxes import bbox_overlaps, nms, softnms
-from mmrank.mmcv_ops.deformable_attention import ms_deform_attn_backward, ms_deform_attn_forward
-from mmrank.mmcv_ops.deformable_convolution import (
+from mmrank.mmcv_ops.boxes import bbox_overlaps, nms, roi_align_backward, roi_align_forward, softnms
+from mmrank.mmcv_ops.deformable import (
     deform_conv_backward_input,
     deform_conv_backward_parameters,
     deform_conv_forward,
     modulated_deform_conv_backward,
     modulated_deform_conv_forward,
+    ms_deform_attn_backward,
+    ms_deform_attn_forward,
 )
 from mmrank.mmcv_ops.focal_losses import sigmoid_focal_loss_backward, sigmoid_focal_loss_forward
-from mmrank.mmcv_ops.rois import roi_align_backward, roi_align_forward
-
-__all__ = [
-    'bbox_overlaps',
-    'deform_conv_backward_input',
-    'deform_conv_backward_parameters',
-    'deform_conv_forward',
-    'get_compiler_version',
-    'get_compiling_cuda_version',
-    'modulated_deform_conv_backward',
-    'modulated_deform_conv_forward',
-    'ms_deform_attn_backward',
-    'ms_deform_attn_forward',
-    'nms',
-    'roi_align_backward',
-    'roi_align_forward',
-    'sigmoid_focal_loss_backward',
-    'sigmoid_focal_loss_forward',
-    'softnms',
-]
 
 
 def get_compiler_version() -> str:
@@ -64,10 +48,4 @@ def __getattr__(name: str) -> Callable:
     """An operator that is not here: a function that refuses."""
     if name.startswith('__'):
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-
-    def refuse(*args: object, **kwargs: object) -> None:
-        """Raise NotImplementedError."""
-        refuse_operator(name)
-
-    refuse.__name__ = name
-    return refuse
+    return partial(refuse_operator, name)

@@ -10,6 +10,7 @@ from .backbones.feature_mixup import DeepFeatureMixup
 from .backbones.imagenet_weights import load_package_weights
 from .backbones.small_conv_net import SmallConvNet
 from .backbones.timm_stages import TIMMStages
+from .box_heads import FederatedRoIHead, ListwiseBBoxHead
 from .calibrated_model import CalibratedModel
 from .dense_heads.listwise_head import ListwiseHead
 from .heads.image_text_heads import ImageTextContrastHead, ImageTextInBatchHead
@@ -18,11 +19,8 @@ from .heads.one_vs_rest_head import OneVsRestHead
 from .heads.retrieval_head import RetrievalHead
 from .multimodal.image_text_dual_encoder import ImageTextDualEncoder
 from .multimodal.text_encoders import HuggingFaceTextEncoder, TextTransformer
-from .roi_heads.federated_roi_head import FederatedRoIHead
-from .roi_heads.listwise_bbox_head import ListwiseBBoxHead
 from .selfsup.two_view_preprocessor import TwoViewPreprocessor
-from .two_tower.towers import EmbeddingTower, SparseLinearTower
-from .two_tower.two_tower import TwoTower
+from .two_tower import EmbeddingTower, SparseLinearTower, TwoTower
 
 __all__ = [
     'CalibratedModel',

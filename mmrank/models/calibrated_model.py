@@ -25,7 +25,15 @@ class CalibratedMixin(MadeClass):
 
     def predict(self, inputs, data_samples=None, *args, **kwargs) -> list:
         """Predict as the host does, with float64 probabilities: in float32 some would tie."""
-        self._check()
+        if not self._is_checked:
+            # Once, with what the model is by now: it has its weights, and the inferencers of mmdet
+            # and mmpretrain and mmrank's test.py have set the classes.
+            meta = getattr(self, 'dataset_meta', None) or {}
+            if meta.get('classes') is not None:
+                self.calibration.check_names(meta['classes'])
+            if self.calibration.weights_sha256 is not None:
+                self.calibration.check_weights(weights_digest(self.state_dict()))
+            self._is_checked = True
         samples = super().predict(inputs, data_samples, *args, **kwargs)
         for sample in samples:
             if self.calibration.task == 'detection':
@@ -38,18 +46,6 @@ class CalibratedMixin(MadeClass):
                 label = found.long() if is_binary else found.nonzero()
                 sample.set_pred_score(score).set_pred_label(label.flatten())
         return samples
-
-    def _check(self) -> None:
-        """Compare once with what the model is by now: it has its weights."""
-        if self._is_checked:
-            return
-        # mmdet's and mmpretrain's inferencers and mmrank's test.py set it.
-        meta = getattr(self, 'dataset_meta', None) or {}
-        if meta.get('classes') is not None:
-            self.calibration.check_names(meta['classes'])
-        if self.calibration.weights_sha256 is not None:
-            self.calibration.check_weights(weights_digest(self.state_dict()))
-        self._is_checked = True
 
 
 @MODELS.register_module()

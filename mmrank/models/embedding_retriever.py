@@ -39,13 +39,9 @@ class EmbeddingRetriever(ImageToImageRetriever):
         data_preprocessor: dict | None = None,
         init_cfg: dict | list | None = None,
     ) -> None:
-        super().__init__(
-            image_encoder,
-            torch.empty(0),  # the host insists on a gallery
-            head=head,
-            data_preprocessor=data_preprocessor,
-            init_cfg=init_cfg,
-        )
+        gallery = torch.empty(0)  # the host insists on one
+        base = dict(data_preprocessor=data_preprocessor, init_cfg=init_cfg)
+        super().__init__(image_encoder, gallery, head=head, **base)
         self.prototype = None
         self.freeze_bn = freeze_bn
         if freeze_bn:

@@ -16,7 +16,7 @@ are *exhaustive* for their class, ``(positive or negative) and not marked``.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -60,13 +60,15 @@ def exhaustive_classes(
     return torch.from_numpy(found).to(device, non_blocking=True)
 
 
-def _counted_scores(
-    exhaustive: Tensor, images: Tensor, target: Tensor, weight: Tensor | None
+def federated_weight(
+    loss: nn.Module, exhaustive: Tensor, images: Tensor, target: Tensor, weight: Tensor | None
 ) -> Tensor:
-    """(n, C) bool: positives, and other scores in images that are exhaustive for their class.
+    """(n, C) weights by which a loss ignores classes that an image is not annotated for.
 
-    ``exhaustive`` is (N, C); (n,) are the image of each row, its class index, C for background, and
-    its weight; rows whose weight is not > 0 do not count.
+    A positive has the weight of its row, and so has another score in an image that is exhaustive
+    for its class; the rest have 0. A ranking loss takes a mask, which is faster, where every row
+    counts once. ``exhaustive`` is (N, C); (n,) are the image of each row, its class index, C for
+    background, and its weight.
     """
     counted = exhaustive.index_select(0, images)
     num_classes = counted.size(1)
@@ -77,19 +79,6 @@ def _counted_scores(
     counted.scatter_(1, own, counted.gather(1, own) | is_positive)
     if weight is not None:
         counted &= (weight > 0).unsqueeze(1)
-    return counted
-
-
-def federated_weight(
-    loss: nn.Module, exhaustive: Tensor, images: Tensor, target: Tensor, weight: Tensor | None
-) -> Tensor:
-    """(n, C) weights by which a loss ignores classes that an image is not annotated for.
-
-    They are the rows' weights where a score counts, and 0. A ranking loss takes a mask, which is
-    faster, where every row counts once. See :func:`_counted_scores` for the arguments.
-    """
-    counted = _counted_scores(exhaustive, images, target, weight)
-    if weight is not None:
         return counted * weight.unsqueeze(1)
     return counted if isinstance(loss, HeadLoss) else counted.float()
 
@@ -118,12 +107,6 @@ def check_federated_host(host: type) -> None:
             f'federated=True of {host.__name__}: its loss_by_feat takes no batch_img_metas, so it '
             'does not know which classes an image is annotated for; remove federated'
         )
-
-
-def image_metas(loss_by_feat: Callable, args: tuple, kwargs: Mapping) -> Sequence[Mapping]:
-    """``batch_img_metas`` among the arguments of a head's unbound ``loss_by_feat``."""
-    signature = inspect.signature(loss_by_feat)
-    return signature.bind(None, *args, **kwargs).arguments['batch_img_metas']
 
 
 def images_of_levels(cls_scores: Sequence[Tensor], num_classes: int, by_image: bool) -> Tensor:

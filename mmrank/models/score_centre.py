@@ -1,4 +1,4 @@
-"""The centre of the scores of a ranking loss, in the predictions of a head."""
+"""Heads on a ranking loss: the centre of their scores, and the weight of their box loss."""
 
 import copy
 import inspect
@@ -8,7 +8,10 @@ from collections.abc import Callable
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
+from mmrank.distributed import training_group
 from mmrank.losses.protocols import HasLogitCentre
+from mmrank.losses.ranking.rank_sort import with_balanced_boxes
+from mmrank.made_class import MadeClass
 
 
 def score_centre(loss: nn.Module) -> Tensor | None:
@@ -54,3 +57,16 @@ class BoxesWithoutCentre:
         settings['score_thr'] = 0.0
         bound.arguments[cfg] = settings
         return predict(*bound.args, **bound.kwargs)
+
+
+class BalancedHead(MadeClass):
+    """Mixin for heads: ``balance_boxes`` multiplies the box part by the ratio of the losses."""
+
+    def __init__(self, *args, balance_boxes: bool = False, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.balance_boxes = balance_boxes
+
+    def _balanced(self, losses: dict, cls_keys: list[str], box_keys: list[str]) -> dict:
+        if not self.balance_boxes:
+            return losses
+        return with_balanced_boxes(losses, cls_keys, box_keys, training_group(self))

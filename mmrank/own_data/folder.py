@@ -13,8 +13,8 @@ import numpy as np
 from mmrank.annotations.check import inspect_coco, is_size
 from mmrank.annotations.clean import tidy_image
 from mmrank.annotations.documents import renumber_classes
+from mmrank.annotations.findings import CocoReport
 from mmrank.annotations.read import read_coco_json
-from mmrank.annotations.report import CocoReport
 from mmrank.errors import UserError
 from mmrank.files import find_files, write_atomically
 from mmrank.own_data.labels import WORDS, read_labels, split_of

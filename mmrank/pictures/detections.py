@@ -15,7 +15,7 @@ from matplotlib.patheffects import Normal, Stroke
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from mmrank.annotations.image_header import read_image
+from mmrank.annotations.images import read_image
 from mmrank.errors import MissingFileError
 from mmrank.evaluation.operating_points import matches_by_class, thresholds_of
 from mmrank.pictures.figures import save

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 
-from mmrank.datasets.samplers.labels import class_labels
+from mmrank.datasets.labels import class_labels
 from mmrank.errors import UserError
 from mmrank.files import write_csv_atomically
 from mmrank.pictures.figures import fit_text, new_panels, save

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from mmrank.annotations.image_header import IMAGE_SUFFIXES
+from mmrank.annotations.images import IMAGE_SUFFIXES
 from mmrank.files import find_files
 from mmrank.runners.config import parsed_options, read_config
 

@@ -309,7 +309,7 @@ def spread_scores(layer, args):
 def test_scores_become_probabilities(kind):
     model, images = ranked(kind), batch()[0]
     hooks = []
-    for layer, _, _ in [x for module in model.modules() for x in centred_layers(module)]:
+    for layer, _, _ in centred_layers(model):
         hooks.append(layer.register_forward_pre_hook(spread_scores))
     models.predict(kind, model, images)
     for hook in hooks:

@@ -310,7 +310,7 @@ def test_test_time_augmentation(tmp_path):
     pytest.importorskip('mmdet')
     from mmengine.registry import DefaultScope
 
-    from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+    from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
 
     write_shapes_coco(tmp_path / 'data', ShapesSpec(1, 2, 0))
     config = ROOT / 'configs/tutorials/detector.py'

@@ -17,7 +17,7 @@ from PIL import Image
 from retrieval_trees import write_images
 from tiny_tool_run import ROOT, TRAIN
 
-from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import UserError
 from mmrank.own_data.anchors import compare_anchors, some_images
 from mmrank.own_data.choices import BASES, _choose_scale

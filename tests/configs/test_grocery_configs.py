@@ -11,7 +11,7 @@ from published_configs import FOLDERS, LEAVES, load, rows
 pytest.importorskip('mmpretrain')
 pytest.importorskip('timm')
 
-from mmrank.datasets.transforms.load_cached_features import FeatureCache, _opened
+from mmrank.datasets.transforms import FeatureCache, _opened
 
 # Each config, and one row for each kind of loss that needs more of the model than the configs'; the
 # other rows differ by a loss that has tests of its own.

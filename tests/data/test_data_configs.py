@@ -171,7 +171,7 @@ def test_cifar_configs_load_batches(tmp_path, name):
 
 
 def test_chest_x_rays_load_batches(tmp_path, monkeypatch):
-    from mmrank.datasets.long_tail.chest_xray14 import ChestXray14
+    from mmrank.datasets.long_tail.multi_label import ChestXray14
 
     write_chest_xrays(tmp_path)
     monkeypatch.setattr(ChestXray14, 'val_fraction', 0.3)

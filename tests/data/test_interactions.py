@@ -10,8 +10,7 @@ import torch
 from mmrank.datasets import InteractionDataset, TopKDataset
 from mmrank.datasets.interactions import interaction_dataset
 from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.interactions.read_csv import read_csv
-from mmrank.datasets.interactions.read_xmc import read_xmc
+from mmrank.datasets.interactions.pair_files import read_csv, read_xmc
 from mmrank.registry import DATASETS, FUNCTIONS
 
 RATINGS = '1::10::5::99\n1::20::3::99\n2::10::4::98\n3::30::1::97\n'

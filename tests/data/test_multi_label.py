@@ -12,11 +12,11 @@ from mmengine.registry import HOOKS, TRANSFORMS
 from retrieval_trees import build, write_images
 from tiny_runner import stand_in
 
-from mmrank.datasets.checks.label_check import check_labels
+from mmrank.datasets.labels import check_labels
 from mmrank.errors import UserError
 
 pytest.importorskip('mmpretrain')
-from mmrank.datasets.long_tail.chest_xray14 import ChestXray14
+from mmrank.datasets.long_tail.multi_label import ChestXray14
 
 TABLE = 'image,cat,dog\na.png,1,0\nb.png,0,1\nc.png,1,1.0\nd.png,0,0\n'
 

@@ -12,7 +12,7 @@ from retrieval_trees import (
     write_vehicles,
 )
 
-from mmrank.datasets.retrieval.retrieval_dataset import split_classes
+from mmrank.datasets.retrieval.retrieval_sets import split_classes
 from mmrank.errors import UserError
 
 pytest.importorskip('mmpretrain')

@@ -10,7 +10,7 @@ from pycocotools.coco import COCO
 from make_glyphs import GlyphsSpec, draw_glyph
 from make_interactions import InteractionsSpec, make_interactions
 from mmrank.annotations.check import read_checked
-from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, _render_image, write_shapes_coco
+from mmrank.datasets.shapes_coco import ShapesSpec, _render_image, write_shapes_coco
 
 SPEC = ShapesSpec(num_train=12, num_val=3, num_test=0, seed=5)
 

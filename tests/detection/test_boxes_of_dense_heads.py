@@ -24,7 +24,7 @@ from small_heads import (
 
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.mmcv_ops import compiled_extension
-from mmrank.models.dense_heads.box_collector import BoxCollector
+from mmrank.models.dense_heads.collectors import BoxCollector
 from mmrank.registry import MODELS
 
 NAMES = ['RetinaHead', 'ATSSHead', 'FCOSHead', 'GFLHead']

@@ -5,9 +5,9 @@ import torch
 
 from mmrank.errors import UserError
 from mmrank.models.federated_annotations import (
-    _counted_scores,
     check_federated_loss,
     exhaustive_classes,
+    federated_weight,
 )
 
 pytest.importorskip('mmdet')
@@ -16,7 +16,7 @@ from query_heads import QUERY_HEADS, build_query_head, query_inputs
 from small_heads import CLASSES, FOCAL, HEADS, STABLE_AP, watch
 from small_rcnn import federated_detector, make_batch
 
-from mmrank.models.dense_heads.level_collector import LevelCollector
+from mmrank.models.dense_heads.collectors import LevelCollector
 
 NAMES = sorted(name for name in {**HEADS, **MORE_HEADS} if not name.endswith('RPNHead'))
 # The second image is annotated for nothing but its objects.
@@ -35,8 +35,8 @@ def test_rows_without_a_weight_do_not_count():
     exhaustive = torch.tensor([[True, False]])
     target = torch.tensor([0, 0, 2])
     weight = torch.tensor([1.0, 0.0, -1.0])
-    counted = _counted_scores(exhaustive, torch.zeros(3).long(), target, weight)
-    assert counted.tolist() == [[True, False], [False, False], [False, False]]
+    found = federated_weight(torch.nn.Identity(), exhaustive, torch.zeros(3).long(), target, weight)
+    assert found.tolist() == [[1, 0], [0, 0], [0, 0]]
 
 
 def test_wrong_labels_and_losses_are_refused():

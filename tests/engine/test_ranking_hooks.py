@@ -13,7 +13,7 @@ from resume_run import NoisyDataset, NoisyModel
 from tiny_runner import stand_in, train
 
 from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.samplers.labels import label_pairs
+from mmrank.datasets.labels import label_pairs
 from mmrank.engine.hooks import (
     ClassCountsHook,
     CosineBeta0Hook,

@@ -5,7 +5,7 @@ import json
 import pytest
 from noisy_boxes import make_predictions
 
-from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
 
 

@@ -22,16 +22,14 @@ from retrieval_trees import write_images
 
 from mmrank.annotations.check import inspect_coco, read_checked
 from mmrank.annotations.clean import clean_coco
-from mmrank.annotations.image_header import read_image
+from mmrank.annotations.images import read_image
 from mmrank.annotations.read import read_coco_json
 from mmrank.datasets.captions.caption_files import (
     read_caption_table,
     read_coco_captions,
     read_karpathy,
 )
-from mmrank.datasets.interactions.read_csv import read_csv
-from mmrank.datasets.interactions.read_xmc import read_xmc
-from mmrank.datasets.interactions.splitting import split_file
+from mmrank.datasets.interactions.pair_files import read_csv, read_xmc, split_file
 from mmrank.datasets.retrieval.image_lists import (
     INATURALIST_LIST,
     PATH_LIST,
@@ -91,10 +89,10 @@ READERS = {
     'vehicle.txt': lambda path: VEHICLE_ID_LIST.read(path).raise_if_bad(),
     'inaturalist.txt': lambda path: INATURALIST_LIST.read(path).raise_if_bad(),
     'paths.txt': lambda path: PATH_LIST.read(path).raise_if_bad(),
-    'labels.csv': long_tail('multi_label_csv', read_labels),
-    'entries.csv': long_tail('chest_xray14', lambda home, path: home._read_entries(path)),
-    'names.txt': long_tail('chest_xray14', read_names),
-    'train.npz': long_tail('cifar_images', lambda home, x: home._read_arrays(x, CIFAR10_NAMES)),
+    'labels.csv': long_tail('multi_label', read_labels),
+    'entries.csv': long_tail('multi_label', lambda home, path: home._read_entries(path)),
+    'names.txt': long_tail('multi_label', read_names),
+    'train.npz': long_tail('cifar', lambda home, x: home._read_arrays(x, CIFAR10_NAMES)),
     **{name: read_image for name in GOOD if name.startswith('image.')},
 }
 #: The readers of the rows: also where a file has no ratings, and is packed.

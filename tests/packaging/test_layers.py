@@ -222,7 +222,7 @@ metric = METRICS.build(dict(type='mmrank.RetrievalMetric'))
 assert metric.recall_at == (1, 10, 100, 1000)
 
 import mmrank.datasets.checks.coco_check
-import mmrank.datasets.synthetic.shapes_coco
+import mmrank.datasets.shapes_coco
 import mmrank.pictures.detections
 import mmrank.pictures.pr_curves
 from mmrank.datasets.registered import RETRIEVAL_DATASETS

@@ -78,7 +78,7 @@ REMOVERS = {
     'mmrank/files.py': 'replace_atomically temporary_folder remove_temporary_files remove_path',
     # The pointer; checkpoints with a successor.
     'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole _remove_outdated',
-    'mmrank/datasets/transforms/load_cached_features.py': 'write',  # of a cache that was one
+    'mmrank/datasets/transforms.py': 'write',  # of a cache that was one
     'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself
     'tools/bootstrap.py': 'make',  # its stamp
     'mmrank/cli/demo.py': 'prepare_data',  # behind a stamp of its own

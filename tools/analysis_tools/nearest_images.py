@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from rich.console import Console
 from torch import Tensor, nn
 
-from mmrank.annotations.image_header import IMAGE_SUFFIXES, image_fault
+from mmrank.annotations.images import IMAGE_SUFFIXES, image_fault
 from mmrank.cli.config_options import add_config_option, add_trust_option
 from mmrank.cli.options import check_outputs, parse_at_least, tool_parser
 from mmrank.errors import UserError, show_user_errors

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from mmrank.cli.config_options import add_config_option, add_trust_option
 from mmrank.cli.options import check_outputs, parse_at_least, tool_parser
-from mmrank.datasets.interactions.read_csv import read_csv
+from mmrank.datasets.interactions.pair_files import read_csv
 from mmrank.errors import UserError, show_user_errors
 from mmrank.evaluation.recommendation import recommend
 from mmrank.files import write_csv_atomically

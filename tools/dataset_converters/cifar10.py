@@ -21,7 +21,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mmrank.annotations.image_header import read_image
+from mmrank.annotations.images import read_image
 from mmrank.cli.options import tool_parser
 from mmrank.datasets.retrieval.image_lists import scan_class_folders
 from mmrank.errors import UserError, show_user_errors
@@ -49,7 +49,7 @@ def read_folders(folder: Path, names: Sequence[str]) -> tuple[list[np.ndarray], 
 def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
     """Write both parts of a folder with images of side ``size``; return what was written."""
     # Imported late: --help should not wait for mmpretrain.
-    from mmrank.datasets.long_tail.cifar_images import HOSTS, SPLITS, read_cifar
+    from mmrank.datasets.long_tail.cifar import HOSTS, SPLITS, read_cifar
 
     rows = []
     names = HOSTS[num_classes].METAINFO['classes']

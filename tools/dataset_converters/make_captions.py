@@ -28,7 +28,7 @@ from rich.progress import track
 
 from captions import class_captions, object_captions
 from mmrank.annotations.check import read_checked
-from mmrank.annotations.image_header import IMAGE_SUFFIXES, read_image
+from mmrank.annotations.images import IMAGE_SUFFIXES, read_image
 from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.datasets.long_tail.class_subset import exponential_sizes, shuffled_classes
 from mmrank.errors import UserError, show_user_errors

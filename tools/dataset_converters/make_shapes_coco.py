@@ -15,7 +15,7 @@ import time
 from rich.console import Console
 
 from mmrank.cli.options import tool_parser
-from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import show_user_errors
 
 

@@ -16,7 +16,7 @@ import cv2
 from rich.console import Console
 from rich.progress import track
 
-from mmrank.annotations.image_header import read_image
+from mmrank.annotations.images import read_image
 from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import whole_folder

@@ -13,7 +13,7 @@ import sys
 from rich.console import Console
 
 from mmrank.cli.options import tool_parser
-from mmrank.datasets.interactions.splitting import split_file
+from mmrank.datasets.interactions.pair_files import split_file
 from mmrank.errors import show_user_errors
 
 

@@ -5,8 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from mmrank.annotations.labels.classes import read_classes
-from mmrank.annotations.labels.label import Faults, Label
-from mmrank.annotations.labels.pictures import Picture, Pictures
+from mmrank.annotations.labels.pictures import Faults, Label, Picture, Pictures
 from mmrank.annotations.labels.tables import read_csv
 from mmrank.annotations.labels.voc import read_voc
 from mmrank.annotations.labels.yolo import read_yolo

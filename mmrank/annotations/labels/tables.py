@@ -4,15 +4,16 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mmrank.annotations.labels.label import (
+from mmrank.annotations.labels.pictures import (
     SLACK,
     Faults,
     Label,
+    Picture,
+    Pictures,
     compare_size,
     is_numeric,
     number_in,
 )
-from mmrank.annotations.labels.pictures import Picture, Pictures
 from mmrank.annotations.text_tables import read_rows
 from mmrank.errors import UserError
 

@@ -4,8 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree  # nosec B405
 
-from mmrank.annotations.labels.label import Faults, Label, compare_size, number_in
-from mmrank.annotations.labels.pictures import Picture, Pictures, label_files, stem_of
+from mmrank.annotations.labels.pictures import (
+    Faults,
+    Label,
+    Picture,
+    Pictures,
+    compare_size,
+    label_files,
+    number_in,
+    stem_of,
+)
 from mmrank.errors import UserError
 
 

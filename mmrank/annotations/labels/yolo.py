@@ -4,8 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from unicodedata import normalize
 
-from mmrank.annotations.labels.label import SLACK, Faults, Label, is_numeric, number_in
-from mmrank.annotations.labels.pictures import Picture, Pictures, label_files, stem_of
+from mmrank.annotations.labels.pictures import (
+    SLACK,
+    Faults,
+    Label,
+    Picture,
+    Pictures,
+    is_numeric,
+    label_files,
+    number_in,
+    stem_of,
+)
 from mmrank.annotations.text_tables import read_lines
 from mmrank.errors import UserError
 

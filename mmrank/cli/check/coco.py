@@ -23,8 +23,8 @@ from rich.markup import escape
 from mmrank.annotations.check import inspect_coco
 from mmrank.annotations.clean import clean_coco
 from mmrank.annotations.documents import merge_coco
+from mmrank.annotations.findings import CocoReport
 from mmrank.annotations.read import read_coco_json
-from mmrank.annotations.report import CocoReport
 from mmrank.annotations.splits import Split, compare_labels, find_shared_images, look_at
 from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError

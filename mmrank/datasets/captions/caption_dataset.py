@@ -17,8 +17,6 @@ from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.errors import UserError
 from mmrank.settings import one_of
 
-UNITS = ('pair', 'image')
-
 
 class CaptionDataset(OneSizeBatches, BaseDataset):
     """Base of data sets of images with captions.
@@ -46,7 +44,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
 
     def __init__(self, *args, unit: str | None = None, **kwargs) -> None:
         unit = unit or ('image' if kwargs.get('test_mode') else 'pair')
-        one_of('unit', unit, UNITS)
+        one_of('unit', unit, ('pair', 'image'))
         self.unit = unit
         super().__init__(*args, **kwargs)
 
@@ -56,8 +54,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
 
     def load_data_list(self) -> list[dict]:
         images = self.read_list()
-        prefix = self.img_prefix
-        paths = [join_path(prefix, x.path) if prefix else x.path for x in images]
+        paths = [join_path(self.img_prefix, x.path) for x in images]
         if not exists(paths[0]):
             what = f'the first image of {self.ann_file} does not exist: {paths[0]}'
             raise UserError(what, 'check data_root and data_prefix')
@@ -105,8 +102,8 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
 class CaptionTable(CaptionDataset):
     """Captions from a table, as in Conceptual Captions.
 
-    See :func:`mmrank.datasets.captions.caption_files.\
-read_caption_table` for the forms: TSV with a line of names, JSONL, JSON.
+    See :func:`~.caption_files.read_caption_table` for the forms: TSV with a line of names, JSONL,
+    JSON.
 
     Args:
         image_key: Key or column with the path of the image.

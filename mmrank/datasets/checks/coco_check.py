@@ -12,8 +12,7 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 
 from mmrank.annotations.check import read_checked
-from mmrank.annotations.findings import config_datasets
-from mmrank.annotations.report import CocoReport
+from mmrank.annotations.findings import CocoReport, config_datasets
 from mmrank.annotations.splits import Split, compare_labels, difference, find_shared_images
 from mmrank.errors import UserError
 

@@ -11,13 +11,13 @@ from mmengine.logging import print_log
 from rich.progress import track
 
 from mmrank.annotations.findings import DataReport, Findings, config_datasets
-from mmrank.annotations.image_header import image_fault
+from mmrank.annotations.images import image_fault
 from mmrank.datasets.registered import RETRIEVAL_DATASETS
 from mmrank.errors import UserError
 from mmrank.imports import optional_class
 
 if TYPE_CHECKING:
-    from mmrank.datasets.retrieval.retrieval_dataset import RetrievalDataset
+    from mmrank.datasets.retrieval.retrieval_sets import RetrievalDataset
 
 _SPLITS = ('train', 'val', 'test')
 _FIXES = {

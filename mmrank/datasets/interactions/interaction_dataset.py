@@ -11,8 +11,7 @@ from mmengine.logging import print_log
 from torch.utils.data import Dataset
 
 from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.interactions.read_csv import read_csv
-from mmrank.datasets.interactions.read_xmc import read_xmc
+from mmrank.datasets.interactions.pair_files import read_csv, read_xmc
 from mmrank.errors import UserError, UserTypeError
 from mmrank.registry import DATASETS, FUNCTIONS
 from mmrank.settings import one_of

@@ -1,11 +1,13 @@
 """Long-tailed CIFAR-10 and CIFAR-100, all classes or some against the rest. Imports mmpretrain."""
 
+import zipfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from mmpretrain.datasets import CIFAR10, CIFAR100, BaseDataset
 
-from mmrank.datasets.long_tail.cifar_images import SPLITS, read_cifar
+from mmrank.annotations.findings import shown
 from mmrank.datasets.long_tail.class_subset import (
     PARTS,
     check_class_sizes,
@@ -14,8 +16,15 @@ from mmrank.datasets.long_tail.class_subset import (
     ranked_classes,
     shuffled_classes,
 )
+from mmrank.datasets.permutation import permutation
 from mmrank.errors import UserError
 from mmrank.settings import one_of
+
+#: mmpretrain's data set of each number of classes: names, files, reader.
+HOSTS = {10: CIFAR10, 100: CIFAR100}
+SPLITS = ('train', 'test')
+#: Bytes; the training images of 32 x 32 pixels have 154 million.
+_LARGEST_FILE = 10**9
 
 
 class CIFARLongTail(BaseDataset):
@@ -30,7 +39,7 @@ class CIFARLongTail(BaseDataset):
     no ``LoadImageFromFile``.
 
     Args:
-        data_root: Folder with one of two forms, see :func:`~.cifar_images.read_cifar`.
+        data_root: Folder with one of two forms, see :func:`read_cifar`.
         split: ``'train'``, ``'val'`` or ``'test'``.
         imbalance_ratio: Size of the largest class over the smallest's in the training split.
             1: all images.
@@ -74,24 +83,20 @@ class CIFARLongTail(BaseDataset):
     def load_data_list(self) -> list[dict]:
         part = 'test' if self.split == 'test' else 'train'
         images, labels = read_cifar(self.data_root, part, self.num_classes)
-        chosen = self._choose(labels)
-        return [{'img': images[i], 'gt_label': int(labels[i])} for i in chosen]
-
-    def _choose(self, labels: np.ndarray) -> np.ndarray:
-        if self.split == 'test':
-            return np.arange(len(labels))
-        classes = shuffled_classes(labels, self.seed)
-        aside = self.val_per_class
-        check_class_sizes([aside + 1] * len(classes), classes, f'val_per_class={aside}')
-        if self.split == 'val':
+        chosen = [np.arange(len(labels))]
+        if part == 'train':
+            classes = shuffled_classes(labels, self.seed)
+            aside = self.val_per_class
+            check_class_sizes([aside + 1] * len(classes), classes, f'val_per_class={aside}')
             chosen = [members[:aside] for members in classes]
-        else:
+        if self.split == 'train':
             classes = [members[aside:] for members in classes]
             sizes = exponential_sizes(len(classes), len(classes[0]), self.imbalance_ratio)
             sizes = sizes[ranked_classes(len(classes), self.order_seed)]
             check_class_sizes(sizes, classes, f'imbalance_ratio={self.imbalance_ratio}')
             chosen = [members[:size] for members, size in zip(classes, sizes)]
-        return np.sort(np.concatenate(chosen))
+        indices = np.sort(np.concatenate(chosen))
+        return [{'img': images[i], 'gt_label': int(labels[i])} for i in indices]
 
 
 class CIFAR10LT(CIFARLongTail):
@@ -169,8 +174,7 @@ class CIFARBinaryLongTail(BaseDataset):
             )
         # Training before test images would put the classes in turns twice;
         # a fixed shuffle lets `indices` take a fair subset.
-        rng = np.random.Generator(np.random.PCG64([self.seed, len(sizes)]))
-        order = np.argsort(rng.random(len(chosen)), kind='stable')
+        order = permutation(len(chosen), self.seed, len(sizes))
         return [{'img': images[chosen[i]], 'gt_label': int(is_positive[i])} for i in order]
 
 
@@ -186,3 +190,71 @@ class CIFAR100BinaryLT(CIFARBinaryLongTail):
 
     num_classes = 100
     names = tuple(CIFAR100.METAINFO['classes'])
+
+
+def read_cifar(
+    data_root: str | Path, split: str, num_classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(N, H, W, 3) uint8 images in RGB and (N,) int64 labels of a part, ``'train'`` or ``'test'``.
+
+    Two forms are looked for, in this order: the published files (``cifar-10-batches-py/`` or
+    ``cifar-100-python/``), read by mmpretrain; one array a part (``train.npz``, ``test.npz``), as
+    ``tools/dataset_converters/cifar10.py`` writes them. Labels follow mmpretrain's class names.
+    """
+    root = Path(data_root).expanduser()
+    host = HOSTS[num_classes]
+    if (root / host.base_folder).is_dir():
+        try:
+            items = host(str(root), split=split, download=False, serialize_data=False).data_list
+        except (AssertionError, RuntimeError) as error:
+            raise UserError(
+                f'{root / host.base_folder} is incomplete: a file is missing or its MD5 sum is '
+                f'wrong. Fix: unpack {host.filename} again'
+            ) from error
+        labels = np.array([item['gt_label'] for item in items], dtype=np.int64)
+        return np.stack([item['img'] for item in items]), labels
+    if (root / f'{split}.npz').is_file():
+        return _read_arrays(root / f'{split}.npz', host.METAINFO['classes'])
+    raise UserError(
+        f'{root} holds no {host.__name__}: neither {host.base_folder}/, the published files, nor '
+        f'{split}.npz. Fix: check data_root, unpack {host.filename} there, or write arrays with '
+        'tools/dataset_converters/cifar10.py'
+    )
+
+
+def _read_arrays(path: Path, names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Read ``images`` (N, H, W, 3) uint8 in RGB and ``labels`` (N,) of an ``.npz`` file."""
+    fix = 'Fix: write it again with tools/dataset_converters/cifar10.py'
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(info.file_size for info in archive.infolist())
+        # NumPy reserves what the header of an array says, and a bomb unpacks 1,000 times its size.
+        if size > _LARGEST_FILE:
+            raise ValueError(f'its arrays have {size:,} bytes, more than {_LARGEST_FILE:,}')
+        with np.load(path, allow_pickle=False) as file:
+            # What lacks the header of an array comes as bytes.
+            images, labels, classes = (
+                np.asarray(file[key]) for key in ('images', 'labels', 'classes')
+            )
+    except Exception as error:  # damaged bytes raise anything, a MemoryError among them
+        raise UserError(f'{path} cannot be read: {error}. {fix}') from error
+    classes = classes.reshape(-1)
+    if tuple(classes.tolist()) != tuple(names):
+        raise UserError(
+            f'{path} has the classes {shown(classes.tolist())}, expected {shown(names)}. {fix}'
+        )
+    if (
+        images.dtype != np.uint8
+        or images.ndim != 4
+        or images.shape[-1] != 3
+        or labels.shape != images.shape[:1]
+        or labels.dtype.kind not in 'iu'
+        or not len(labels)
+        or not 0 <= labels.min() <= labels.max() < len(names)
+    ):
+        raise UserError(
+            f'{path} holds images {images.shape} {images.dtype} and labels '
+            f'{labels.shape} {labels.dtype}; expected (N, H, W, 3) uint8 and '
+            f'(N,) integers from 0 to {len(names) - 1}. {fix}'
+        )
+    return images, labels.astype(np.int64)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from mmrank.datasets.permutation import permutation
 from mmrank.errors import UserError
 from mmrank.settings import check_at_least, check_within
 
@@ -37,8 +38,7 @@ def ranked_classes(num_classes: int, order_seed: int | None) -> np.ndarray:
     if order_seed is None:
         return np.arange(num_classes)
     check_at_least(0, order_seed=order_seed)
-    keys = np.random.Generator(np.random.PCG64([order_seed])).random(num_classes)
-    return np.argsort(keys, kind='stable')
+    return permutation(num_classes, order_seed)
 
 
 def shuffled_classes(labels: np.ndarray, seed: int) -> list[np.ndarray]:
@@ -51,10 +51,7 @@ def shuffled_classes(labels: np.ndarray, seed: int) -> list[np.ndarray]:
     order = []
     for label in range(int(labels.max(initial=-1)) + 1):
         members = np.flatnonzero(labels == label)
-        # Uniform numbers and a sort: the same in all versions of NumPy.
-        rng = np.random.Generator(np.random.PCG64([seed, label]))
-        keys = rng.random(len(members))
-        order.append(members[np.argsort(keys, kind='stable')])
+        order.append(members[permutation(len(members), seed, label)])
     return order
 
 

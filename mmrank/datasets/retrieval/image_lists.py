@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mmrank.annotations.image_header import IMAGE_SUFFIXES
+from mmrank.annotations.images import IMAGE_SUFFIXES
 from mmrank.annotations.text_tables import read_rows
 from mmrank.errors import UserError
 from mmrank.files import path_fault

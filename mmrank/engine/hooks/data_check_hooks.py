@@ -11,9 +11,9 @@ from mmengine.hooks import CheckpointHook, EarlyStoppingHook, Hook
 from torch.utils.data import ConcatDataset
 
 from mmrank.annotations.images import refuse_other_size
-from mmrank.datasets.checks.label_check import check_labels
+from mmrank.datasets.batch_stream import check_loader
+from mmrank.datasets.labels import check_labels
 from mmrank.datasets.one_size import IndexedConcatDataset
-from mmrank.datasets.samplers.batch_stream import check_loader
 from mmrank.engine.runners import modules_with
 from mmrank.errors import UserError
 from mmrank.files import check_output
@@ -32,7 +32,7 @@ class LabelCheckHook(Hook):
 
     For any data set of mmpretrain's kind; loads no image. A class without a positive or a negative
     is an error, too: its average precision is undefined. See
-    :func:`mmrank.datasets.checks.label_check.check_labels`.
+    :func:`mmrank.datasets.labels.check_labels`.
     """
 
     def __init__(self) -> None:

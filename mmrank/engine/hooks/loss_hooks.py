@@ -8,8 +8,8 @@ import torch
 from mmengine.hooks import Hook
 from torch import nn
 
-from mmrank.datasets.samplers.batch_stream import check_loader
-from mmrank.datasets.samplers.labels import class_labels, class_names, label_pairs
+from mmrank.datasets.batch_stream import check_loader
+from mmrank.datasets.labels import class_labels, class_names, label_pairs
 from mmrank.engine.runners import modules_with, unwrap_model
 from mmrank.errors import UserError
 from mmrank.registry import HOOKS

@@ -11,19 +11,6 @@ from mmrank.registry import MODELS
 from mmrank.settings import check_within
 
 
-def _class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tensor:
-    """(B, ...) features moved towards a mean of their class, see :func:`DeepFeatureMixup`.
-
-    The (B,) weights v > 0 are normalised in each class; u in [0, 1] is the share of a sample's own.
-    """
-    share = v * (labels[:, None] == labels)
-    share = (1 - u) * share / share.sum(1, keepdim=True)
-    flat = features.flatten(1)
-    # Half precision is kept for the large product alone.
-    mixed = u * flat + share.to(flat.dtype) @ flat
-    return mixed.to(features.dtype).view_as(features)
-
-
 class FeatureMixupMixin(MadeClass):
     """Mixin for backbones: the batch doubles before each named stage.
 
@@ -75,7 +62,12 @@ class FeatureMixupMixin(MadeClass):
         dtype = torch.promote_types(features.dtype, torch.float32)
         # In (0, 1]: the weights of a class never sum to 0.
         v = 1 - torch.rand(batch, device=features.device, dtype=dtype)
-        mixed = _class_mixture(features, labels, v, self.mixup_share)
+        share = v * (labels[:, None] == labels)
+        share = (1 - self.mixup_share) * share / share.sum(1, keepdim=True)
+        flat = features.flatten(1)
+        # Half precision is kept for the large product alone.
+        mixed = self.mixup_share * flat + share.to(flat.dtype) @ flat
+        mixed = mixed.to(features.dtype).view_as(features)
         return (torch.cat([features, mixed]), *others)
 
 

@@ -25,18 +25,13 @@ class SmallConvNet(BaseModule):
         sizes = dict(in_channels=in_channels, channels=channels, num_blocks=num_blocks)
         for name, value in sizes.items():
             check_count(name, value)
-        self.blocks = nn.Sequential(
-            *(
-                nn.Sequential(
-                    # The batch norm has an offset of its own.
-                    nn.Conv2d(channels if i else in_channels, channels, 3, padding=1, bias=False),
-                    nn.BatchNorm2d(channels),
-                    nn.ReLU(inplace=True),
-                    nn.MaxPool2d(2),
-                )
-                for i in range(num_blocks)
-            )
-        )
+        self.blocks = nn.Sequential()
+        for i in range(num_blocks):
+            # The batch norm has an offset of its own.
+            width = channels if i else in_channels
+            layer = nn.Conv2d(width, channels, 3, padding=1, bias=False)
+            others = nn.BatchNorm2d(channels), nn.ReLU(inplace=True), nn.MaxPool2d(2)
+            self.blocks.append(nn.Sequential(layer, *others))
 
     def forward(self, images: Tensor) -> tuple[Tensor]:
         """Tuple of the last (B, channels, H // 2 ** num_blocks, W // 2 ** num_blocks) map."""

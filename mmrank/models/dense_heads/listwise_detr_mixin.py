@@ -12,8 +12,7 @@ from mmrank.errors import UserError
 from mmrank.losses.ranking.separate_rankings import can_be_separate, separate_rankings
 from mmrank.models.score_centre import score_centre
 
-from .box_collector import collect_boxes, has_boxes, wants_boxes
-from .level_collector import LevelCollector
+from .collectors import LevelCollector, collect_boxes, has_boxes, wants_boxes
 from .listwise_mixin import RankingHeadMixin
 
 #: Decoder layers of mmdet's configs; heads that share one classification layer do not know how many
@@ -169,15 +168,8 @@ class ListwiseDETRMixin(RankingHeadMixin):
                 logger='current',
                 level=logging.WARNING,
             )
-        return self._ranked(
-            self._matching.pop(0),
-            super().loss_by_feat_single,
-            cls_scores,
-            bbox_preds,
-            batch_gt_instances,
-            *args,
-            **kwargs,
-        )
+        found = cls_scores, bbox_preds, batch_gt_instances, *args
+        return self._ranked(self._matching.pop(0), super().loss_by_feat_single, *found, **kwargs)
 
     def _loss_dn_single(self, dn_cls_scores: Tensor, *args, **kwargs):
         return self._ranked(
@@ -201,22 +193,18 @@ class ListwiseDETRMixin(RankingHeadMixin):
         box_values = {}
         if boxes is not None:
             box_values = boxes.close(collector.targets, self.num_classes)
-        ranked = self.loss_cls.rank(collector, self._federated(collector, cls_scores), **box_values)
+        federated = None
+        # Without denoising, the proposals of an encoder are for any class: all objects are of
+        # its first.
+        any_class = collector is self.loss_cls.encoder and not self.loss_cls.denoising
+        if self._exhaustive is not None and not any_class:
+            images = torch.arange(len(cls_scores), device=cls_scores.device)
+            federated = self._exhaustive, images.repeat_interleave(cls_scores.size(1))
+        ranked = self.loss_cls.rank(collector, federated, **box_values)
         if not isinstance(ranked, dict):
             return ranked, loss_bbox, loss_iou
         # The head's own is 0 and keeps every output on the graph.
         return ranked['loss_cls'], loss_bbox, ranked['loss_bbox'] + loss_iou
-
-    def _federated(
-        self, collector: LevelCollector, cls_scores: Tensor
-    ) -> tuple[Tensor, Tensor] | None:
-        # Without denoising, the proposals of an encoder are for any class: all objects are of
-        # its first.
-        any_class = collector is self.loss_cls.encoder and not self.loss_cls.denoising
-        if self._exhaustive is None or any_class:
-            return None
-        images = torch.arange(len(cls_scores), device=cls_scores.device)
-        return self._exhaustive, images.repeat_interleave(cls_scores.size(1))
 
     def predict_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
         centre = score_centre(self.loss_cls.layers[-1].loss)

@@ -70,10 +70,5 @@ def ListwiseHead(
         made = ListwiseMixin.class_for(host, (JointPredictions,), (JointTargets,))
     else:
         made = ListwiseMixin.class_for(host)
-    return made(
-        loss_cls=loss_cls,
-        centre_scores=centre_scores,
-        balance_boxes=balance_boxes,
-        federated=federated,
-        **kwargs,
-    )
+    kwargs.update(centre_scores=centre_scores, balance_boxes=balance_boxes, federated=federated)
+    return made(loss_cls=loss_cls, **kwargs)

@@ -1,5 +1,7 @@
 """Runs a dense head of mmdet with a loss that ranks all its scores."""
 
+import inspect
+
 import torch
 from mmengine.dist import all_reduce
 from torch import Tensor
@@ -7,20 +9,24 @@ from torch import Tensor
 from mmrank.distributed import training_group
 from mmrank.losses import HeadLoss
 from mmrank.losses.ranking.rank_sort import total_loss
-from mmrank.models.balanced_head import BalancedHead
 from mmrank.models.federated_annotations import (
     check_federated_host,
     check_federated_loss,
     exhaustive_classes,
-    image_metas,
     images_of_levels,
 )
-from mmrank.models.score_centre import BoxesWithoutCentre, score_centre
+from mmrank.models.score_centre import BalancedHead, BoxesWithoutCentre, score_centre
 from mmrank.training_set import TrainingSet
 
-from .box_collector import BoxCollector, collect_boxes, has_boxes, wants_boxes
+from .collectors import (
+    BoxCollector,
+    LevelCollector,
+    collect_boxes,
+    has_boxes,
+    to_logits,
+    wants_boxes,
+)
 from .host_heads import traits_of
-from .level_collector import LevelCollector, to_logits
 
 
 class RankingHeadMixin(BalancedHead):
@@ -51,7 +57,8 @@ class RankingHeadMixin(BalancedHead):
 
     def _exhaustive_classes(self, scores: Tensor, args: tuple, kwargs: dict) -> Tensor:
         """(N, C) classes that the images are annotated for exhaustively."""
-        metas = image_metas(self.host.loss_by_feat, args, kwargs)
+        bound = inspect.signature(self.host.loss_by_feat).bind(self, *args, **kwargs)
+        metas = bound.arguments['batch_img_metas']
         return exhaustive_classes(metas, self.num_classes, scores.device, self._where)
 
 
@@ -101,7 +108,11 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         if self.num_classes > 1:  # of proposals there is one class
             self.training_set.check_classes(self.num_classes, self._where)
         boxes = self._box_collector(self.traits.boxes)
-        federated = self._federated(args, kwargs) if self.federated else None
+        federated = None
+        if self.federated:
+            cls_scores = args[0] if args else kwargs['cls_scores']
+            images = images_of_levels(cls_scores, self.num_classes, self.traits.by_image)
+            federated = self._exhaustive_classes(cls_scores[0], args, kwargs), images
         self.loss_cls.open()
         if boxes is not None:
             boxes.open()
@@ -112,26 +123,9 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         *scores, avg_factor = self.loss_cls.gather(federated)
         ranked = self.loss_cls.loss(*scores, avg_factor=avg_factor, **box_values)
         ranked = dict(ranked) if isinstance(ranked, dict) else dict(loss_cls=ranked)
-        return self._merge(losses, ranked, boxes)
-
-    def loss_by_feat_single(self, *args, **kwargs):
-        boxes = self._box_collector(self.traits.boxes)
-        if boxes is not None and boxes.coder is not None:
-            # The third argument of the heads that have box losses on codes.
-            boxes.note_anchors(args[2])
-        return super().loss_by_feat_single(*args, **kwargs)
-
-    def _federated(self, args: tuple, kwargs: dict) -> tuple[Tensor, Tensor]:
-        """Classes that each image is annotated for, and the image of each row."""
-        cls_scores = args[0] if args else kwargs['cls_scores']
-        images = images_of_levels(cls_scores, self.num_classes, self.traits.by_image)
-        return self._exhaustive_classes(cls_scores[0], args, kwargs), images
-
-    def _merge(self, losses: dict, ranked: dict, boxes: BoxCollector | None) -> dict:
-        """Put the outputs of the ranking loss under the host's names."""
-        cls_key = self._only(
-            losses, [k for k in losses if k.endswith('cls') and 'bbox' not in k], 'classification'
-        )
+        # The outputs of the ranking loss get the host's names.
+        cls_keys = [k for k in losses if k.endswith('cls') and 'bbox' not in k]
+        cls_key = self._only(losses, cls_keys, 'classification')
         losses[cls_key] = ranked.pop('loss_cls')
         if 'loss_bbox' in ranked:
             keys = [self.traits.box_key] if self.traits.box_key else self._box_keys(losses)
@@ -143,6 +137,13 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
             losses[key] = loss_bbox
         losses.update(ranked)
         return self._balanced(losses, [cls_key], self._box_keys(losses))
+
+    def loss_by_feat_single(self, *args, **kwargs):
+        boxes = self._box_collector(self.traits.boxes)
+        if boxes is not None and boxes.coder is not None:
+            # The third argument of the heads that have box losses on codes.
+            boxes.note_anchors(args[2])
+        return super().loss_by_feat_single(*args, **kwargs)
 
     def _only(self, losses: dict, keys: list[str], kind: str) -> str:
         if len(keys) != 1:

@@ -46,15 +46,11 @@ class ImageTextContrastHead(BaseModule):
             )
         self.keys = [id_key] if label_key is None else [id_key, label_key]
 
-    def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor, ...]:
+    def loss(self, images: Tensor, texts: Tensor, data_samples: Sequence) -> dict[str, Tensor]:
+        """Dict with ``loss`` of (B, D) embeddings and the fields of their B data samples."""
         # On the host, where an index that does not fit is named.
-        return tuple(ids_of(data_samples, key, torch.device('cpu')) for key in self.keys)
-
-    def loss(
-        self, images: Tensor, texts: Tensor, ids: Tensor, labels: Tensor | None = None
-    ) -> dict[str, Tensor]:
-        """Dict with ``loss`` of (B, D) embeddings and what :meth:`read_samples` returned."""
-        return dict(loss=self.loss_module(images, texts, ids, labels=labels))
+        ids, *labels = (ids_of(data_samples, key, torch.device('cpu')) for key in self.keys)
+        return dict(loss=self.loss_module(images, texts, ids, labels=labels[0] if labels else None))
 
 
 @MODELS.register_module()
@@ -87,9 +83,7 @@ class ImageTextInBatchHead(BaseModule):
         check_positive(scale=scale)
         self.scale = scale
 
-    def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor, ...]:
-        """Read (B,) images and (B,) captions of the pairs, on ``device``."""
-        return tuple(ids_of(data_samples, key, device) for key in self.KEYS)
-
-    def loss(self, images: Tensor, texts: Tensor, rows: Tensor, cols: Tensor) -> dict[str, Tensor]:
+    def loss(self, images: Tensor, texts: Tensor, data_samples: Sequence) -> dict[str, Tensor]:
+        """Dict with ``loss`` of (B, D) embeddings of the pairs that the data samples name."""
+        rows, cols = (ids_of(data_samples, key, images.device) for key in self.KEYS)
         return dict(loss=self.loss_module(self.scale * images, texts, rows, cols))

@@ -108,7 +108,13 @@ class InBatchRetrievalHead(BaseModule):
         device = embeddings.device
         labels = labels_of(data_samples, None, device)
         ids = ids_of(data_samples, 'sample_idx', device)
-        self._check(labels, ids, size)
+        expected = self._labels.to(device)
+        known = ids.clamp(max=len(expected) - 1)
+        paired = (labels[:size] == labels[size:]).all() & (ids[:size] != ids[size:]).all()
+        agree = ((expected[known] == labels) & (ids == known)).all()
+        for holds, message in ((paired, _NO_PAIRS), (agree, _OTHER_SET)):
+            if violated(holds, message):
+                raise UserError(message)
         places = self._places.to(device)[ids]
         left = embeddings[:size]
         right = embeddings[size:]
@@ -118,12 +124,3 @@ class InBatchRetrievalHead(BaseModule):
         right = pad(right, (0, 1), value=1.0)
         loss = self.loss_module(left, right, places[:size], places[size:])
         return dict(loss=loss, pos_score=scores.sum() / max(size, 1))
-
-    def _check(self, labels: Tensor, ids: Tensor, size: int) -> None:
-        expected = self._labels.to(labels.device)
-        known = ids.clamp(max=len(expected) - 1)
-        paired = (labels[:size] == labels[size:]).all() & (ids[:size] != ids[size:]).all()
-        agree = ((expected[known] == labels) & (ids == known)).all()
-        for holds, message in ((paired, _NO_PAIRS), (agree, _OTHER_SET)):
-            if violated(holds, message):
-                raise UserError(message)

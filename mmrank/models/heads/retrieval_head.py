@@ -8,7 +8,7 @@ import torch.distributed as dist
 from mmengine.model import BaseModule
 from torch import Tensor
 
-from mmrank.distributed import all_gather_rows, sizes_and_dtype, training_group
+from mmrank.distributed import all_labelled_rows, training_group
 from mmrank.errors import UserError
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.embeddings import EmbeddingBatch
@@ -25,46 +25,11 @@ from .sample_fields import ids_of, labels_of
 
 @dataclass
 class _EmbeddingRows:
-    """Embeddings of a batch: (n, D) floats, (n,) or (n, L) int64 classes, (n,) image indices."""
+    """Embeddings of images: (n, D) floats, (n, L) int64 classes, (n,) image indices."""
 
     embeddings: Tensor
     labels: Tensor
     ids: Tensor
-
-    def __len__(self) -> int:
-        return self.labels.size(0)
-
-    def of_all_ranks(self, group) -> tuple['_EmbeddingRows', int, list[int]]:
-        """The rows of all ranks, rank 0's first, where this rank's begin, and how many each has."""
-        levels = self.labels.size(1) if self.labels.dim() == 2 else 0
-        sizes, dtype = sizes_and_dtype(
-            [len(self), levels],
-            self.embeddings.dtype,
-            group,
-            self.embeddings.device,
-            self.embeddings,
-        )
-        counts = [rows for rows, _ in sizes]
-        levels = max(number for _, number in sizes)
-        if levels and not len(self):
-            # A rank without images cannot tell the levels of their labels.
-            self.labels = self.labels.new_zeros(0, levels)
-        labels = self.labels if self.labels.dim() == 2 else self.labels[:, None]
-        numbers = torch.cat([labels, self.ids[:, None]], dim=1)
-        numbers = all_gather_rows(numbers, counts, group)
-        embeddings = all_gather_rows(self.embeddings.to(dtype), counts, group)
-        labels = numbers[:, :-1].reshape(-1, *self.labels.shape[1:])
-        joined = _EmbeddingRows(embeddings, labels, numbers[:, -1])
-        return joined, sum(counts[: dist.get_rank(group)]), counts
-
-    def originals(self, counts: list[int], copies: int) -> '_EmbeddingRows':
-        """Rows without mixed copies and gradient; ``counts`` are the rows of each rank."""
-
-        def first(values: Tensor) -> Tensor:
-            return torch.cat([x[: x.size(0) // copies] for x in values.split(counts)])
-
-        embeddings = first(self.embeddings.detach())
-        return _EmbeddingRows(embeddings, first(self.labels), first(self.ids))
 
 
 @MODELS.register_module()
@@ -145,14 +110,18 @@ class RetrievalHead(BaseModule):
                 )
             if self.start_follows:
                 self.memory.start_iter = self.training_set.iterations() // 5
-        own = _EmbeddingRows(embeddings, torch.cat([labels] * copies), ids.repeat(copies))
-        group = training_group(self)
-        rows = own
-        counts = [len(own)]
+        levels = labels if labels.dim() == 2 else labels[:, None]
+        numbers = torch.cat([levels, ids[:, None]], dim=1).repeat(copies, 1)
+        joined = embeddings
+        counts = [len(embeddings)]
         offset = 0
+        group = training_group(self)
         together = self.loss_module.scope == 'global'
         if group is not None and (together or self.memory is not None):
-            rows, offset, counts = own.of_all_ranks(group)
+            joined, numbers, counts, offset = all_labelled_rows(embeddings, numbers, group)
+        rows = _EmbeddingRows(joined, numbers[:, :-1], numbers[:, -1])
+        numbers = numbers[offset : offset + len(embeddings)]
+        own = _EmbeddingRows(embeddings, numbers[:, :-1], numbers[:, -1])
         if together:
             batch = self._batch(rows, own, offset, group)
         else:
@@ -161,8 +130,11 @@ class RetrievalHead(BaseModule):
         batch.rows = features
         loss = self.loss_module.embedding_loss(batch)
         if self.memory is not None:
-            fresh = rows.originals(counts, copies)
-            self.memory.enqueue(fresh.embeddings, fresh.labels, fresh.ids)
+            # Of each rank, without mixed copies.
+            places = torch.arange(sum(counts), device=device).split(counts)
+            first = torch.cat([x[: len(x) // copies] for x in places])
+            fresh = joined.detach()[first]
+            self.memory.enqueue(fresh, rows.labels[first, 0], rows.ids[first])
         return dict(loss=loss, **_mean_scores(own))
 
     def _batch(
@@ -170,8 +142,8 @@ class RetrievalHead(BaseModule):
     ) -> EmbeddingBatch:
         """Queries against own rows and this rank's share of the memory."""
         device = own.labels.device
-        place = torch.arange(len(queries), device=device)[:, None]
-        is_itself = place == offset + torch.arange(len(own), device=device)
+        place = torch.arange(len(queries.labels), device=device)[:, None]
+        is_itself = place == offset + torch.arange(len(own.labels), device=device)
         gallery = own.embeddings
         labels = own.labels
         if self.memory is not None:
@@ -179,12 +151,11 @@ class RetrievalHead(BaseModule):
             if group is not None:
                 share = (dist.get_rank(group), dist.get_world_size(group))
             entries = self.memory.entries(*share)
-            same_image = (queries.ids[:, None] == entries.sample_ids) & (
-                queries.labels[:, None] == entries.labels
-            )
+            same_image = queries.ids[:, None] == entries.sample_ids
+            same_image &= queries.labels == entries.labels
             is_itself = torch.cat([is_itself, same_image | ~entries.usable], dim=1)
             gallery = torch.cat([gallery, entries.embeddings.to(gallery)])
-            labels = torch.cat([labels, entries.labels])
+            labels = torch.cat([labels, entries.labels[:, None]])
         return EmbeddingBatch(queries.embeddings, queries.labels, gallery, labels, is_itself)
 
 

@@ -162,9 +162,7 @@ class ImageTextDualEncoder(BaseModel):
                 "keep it with PackInputs(algorithm_keys=['text']), and with several captions an "
                 "image use unit='pair' of the data set or dict(type='mmrank.RandomCaption')"
             )
-        read = self.head.read_samples(data_samples, inputs.device)
-        images = self.embed_images(inputs)
-        return self.head.loss(images, self.embed_texts(texts), *read)
+        return self.head.loss(self.embed_images(inputs), self.embed_texts(texts), data_samples)
 
     @torch.no_grad()
     def predict(self, inputs: Tensor, data_samples: Sequence) -> list:

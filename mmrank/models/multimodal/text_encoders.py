@@ -53,16 +53,9 @@ class TextTransformer(BaseModule):
             nn.init.normal_(weights, std=0.02)
         nn.init.zeros_(self.tokens.weight[0])
         # One layer after the other: copies would begin with equal weights.
+        kind = dict(dropout=0, activation='gelu', batch_first=True, norm_first=True)
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(
-                channels,
-                num_heads,
-                4 * channels,
-                dropout=0,
-                activation='gelu',
-                batch_first=True,
-                norm_first=True,
-            )
+            nn.TransformerEncoderLayer(channels, num_heads, 4 * channels, **kind)
             for _ in range(num_layers)
         )
         self.norm = nn.LayerNorm(channels)
@@ -119,13 +112,8 @@ class HuggingFaceTextEncoder(BaseModule):
         device = next(self.model.parameters()).device
         if not texts:
             return torch.zeros(0, self.out_channels, device=device)
-        tokens = self.tokenizer(
-            list(texts),
-            padding=True,
-            truncation=True,
-            max_length=self.max_length,
-            return_tensors='pt',
-        )
+        cut = dict(padding=True, truncation=True, max_length=self.max_length)
+        tokens = self.tokenizer(list(texts), **cut, return_tensors='pt')
         names = ('input_ids', 'attention_mask')
         tokens = {k: tokens[k].to(device, non_blocking=True) for k in names}
         return self.model(**tokens).last_hidden_state[:, 0]

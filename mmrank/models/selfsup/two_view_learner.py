@@ -64,8 +64,8 @@ class TwoViewLearner(BaseSelfSupervisor):
 
     def loss(self, inputs: list[Tensor], data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
         """Loss of two views, (B, C, H, W) each; the B data samples have ``sample_idx``."""
-        if not isinstance(inputs, (list, tuple)) or len(inputs) != 2:
-            number = len(inputs) if isinstance(inputs, (list, tuple)) else 1
+        number = len(inputs) if isinstance(inputs, (list, tuple)) else 1
+        if number != 2:
             raise ValueError(
                 f"two views of each image are needed, got {number}; put dict(type='MultiView', "
                 'num_views=[2], transforms=[...]) into the pipeline'

@@ -9,7 +9,7 @@ from noisy_boxes import make_predictions
 from PIL import Image
 from resume_run import NoisyModel
 
-from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).parents[3]
 #: A detector is trained with an annotation file.

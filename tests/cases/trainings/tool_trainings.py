@@ -19,7 +19,7 @@ def exact_detector(folder: Path) -> Config:
     The mean of the positives is that under the previous weights. It has an average of the weights,
     a data loading worker and a best checkpoint.
     """
-    from mmrank.datasets.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+    from mmrank.datasets.shapes_coco import ShapesSpec, write_shapes_coco
 
     size = (96, 96)
     # No image without an object, which the config would leave out.

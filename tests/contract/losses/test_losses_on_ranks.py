@@ -26,7 +26,7 @@ from torch import nn
 from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.distributed import all_gather_lists, sizes_and_dtype, world_group
+from mmrank.distributed import all_gather_lists, all_labelled_rows, sizes_and_dtype, world_group
 from mmrank.errors import UserError
 from mmrank.losses import (
     EmbeddingBatch,
@@ -38,7 +38,6 @@ from mmrank.losses import (
     SOPRCLoss,
     StableAPLoss,
 )
-from mmrank.models.heads.retrieval_head import _EmbeddingRows
 
 pytestmark = pytest.mark.processes
 
@@ -52,10 +51,11 @@ def queries_of_all_ranks(embeddings, labels):
     group = world_group()
     if group is None:
         return EmbeddingBatch.of_one_batch(embeddings, labels)
-    joined, begin, _ = _EmbeddingRows(embeddings, labels, labels).of_all_ranks(group)
+    numbers = labels if labels.dim() == 2 else labels[:, None]
+    joined, numbers, _, begin = all_labelled_rows(embeddings, numbers, group)
     columns = torch.arange(begin, begin + len(embeddings))
     itself = torch.arange(len(joined))[:, None] == columns
-    return EmbeddingBatch(joined.embeddings, joined.labels, embeddings, labels, itself)
+    return EmbeddingBatch(joined, numbers, embeddings, labels, itself)
 
 
 def batch_of_all_ranks(case, step, sizes):

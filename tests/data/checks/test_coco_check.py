@@ -13,7 +13,7 @@ from retrieval_trees import write_images
 
 from mmrank.annotations.check import inspect_coco, read_checked
 from mmrank.annotations.clean import clean_coco
-from mmrank.annotations.image_header import image_fault
+from mmrank.annotations.images import image_fault
 from mmrank.errors import UserError
 from mmrank.pictures import detections
 

@@ -18,7 +18,7 @@ from mmengine.runner import Runner
 from mmengine.visualization import Visualizer
 from torch import nn
 
-from mmrank.datasets.interactions.splitting import split_file
+from mmrank.datasets.interactions.pair_files import split_file
 from mmrank.experiments.records import FINAL, TUNE
 from mmrank.registry import DATASETS, METRICS
 from plans.study_plan import StudyPlan

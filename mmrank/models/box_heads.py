@@ -1,4 +1,4 @@
-"""Any box head of mmdet on a ranking loss, with what it needs of the boxes."""
+"""Any box head of mmdet on a ranking loss, and RoI heads for federated annotations."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,13 +6,13 @@ from mmengine.dist import all_reduce
 from torch import Tensor
 
 from mmrank.distributed import training_group
+from mmrank.errors import UserError
 from mmrank.losses import HeadLoss
 from mmrank.losses.registered import box_loss
-from mmrank.made_class import host_class
-from mmrank.models.balanced_head import BalancedHead
-from mmrank.models.dense_heads.box_collector import collect_boxes, wants_boxes
+from mmrank.made_class import MadeClass, host_class
+from mmrank.models.dense_heads.collectors import collect_boxes, wants_boxes
 from mmrank.models.federated_annotations import exhaustive_classes, federated_weight
-from mmrank.models.score_centre import BoxesWithoutCentre
+from mmrank.models.score_centre import BalancedHead, BoxesWithoutCentre
 from mmrank.registry import MODELS
 from mmrank.settings import one_of
 
@@ -59,24 +59,16 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
         rois: Tensor,
         labels: Tensor,
         label_weights: Tensor,
-        bbox_targets: Tensor,
-        bbox_weights: Tensor,
+        *box_targets: Tensor,
         reduction_override: str | None = None,
     ) -> dict[str, Tensor]:
         """``loss_cls``, a ranking of the (n, C) raw scores, ``acc_classes`` and ``loss_bbox``."""
         if self.box_input is not None:
             self.loss_bbox.open()
             self.loss_bbox.note_anchors(rois[:, 1:])
-        losses = super().loss(
-            None,
-            bbox_pred,
-            rois,
-            labels,
-            label_weights,
-            bbox_targets,
-            bbox_weights,
-            reduction_override=reduction_override,
-        )
+        targets = labels, label_weights, *box_targets
+        reduction = dict(reduction_override=reduction_override)
+        losses = super().loss(None, bbox_pred, rois, *targets, **reduction)
         if self.box_average == 'positives':
             positives = ((labels >= 0) & (labels < self.num_classes)).sum().float()
             if training_group(self) is not None:
@@ -90,9 +82,7 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
         if self.image_metas is not None:
             label_weights = self._federated_weight(rois, labels, label_weights)
         # Also without a single proposal: the other ranks wait for this one.
-        ranked = self.loss_cls(
-            cls_score, labels, label_weights, reduction_override=reduction_override, **boxes
-        )
+        ranked = self.loss_cls(cls_score, labels, label_weights, **reduction, **boxes)
         ranked = ranked if isinstance(ranked, dict) else dict(loss_cls=ranked)
         if self.box_input == 'loss':
             # The host's 0 keeps the box branch in the graph without objects.
@@ -103,12 +93,8 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
 
     def _federated_weight(self, rois: Tensor, labels: Tensor, label_weights: Tensor) -> Tensor:
         """(n, C) weights that ignore classes which the images are not annotated for."""
-        exhaustive = exhaustive_classes(
-            self.image_metas,
-            self.num_classes,
-            rois.device,
-            f'roi_head.bbox_head ({type(self).__name__})',
-        )
+        user = f'roi_head.bbox_head ({type(self).__name__})'
+        exhaustive = exhaustive_classes(self.image_metas, self.num_classes, rois.device, user)
         images = rois[:, 0].long()
         return federated_weight(self.loss_cls, exhaustive, images, labels, label_weights)
 
@@ -154,3 +140,67 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
         )
     loss_cls = box_loss('loss_cls', loss_cls, kwargs.get('num_classes'))
     return ListwiseBBoxMixin.class_for(host)(loss_cls=loss_cls, **kwargs)
+
+
+class FederatedRoIMixin(MadeClass):
+    """Mixin for RoI heads: passes the images to its box heads.
+
+    A box head gets proposals without the meta information of their images.
+    """
+
+    name_prefix = 'Federated'
+    doc_suffix = 'with federated annotations'
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        for head in self._box_heads():
+            if not isinstance(head, ListwiseBBoxMixin):
+                raise UserError(
+                    f'roi_head.bbox_head.type={type(head).__name__!r} cannot ignore classes that '
+                    "an image is not annotated for. Fix: bbox_head=dict(type='mmrank."
+                    f"ListwiseBBoxHead', head_type='mmdet.{type(head).__name__}', loss_cls=...)"
+                )
+
+    def _box_heads(self) -> list:
+        heads = self.bbox_head
+        # Cascade R-CNN has one for each stage.
+        return [heads] if hasattr(heads, 'loss_cls') else list(heads)
+
+    def loss(self, x: tuple, rpn_results_list: list, batch_data_samples: list) -> dict:
+        """Losses of the host head, negatives only where an image is annotated exhaustively."""
+        metas = [sample.metainfo for sample in batch_data_samples]
+        for head in self._box_heads():
+            head.image_metas = metas
+        losses = super().loss(x, rpn_results_list, batch_data_samples)
+        for head in self._box_heads():
+            head.image_metas = None
+        return losses
+
+
+@MODELS.register_module()
+def FederatedRoIHead(head_type: str | type, **kwargs):
+    """Build a RoI head of mmdet for federated annotations.
+
+    For data sets such as LVIS, whose images are annotated for some of the classes only: proposals
+    count as negatives of a class where the image is annotated exhaustively for it, see
+    :mod:`mmrank.models.federated_annotations`::
+
+        roi_head=dict(
+            type='mmrank.FederatedRoIHead',
+            head_type='mmdet.StandardRoIHead',
+            bbox_head=dict(
+                type='mmrank.ListwiseBBoxHead',
+                head_type='mmdet.Shared2FCBBoxHead',
+                loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss')))
+
+    The training set is a :class:`mmrank.LVISDataset`, and ``exhaustive_labels`` one of the
+    ``meta_keys`` of ``PackDetInputs``. The RPN finds objects of any class and stays as it is.
+
+    Args:
+        head_type: The head: its class, or registered name with its scope, e.g.
+            ``mmdet.StandardRoIHead`` or ``mmdet.CascadeRoIHead``.
+        **kwargs: Arguments of the head; each ``bbox_head`` is a
+            :func:`ListwiseBBoxHead`.
+    """
+    host = host_class('head_type', head_type, 'mmdet.StandardRoIHead')
+    return FederatedRoIMixin.class_for(host)(**kwargs)

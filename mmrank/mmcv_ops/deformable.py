@@ -1,8 +1,9 @@
-"""Deformable convolution, versions 1 and 2, by torchvision's kernels."""
+"""Deformable convolution by torchvision's kernels, and attention by ``grid_sample``."""
 
 import torch
 import torchvision  # noqa: F401  # registers torch.ops.torchvision
 from torch import Tensor
+from torch.nn.functional import grid_sample
 
 from mmrank.tensors import at_least_float32
 
@@ -21,15 +22,10 @@ def _arguments(
 ) -> tuple[list, tuple]:
     """Return weight, offset, mask and bias, and settings, as torchvision's kernels take them."""
     names = _VERSION_1 if mask is None else _VERSION_2
-    empty = offset.new_zeros(len(offset), 1)
-    tensors = [
-        weight,
-        offset,
-        empty if mask is None else mask,
-        weight.new_zeros(len(weight)) if bias is None else bias,
-    ]
     ordered = *(settings[name] for name in names), mask is not None
-    return [at_least_float32(x) for x in tensors], ordered
+    mask = offset.new_zeros(len(offset), 1) if mask is None else mask
+    bias = weight.new_zeros(len(weight)) if bias is None else bias
+    return [at_least_float32(x) for x in (weight, offset, mask, bias)], ordered
 
 
 def _convolve(output: Tensor, input: Tensor, tensors: list, settings: tuple) -> None:
@@ -84,13 +80,7 @@ def _write(target: Tensor, grad: Tensor) -> None:
 
 
 def deform_conv_forward(
-    input: Tensor,
-    weight: Tensor,
-    offset: Tensor,
-    output: Tensor,
-    columns: Tensor,
-    ones: Tensor,
-    **settings: int,
+    input: Tensor, weight: Tensor, offset: Tensor, output: Tensor, *_: Tensor, **settings: int
 ) -> None:
     """Write the convolution, with (N, 2 * groups * taps, H, W) offsets y and x of the taps."""
     _convolve(output, input, *_arguments(weight, offset, settings))
@@ -103,7 +93,7 @@ def deform_conv_backward_input(
     grad_input: Tensor,
     grad_offset: Tensor,
     weight: Tensor,
-    columns: Tensor,
+    *_: Tensor,
     **settings: int,
 ) -> None:
     """Write the gradients of input and offset; see :func:`deform_conv_forward`."""
@@ -117,8 +107,7 @@ def deform_conv_backward_parameters(
     offset: Tensor,
     grad_output: Tensor,
     grad_weight: Tensor,
-    columns: Tensor,
-    ones: Tensor,
+    *_: Tensor,
     scale: float,
     **settings: int,
 ) -> None:
@@ -136,7 +125,7 @@ def modulated_deform_conv_forward(
     offset: Tensor,
     mask: Tensor,
     output: Tensor,
-    columns: Tensor,
+    *_: Tensor,
     with_bias: bool,
     **settings: int,
 ) -> None:
@@ -174,3 +163,59 @@ def modulated_deform_conv_backward(
         targets.append(grad_bias)
     for target, grad in zip(targets, grads):
         _write(target, grad)
+
+
+def _attend(value: Tensor, shapes: list, locations: Tensor, weights: Tensor) -> Tensor:
+    """Return the weighted sum of samples of all levels; see :func:`ms_deform_attn_forward`."""
+    batch, _, heads, width = value.shape
+    queries = locations.shape[1]
+    levels = value.split([height * length for height, length in shapes], dim=1)
+    output = value.new_zeros(batch * heads, width, queries)
+    for level, (height, length) in enumerate(shapes):
+        image = levels[level].permute(0, 2, 3, 1).reshape(batch * heads, width, height, length)
+        grid = (2 * locations[:, :, :, level] - 1).transpose(1, 2).flatten(0, 1)
+        samples = grid_sample(image, grid, align_corners=False)
+        weight = weights[:, :, :, level].transpose(1, 2).flatten(0, 1)
+        output = output + (samples * weight[:, None]).sum(dim=-1)
+    return output.view(batch, heads * width, queries).transpose(1, 2)
+
+
+def ms_deform_attn_forward(
+    value: Tensor,
+    value_spatial_shapes: Tensor,
+    value_level_start_index: Tensor,
+    sampling_locations: Tensor,
+    attention_weights: Tensor,
+    im2col_step: int,
+) -> Tensor:
+    """Sample the levels at the locations and sum by the weights.
+
+    Returns:
+        Shape (batch, queries, heads * width).
+    """
+    tensors = (at_least_float32(x) for x in (value, sampling_locations, attention_weights))
+    value32, locations, weights = tensors
+    output = _attend(value32, value_spatial_shapes.tolist(), locations, weights)
+    return output.to(value.dtype).contiguous()
+
+
+def ms_deform_attn_backward(
+    value: Tensor,
+    value_spatial_shapes: Tensor,
+    value_level_start_index: Tensor,
+    sampling_locations: Tensor,
+    attention_weights: Tensor,
+    grad_output: Tensor,
+    grad_value: Tensor,
+    grad_sampling_loc: Tensor,
+    grad_attn_weight: Tensor,
+    im2col_step: int,
+) -> None:
+    """Write the gradients of value, locations and weights; see :func:`ms_deform_attn_forward`."""
+    tensors = (value, sampling_locations, attention_weights)
+    inputs = [at_least_float32(x).detach().requires_grad_() for x in tensors]
+    with torch.enable_grad():
+        output = _attend(inputs[0], value_spatial_shapes.tolist(), *inputs[1:])
+    grads = torch.autograd.grad(output, inputs, grad_output.to(output.dtype))
+    for target, grad in zip((grad_value, grad_sampling_loc, grad_attn_weight), grads, strict=True):
+        target.copy_(grad)

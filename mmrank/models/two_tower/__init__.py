@@ -1,1 +1,0 @@
-"""Two-tower models: similarity of a left and a right entity."""
