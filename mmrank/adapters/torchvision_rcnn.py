@@ -122,5 +122,11 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
             f"softmax compares them. Fix: {type(loss).__name__}(mode='flatten')"
         )
     check_fit(settings, predictor.out_features - 1, type(model).__name__, balances=True)
-    shown = dict(balance_boxes=settings.balance_boxes, centre_scores=settings.centre_scores)
-    put_rankings(heads, RankingRoIHeads, {'all': [predictor]}, settings, **shown)
+    put_rankings(
+        heads,
+        RankingRoIHeads,
+        {'all': [predictor]},
+        settings,
+        balance_boxes=settings.balance_boxes,
+        centre_scores=settings.centre_scores,
+    )
