@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from mmrank.autograd import can_sync, is_compiling, violated
+from mmrank.autograd import can_sync, is_compiling
 from mmrank.errors import UserError
 from mmrank.state import MeanPositiveScore
-from mmrank.tensors import at_least_float32
+from mmrank.tensors import at_least_float32, require_numbers
 from mmrank.training_set import ClassesOfTrainingSet
 
 #: score_thr of mmdet's detectors.
@@ -211,9 +211,8 @@ def box_values(
     if loss.box_input == 'quality':
         # Rounding may exceed 1 a little; NaN, of a broken step, shows in the loss.
         outside = (values < -1e-3) | (values > 1.001)
-        if violated(~outside.any(), 'quality is not in [0, 1]'):
-            what = f'quality must be in [0, 1], got {values[outside][0].item()}'
-            raise UserError(what, "the IoU of each positive's box")
+        fix = "the IoU of each positive's box"
+        require_numbers('quality', values, ~outside, 'in [0, 1]', fix)
     # One dtype on all ranks: one without boxes has its own zeros.
     values = values.to(torch.promote_types(cls_score.dtype, torch.float32))
     values = _values_of_rows(values, target, cls_score.size(1))
