@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.distributed import all_gather_lists
-from mmrank.errors import UserError, UserTypeError
+from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs_smooth import SquaredHinge, sum_over_negatives, sum_over_positives
@@ -128,6 +128,7 @@ class SOAPLoss(RankingLoss):
     zero_without_positives = True
     keeps_samples = True
     fixed_settings = ('mode',)
+    no_groups = 'does not take group. Fix: leave it out'
     no_retrieval = 'keeps averages of the samples of a classifier'
     saturation_advice = (
         'There are too many negatives for a positive: use '
@@ -163,9 +164,6 @@ class SOAPLoss(RankingLoss):
         index = self.ranks.index_of(sample_idx, cls_score.device)
         # float64 holds every index.
         return self.lists_of(index).double()
-
-    def loss_of_groups(self, *_, **__) -> Tensor:
-        raise UserTypeError(f'{type(self).__name__} does not take group. Fix: leave it out')
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         mask = lists.pos_mask

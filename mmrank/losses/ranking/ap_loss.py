@@ -91,13 +91,11 @@ class APLoss(CountsQuality, ErrorDrivenLoss):
         self, delta: float = 1.0, interpolate: bool = True, quality: float | None = None, **kwargs
     ) -> None:
         super().__init__(delta, **kwargs)
-        if quality is not None:
-            self.count_quality(quality)
+        self.count_quality(quality)
         self.interpolate = interpolate
 
     def losses(self, lists: RankedLists) -> Tensor:
-        relevance = None if lists.values is None else self.relevance(lists)
-        return _ap(lists, self.delta, self.interpolate, relevance)
+        return _ap(lists, self.delta, self.interpolate, self.relevance(lists))
 
 
 class GradedAPLoss(APLoss):
