@@ -6,17 +6,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from mmrank.settings import check_ascending, check_not_negative, check_positive
+from mmrank.settings import check_not_negative, check_positive
 from mmrank.state.sample_state import (
     SampleLogMean,
     SampleTemperature,
     TemperatureStep,
-    check_sample_ids,
     moving_log_mean,
 )
 
-from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
-from .clip import learnt_temperature
+from .base import ContrastedBatch, ContrastiveLoss
 
 
 def global_contrastive_loss(
@@ -91,9 +89,7 @@ class MovingAverageLoss(ContrastiveLoss):
     def entries(self, batch: ContrastedBatch) -> Tensor:
         """(quantities, k, n) entries of the samples of a batch in k states."""
         index = cast(Tensor, batch.sample_idx)  # the base refuses None
-        ids = batch.local.ids
-        check_sample_ids(index, len(ids), self.num_samples)
-        return torch.stack([x.fetch(index, ids.device) for x in self.states()], 1)
+        return torch.stack([x.fetch(index, batch.local.ids.device) for x in self.states()], 1)
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         ids = batch.local.ids
@@ -174,15 +170,12 @@ class SogCLRLoss(MovingAverageLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau, tau_min=tau_min)
-        self.register_parameter('log_tau', None)
-        if rho is None:
-            self.tau = float(tau)
-        else:
+        bounds = None
+        if rho is not None:
             check_not_negative(rho=rho)
-            check_ascending(tau_min=tau_min, tau=tau, largest_tau=1.0)
             self.rho = float(rho)
-            self.bounds = (math.log(tau_min), 0.0)
-            self.log_tau = scalar_parameter(math.log(tau))
+            bounds = dict(tau_min=tau_min, tau=tau, largest_tau=1.0)
+        self.set_temperature(tau, bounds)
         if bimodal:
             self.prefixes = ('image_', 'text_')
         for prefix in self.prefixes:
@@ -190,9 +183,10 @@ class SogCLRLoss(MovingAverageLoss):
             self.add_module(f'{prefix}average', average)
 
     def temperatures(self, entries: Tensor, batch: ContrastedBatch) -> Tensor:
-        if self.log_tau is None:
-            return torch.full_like(entries[0], self.tau)
-        return learnt_temperature(self).expand_as(entries[0])
+        tau = self.shared_temperature()
+        if isinstance(tau, Tensor):
+            return tau.expand_as(entries[0])
+        return torch.full_like(entries[0], tau)
 
 
 class ISogCLRLoss(MovingAverageLoss):
