@@ -38,21 +38,6 @@ def global_contrastive_loss(
     return torch.where(has_negatives, value + (varying - varying.detach()), varying * 0)
 
 
-def _temperature_gradient(
-    log_batch: Tensor, log_mean: Tensor, mean_h: Tensor, tau: Tensor, rho: float
-) -> Tensor:
-    """Gradient of the robust contrastive loss in the temperature.
-
-    ``G = (tau/s) dg/dtau + log s + rho`` with ``dg/dtau = -g mean_h/tau^2``, of (n,) log g, log s,
-    mean of h and tau. Source: iSogCLR (ICML 2023), eq. 13; its 1/n is part of the step size.
-    Without gradient; not finite for an anchor without negatives.
-    """
-    log_g = log_batch.detach()
-    log_s = log_mean.detach()
-    ratio = (log_g - log_s).exp()
-    return log_s + rho - ratio * mean_h.detach() / tau.detach()
-
-
 class MovingAverageLoss(ContrastiveLoss):
     """Base of SogCLR, iSogCLR, TempNet and NUCLR.
 
@@ -99,9 +84,12 @@ class MovingAverageLoss(ContrastiveLoss):
         terms = self.terms(batch, tau.detach(), bimodal=len(states) == 2, true_negatives=True)
         log_s = moving_log_mean(entries[0], terms.log_mean, states[0].beta0)
         losses = global_contrastive_loss(terms.log_mean, log_s, tau, self.rho, self.tau0)
-        slope = _temperature_gradient(terms.log_mean, log_s, terms.mean_h, tau, self.rho)
+        # ``G = (tau/s) dg/dtau + log s + rho`` with ``dg/dtau = -g mean_h/tau^2``: iSogCLR (ICML
+        # 2023), eq. 13, whose 1/n is part of the step size. Without negatives it is not finite.
+        ratio = (terms.log_mean.detach() - log_s).exp()
+        slope = log_s + self.rho - ratio * terms.mean_h.detach() / tau.detach()
         if tau.requires_grad:
-            # Without negatives it is not finite. The value is in the loss already.
+            # The value is in the loss already.
             losses = losses + torch.where(terms.count > 0, slope, 0) * (tau - tau.detach())
         # Each view of its state: the mean over those of one state.
         shape = len(states), len(batch.local.views) // len(states), len(ids)

@@ -38,8 +38,8 @@ class PMLLoss(ScopedLoss):
 
     Args:
         loss: The loss of the package, its name, or its config, as ``dict(type='CircleLoss',
-        m=0.4)``;
-            ``distance``, ``reducer`` and ``embedding_regularizer`` are configs themselves.
+            m=0.4)``; ``distance``, ``reducer`` and ``embedding_regularizer`` are configs
+            themselves.
         miner: Likewise a miner, which chooses the pairs; None takes all. With a memory a miner sees
             the query's own image as a candidate and the pair is dropped afterwards: do not use
             one that selects the easiest positive. A random miner draws on every rank for itself,

@@ -56,7 +56,11 @@ def soprc_loss(
         tensor(0.3571)
     """
     check_positive(tau1=tau1, tau2=tau2)
-    _check_prior(prior)
+    if prior is not None:
+        values = torch.as_tensor(prior, device=None if isinstance(prior, Tensor) else 'cpu')
+        if can_sync(values) and not ((values > 0) & (values < 1)).all():
+            what = 'prior must be in (0, 1) or None (n+/(n+ + n-) of the list)'
+            raise ValueError(f'{what}, got {values.tolist()!r:.80}')
     lists = split_lists(scores, is_positive, mask)
     losses, _ = soprc_terms(lists, v, prior, OneSidedHuber(tau1), tau2, rank_gradient)
     return like_scores(losses, scores)
@@ -108,15 +112,6 @@ def soprc_terms(
     with torch.no_grad():
         watched = torch.where(mask, lists.positives * argument, 0).sum(1) / count
     return risk.sum(1) / count, watched
-
-
-def _check_prior(prior: Tensor | float | None) -> None:
-    if prior is None:
-        return
-    values = torch.as_tensor(prior, device=None if isinstance(prior, Tensor) else 'cpu')
-    if can_sync(values) and not ((values > 0) & (values < 1)).all():
-        what = 'prior must be in (0, 1) or None (n+/(n+ + n-) of the list)'
-        raise ValueError(f'{what}, got {values.tolist()!r:.80}')
 
 
 def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Tensor:
@@ -175,8 +170,8 @@ def _in_one_row(parts: Sequence[RankedLists]) -> RankedLists:
         counted = lists.is_negative & lists.has_positive[:, None]
         row = dict(pos=lists.pos, pos_mask=lists.pos_mask, scores=lists.scores, is_negative=counted)
         if lists.weight is not None or lists.list_weight is not None:
-            own = 1 if lists.list_weight is None else lists.list_weight[:, None]
-            row |= dict(pos_weight=lists.positives * own, weight=lists.negatives * own)
+            row['pos_weight'] = lists.by_list(lists.positives)
+            row['weight'] = lists.by_list(lists.negatives)
         rows.append(row)
     joined = {name: join([row[name].flatten() for row in rows])[None] for name in rows[0]}
     return replace(parts[0], **joined)
