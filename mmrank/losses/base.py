@@ -110,6 +110,9 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
             Scalar >= 0; 0, still attached to the graph, without a positive. With
             ``box_input='loss'`` a dict of ``loss_cls`` and ``loss_bbox``.
         """
+        if self.roi_classes is not None:
+            where = f'bbox_head, the head of {type(self).__name__}'
+            self.training_set.check_classes(self.roi_classes, where)
         if group is not None:
             if self.no_groups:
                 raise UserTypeError(f'{type(self).__name__} {self.no_groups}')
