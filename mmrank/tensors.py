@@ -235,10 +235,7 @@ def zero_absent(weight: Tensor, values: _Values) -> _Values:
         if isinstance(x, Tensor) and x.dim() and len(x) <= len(weight):
             x = x.to(weight.device, non_blocking=True)
             absent = weight[: len(x)] == 0
-            if can_sync(weight):  # a fifth of the time
-                x = x.index_fill(0, absent.nonzero()[:, 0], 0)
-            else:
-                x = x.masked_fill(absent.view(-1, *[1] * (x.dim() - 1)), 0)
+            x = x.masked_fill(absent.view(-1, *[1] * (x.dim() - 1)), 0)
         found.append(x)
     return cast(_Values, tuple(found))
 

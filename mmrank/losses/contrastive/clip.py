@@ -46,8 +46,10 @@ class CLIPLoss(ContrastiveLoss):
         bounds = dict(tau_min=tau_min, tau=tau, tau_max=tau_max)
         self.set_temperature(tau, bounds if learnable else None)
 
+    temperature = ContrastiveLoss.shared_temperature
+
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        tau = self.shared_temperature()
+        tau = self.temperature()
         if isinstance(tau, Tensor):
             self.diagnostics['tau'] = tau.detach()
         return info_nce_losses(self.terms(batch, tau, bimodal=True)).mean(0)

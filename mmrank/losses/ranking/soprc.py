@@ -94,7 +94,14 @@ def soprc_terms(
     with torch.no_grad():
         num_pos = lists.num_positives()
         num_neg = lists.num_negatives()
-        scale = _odds(prior, num_pos, num_neg) / as_divisor(num_neg)
+        odds = num_neg / as_divisor(num_pos)  # of a negative
+        if prior is not None:
+            prior = torch.as_tensor(prior, dtype=torch.float64, device=num_pos.device).reshape(-1)
+            if prior.numel() not in (1, num_pos.numel()):
+                what = f'prior must be a number or ({num_pos.numel()},), one for each list'
+                raise ValueError(f'{what}, got {prior.numel()} numbers')
+            odds = ((1 - prior) / prior).expand_as(num_pos)
+        scale = odds / as_divisor(num_neg)
     higher = pairwise_surrogate_sum(
         pos if rank_gradient else pos.detach(),
         v.detach(),
@@ -112,19 +119,6 @@ def soprc_terms(
     with torch.no_grad():
         watched = torch.where(mask, lists.positives * argument, 0).sum(1) / count
     return risk.sum(1) / count, watched
-
-
-def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Tensor:
-    """(L,) odds (1 - pi)/pi of a negative."""
-    if prior is None:
-        return num_neg / as_divisor(num_pos)
-    if not isinstance(prior, Tensor):
-        prior = torch.tensor(prior, dtype=torch.float64, device='cpu')
-    prior = prior.double().reshape(-1)
-    if prior.numel() not in (1, num_pos.numel()):
-        what = f'prior must be a number or ({num_pos.numel()},), one for each list'
-        raise ValueError(f'{what}, got {prior.numel()} numbers')
-    return ((1 - prior) / prior).to(num_pos.device).expand_as(num_pos)
 
 
 def _semi_variance(lists: RankedLists, lam1: float, lam2: float, of_beyond: bool) -> Tensor:

@@ -166,7 +166,14 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
                 dist.all_reduce(totals, group=world)
             total = (sums if group is None else totals)[0]
             totals = totals.tolist() if can_sync(totals) else totals
-        log_share = self._log_share(cols, *totals)
+        log_share = None
+        if self.frequency == 'counts':
+            drawn, every = totals
+            every = every + (every == 0)
+            check_entities('cols', cols, self.counts.shape[1])
+            share = self.counts.col_counts[cols] / self.counts.num_positives
+            share = share * drawn / every + (1 - drawn / every) / self.counts.shape[1]
+            log_share = share.log()
         samples = Samples([right], cols, weight, labels)
         losses = _in_batch_softmax_losses(
             left, samples, log_share, self.tau, self.refined, counts, group
@@ -174,12 +181,3 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
         if weight is not None:
             losses = losses * weight[: len(left)]
         return mean_over_ranks(losses, total, group)
-
-    def _log_share(self, cols: Tensor, pairs, total) -> Tensor | None:
-        """(B + C,) log of the shares of all ``total`` candidates, or None."""
-        if self.frequency == 'none':
-            return None
-        total = total + (total == 0)
-        check_entities('cols', cols, self.counts.shape[1])
-        share = self.counts.col_counts[cols] / self.counts.num_positives
-        return (share * pairs / total + (1 - pairs / total) / self.counts.shape[1]).log()

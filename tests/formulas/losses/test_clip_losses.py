@@ -61,7 +61,7 @@ def test_temperature_is_learned_within_its_bounds():
             optimizer.zero_grad()
             loss(view, view.roll(1, 0) if aligned else view).backward()
             optimizer.step()
-        assert abs(math.log(loss.shared_temperature().item() / end)) > 0.1
+        assert abs(math.log(loss.temperature().item() / end)) > 0.1
 
 
 @pytest.mark.parametrize('dim', [1, 5])  # without the matrix of all pairs, and with it

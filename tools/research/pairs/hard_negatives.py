@@ -61,7 +61,7 @@ def temperature_of(model, index: int) -> float:
     loss = model.head.loss_module
     if getattr(loss, 'learn_temperature', False):
         return float(loss.states()[0].tau[index])
-    return float(loss.shared_temperature())
+    return float(loss.temperature())
 
 
 @show_user_errors(OSError, ValueError, ImportError)
