@@ -271,7 +271,7 @@ class RankingLoss(HeadLoss):
             settings = self.list_settings(options.get('list_classes') is not None)
             return self.loss_of_parts([ranked_lists(settings, *entries, **options)])
         takes_parts = type(self).list_losses is RankingLoss.list_losses
-        grouped = entries_of_groups(*entries, options['weight'], group, takes_parts)
+        grouped = entries_of_groups(*entries, options.get('weight'), group, takes_parts)
         settings = self.list_settings(of_queries=True)
         return self.loss_of_parts([ranked_lists(settings, *one) for one in grouped])
 
