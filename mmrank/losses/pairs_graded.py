@@ -31,10 +31,8 @@ class CountsQuality:
     box_input: str | None = 'quality'
     requires_boxes = False
 
-    def count_quality(self, quality: float | None) -> None:
+    def count_quality(self, quality: float) -> None:
         """Require the IoUs of heads, or take none for 0; ValueError outside [0, 1]."""
-        if quality is None:
-            return
         if not 0 <= quality <= 1:
             raise UserError(
                 f'quality must be in [0, 1], got {quality!r}. Fix: 0 for positives that are all '
@@ -45,11 +43,11 @@ class CountsQuality:
         self.requires_boxes = quality != 0
 
     def relevance(self, lists: RankedLists) -> Tensor | None:
-        """(L, P) float64 ``u = 1 - q + q IoU`` of the positives, no gradient; None: all alike."""
+        """(L, P) float64 ``u = 1 - q + q IoU`` of the positives, no gradient; None for q = 0."""
         quality = GRADED if self.quality is None else self.quality
-        if quality == 0 or lists.values is None:
+        if quality == 0:
             return None
-        return 1 - quality + quality * lists.values.detach().double()
+        return 1 - quality + quality * lists.required_values().detach().double()
 
 
 def relevances(lists: RankedLists) -> Tensor | None:

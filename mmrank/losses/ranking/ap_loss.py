@@ -91,11 +91,13 @@ class APLoss(CountsQuality, ErrorDrivenLoss):
         self, delta: float = 1.0, interpolate: bool = True, quality: float | None = None, **kwargs
     ) -> None:
         super().__init__(delta, **kwargs)
-        self.count_quality(quality)
+        if quality is not None:
+            self.count_quality(quality)
         self.interpolate = interpolate
 
     def losses(self, lists: RankedLists) -> Tensor:
-        return _ap(lists, self.delta, self.interpolate, self.relevance(lists))
+        relevance = None if lists.values is None else self.relevance(lists)
+        return _ap(lists, self.delta, self.interpolate, relevance)
 
 
 class GradedAPLoss(APLoss):

@@ -83,11 +83,13 @@ class SmoothAPLoss(CountsQuality, StatelessRankingLoss):
 
     def __init__(self, tau: float = 0.01, quality: float | None = None, **kwargs) -> None:
         super().__init__(**kwargs)
-        self.count_quality(quality)
+        if quality is not None:
+            self.count_quality(quality)
         self.surrogate = Sigmoid(tau)
 
     def losses(self, lists: RankedLists) -> Tensor:
-        return _smooth_ap(lists, self.surrogate, self.relevance(lists))
+        relevance = None if lists.values is None else self.relevance(lists)
+        return _smooth_ap(lists, self.surrogate, relevance)
 
     def extra_diagnostics(self, losses: Tensor, has_positive: Tensor) -> dict[str, Tensor]:
         """``argument``: the x whose ``x/(1 + x)`` is the mean loss."""

@@ -240,7 +240,8 @@ class StableAPLoss(CountsQuality, RankingLoss):
         self.weights = weights
         self.a = a
         self.t = t
-        self.count_quality(quality)
+        if quality is not None:
+            self.count_quality(quality)
         size = num_classes or 1
         means = 1 if mean_scope == 'global' else self.state_size()
         self.mean_positive = MeanPositiveScore(means, momentum, mean_mode)
@@ -335,7 +336,7 @@ class StableAPLoss(CountsQuality, RankingLoss):
         return unit.clamp(least * self.usual_margin, largest * self.usual_margin)
 
     def counted(self, lists: RankedLists) -> Tensor:
-        relevance = self.relevance(lists)
+        relevance = None if lists.values is None else self.relevance(lists)
         if relevance is None:
             return lists.counted
         # Without relevance it is not a positive.
@@ -347,7 +348,8 @@ class StableAPLoss(CountsQuality, RankingLoss):
             divisor = unit.to(lists.pos.dtype)[:, None]
             lists = replace(lists, pos=lists.pos / divisor, scores=lists.scores / divisor)
         settings = (self.surrogate, self.bound, self.a, self.t, self.weights)
-        return _weighted_risk(lists, mu, *settings, self.relevance(lists))
+        relevance = None if lists.values is None else self.relevance(lists)
+        return _weighted_risk(lists, mu, *settings, relevance)
 
     def _rho(self, risk: Tensor, ratio: Tensor, counted: Tensor, lists: RankedLists) -> Tensor:
         """(L,) imbalances of the lists."""
