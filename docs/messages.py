@@ -96,6 +96,13 @@ def calls_of(
             yield kind, call, known
         elif not isinstance(node, ast.Raise) and kind in WARNINGS:
             yield 'warning', call, known
+        elif kind == 'require_numbers':
+            name, _, _, wanted, fix = call.args
+            text = name
+            found = ast.Constant(', got numbers from ... to ...')
+            for part in (ast.Constant(' must be '), wanted, found):
+                text = ast.BinOp(text, ast.Add(), part)
+            yield 'UserError', ast.Call(call.func, [text, fix], []), known
     for child in ast.iter_child_nodes(node):
         yield from calls_of(child, known)
 

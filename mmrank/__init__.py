@@ -1,9 +1,9 @@
 """mmrank: train vision models on average precision, inside OpenMMLab.
 
 Importing this package pulls in nothing beyond the standard library: ``mmrank.functional`` needs
-torch alone, and the registered parts are loaded
-by ``mmrank.registry`` when a config names the scope ``mmrank``. The names of ``mmrank.losses`` are
-here, too: ``from mmrank import StableAPLoss`` imports torch.
+torch alone, and the registered parts are loaded by ``mmrank.registry`` when a config names the
+scope ``mmrank``. The names of ``mmrank.losses`` are here, too: ``from mmrank import StableAPLoss``
+imports torch.
 """
 
 from importlib import import_module

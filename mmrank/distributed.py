@@ -149,20 +149,15 @@ def sizes_and_dtype(
     sizes = [joined[i * number : (i + 1) * number] for i in range(size)]
     sums = joined[size * number : size * number + size]
     if rows is not None and len(rows) and len({*sums}) == 1:
-        _refuse_equal_rows(rows)
+        bits = _bits(rows)
+        if not (bits == bits[0]).all():  # all are equal where a network is dead
+            raise UserError(
+                f"scope='global' with the same {len(rows)} embeddings on every rank: they would "
+                'meet their own copies. They were gathered before, or the sampler gives each rank '
+                "the same samples. Fix: the rank's own embeddings; scope='local' for gathered "
+                'ones; a DistributedSampler'
+            )
     return sizes, _agreed_dtype(joined[size * number + size :], dtype)
-
-
-def _refuse_equal_rows(rows: Tensor) -> None:
-    """Refuse rows that all ranks have, unless they are all equal: a dead network makes such."""
-    bits = _bits(rows)
-    if not (bits == bits[0]).all():
-        raise UserError(
-            f"scope='global' with the same {len(rows)} embeddings on every rank: they would meet "
-            'their own copies. They were gathered before, or the sampler gives each rank the same '
-            "samples. Fix: the rank's own embeddings; scope='local' for gathered ones; a "
-            'DistributedSampler'
-        )
 
 
 def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:

@@ -54,7 +54,12 @@ def replace_atomically(path: str | os.PathLike) -> Iterator[Path]:
         temp.unlink(missing_ok=True)
         _name_file(error, path)
         raise
-    _sync_folder(path.parent)
+    if os.name == 'posix':  # elsewhere a folder cannot be opened
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)  # the new name is on the disk
+        finally:
+            os.close(descriptor)
 
 
 def _name_file(error: BaseException, path: Path) -> None:
@@ -171,17 +176,6 @@ def remove_path(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: str | os.PathLike) -> None:
-    """Write the names in a folder to the disk."""
-    if os.name != 'posix':  # elsewhere a folder cannot be opened
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_text(path: str | os.PathLike, kind: str, fix: str) -> str:

@@ -155,49 +155,40 @@ def refuse_nan(name: str, values: Tensor, fix: str) -> None:
         )
 
 
+def require_numbers(name: str, values: Tensor, fits: Tensor, wanted: str, fix: str) -> None:
+    """Raise UserError unless all numbers fit, by bool of the values; a NaN among them is named."""
+    if violated(fits.all(), f'{name} must be {wanted}. Fix: {fix}'):
+        refuse_nan(name, values, f'Fix: {fix}')
+        found = f'got numbers from {values.min().item()} to {values.max().item()}'
+        raise UserError(f'{name} must be {wanted}, {found}', fix)
+
+
 def zeros_and_ones(name: str, values: Tensor, fix: str) -> Tensor:
     """Bool of labels that are 0 or 1 by value, of any dtype and shape.
 
     ValueError for every other number: -1, a smoothed label and a grade all have a meaning that
     neither 0 nor 1 has.
     """
-    if values.dtype == torch.bool or not values.numel():
-        return values.bool()
+    if values.dtype == torch.bool:
+        return values
     ones = values == 1
-    if violated((ones | (values == 0)).all(), f'{name} must be 0 and 1. Fix: {fix}'):
-        refuse_nan(name, values, f'give each entry 0 or 1. Fix: {fix}')
-        raise UserError(
-            f'{name} must be 0 and 1, got numbers from {values.min().item()} to '
-            f'{values.max().item()}. Fix: {fix}'
-        )
+    require_numbers(name, values, ones | (values == 0), '0 and 1', fix)
     return ones
 
 
 def whole_numbers(name: str, values: Tensor, fix: str) -> Tensor:
     """Levels, of any dtype and shape, if they are whole numbers >= 0; else UserError."""
-    if values.dtype == torch.bool or not values.numel():
-        return values
-    fits = (values >= 0) & (values == values.floor())
-    if violated(fits.all(), f'{name} must be whole numbers >= 0'):
-        refuse_nan(name, values, f'give each entry a level. Fix: {fix}')
-        raise UserError(
-            f'{name} must be whole numbers >= 0, 0 for a negative, got numbers from '
-            f'{values.min().item()} to {values.max().item()}. Fix: {fix} to leave out what is '
-            'unknown; relevances of any size go into smooth_ap_loss(relevance=...)'
-        )
+    if values.dtype != torch.bool:
+        fix += ' to leave out what is unknown; relevances of any size go into '
+        fix += 'smooth_ap_loss(relevance=...)'
+        fits = (values >= 0) & (values == values.floor())
+        require_numbers(name, values, fits, 'whole numbers >= 0, 0 for a negative', fix)
     return values
 
 
 def shares(name: str, values: Tensor, fix: str) -> Tensor:
     """The values, if they are in [0, 1]; else ValueError."""
-    if values.numel() and violated(
-        ((values >= 0) & (values <= 1)).all(), f'{name} must be in [0, 1]. Fix: {fix}'
-    ):
-        refuse_nan(name, values, fix)
-        raise UserError(
-            f'{name} must be in [0, 1], got numbers from {values.min().item()} to '
-            f'{values.max().item()}. Fix: {fix}'
-        )
+    require_numbers(name, values, (values >= 0) & (values <= 1), 'in [0, 1]', fix)
     return values
 
 
@@ -244,10 +235,7 @@ def zero_absent(weight: Tensor, values: _Values) -> _Values:
         if isinstance(x, Tensor) and x.dim() and len(x) <= len(weight):
             x = x.to(weight.device, non_blocking=True)
             absent = weight[: len(x)] == 0
-            if can_sync(weight):  # a fifth of the time
-                x = x.index_fill(0, absent.nonzero()[:, 0], 0)
-            else:
-                x = x.masked_fill(absent.view(-1, *[1] * (x.dim() - 1)), 0)
+            x = x.masked_fill(absent.view(-1, *[1] * (x.dim() - 1)), 0)
         found.append(x)
     return cast(_Values, tuple(found))
 

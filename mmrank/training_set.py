@@ -108,19 +108,6 @@ class TrainingSet:
         noted.check(size)
 
 
-class ClassesOfTrainingSet:
-    """Forward pre-hook of a loss: compares its head, named ``where``, with the training set."""
-
-    def __init__(self, num_classes: int, where: str) -> None:
-        self.num_classes = num_classes
-        self.where = where
-        self.training_set = TrainingSet()
-
-    def __call__(self, loss: object, inputs: tuple) -> None:
-        """Compare, the first time that the training set is known."""
-        self.training_set.check_classes(self.num_classes, self.where)
-
-
 def _class_names(metainfo: Mapping) -> Sequence | None:
     names = metainfo.get('classes')
     return None if isinstance(names, str) else names

@@ -31,7 +31,7 @@ Losses = Tensor | dict[str, Tensor]
 class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
     """Base of losses of one-vs-all scores, which rank them or score each.
 
-    Subclasses implement :meth:`loss_of_lists` and :meth:`loss_of_groups`.
+    Subclasses implement :meth:`loss_of_lists`.
 
     Args:
         num_classes: Number of classes C, checked against the scores.
@@ -48,6 +48,7 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
     box_input: str | None = None
     requires_boxes = True  # whether the loss refuses a batch without its ``box_input``
     takes_levels = False  # whether labels are levels: whole numbers, of which 0 is a negative
+    no_groups = ''  # why it does not take ``group``, and the fix
     saturation_advice = ''
 
     def __init__(
@@ -109,7 +110,12 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
             Scalar >= 0; 0, still attached to the graph, without a positive. With
             ``box_input='loss'`` a dict of ``loss_cls`` and ``loss_bbox``.
         """
+        if self.roi_classes is not None:
+            where = f'bbox_head, the head of {type(self).__name__}'
+            self.training_set.check_classes(self.roi_classes, where)
         if group is not None:
+            if self.no_groups:
+                raise UserTypeError(f'{type(self).__name__} {self.no_groups}')
             if self.class_weights is not None:
                 what = 'class_weight with group=: a list of a query has no class'
                 raise UserError(what, 'leave it out, and weight=, a number for each score')
@@ -132,11 +138,8 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         values = self.row_values(cls_score, target, quality, box_loss, sample_idx)
         entries = self.lists_of(cls_score), self.lists_of(positive), self.lists_of(negative)
         weight = None if weight is None else self.lists_of(weight)
-        if group is None:
-            losses = self.loss_of_lists(*entries, values, weight=weight, list_weight=list_weight)
-        else:
-            losses = self.loss_of_groups(entries, group, values, weight)
-        return self.weighted(losses)
+        options = dict(weight=weight, list_weight=list_weight, group=group)
+        return self.weighted(self.loss_of_lists(*entries, values, **options))
 
     def weighted(self, losses: Losses) -> Losses:
         """Each loss times ``loss_weight``."""
@@ -186,20 +189,12 @@ class HeadLoss(BoxHeadHooks, WeighsClasses, TakesCosines, ScopedLoss):
         # Blocks of a few lists read a transposed view at a tenth of the speed.
         return entries.reshape(1, -1) if self.mode == 'flatten' else entries.t().contiguous()
 
-    def loss_of_lists(self, scores, is_positive, is_negative, values=None, **options) -> Losses:
-        """Loss of L lists without ``loss_weight``; see :func:`ranked_lists` for the arguments."""
-        raise NotImplementedError
-
-    def loss_of_groups(
-        self,
-        entries: tuple[Tensor, Tensor, Tensor],
-        group: Tensor,
-        row_values: Tensor | None,
-        weight: Tensor | None = None,
+    def loss_of_lists(
+        self, scores, is_positive, is_negative, values=None, group=None, **options
     ) -> Losses:
-        """Loss of (1, n) scores, positives and negatives, a list for each value of (n,) ``group``.
+        """Loss of L lists without ``loss_weight``; see :func:`ranked_lists` for the arguments.
 
-        ``row_values`` and ``weight`` are (1, n).
+        With (n,) numbers ``group`` the others are (1, n): a list for each number.
         """
         raise NotImplementedError
 
@@ -268,14 +263,15 @@ class RankingLoss(HeadLoss):
         entries = batch.scores(), batch.is_positive(), batch.is_negative()
         return self.weighted(self.loss_of_lists(*entries, **batch.list_options()))
 
-    def loss_of_lists(self, scores, is_positive, is_negative, values=None, **options) -> Losses:
-        settings = self.list_settings(options.get('list_classes') is not None)
+    def loss_of_lists(
+        self, scores, is_positive, is_negative, values=None, group=None, **options
+    ) -> Losses:
         entries = scores, is_positive, is_negative, values
-        return self.loss_of_parts([ranked_lists(settings, *entries, **options)])
-
-    def loss_of_groups(self, entries, group, row_values, weight=None):
+        if group is None:
+            settings = self.list_settings(options.get('list_classes') is not None)
+            return self.loss_of_parts([ranked_lists(settings, *entries, **options)])
         takes_parts = type(self).list_losses is RankingLoss.list_losses
-        grouped = entries_of_groups(entries, group, row_values, weight, takes_parts)
+        grouped = entries_of_groups(*entries, options.get('weight'), group, takes_parts)
         settings = self.list_settings(of_queries=True)
         return self.loss_of_parts([ranked_lists(settings, *one) for one in grouped])
 

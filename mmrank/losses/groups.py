@@ -79,18 +79,19 @@ def check_groups(
 
 
 def entries_of_groups(
-    entries: tuple[Tensor, Tensor, Tensor],
-    group: Tensor,
+    scores: Tensor,
+    is_positive: Tensor,
+    is_negative: Tensor,
     row_values: Tensor | None,
     weight: Tensor | None,
+    group: Tensor,
     in_parts: bool,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor | None]]:
     """Yield scores, positives, negatives, values, classes and weights of the lists of each group.
 
-    ``entries`` are (1, n) scores, positives and negatives, ``row_values`` and ``weight`` are (1, n)
-    as well. See :func:`_group_index` for the parts. All lists are of one class.
+    All are (1, n), ``group`` is (n,). See :func:`_group_index` for the parts. All lists are of one
+    class.
     """
-    scores, is_positive, is_negative = entries
     for index, mask in _group_index(group, in_parts):
         values = None if row_values is None else row_values[0][index]
         own_weight = None if weight is None else weight[0][index]

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from mmrank.autograd import can_sync, is_compiling, violated
+from mmrank.autograd import can_sync, is_compiling
 from mmrank.errors import UserError
 from mmrank.state import MeanPositiveScore
-from mmrank.tensors import at_least_float32
-from mmrank.training_set import ClassesOfTrainingSet
+from mmrank.tensors import at_least_float32, require_numbers
+from mmrank.training_set import TrainingSet
 
 #: score_thr of mmdet's detectors.
 _USUAL_THRESHOLD = 0.05
@@ -26,6 +26,7 @@ class BoxHeadHooks(nn.Module):
 
     num_columns: int | None
     activation: str
+    training_set: TrainingSet  # that a box head has to have the classes of
     mean_positive: MeanPositiveScore  # of a loss that tracks it
 
     #: mmdet's heads read it from the config: one output channel per class and sigmoid at test time,
@@ -80,8 +81,7 @@ class BoxHeadHooks(nn.Module):
                 'of classes of the data set, or remove it from the loss'
             )
         self.roi_classes = num_classes
-        where = f'bbox_head, the head of {type(self).__name__}'
-        self.register_forward_pre_hook(ClassesOfTrainingSet(num_classes, where))
+        self.training_set = TrainingSet()
         return num_classes
 
     def get_activation(self, cls_score: Tensor) -> Tensor:
@@ -96,7 +96,17 @@ class BoxHeadHooks(nn.Module):
                 f'num_classes={self.roi_classes}; a ranking loss takes no background column'
             )
         scores = self._centred(cls_score).sigmoid()
-        self._warn_of_low_scores(scores)
+        is_news = scores.numel() and not self._warned_of_low_scores
+        if is_news and self.logit_centre() is None and scores.max() < _USUAL_THRESHOLD:
+            self._warned_of_low_scores = True
+            name = type(self).__name__
+            warnings.warn(
+                f'the highest score of a batch is {float(scores.max()):.2g}: {name} has no '
+                'logit_centre(), so the scores are wherever training left them, and a usual '
+                f'score_thr={_USUAL_THRESHOLD} drops every box. Fix: let {name}.logit_centre() '
+                'return the mean raw score of the positives, or set test_cfg.rcnn.score_thr=0',
+                stacklevel=2,
+            )
         if self.roi_classes is None:
             return scores
         return torch.cat([scores, 1 - scores.amax(dim=1, keepdim=True)], dim=1)
@@ -122,20 +132,6 @@ class BoxHeadHooks(nn.Module):
             return None
         mean = self.mean_positive.mean
         return mean.logit(1e-6) if self.activation == 'sigmoid' else mean
-
-    def _warn_of_low_scores(self, scores: Tensor) -> None:
-        """Warn, once, where a threshold would drop every box of a batch."""
-        is_news = scores.numel() and not self._warned_of_low_scores
-        if is_news and self.logit_centre() is None and scores.max() < _USUAL_THRESHOLD:
-            self._warned_of_low_scores = True
-            name = type(self).__name__
-            warnings.warn(
-                f'the highest score of a batch is {float(scores.max()):.2g}: {name} has no '
-                'logit_centre(), so the scores are wherever training left them, and a usual '
-                f'score_thr={_USUAL_THRESHOLD} drops every box. Fix: let {name}.logit_centre() '
-                'return the mean raw score of the positives, or set test_cfg.rcnn.score_thr=0',
-                stacklevel=2,
-            )
 
     def _centred(self, cls_score: Tensor) -> Tensor:
         """Raw scores, the mean positive score at 0, at least float32."""
@@ -211,9 +207,8 @@ def box_values(
     if loss.box_input == 'quality':
         # Rounding may exceed 1 a little; NaN, of a broken step, shows in the loss.
         outside = (values < -1e-3) | (values > 1.001)
-        if violated(~outside.any(), 'quality is not in [0, 1]'):
-            what = f'quality must be in [0, 1], got {values[outside][0].item()}'
-            raise UserError(what, "the IoU of each positive's box")
+        fix = "the IoU of each positive's box"
+        require_numbers('quality', values, ~outside, 'in [0, 1]', fix)
     # One dtype on all ranks: one without boxes has its own zeros.
     values = values.to(torch.promote_types(cls_score.dtype, torch.float32))
     values = _values_of_rows(values, target, cls_score.size(1))

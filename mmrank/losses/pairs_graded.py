@@ -6,9 +6,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.autograd import violated
 from mmrank.errors import UserError
-from mmrank.tensors import clamp_infinite, column_blocks
+from mmrank.tensors import clamp_infinite, column_blocks, require_numbers
 
 from .lists import RankedLists
 from .pairs import given_gradient
@@ -54,12 +53,9 @@ class CountsQuality:
 def relevances(lists: RankedLists) -> Tensor | None:
     """The values of the positives, if they have any; UserError for one below 0, or NaN."""
     values = lists.values
-    if values is not None and violated(
-        (values >= 0).all(), 'relevance must be >= 0 at the positives'
-    ):
-        what = f'relevance must be >= 0 at the positives, got {values.min().item()}'
+    if values is not None:
         fix = 'is_positive=relevance > 0; mask=relevance >= 0 leaves out what is unknown'
-        raise UserError(what, fix)
+        require_numbers('relevance', values, values >= 0, '>= 0 at the positives', fix)
     return values
 
 

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import violated
 from mmrank.errors import UserError
 from mmrank.settings import check_within
 from mmrank.tensors import (
@@ -13,6 +12,7 @@ from mmrank.tensors import (
     check_tensors,
     checked_weight,
     refuse_swapped,
+    require_numbers,
     zeros_and_ones,
 )
 
@@ -171,9 +171,8 @@ def partial_auroc(
 
 def _check_gains(name: str, gains: Tensor) -> None:
     """Raise ValueError for a gain below 0, such as the -1 of padding."""
-    if gains.numel() and violated(~(gains < 0).any(), f'{name} must be >= 0'):
-        what = f'{name} must be >= 0, got {gains.min().item()}'
-        raise UserError(what, '0 for what is not relevant; padding has scores of -inf and 0 here')
+    fix = '0 for what is not relevant; padding has scores of -inf and 0 here'
+    require_numbers(name, gains, ~(gains < 0), '>= 0', fix)
 
 
 def ndcg(scores: Tensor, gain: Tensor, k: int | None = None) -> Tensor:

@@ -28,11 +28,6 @@ def best_positive_rank(queries: Tensor, gallery: Tensor, rows: Tensor, cols: Ten
         if not bool(x.isfinite().all()):
             what = f'{name} hold NaN or infinity'
             raise ValueError(f'{what}; such scores cannot be ranked: check the model and its input')
-    every = torch.arange(len(queries), device=rows.device)
-    pairs_of = torch.searchsorted(rows, every, right=True) - torch.searchsorted(rows, every)
-    if not bool((rows[1:] >= rows[:-1]).all()) or not bool((pairs_of > 0).all()):
-        what = 'rows must ascend and name every query at least once'
-        raise ValueError(f'{what}; sort the pairs, and remove queries without a positive')
     queries = at_least_float32(queries)
     gallery = gallery.to(queries.dtype).t()
     block = max(1, _MAX_SCORES // max(1, gallery.size(1)))

@@ -31,8 +31,13 @@ def top_k_inner_product(
         raise ValueError('excluded_rows must ascend; sort the excluded pairs')
     left = at_least_float32(left)
     right = right.to(left.dtype)
-    # The loop masks the scores of the padding.
-    right = pad(right.t(), (0, _padding(num_right, k))).contiguous()
+    # Columns that fall into equal groups at every level; the loop masks the scores of the padding.
+    multiple = 1
+    groups = num_right
+    while groups > _SELECT_FROM * k:
+        groups = -(-groups // _GROUP_SIZE)
+        multiple *= _GROUP_SIZE
+    right = pad(right.t(), (0, -num_right % multiple)).contiguous()
     block = max(1, _MAX_SCORES // max(1, right.size(1)))
     begins = list(range(0, len(left), block))
     bounds = torch.tensor([*begins, len(left)], device=excluded_rows.device)
@@ -52,16 +57,6 @@ def top_k_inner_product(
             found[rows, : cols.size(1)] = best
             result[rows, : cols.size(1)] = cols
     return found, result
-
-
-def _padding(size: int, k: int) -> int:
-    """Columns to add so that they fall into equal groups at every level."""
-    multiple = 1
-    groups = size
-    while groups > _SELECT_FROM * k:
-        groups = -(-groups // _GROUP_SIZE)
-        multiple *= _GROUP_SIZE
-    return -size % multiple
 
 
 def _top_k(scores: Tensor, k: int, ordered: bool = True) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from mmrank.distributed import all_reduce_sum
-from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss, StatelessRankingLoss
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs import OneSidedHuber
@@ -117,6 +116,7 @@ class MAUCLoss(RankingLoss):
 
     takes_weights = True
     zero_without_positives = True
+    no_groups = 'compares the columns of a classifier, and group= has one. Fix: AUCLoss()'
     no_retrieval = 'compares the classes of a classifier'
     for_retrieval = 'AUCLoss'
     fixed_settings = ('mode',)
@@ -125,10 +125,6 @@ class MAUCLoss(RankingLoss):
         super().__init__(mode='per_class', **kwargs)
         check_positive(tau=tau)
         self.tau = tau
-
-    def loss_of_groups(self, *_, **__) -> Tensor:
-        what = 'MAUCLoss compares the columns of a classifier, and group= has one column'
-        raise UserError(what, 'AUCLoss(), the loss of one column')
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.distributed import all_gather_lists
-from mmrank.errors import UserError, UserTypeError
+from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs_smooth import SquaredHinge, sum_over_negatives, sum_over_positives
@@ -85,25 +85,6 @@ def _surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
     return torch.stack([among, among + below]) / as_divisor(size)[:, None]
 
 
-def _soap_of_ranks(batch: Tensor, moving: Tensor, lists: RankedLists) -> Tensor:
-    """(L,) SOAP from (2, L, P) surrogate ranks g and their moving averages u, without gradient.
-
-    The value is ``mean_i 1 - u_i1/u_i2``. The gradient is ``mean_i (-1/u_i2) grad g_i1 +
-    (u_i1/u_i2^2) grad g_i2``, in which u is a constant; where u is g it is the value's gradient.
-    Source: SOAP (NeurIPS 2021), eq. 5 and 6.
-    """
-    mask = lists.pos_mask
-    among, total = moving
-    # Padding divides by 1, not by 0: a NaN there would reach the gradient.
-    total = torch.where(mask, total, 1)
-    among = torch.where(mask, among, 0)
-    g1, g2 = batch
-    varying = (among / total * g2 - g1) / total
-    risk = 1 - among / total + (varying - varying.detach())
-    risk = lists.positives * torch.where(mask, risk, 0)
-    return risk.sum(1) / as_divisor(lists.num_positives())
-
-
 class SOAPLoss(RankingLoss):
     """SOAP: average precision with moving averages of each positive's ranks.
 
@@ -128,6 +109,7 @@ class SOAPLoss(RankingLoss):
     zero_without_positives = True
     keeps_samples = True
     fixed_settings = ('mode',)
+    no_groups = 'does not take group. Fix: leave it out'
     no_retrieval = 'keeps averages of the samples of a classifier'
     saturation_advice = (
         'There are too many negatives for a positive: use '
@@ -164,17 +146,23 @@ class SOAPLoss(RankingLoss):
         # float64 holds every index.
         return self.lists_of(index).double()
 
-    def loss_of_groups(self, *_, **__) -> Tensor:
-        raise UserTypeError(f'{type(self).__name__} does not take group. Fix: leave it out')
-
     def list_losses(self, lists: RankedLists) -> Tensor:
         mask = lists.pos_mask
         index = lists.required_values().long()
         batch = _surrogate_ranks(lists, self.hinge)
         moving = self.ranks.step(index, batch)
-        losses = _soap_of_ranks(batch, moving, lists)
-        ranks = batch.detach()
+        # Padding divides by 1, not by 0: a NaN there would reach the gradient.
+        among = torch.where(mask, moving[0], 0)
+        total = torch.where(mask, moving[1], 1)
+        g1, g2 = batch
+        # The gradient is ``mean_i (-1/u_i2) grad g_i1 + (u_i1/u_i2^2) grad g_i2``, in which u is a
+        # constant; where u is g it is the value's gradient.
+        varying = (among / total * g2 - g1) / total
+        risk = 1 - among / total + (varying - varying.detach())
         counts = lists.positives
+        risk = counts * torch.where(mask, risk, 0)
+        losses = risk.sum(1) / as_divisor(lists.num_positives())
+        ranks = batch.detach()
         group = lists.state_group
         if group is not None:  # Others have their positives on other ranks.
             rows = torch.cat([index.double()[None], ranks]).flatten(0, 1)

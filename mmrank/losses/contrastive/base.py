@@ -1,5 +1,6 @@
 """Base of the registered contrastive losses, and the batch they compare."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -18,7 +19,7 @@ from mmrank.distributed import (
 )
 from mmrank.errors import UserError
 from mmrank.losses.embeddings import checked_labels
-from mmrank.settings import ScopedLoss
+from mmrank.settings import ScopedLoss, check_ascending
 from mmrank.state.sample_state import check_sample_ids
 from mmrank.tensors import (
     at_least_float32,
@@ -169,7 +170,8 @@ class ContrastiveLoss(ScopedLoss):
     keeps_samples = False  # whether it keeps state per sample, the same on all ranks
     takes_labels = False  # whether samples of one label may be positives of each other
     two_views = True  # whether there may not be more
-    log_tau: Tensor  # of a temperature that is learnt, and its bounds
+    tau: float  # a temperature; or of one that is learnt its logarithm, and the bounds of that
+    log_tau: Tensor | None
     bounds: tuple[float, float]
     saturation_advice = ''
 
@@ -242,6 +244,25 @@ class ContrastiveLoss(ScopedLoss):
         """(n, D) rows that are compared, of the (n, D) rows of the model: of length 1."""
         return unit_rows(view)
 
+    def set_temperature(self, tau: float, bounds: dict[str, float] | None) -> None:
+        """Keep a temperature, or learn it, as ``log_tau``, between the first and last bound."""
+        self.register_parameter('log_tau', None)
+        if bounds is None:
+            self.tau = float(tau)
+            return
+        check_ascending(**bounds)
+        least, *_, most = bounds.values()
+        self.bounds = (math.log(least), math.log(most))
+        self.log_tau = scalar_parameter(math.log(tau))
+
+    def shared_temperature(self) -> Tensor | float:
+        """The temperature, a () tensor of at least float32 if it is learned."""
+        if self.log_tau is None:
+            return self.tau
+        with torch.no_grad():  # a clamped value would have no gradient, and not return
+            self.log_tau.clamp_(*self.bounds)
+        return self.learnt('log_tau').exp().view(())
+
     def learnt(self, name: str) -> Tensor:
         """A parameter, at least float32, whose gradient is the mean over the ranks."""
         return at_least_float32(mean_gradient(getattr(self, name), joined_group(self)))
@@ -275,7 +296,7 @@ class ContrastiveLoss(ScopedLoss):
             )
         check_floats(**{f'view{i + 1}': x for i, x in enumerate(views)})
         if sample_idx is not None:
-            check_sample_ids(sample_idx, len(views[0]))
+            check_sample_ids(sample_idx, len(views[0]), getattr(self, 'num_samples', 2**62))
         elif self.keeps_samples:
             raise UserError(
                 f'{type(self).__name__} requires sample_idx. Fix: loss(view1, view2, '

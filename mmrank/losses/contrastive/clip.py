@@ -1,22 +1,12 @@
 """CLIP's loss, with one temperature, or with one for each image and text."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from mmrank.settings import check_ascending, check_count, check_positive
-from mmrank.state.sample_state import check_sample_ids
 
-from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
+from .base import ContrastedBatch, ContrastiveLoss
 from .info_nce import info_nce_losses
-
-
-def learnt_temperature(loss: ContrastiveLoss) -> Tensor:
-    """() temperature of ``log_tau``, which is kept in the ``bounds`` of the loss."""
-    with torch.no_grad():  # a clamped value would have no gradient, and not return
-        loss.log_tau.clamp_(*loss.bounds)
-    return loss.learnt('log_tau').exp().view(())
 
 
 class CLIPLoss(ContrastiveLoss):
@@ -53,24 +43,16 @@ class CLIPLoss(ContrastiveLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau, tau_min=tau_min, tau_max=tau_max)
-        self.register_parameter('log_tau', None)
-        if not learnable:
-            self.tau = float(tau)
-        else:
-            check_ascending(tau_min=tau_min, tau=tau, tau_max=tau_max)
-            self.bounds = (math.log(tau_min), math.log(tau_max))
-            self.log_tau = scalar_parameter(math.log(tau))
+        bounds = dict(tau_min=tau_min, tau=tau, tau_max=tau_max)
+        self.set_temperature(tau, bounds if learnable else None)
 
-    def temperature(self) -> Tensor | float:
-        """The temperature, a () tensor of at least float32 if it is learned."""
-        if self.log_tau is None:
-            return self.tau
-        tau = learnt_temperature(self)
-        self.diagnostics['tau'] = tau.detach()
-        return tau
+    temperature = ContrastiveLoss.shared_temperature
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        return info_nce_losses(self.terms(batch, self.temperature(), bimodal=True)).mean(0)
+        tau = self.temperature()
+        if isinstance(tau, Tensor):
+            self.diagnostics['tau'] = tau.detach()
+        return info_nce_losses(self.terms(batch, tau, bimodal=True)).mean(0)
 
 
 class IndividualCLIPLoss(ContrastiveLoss):
@@ -105,7 +87,6 @@ class IndividualCLIPLoss(ContrastiveLoss):
         self.text_tau = nn.Parameter(start.clone())
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        check_sample_ids(batch.local.ids, len(batch.local.ids), self.num_samples)
         taus = []
         for name in ('image_tau', 'text_tau'):
             with torch.no_grad():

@@ -104,9 +104,9 @@ class VICRegLoss(_DecorrelationLoss):
     - standard deviation)`` over the columns of both, and ``covariance`` the sum over both of the
     squared covariances of different columns over the number of columns. Source: Bardes et al.,
     VICReg, ICLR 2022, eq. 1 to 6, with the mean over the views in the variance and ``eps`` added to
-    it before the root, as in the authors' code. The
-    divisor of the variances is the sum of the weights less 1. A gradient beyond 65504 is infinite
-    in float16, so that a ``GradScaler`` skips the step.
+    it before the root, as in the authors' code. The divisor of the variances is the sum of the
+    weights less 1. A gradient beyond 65504 is infinite in float16, so that a ``GradScaler`` skips
+    the step.
     """
 
     invariance = 25.0

@@ -29,7 +29,7 @@ class _NegativeSums(Function):
         return sums
 
     @staticmethod
-    @once_differentiable('sigmoid_losses')
+    @once_differentiable('SigLIPLoss')
     def backward(ctx, grad):
         rows, keys, scale, bias = ctx.saved_tensors
         of_rows = torch.zeros_like(rows)
@@ -46,28 +46,6 @@ class _NegativeSums(Function):
             of_rows[part].addmm_(slope, keys)
             of_keys.addmm_(slope.t(), rows[part])
         return of_rows, of_keys, of_scale, of_bias, None, None
-
-
-def sigmoid_losses(batch: ContrastedBatch, scale: Tensor | float, bias: Tensor | float) -> Tensor:
-    """(n,) losses of the samples, at least float32; see :class:`SigLIPLoss`."""
-    images, texts = batch.local.views
-    dtype = torch.promote_types(at_least_float32(images).dtype, texts.dtype)
-    images = images.to(dtype)
-    texts = texts.to(dtype)
-    keys = batch.gathered.views[1].to(dtype)
-    scale = torch.as_tensor(scale, dtype=dtype, device=images.device)
-    bias = torch.as_tensor(bias, dtype=dtype, device=images.device)
-    numbers, _ = number_samples(batch.local.ids, batch.gathered.ids)
-    weight = batch.gathered.weight
-    weight = None if weight is None else weight.to(dtype)
-    with torch.autocast(images.device.type, enabled=False):
-        positive = logsigmoid(scale * (images * texts).sum(1) + bias)
-        losses = _NegativeSums.apply(images, keys, scale, bias, numbers, weight) - positive
-        if batch.local.labels is None:
-            return losses
-        # softplus(-x) = softplus(x) - x for each other positive.
-        sums, count = label_mates(keys, batch.local, batch.gathered)
-        return losses - scale * (images * sums).sum(1) - bias * count
 
 
 class SigLIPLoss(ContrastiveLoss):
@@ -105,9 +83,25 @@ class SigLIPLoss(ContrastiveLoss):
             self.register_parameter(name, scalar_parameter(start) if learnable else None)
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
+        images, texts = (at_least_float32(x) for x in batch.local.views)
+        keys = at_least_float32(batch.gathered.views[1])
         if self.log_scale is None or self.logit_bias is None:
-            return sigmoid_losses(batch, 1 / self.tau, self.start_bias)
-        scale = self.learnt('log_scale').exp().view(())
-        bias = self.learnt('logit_bias').view(())
-        self.diagnostics |= {'tau': 1 / scale.detach(), 'bias': bias.detach().clone()}
-        return sigmoid_losses(batch, scale, bias)
+            scale = 1 / self.tau
+            bias = self.start_bias
+        else:
+            scale = self.learnt('log_scale').exp().view(())
+            bias = self.learnt('logit_bias').view(())
+            self.diagnostics |= {'tau': 1 / scale.detach(), 'bias': bias.detach().clone()}
+        scale = torch.as_tensor(scale, dtype=images.dtype, device=images.device)
+        bias = torch.as_tensor(bias, dtype=images.dtype, device=images.device)
+        numbers, _ = number_samples(batch.local.ids, batch.gathered.ids)
+        weight = batch.gathered.weight
+        weight = None if weight is None else weight.to(images)
+        with torch.autocast(images.device.type, enabled=False):
+            positive = logsigmoid(scale * (images * texts).sum(1) + bias)
+            losses = _NegativeSums.apply(images, keys, scale, bias, numbers, weight) - positive
+            if batch.local.labels is None:
+                return losses
+            # softplus(-x) = softplus(x) - x for each other positive.
+            sums, count = label_mates(keys, batch.local, batch.gathered)
+            return losses - scale * (images * sums).sum(1) - bias * count

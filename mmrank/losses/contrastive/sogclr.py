@@ -6,17 +6,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from mmrank.settings import check_ascending, check_not_negative, check_positive
+from mmrank.settings import check_not_negative, check_positive
 from mmrank.state.sample_state import (
     SampleLogMean,
     SampleTemperature,
     TemperatureStep,
-    check_sample_ids,
     moving_log_mean,
 )
 
-from .base import ContrastedBatch, ContrastiveLoss, scalar_parameter
-from .clip import learnt_temperature
+from .base import ContrastedBatch, ContrastiveLoss
 
 
 def global_contrastive_loss(
@@ -38,21 +36,6 @@ def global_contrastive_loss(
     varying = tau * ratio * log_g
     value = tau * log_s + (tau - tau0) * rho
     return torch.where(has_negatives, value + (varying - varying.detach()), varying * 0)
-
-
-def _temperature_gradient(
-    log_batch: Tensor, log_mean: Tensor, mean_h: Tensor, tau: Tensor, rho: float
-) -> Tensor:
-    """Gradient of the robust contrastive loss in the temperature.
-
-    ``G = (tau/s) dg/dtau + log s + rho`` with ``dg/dtau = -g mean_h/tau^2``, of (n,) log g, log s,
-    mean of h and tau. Source: iSogCLR (ICML 2023), eq. 13; its 1/n is part of the step size.
-    Without gradient; not finite for an anchor without negatives.
-    """
-    log_g = log_batch.detach()
-    log_s = log_mean.detach()
-    ratio = (log_g - log_s).exp()
-    return log_s + rho - ratio * mean_h.detach() / tau.detach()
 
 
 class MovingAverageLoss(ContrastiveLoss):
@@ -91,9 +74,7 @@ class MovingAverageLoss(ContrastiveLoss):
     def entries(self, batch: ContrastedBatch) -> Tensor:
         """(quantities, k, n) entries of the samples of a batch in k states."""
         index = cast(Tensor, batch.sample_idx)  # the base refuses None
-        ids = batch.local.ids
-        check_sample_ids(index, len(ids), self.num_samples)
-        return torch.stack([x.fetch(index, ids.device) for x in self.states()], 1)
+        return torch.stack([x.fetch(index, batch.local.ids.device) for x in self.states()], 1)
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
         ids = batch.local.ids
@@ -103,9 +84,12 @@ class MovingAverageLoss(ContrastiveLoss):
         terms = self.terms(batch, tau.detach(), bimodal=len(states) == 2, true_negatives=True)
         log_s = moving_log_mean(entries[0], terms.log_mean, states[0].beta0)
         losses = global_contrastive_loss(terms.log_mean, log_s, tau, self.rho, self.tau0)
-        slope = _temperature_gradient(terms.log_mean, log_s, terms.mean_h, tau, self.rho)
+        # ``G = (tau/s) dg/dtau + log s + rho`` with ``dg/dtau = -g mean_h/tau^2``: iSogCLR (ICML
+        # 2023), eq. 13, whose 1/n is part of the step size. Without negatives it is not finite.
+        ratio = (terms.log_mean.detach() - log_s).exp()
+        slope = log_s + self.rho - ratio * terms.mean_h.detach() / tau.detach()
         if tau.requires_grad:
-            # Without negatives it is not finite. The value is in the loss already.
+            # The value is in the loss already.
             losses = losses + torch.where(terms.count > 0, slope, 0) * (tau - tau.detach())
         # Each view of its state: the mean over those of one state.
         shape = len(states), len(batch.local.views) // len(states), len(ids)
@@ -174,15 +158,12 @@ class SogCLRLoss(MovingAverageLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau, tau_min=tau_min)
-        self.register_parameter('log_tau', None)
-        if rho is None:
-            self.tau = float(tau)
-        else:
+        bounds = None
+        if rho is not None:
             check_not_negative(rho=rho)
-            check_ascending(tau_min=tau_min, tau=tau, largest_tau=1.0)
             self.rho = float(rho)
-            self.bounds = (math.log(tau_min), 0.0)
-            self.log_tau = scalar_parameter(math.log(tau))
+            bounds = dict(tau_min=tau_min, tau=tau, largest_tau=1.0)
+        self.set_temperature(tau, bounds)
         if bimodal:
             self.prefixes = ('image_', 'text_')
         for prefix in self.prefixes:
@@ -190,9 +171,10 @@ class SogCLRLoss(MovingAverageLoss):
             self.add_module(f'{prefix}average', average)
 
     def temperatures(self, entries: Tensor, batch: ContrastedBatch) -> Tensor:
-        if self.log_tau is None:
-            return torch.full_like(entries[0], self.tau)
-        return learnt_temperature(self).expand_as(entries[0])
+        tau = self.shared_temperature()
+        if isinstance(tau, Tensor):
+            return tau.expand_as(entries[0])
+        return torch.full_like(entries[0], tau)
 
 
 class ISogCLRLoss(MovingAverageLoss):

@@ -81,16 +81,6 @@ def number_samples(
     return (numbers, others), sums[begin] + (sums[-1] - sums[end])
 
 
-def _negative_similarities(
-    rows: Tensor, columns: Tensor, row_numbers: Tensor, column_numbers: Tensor
-) -> Tensor:
-    """(n, m) inner products; far below any where row and column are of one sample."""
-    x = rows @ columns.t()
-    is_same = torch.empty_like(x)
-    torch.eq(row_numbers[:, None], column_numbers, out=is_same)
-    return x.add_(is_same, alpha=torch.finfo(x.dtype).min / 2)
-
-
 def weighted_sum(x: Tensor, dim: int, weight: Tensor | None) -> Tensor:
     """Sum of a matrix over a dimension, whose entries may have weights."""
     if weight is None:
@@ -137,8 +127,9 @@ class _ExpSums:
 def negative_strips(
     rows: Tensor, columns: Tensor, numbers: tuple, is_mirrored: bool = False, kept: Sequence = ()
 ) -> Iterator[tuple]:
-    """Compute :func:`_negative_similarities` in strips of rows, of less memory than the embeddings.
+    """Compute inner products in strips of rows, of less memory than the embeddings.
 
+    Where row and column are of one sample, of equal ``numbers``, they are far below any other.
     Yields the rows of a strip, its first column, the strip, and the columns that are anchors there.
     Those are all, or where the columns are the rows again, the ones after its own rows; the ones
     before them are left out. ``kept`` are strips of an earlier call.
@@ -155,9 +146,10 @@ def negative_strips(
         part = slice(begin, end)
         strip = next(rest, None)
         if strip is None:
-            strip = _negative_similarities(
-                rows[part], columns[first:], row_numbers[part], column_numbers[first:]
-            )
+            strip = rows[part] @ columns[first:].t()
+            is_same = torch.empty_like(strip)
+            torch.eq(row_numbers[part, None], column_numbers[first:], out=is_same)
+            strip.add_(is_same, alpha=torch.finfo(strip.dtype).min / 2)
         yield part, first, strip, slice(end if is_mirrored else 0, None)
         begin = end
 

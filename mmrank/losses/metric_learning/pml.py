@@ -38,8 +38,8 @@ class PMLLoss(ScopedLoss):
 
     Args:
         loss: The loss of the package, its name, or its config, as ``dict(type='CircleLoss',
-        m=0.4)``;
-            ``distance``, ``reducer`` and ``embedding_regularizer`` are configs themselves.
+            m=0.4)``; ``distance``, ``reducer`` and ``embedding_regularizer`` are configs
+            themselves.
         miner: Likewise a miner, which chooses the pairs; None takes all. With a memory a miner sees
             the query's own image as a candidate and the pair is dropped afterwards: do not use
             one that selects the easiest positive. A random miner draws on every rank for itself,
@@ -58,7 +58,12 @@ class PMLLoss(ScopedLoss):
         self.ranking = RANKINGS.get(type(self.loss).__name__)
         self.of_triplets = isinstance(self.loss, _triplet_losses())
         #: Classes that have a weight or a proxy; None for losses of pairs.
-        self.proxy_classes = _proxy_classes(self.loss)
+        self.proxy_classes: int | None = None
+        if isinstance(self.loss, _package('losses').WeightRegularizerMixin):
+            # Some leave num_classes at 0.
+            self.proxy_classes = self.loss.num_classes or (
+                self.loss.proxies.size(0) if hasattr(self.loss, 'proxies') else self.loss.W.size(1)
+            )
         self.miner = None
         if miner is not None:
             if self.ranking is not None or self.proxy_classes is not None:
@@ -245,16 +250,6 @@ def _check_loss(loss: nn.Module) -> None:
         if type(part).__name__ in ('PerAnchorReducer', 'DoNothingReducer'):
             what = f'{type(part).__name__} does not return one number for queries and a gallery'
             raise ValueError(f'{what}; use MeanReducer or AvgNonZeroReducer')
-
-
-def _proxy_classes(loss: Any) -> int | None:
-    """Number of classes that have a weight or a proxy, which images are compared with."""
-    if not isinstance(loss, _package('losses').WeightRegularizerMixin):
-        return None
-    if loss.num_classes:
-        return loss.num_classes
-    # Some leave it at 0.
-    return loss.proxies.size(0) if hasattr(loss, 'proxies') else loss.W.size(1)
 
 
 def _triplet_losses() -> tuple[type, ...]:

@@ -74,8 +74,11 @@ class QualityLoss(HeadLoss):
         return power(p.detach(), self.gamma)
 
     def loss_of_lists(
-        self, scores, is_positive, is_negative, values=None, weight=None, **_
+        self, scores, is_positive, is_negative, values=None, group=None, weight=None, **_
     ) -> Tensor:
+        """The loss of all scores: they do not meet, in whatever list they are."""
+        if group is not None:
+            refuse_nan('group', group, 'give each score the number of its list')
         group = joined_group(self)
         if group is not None:
             scores = scale_gradient(scores, group.size())
@@ -105,11 +108,6 @@ class QualityLoss(HeadLoss):
         number = number.detach()
         self.diagnostics = {'num_positive': number}
         return (total / as_divisor(number)).to(loss.dtype)
-
-    def loss_of_groups(self, entries, group: Tensor, row_values, weight=None) -> Tensor:
-        """The loss of all scores: they do not meet, in whatever list they are."""
-        refuse_nan('group', group, 'give each score the number of its list')
-        return self.loss_of_lists(*entries, row_values, weight=weight)
 
 
 class VarifocalLoss(QualityLoss):

@@ -57,7 +57,13 @@ def _blackbox_ap(lists: RankedLists, lam: float, margin: float) -> Tensor:
     mask = lists.pos_mask
     with torch.no_grad():
         s = clamp_infinite(pos.double()) - margin / 2
-        spoil = _nan_of_broken(s, lists)
+        # NaN for lists with positives that have a NaN anywhere.
+        broken = (s.isnan() & mask).any(1).double()
+        missing = (neg.isnan() & lists.is_negative).any(1).double()
+        if lists.group is not None:
+            dist.all_reduce(missing, group=lists.group)
+        is_broken = (broken + missing > 0) & lists.has_positive
+        spoil = torch.where(is_broken, torch.nan, 0.0)
         s = s.nan_to_num(0)
         number = lists.positives.double()
         num_pos = as_divisor(number.sum(1))
@@ -81,15 +87,6 @@ def _raised(neg: Tensor, margin: float) -> Iterator[tuple[slice, Tensor]]:
     """Yield blocks of columns of (L, N) scores, and what they are in float64, half a margin up."""
     for part in column_blocks(neg.size(1), block_width(len(neg))):
         yield part, clamp_infinite(neg[:, part].double()) + margin / 2
-
-
-def _nan_of_broken(pos: Tensor, lists: RankedLists) -> Tensor:
-    """(L,) NaN for lists with positives that have a NaN anywhere, else 0."""
-    broken = (pos.isnan() & lists.pos_mask).any(1).double()
-    missing = (lists.scores.isnan() & lists.is_negative).any(1).double()
-    if lists.group is not None:
-        dist.all_reduce(missing, group=lists.group)
-    return torch.where((broken + missing > 0) & lists.has_positive, torch.nan, 0.0)
 
 
 class _Ranks:

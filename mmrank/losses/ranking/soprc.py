@@ -56,7 +56,11 @@ def soprc_loss(
         tensor(0.3571)
     """
     check_positive(tau1=tau1, tau2=tau2)
-    _check_prior(prior)
+    if prior is not None:
+        values = torch.as_tensor(prior, device=None if isinstance(prior, Tensor) else 'cpu')
+        if can_sync(values) and not ((values > 0) & (values < 1)).all():
+            what = 'prior must be in (0, 1) or None (n+/(n+ + n-) of the list)'
+            raise ValueError(f'{what}, got {values.tolist()!r:.80}')
     lists = split_lists(scores, is_positive, mask)
     losses, _ = soprc_terms(lists, v, prior, OneSidedHuber(tau1), tau2, rank_gradient)
     return like_scores(losses, scores)
@@ -90,7 +94,14 @@ def soprc_terms(
     with torch.no_grad():
         num_pos = lists.num_positives()
         num_neg = lists.num_negatives()
-        scale = _odds(prior, num_pos, num_neg) / as_divisor(num_neg)
+        odds = num_neg / as_divisor(num_pos)  # of a negative
+        if prior is not None:
+            prior = torch.as_tensor(prior, dtype=torch.float64, device=num_pos.device).reshape(-1)
+            if prior.numel() not in (1, num_pos.numel()):
+                what = f'prior must be a number or ({num_pos.numel()},), one for each list'
+                raise ValueError(f'{what}, got {prior.numel()} numbers')
+            odds = ((1 - prior) / prior).expand_as(num_pos)
+        scale = odds / as_divisor(num_neg)
     higher = pairwise_surrogate_sum(
         pos if rank_gradient else pos.detach(),
         v.detach(),
@@ -108,28 +119,6 @@ def soprc_terms(
     with torch.no_grad():
         watched = torch.where(mask, lists.positives * argument, 0).sum(1) / count
     return risk.sum(1) / count, watched
-
-
-def _check_prior(prior: Tensor | float | None) -> None:
-    if prior is None:
-        return
-    values = torch.as_tensor(prior, device=None if isinstance(prior, Tensor) else 'cpu')
-    if can_sync(values) and not ((values > 0) & (values < 1)).all():
-        what = 'prior must be in (0, 1) or None (n+/(n+ + n-) of the list)'
-        raise ValueError(f'{what}, got {values.tolist()!r:.80}')
-
-
-def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Tensor:
-    """(L,) odds (1 - pi)/pi of a negative."""
-    if prior is None:
-        return num_neg / as_divisor(num_pos)
-    if not isinstance(prior, Tensor):
-        prior = torch.tensor(prior, dtype=torch.float64, device='cpu')
-    prior = prior.double().reshape(-1)
-    if prior.numel() not in (1, num_pos.numel()):
-        what = f'prior must be a number or ({num_pos.numel()},), one for each list'
-        raise ValueError(f'{what}, got {prior.numel()} numbers')
-    return ((1 - prior) / prior).to(num_pos.device).expand_as(num_pos)
 
 
 def _semi_variance(lists: RankedLists, lam1: float, lam2: float, of_beyond: bool) -> Tensor:
@@ -175,8 +164,8 @@ def _in_one_row(parts: Sequence[RankedLists]) -> RankedLists:
         counted = lists.is_negative & lists.has_positive[:, None]
         row = dict(pos=lists.pos, pos_mask=lists.pos_mask, scores=lists.scores, is_negative=counted)
         if lists.weight is not None or lists.list_weight is not None:
-            own = 1 if lists.list_weight is None else lists.list_weight[:, None]
-            row |= dict(pos_weight=lists.positives * own, weight=lists.negatives * own)
+            row['pos_weight'] = lists.by_list(lists.positives)
+            row['weight'] = lists.by_list(lists.negatives)
         rows.append(row)
     joined = {name: join([row[name].flatten() for row in rows])[None] for name in rows[0]}
     return replace(parts[0], **joined)

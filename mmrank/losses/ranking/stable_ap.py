@@ -76,35 +76,6 @@ def stable_ap_loss(
     return like_scores(torch.where(lists.has_positive, loss, 0), scores)
 
 
-def _practical_weight(x: Tensor, a: float = 0.1, t: float = 2.0) -> Tensor:
-    """``((1 + a)/(x + a))^t`` of smoothed ranks x in [0, 1]: stable AP (2025), eq. 4."""
-    return ((1 + a) / (x + a)) ** t
-
-
-def _smoothed_rank(
-    pos: Tensor, mean_pos: Tensor | float, surrogate: OneSidedHuber, bound: float
-) -> Tensor:
-    """Rank of a positive from the mean positive score mu: ``l(s_i - mu)/B``, clamped to [0, 1].
-
-    0 for a positive far above mu. The clamp covers scores outside the range for which B was
-    declared, such as detector logits. Source: stable AP (2025), section 4.2.
-    """
-    return (surrogate(pos - mean_pos) / bound).clamp(0, 1)
-
-
-def _mean_one(weight: Tensor, counts: Tensor) -> Tensor:
-    """(L, P) weights over their mean, so that ``1/n+ sum_i c_i w_i = 1`` in each list.
-
-    ``counts`` c are how often each counts, 0 at padding, and n+ is their sum.
-
-    Theorem 1 needs it: step (b) of its proof applies Jensen's inequality to the mean ``sum_i w_i
-    (.)/sum_i w_i``. Undivided, as equation 4 is printed, the weights have a mean of 50 to 120 for
-    ``a = 0.1, t = 2``, as the smoothed ranks are near 0, and make h flat.
-    """
-    count = counts.sum(1, keepdim=True).to(weight.dtype)
-    return weight * torch.where(count > 0, count / (counts * weight).sum(1, keepdim=True), 0)
-
-
 def _weighted_risk(
     lists: RankedLists,
     mean_pos: Tensor | float,
@@ -126,10 +97,17 @@ def _weighted_risk(
     total = sum_over_negatives(lists, surrogate)
     with torch.no_grad():
         mu = torch.as_tensor(mean_pos, dtype=torch.float64, device=pos.device)
-        rank = _smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate, bound)
-        weight = torch.where(mask, _practical_weight(rank, a, t), 0)
+        # Smoothed ranks of section 4.2, near 0 for a positive far above mu. The clamp covers scores
+        # outside the range for which B was declared, such as detector logits.
+        rank = (surrogate(pos.double() - mu.reshape(-1, 1)) / bound).clamp(0, 1)
+        weight = torch.where(mask, ((1 + a) / (rank + a)) ** t, 0)  # eq. 4
         if weights == 'normalised':
-            weight = _mean_one(weight, counts)
+            # ``1/n+ sum_i c_i w_i = 1``, c how often each counts: step (b) of the proof of theorem
+            # 1 applies Jensen's inequality to the mean ``sum_i w_i (.)/sum_i w_i``. As eq. 4 is
+            # printed, the weights have a mean of 50 to 120 for a = 0.1, t = 2, and make h flat.
+            count = counts.sum(1, keepdim=True).to(weight.dtype)
+            share = count / (counts * weight).sum(1, keepdim=True)
+            weight = weight * torch.where(count > 0, share, 0)
         weight = counts * weight
         num_pos = lists.num_positives()
         num_neg = lists.num_negatives()

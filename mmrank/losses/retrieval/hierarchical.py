@@ -224,8 +224,8 @@ class HAPLoss(LevelLoss):
 
     In retrieval labels may have several levels, (n, L) of classes from coarse to fine, such as
     family, genus and species: an image that shares the first l levels with the query is of level l.
-    With scores the labels are the levels, 0 for a negative,
-    in one list or in the lists of ``group=``; class indices have one level.
+    With scores the labels are the levels, 0 for a negative, in one list or in the lists of
+    ``group=``; class indices have one level.
 
     The code of HAPPIER counts the query as its first positive and adds 0.1 of a loss with proxies,
     as :class:`mmrank.losses.SumLoss` does with a :class:`mmrank.losses.PMLLoss` as the other part.

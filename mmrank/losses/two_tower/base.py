@@ -77,8 +77,8 @@ class TwoTowerLoss(ScopedLoss):
         if weight is not None:
             weight = checked_weight('weight', weight, (len(cols),))
             weight = weight.to(left.device, non_blocking=True)
-            pairs = rows, cols, left_index, right_index
-            rows, cols, left_index, right_index = zero_absent(weight, pairs)
+            pairs = rows, cols, left_index, right_index, labels
+            rows, cols, left_index, right_index, labels = zero_absent(weight, pairs)
         _check_embeddings('left', left, left_index, len(rows))
         _check_embeddings('right', right, right_index, len(cols))
         if left.size(1) != right.size(1):

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import can_sync
-from mmrank.distributed import mean_over_ranks, sizes_and_dtype, training_group
+from mmrank.distributed import join, mean_over_ranks, sizes_and_dtype, training_group
 from mmrank.errors import UserError
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.terms import Samples, label_mates, negative_terms
@@ -18,25 +18,6 @@ from mmrank.state.pair_counts import check_entities
 from mmrank.tensors import check_index, zero_absent
 
 from .base import PairBatch, TwoTowerLoss, common_dtype
-
-
-def _corrected_rows(
-    left: Tensor, right: Tensor, log_share: Tensor | None, tau: float
-) -> tuple[Tensor, Tensor]:
-    """(n, D') and (m, D') rows whose inner product is ``<left, right> / tau - log q``.
-
-    ``D'`` is the next multiple of 8 above D: products of other widths take a quarter longer.
-    """
-    dtype = common_dtype(left, right)
-    left = left.to(dtype) / tau
-    right = right.to(dtype)
-    if log_share is None:
-        log_share = right.new_zeros(len(right))
-    more = 8 - left.size(1) % 8
-    ones = torch.eye(1, more, dtype=dtype, device=left.device).expand(len(left), -1)
-    share = pad(-log_share[:, None].to(dtype), (0, more - 1))
-    with torch.autocast(left.device.type, enabled=False):
-        return torch.cat([left, ones], 1), torch.cat([right, share], 1)
 
 
 def _in_batch_softmax_losses(
@@ -59,8 +40,16 @@ def _in_batch_softmax_losses(
     Sampling, WWW 2020. Those with the label of a pair are positives of it. ``log_share`` are (B +
     C,) log q, ``counts`` the right entities of each rank of ``group``, which has one batch.
     """
-    pairs = len(left)
-    rows, right_rows = _corrected_rows(left, right.views[0], log_share, tau)
+    pairs, width = left.shape
+    dtype = common_dtype(left, right.views[0])
+    share = right.views[0].new_zeros(len(right.ids)) if log_share is None else log_share
+    # Rows whose inner product is <left, right> / tau - log q, of the next multiple of 8 columns:
+    # products of other widths take a quarter longer.
+    more = 8 - width % 8
+    ones = torch.eye(1, more, dtype=dtype, device=left.device).expand(pairs, -1)
+    rows = join([left.to(dtype) / tau, ones], 1)
+    minus_share = pad(-share[:, None].to(dtype), (0, more - 1))
+    right_rows = join([right.views[0].to(dtype), minus_share], 1)
     labels = None if right.labels is None else right.labels[:pairs]
     anchors = Samples([rows], right.ids[:pairs], labels=labels)
     keys = replace(right, views=[right_rows])
@@ -68,7 +57,6 @@ def _in_batch_softmax_losses(
         keys = keys.of_all_ranks(counts, group)
     positives = right_rows[:pairs]
     if refined:
-        width = left.size(1)
         positives = pad(positives[:, :width], (0, positives.size(1) - width))
     terms = negative_terms(anchors, positives, keys, 1.0)
     if labels is not None:
@@ -178,7 +166,14 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
                 dist.all_reduce(totals, group=world)
             total = (sums if group is None else totals)[0]
             totals = totals.tolist() if can_sync(totals) else totals
-        log_share = self._log_share(cols, *totals)
+        log_share = None
+        if self.frequency == 'counts':
+            drawn, every = totals
+            every = every + (every == 0)
+            check_entities('cols', cols, self.counts.shape[1])
+            share = self.counts.col_counts[cols] / self.counts.num_positives
+            share = share * drawn / every + (1 - drawn / every) / self.counts.shape[1]
+            log_share = share.log()
         samples = Samples([right], cols, weight, labels)
         losses = _in_batch_softmax_losses(
             left, samples, log_share, self.tau, self.refined, counts, group
@@ -186,12 +181,3 @@ class InBatchSoftmaxLoss(TwoTowerLoss):
         if weight is not None:
             losses = losses * weight[: len(left)]
         return mean_over_ranks(losses, total, group)
-
-    def _log_share(self, cols: Tensor, pairs, total) -> Tensor | None:
-        """(B + C,) log of the shares of all ``total`` candidates, or None."""
-        if self.frequency == 'none':
-            return None
-        total = total + (total == 0)
-        check_entities('cols', cols, self.counts.shape[1])
-        share = self.counts.col_counts[cols] / self.counts.num_positives
-        return (share * pairs / total + (1 - pairs / total) / self.counts.shape[1]).log()
