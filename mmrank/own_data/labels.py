@@ -6,7 +6,9 @@ from pathlib import Path
 import yaml
 
 from mmrank.annotations.documents import make_document
-from mmrank.annotations.labels import READERS, Faults, Pictures, read_classes
+from mmrank.annotations.labels.classes import read_classes
+from mmrank.annotations.labels.pictures import Faults, Pictures
+from mmrank.annotations.labels.readers import READERS
 from mmrank.annotations.text_tables import read_lines
 from mmrank.errors import UserError
 
