@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mmrank.errors import UserError
 from mmrank.experiments import many_sets
-from mmrank.experiments.statistics import compare_paired, difference_text
+from mmrank.experiments.statistics import compare_paired, shown_difference
 from mmrank.pictures.names import metric_name
 from mmrank.pictures.tables import markdown_table
 from plans.loss_names import loss_name
@@ -50,7 +50,7 @@ def overview(blocks: list[Block], against: str, folder: Path) -> str:
         title += '' if is_claim else f' {MARK}'
         measure = metric_name(block.metrics[0])
         row = [title, loss_name(options['ours']), len(ours), measure, spread(ours)]
-        row += [loss_name(peer), spread(theirs), difference_text(ours, theirs), who]
+        row += [loss_name(peer), spread(theirs), shown_difference(found), who]
         rows.append(row)
     align = 'llrlrlrrl'
     if against:
