@@ -1,6 +1,5 @@
 """A report of all tables and figures of the papers."""
 
-import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -41,7 +40,6 @@ def write_report(size: str, console: Console) -> None:
     title = f"The papers' tables and figures, {size} size"
     rows = []
     sections = []
-    body = [f'<h1>{title}</h1>']
     pictures: dict[str, list[Path]] = {}
     # Tables that are made of the same trainings.
     groups: dict[tuple, list[PaperTable]] = {}
@@ -49,16 +47,10 @@ def write_report(size: str, console: Console) -> None:
         outcome = read_outcome(entry, size)
         state = state_of(entry, size, outcome)
         rows.append([f'`{entry.name}`', entry.title, state, seconds_of(entry, outcome) or ''])
-        heading = f'{entry.name}: {entry.title}'
-        body += [f'<h2>{html.escape(heading)}</h2>', f'<p>{html.escape(state)}</p>']
-        table = figures_of(entry, size) / 'table.md'
-        if table.is_file():
-            body.append(f'<pre>{html.escape(table.read_text("utf-8"))}</pre>')
-            if '/figure' not in entry.name:
-                groups.setdefault((entry.plan, *outcome.get('sets', ())), []).append(entry)
+        if (figures_of(entry, size) / 'table.md').is_file() and '/figure' not in entry.name:
+            groups.setdefault((entry.plan, *outcome.get('sets', ())), []).append(entry)
         found = sorted(figures_of(entry, size).rglob('*.png'))
         pictures.setdefault(entry.name.partition('/')[0], []).extend(found)
-        body += [f'<img src="{x.relative_to(OUT / size)}" alt="{x.stem}">' for x in found]
     for (_, *sets), entries in groups.items():
         published = dict.fromkeys(name for x in entries for name in x.published)
         table = table_of(entries[0]._replace(published=[*published]), sets)
@@ -71,10 +63,9 @@ def write_report(size: str, console: Console) -> None:
             draw_sheet([*plots.values()], OUT / size / f'{paper}.png')
             sections.append(f'![{paper}]({paper}.png)\n')
     overview = markdown_table(['', 'shows', 'state', 'CPU s'], rows, align='lllr')
-    for suffix, lines in (('md', [f'# {title}', '', *overview, '', *sections]), ('html', body)):
-        path = OUT / size / f'report.{suffix}'
-        write_atomically('\n'.join([*lines, '']).encode(), path)
-        console.print(f'wrote {path}')
+    path = OUT / size / 'report.md'
+    write_atomically('\n'.join([f'# {title}', '', *overview, '', *sections, '']).encode(), path)
+    console.print(f'wrote {path}')
 
 
 def draw_sheet(pictures: Sequence[Path], path: Path) -> None:
