@@ -28,14 +28,13 @@ from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData
 from rich.console import Console
 
 from mmrank.cli.options import tool_parser
 from mmrank.pictures.tables import console_table
-from mmrank.registry import MODELS
 from mmrank.runners.config import parsed_options
+from mmrank.runners.models import build_model
 from timing import median_ratio
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
@@ -99,15 +98,10 @@ def build(path, device, options=()):
     """The model of a config in training mode and its optimiser."""
     config = Config.fromfile(path)
     config.merge_from_dict(dict(options))
-    init_default_scope(config.get('default_scope', 'mmdet'))
     torch.manual_seed(0)
-    model_config = copy.deepcopy(config.model)
-    if 'backbone' in model_config:
-        model_config.backbone.init_cfg = None
-    preprocessor = config.get('data_preprocessor')
-    if preprocessor is not None and 'data_preprocessor' not in model_config:
-        model_config.data_preprocessor = preprocessor
-    model = MODELS.build(model_config)
+    if 'backbone' in config.model:
+        config.model.backbone.init_cfg = None
+    model = build_model(config)
     model.init_weights()
     model.to(device).train()
     return config, model, build_optim_wrapper(model, config.optim_wrapper)

@@ -31,10 +31,8 @@ PML_LOSSES = ('ContrastiveLoss', 'TripletMarginLoss', 'MultiSimilarityLoss', 'Fa
 
 
 def query_rows(sizes: Sizes) -> list[Row]:
-    work = (
-        f'{sizes.queries} lists of {sizes.gallery}, classes of '
-        f'{sizes.class_size}, {sizes.dimensions}-d'
-    )
+    n = sizes.queries
+    work = f'{n} lists of {n}, classes of {sizes.class_size}, {sizes.dimensions}-d'
     floor = 'the cosines, forward and backward'
 
     def row(name, setting, settings):
@@ -47,24 +45,18 @@ def query_rows(sizes: Sizes) -> list[Row]:
 
 
 def make_batch(sizes: Sizes) -> tuple:
-    """A leaf of unit embeddings, and a batch of it and of a memory."""
+    """A leaf of unit embeddings, and a batch of it."""
     g = torch.Generator().manual_seed(0)
-    queries = sizes.queries
-    gallery = max(sizes.queries, sizes.gallery)
-    classes = max(queries // sizes.class_size, 1)
-    labels = torch.arange(gallery) % classes
-    x = torch.randn(gallery, sizes.dimensions, generator=g)
+    classes = max(sizes.queries // sizes.class_size, 1)
+    labels = torch.arange(sizes.queries) % classes
+    x = torch.randn(sizes.queries, sizes.dimensions, generator=g)
     x += torch.randn(classes, sizes.dimensions, generator=g)[labels]
-    x = normalize(x).to(sizes.device)
+    leaf = normalize(x).to(sizes.device).requires_grad_()
     labels = labels.to(sizes.device)
-    itself = torch.eye(queries, gallery, device=sizes.device) > 0
-    leaf = x[:queries].clone().requires_grad_()
-    memory = x[queries:]
 
     def make() -> EmbeddingBatch:
         leaf.grad = None
-        rows = torch.cat([leaf, memory]) if len(memory) else leaf
-        return EmbeddingBatch(leaf, labels[:queries], rows, labels, itself)
+        return EmbeddingBatch.of_one_batch(leaf, labels)
 
     return leaf, make
 
@@ -76,30 +68,20 @@ def _sides(name: str, settings: dict, sizes: Sizes) -> Sides:
     return Sides(
         lambda: make().scores().sum().backward(),
         lambda: loss.embedding_loss(make()).backward(),
-        _peers(name, settings, leaf, make().query_labels, sizes),
+        _peers(name, settings, leaf, make().query_labels),
     )
 
 
-def _peers(name: str, settings: dict, leaf, labels, sizes: Sizes) -> dict:
-    """The same loss of pytorch-metric-learning, which takes no memory."""
-    theirs = settings['loss']['type'] if name == 'PMLLoss' else name
-    same = sizes.queries == sizes.gallery
-    if theirs == 'SmoothAPLoss':
-        # It takes classes of one size, and memory of the cube of the batch.
-        same = same and sizes.queries % sizes.class_size == 0
-        same = same and sizes.queries <= 256
-    elif name != 'PMLLoss':
-        same = False
-    if not same or not importlib.util.find_spec('pytorch_metric_learning'):
+def _peers(name: str, settings: dict, leaf, labels) -> dict:
+    """The same loss of pytorch-metric-learning."""
+    if name != 'PMLLoss' or not importlib.util.find_spec('pytorch_metric_learning'):
         return {}
     from pytorch_metric_learning import losses
 
-    loss = getattr(losses, theirs)()
-    # And in their order.
-    order = labels.argsort(stable=True)
+    loss = getattr(losses, settings['loss']['type'])()
 
     def step() -> None:
         leaf.grad = None
-        loss(leaf[order], labels[order]).backward()
+        loss(leaf, labels).backward()
 
     return {'pytorch-metric-learning': step}

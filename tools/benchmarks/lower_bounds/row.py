@@ -13,8 +13,7 @@ class Sizes:
     rows: int = 25_000  # Boxes or images with scores
     classes: int = 80  # Columns of the scores
     positives: int = 1000  # Rows with a class; the others are background
-    queries: int = 450  # Images of a retrieval batch, each of which searches
-    gallery: int = 450  # Images that are searched: the queries, and a memory
+    queries: int = 450  # Images of a retrieval batch, each of which searches the others
     class_size: int = 5  # Images of a class
     dimensions: int = 512  # Length of their embeddings
     batch: int = 512  # Samples with two views of a contrastive batch
@@ -29,7 +28,7 @@ class Sizes:
 
 #: Small enough for a test.
 QUICK = Sizes(
-    **dict(rows=30, classes=3, positives=9, queries=12, gallery=12, class_size=3, dimensions=8),
+    **dict(rows=30, classes=3, positives=9, queries=12, class_size=3, dimensions=8),
     **dict(batch=8, width=8, samples=40, pairs=10, channels=4, searched=60, listed=6),
 )
 
