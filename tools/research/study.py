@@ -11,6 +11,7 @@ import importlib
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
@@ -23,6 +24,14 @@ STUDIES = sorted(x.stem for x in Path(__file__).parent.glob('studies/[a-z]*.py')
 FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'settings')
 
 
+def columns(study: ModuleType, fields: dict) -> list[str]:
+    """Figures of a record: the study's, or ``metrics`` of the plan, and those of its fields."""
+    found = [*fields.get('metrics', study.FIGURES)]
+    for field, figures in getattr(study, 'MORE_FIGURES', {}).items():
+        found += figures if fields.get(field) else ()
+    return found
+
+
 def run(plan_file: Path, out: Path) -> None:
     """Write the record of each set of a plan, seed by seed."""
     content = reader.read_file(plan_file)
@@ -32,7 +41,7 @@ def run(plan_file: Path, out: Path) -> None:
         if kind not in STUDIES:
             raise UserError(f'plan {plan_file} has study: {kind!r}. Fix: one of {STUDIES}')
         study = importlib.import_module(f'studies.{kind}')
-        figures = study.columns(plan.fields)
+        figures = columns(study, plan.fields)
         stem = f'{plan_file.stem}_{name}' if name else plan_file.stem
         record = Record(out / f'{stem}.csv', [*FACTS, *figures])
         data = None

@@ -142,19 +142,18 @@ def figures_of(entry: PaperTable, size: str) -> Path:
 
 def expand(word: str) -> str:
     """Replace the paths of a word that have ``*`` by those that match, one each."""
-    return ''.join(_the_only(part) for part in re.split('([,=])', word))
-
-
-def _the_only(path: str) -> str:
-    if '*' not in path or '/' not in path:
-        return path
-    found = sorted(glob.glob(path, root_dir=ROOT))
-    if len(found) != 1:
-        raise UserError(
-            f'{path!r} matches {len(found)} files, {found[:3]}; one is required. Fix: remove what '
-            'earlier versions of the plan have left there'
-        )
-    return found[0]
+    parts = re.split('([,=])', word)
+    for place, path in enumerate(parts):
+        if '*' not in path or '/' not in path:
+            continue
+        found = sorted(glob.glob(path, root_dir=ROOT))
+        if len(found) != 1:
+            raise UserError(
+                f'{path!r} matches {len(found)} files, {found[:3]}; one is required. Fix: remove '
+                'what earlier versions of the plan have left there'
+            )
+        parts[place] = found[0]
+    return ''.join(parts)
 
 
 def run(entry: PaperTable, size: str, options: Sequence[str], console: Console) -> dict:

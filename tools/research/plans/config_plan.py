@@ -30,8 +30,8 @@ class TunedMethod(Method):
     count: int | None = None  # How many of the seeds; all by default
 
     def choices(self) -> list[dict[str, str]]:
-        """Each combination of the grid."""
-        return combinations(self.grid)
+        """Each combination of the grid; none without one."""
+        return combinations(self.grid) if self.grid else []
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class SeedPlan(Comparison):
         runs = []
         for fold in self.tune_folds or (None,):
             for method in self.methods:
-                for choice in method.choices() if method.grid else ():
+                for choice in method.choices():
                     for seed in self.tune_seeds:
                         runs.append(self._planned(method, TUNE, seed, choice, fold))
         return runs
@@ -113,22 +113,19 @@ class SeedPlan(Comparison):
         fold: int | None,
     ) -> Run:
         options = {**method.cfg_options, **choice}
+        label = f'{stage} {method.name}' + f' {choice_label(choice)}' * bool(choice)
+        place = ''
+        if stage == TUNE:
+            place = re.sub(r'[^\w.=+-]+', '_', choice_label(choice))[:100] + '/'
         if fold is not None:
             options.update(self.folds[fold])
+            label += f' fold {fold}'
+            place += f'fold_{fold}-'
         if stage == TUNE:
             options.update(self.tune_options)
         # A changed config, option or file changes the folder: results of two versions cannot end
         # up in one row.
-        name = f'seed_{seed}-{identity(method.config, options, stage)}'
-        label = f'{stage} {method.name}'
-        if fold is not None:
-            name = f'fold_{fold}-{name}'
-        if stage == TUNE:
-            name = re.sub(r'[^\w.=+-]+', '_', choice_label(choice))[:100] + f'/{name}'
-        if choice:
-            label += f' {choice_label(choice)}'
-        if fold is not None:
-            label += f' fold {fold}'
+        name = f'{place}seed_{seed}-{identity(method.config, options, stage)}'
         return Run(
             method.name,
             method.config,
@@ -172,6 +169,10 @@ def parse_plan(content: Any, set_name: str = '', folder: Path = Path()) -> SeedP
     folds = tuple(_read_options(fold, f'folds[{index}]') for index, fold in folds)
     seeds = plan.seeds or tuple(range(len(folds)))
     methods = tuple(_read_method(method, config, options) for method in plan.methods)
+    metrics = take(fields, 'metrics', [], str | list, 'a list of names')
+    metrics = [metrics] if isinstance(metrics, str) else metrics
+    if not all(isinstance(x, str) and x for x in metrics):
+        raise wrong('metrics', metrics, 'a list of names')
     scale = take(fields, 'scale', 1.0, int | float, 'a number above 0')
     if not 0 < scale < math.inf:
         raise wrong('scale', scale, 'a number above 0')
@@ -182,7 +183,7 @@ def parse_plan(content: Any, set_name: str = '', folder: Path = Path()) -> SeedP
         out_dir=Path(out_dir, set_name),
         methods=methods,
         seeds=seeds,
-        metrics=_read_names(fields),
+        metrics=tuple(metrics),
         baseline=take(fields, 'baseline', methods[0].name if methods else '', str, 'a name'),
         tune_seeds=plan.tune_seeds,
         tune_metric=take(tune, 'metric', '', str, 'a key of a metric'),
@@ -244,11 +245,3 @@ def _read_method(
 def _read_options(options: Any, where: str) -> dict[str, str]:
     found = reader.flatten(mapping(options, where))
     return {key: reader.text_of(value) for key, value in found}
-
-
-def _read_names(plan: dict) -> tuple[str, ...]:
-    names = plan.pop('metrics', [])
-    names = [names] if isinstance(names, str) else names
-    if not isinstance(names, list) or not all(isinstance(x, str) and x for x in names):
-        raise wrong('metrics', names, 'a list of names')
-    return tuple(names)

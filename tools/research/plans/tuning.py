@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from mmrank.errors import UserError
 from mmrank.experiments.runs import Outcome
@@ -17,23 +16,19 @@ def check_splits(plan: SeedPlan) -> None:
     if plan.allow_shared_split:
         return
     for method in plan.methods:
-        if method.grid and _has_shared_split(read_settings(method.config)):
+        config = read_settings(method.config) if method.grid else {}
+        splits = []
+        for name in ('val_dataloader', 'test_dataloader'):
+            dataset = dict((config.get(name) or {}).get('dataset') or {})
+            for key in ('pipeline', 'test_mode', 'backend_args'):
+                dataset.pop(key, None)
+            splits.append(json.dumps(dataset, sort_keys=True, default=str))
+        if method.grid and splits[0] == splits[1]:
             raise UserError(
                 f'{method.config} tests on its validation data, on which {list(method.grid)} is '
                 'tuned: the measured value would be too good. Add a separate `test_dataloader` to '
                 'the config, or set `allow_shared_split` (the report notes it).'
             )
-
-
-def _has_shared_split(config: Mapping[str, Any]) -> bool:
-    """Whether a config's test data is its validation data."""
-    splits = []
-    for name in ('val_dataloader', 'test_dataloader'):
-        dataset = dict((config.get(name) or {}).get('dataset') or {})
-        for key in ('pipeline', 'test_mode', 'backend_args'):
-            dataset.pop(key, None)
-        splits.append(json.dumps(dataset, sort_keys=True, default=str))
-    return splits[0] == splits[1]
 
 
 def choose(
@@ -45,7 +40,7 @@ def choose(
     trials = len(plan.tune_seeds) * (len(plan.tune_folds) or 1)
     for method in plan.methods:
         own = []
-        for choice in method.choices() if method.grid else ():
+        for choice in method.choices():
             values = [
                 outcome.metrics[plan.decisive_metric]
                 for outcome in outcomes

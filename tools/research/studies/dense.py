@@ -20,7 +20,7 @@ rare_class_files.py).
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
@@ -46,11 +46,7 @@ BOX_WEIGHT = 2.0
 CANDIDATES = 9
 SHOWN = 100
 FIGURES = ('mAP', 'AP50', 'AP75')
-
-
-def columns(fields: dict) -> tuple[str, ...]:
-    """Figures that the record has."""
-    return FIGURES + ('rare', 'others') * ('rare' in fields)
+MORE_FIGURES = {'rare': ('rare', 'others')}
 
 
 def load(spec: dict, split: str) -> dict:
@@ -99,16 +95,13 @@ def add_flipped(data: dict, width: int) -> None:
     data['labels'] = data['labels'] * 2
 
 
-def bgr_maps(file: str) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    """FastestDet, which takes BGR, for RGB images."""
-    backbone = FastestDetBackbone(file)
-    return lambda images: backbone(images.flip(1) / 255)
-
-
 @torch.no_grad()
 def features(images: Tensor, spec: dict) -> list[Tensor]:
     """Maps of strides 8, 16 and 32."""
-    maps = bgr_maps(spec['fastestdet']) if 'fastestdet' in spec else efficientnet()
+    maps = efficientnet()
+    if 'fastestdet' in spec:
+        backbone = FastestDetBackbone(spec['fastestdet'])
+        maps = lambda rgb: backbone(rgb.flip(1) / 255)  # noqa: E731  it takes BGR
     found = [maps(part.permute(0, 3, 1, 2).float()) for part in images.split(8)]
     return [torch.cat(level) for level in zip(*found)]
 
@@ -152,17 +145,6 @@ def assign(levels: list[Tensor], boxes: Tensor, labels: Tensor, classes: int) ->
     return target, boxes[owner[value >= 0]]
 
 
-def moments_of(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel of (N, C, H, W) maps.
-
-    A channel that is silent on the training images has no deviation to divide by: other images
-    would show it thousands of deviations away, and a loss that fixes the level of scores fails.
-    """
-    mean = maps.mean((0, 2, 3), keepdim=True)
-    std = maps.std((0, 2, 3), keepdim=True)
-    return mean, std.clamp(min=0.01 * std.median().item())
-
-
 def prepare(plan: StudyPlan) -> tuple[dict, dict]:
     """Both splits with standardised maps, the training split with targets."""
     spec = plan.fields
@@ -171,9 +153,14 @@ def prepare(plan: StudyPlan) -> tuple[dict, dict]:
     add_flipped(train, spec['size'][0])
     for data in (train, val):
         data['maps'] = features(data.pop('images'), spec)
-    moments = [moments_of(x) for x in train['maps']]
-    for data in (train, val):
-        data['maps'] = [(x - mean) / std for x, (mean, std) in zip(data['maps'], moments)]
+    for level, maps in enumerate(train['maps']):
+        mean = maps.mean((0, 2, 3), keepdim=True)
+        std = maps.std((0, 2, 3), keepdim=True)
+        # A channel that is silent on the training images has no deviation to divide by: other
+        # images would show it thousands away, and a loss that fixes the level of scores fails.
+        std = std.clamp(min=0.01 * std.median().item())
+        for data in (train, val):
+            data['maps'][level] = (data['maps'][level] - mean) / std
     levels = anchors_of(spec)
     train['targets'] = [
         assign(levels, boxes, labels, train['classes'])

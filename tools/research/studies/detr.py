@@ -30,11 +30,6 @@ RATE = 1e-3
 LARGEST_GRADIENT = 0.1
 
 
-def columns(fields: dict) -> tuple[str, ...]:
-    """Figures that the record has."""
-    return FIGURES
-
-
 def prepare(plan: StudyPlan) -> tuple[list, list, int]:
     """Both splits and the number of classes."""
     root = Path(plan.fields['data'])

@@ -43,14 +43,7 @@ PERIOD = 5
 #: mean score of the negatives in the batch, whose spread over batches counts; AP in the batch, and
 #: of all images of the classes that are trained.
 CAUSES = ('idle', 'far_positives', 'near_negatives', 'negative_score', 'batch_AP', 'train_AP')
-
-
-def columns(fields: dict) -> list[str]:
-    """Figures that the record has."""
-    figures = [*FIGURES]
-    figures += LEVEL_FIGURES if fields.get('level_figures') else ()
-    figures += CAUSES if fields.get('watch') else ()
-    return figures
+MORE_FIGURES = {'level_figures': LEVEL_FIGURES, 'watch': CAUSES}
 
 
 def prepare(plan: StudyPlan) -> Callable[[bool, int], tuple[Tensor, ...]]:

@@ -19,7 +19,7 @@ from mmrank.functional import average_precision, partial_auroc
 from plans.study_plan import StudyPlan, loss_of
 
 #: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
-METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
+FIGURES = ('mAP', 'exclusive_mAP', 'AP_of_all')
 #: AUC over the classes: whole, FPR up to 0.05, and of it where the TPR is 0.5 and more.
 PARTIAL = {
     'AUROC': {},
@@ -28,11 +28,6 @@ PARTIAL = {
 }
 #: Features (n, views, D) and labels (n, C) of 0 and 1 of each split.
 Photographs = dict[str, tuple[Tensor, Tensor]]
-
-
-def columns(fields: dict) -> list[str]:
-    """Figures that the record has."""
-    return [*fields.get('metrics', METRICS)]
 
 
 def prepare(plan: StudyPlan) -> Photographs:

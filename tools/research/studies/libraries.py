@@ -28,11 +28,6 @@ WORK = Path('work_dirs/other_libraries')
 SHOWN = 100
 
 
-def columns(fields: dict) -> tuple[str, ...]:
-    """Figures that the record has."""
-    return FIGURES
-
-
 def prepare(plan: StudyPlan) -> tuple[Path, Path, list[str]]:
     """The data, the same as files of YOLO, and the names of the classes."""
     source = Path(plan.fields['data'])

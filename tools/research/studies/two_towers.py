@@ -26,7 +26,7 @@ from plans.study_plan import StudyPlan
 CONFIG = Path(__file__).resolve().parents[3] / (
     'configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py'
 )
-METRIC_OF = {'P@5': 'top_k/precision@5', 'R@25': 'top_k/recall@25', 'NDCG@25': 'top_k/ndcg@25'}
+FIGURES = {'P@5': 'top_k/precision@5', 'R@25': 'top_k/recall@25', 'NDCG@25': 'top_k/ndcg@25'}
 DEFAULT_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger')
 DEFAULT_HOOKS += ('param_scheduler', 'checkpoint')
 
@@ -54,11 +54,6 @@ class TwoTowerData:
         self._metric.results.clear()
         self._metric.process(self._test, results)
         return self._metric.evaluate(len(results))
-
-
-def columns(fields: dict) -> list[str]:
-    """Figures that the record has."""
-    return [*METRIC_OF]
 
 
 def prepare(plan: StudyPlan) -> dict[str, TwoTowerData]:
@@ -105,7 +100,7 @@ def train(
         )
         model = runner.train()
     found = pairs.evaluate(model)
-    yield settings['steps'], {key: found[metric] / 100 for key, metric in METRIC_OF.items()}
+    yield settings['steps'], {key: found[metric] / 100 for key, metric in FIGURES.items()}
 
 
 class _QuietRunner(Runner):
