@@ -119,7 +119,7 @@ def write(items: list[Item], args: argparse.Namespace, out: Path) -> dict[str, C
         path.parent.mkdir(parents=True, exist_ok=True)
         if not cv2.imwrite(str(path), image):
             raise OSError(f'cannot write {path}: is the disk full?')
-        captions = item.captions(image[..., ::-1], args.captions, rng)
+        captions = item.captions(image[..., ::-1], 2, rng)
         lines[item.part].append(dict(image=item.file, caption=captions, **item.extra))
         counts[item.part][item.kind] += 1
     for part, entries in lines.items():
@@ -133,7 +133,6 @@ def main() -> None:
     held = 'validation images of each class, out of the training images, and as many test images'
     parser = tool_parser(
         __doc__,
-        captions=(2, 'captions of each image, 1 to 5'),
         per_class=(1000, 'training images of the largest class'),
         imbalance=(1.0, 'size of the largest over that of the smallest class'),
         val_per_class=(100, held),
@@ -145,7 +144,7 @@ def main() -> None:
     add('out', metavar='OUT', help='folder to write to')
     add('--images', help='folder of the COCO images')
     add('--size', type=int, help='side of the images (default: as they are)')
-    args = parse_at_least(parser, size=1, captions=1, per_class=1, val_per_class=1)
+    args = parse_at_least(parser, size=1, per_class=1, val_per_class=1)
     if args.source.endswith('.json') and not args.images:
         parser.error('a COCO annotation file needs --images FOLDER')
     source = Path(args.source)

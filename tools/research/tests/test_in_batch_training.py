@@ -10,7 +10,7 @@ import yaml
 from in_batch_enumeration import OMEGA, PAIRS, SHAPE, objective, score_matrix
 from published_configs import ROOT, load, rows
 
-from make_interactions import InteractionsSpec, write_interactions
+from make_interactions import write_interactions
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.losses import InBatchLoss
 from mmrank.registry import MODELS
@@ -35,7 +35,7 @@ def at_root(monkeypatch):
 def folder(tmp_path_factory):
     """A folder with the data of the small sets."""
     root = tmp_path_factory.mktemp('pairs')
-    write_interactions(root / 'data/interactions', InteractionsSpec())
+    write_interactions(root / 'data/interactions')
     return root
 
 
