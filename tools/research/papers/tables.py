@@ -226,7 +226,6 @@ def read_outcome(entry: PaperTable, size: str) -> dict:
 def make(entry: PaperTable, size: str, options: Sequence[str], console: Console) -> dict:
     """Run a table, write its files, and return what there is to say of it."""
     folder = figures_of(entry, size)
-    folder.mkdir(parents=True, exist_ok=True)
     outcome = run(entry, size, options, console)
     if entry.plan and outcome['sets']:
         text = table_of(entry, outcome['sets'])

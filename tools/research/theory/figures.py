@@ -263,7 +263,11 @@ def plot_interpolation_error(
     x = (np.arange(length) + 0.5) / length
     for (top, low), distribution in zip(axes.T, soprc.DISTRIBUTIONS):
         for index, count in enumerate((4, 16)):
-            mean, std = soprc.mean_interpolated_scores(distribution, count, length, trials, seed)
+            rng = np.random.default_rng([seed, count])
+            scores = distribution.sample_positives(trials, count, rng)
+            phi = distribution.phi(scores, length).numpy()
+            mean = phi.mean(0)
+            std = phi.std(0, ddof=1)
             top.plot(x, mean, color=colour(index), label=rf'mean $\phi$, $n_+$ = {count}')
             top.fill_between(x, mean - std, mean + std, color=colour(index), alpha=0.18)
         line = dict(color='black', linewidth=1, linestyle='--')
