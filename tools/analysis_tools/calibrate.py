@@ -17,7 +17,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibration.prediction_dump import read_dump
 from calibration.report import report
 from calibration.splits import SampleSplit
 from mmrank.calibration.calibration_file import weights_digest
@@ -38,7 +37,7 @@ def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
         what = f'a split is one prediction file and one annotation file, got {" ".join(files)}'
         raise UserError(what, 'pass one split, and another one by --test')
     if not predictions.endswith('.json'):
-        return SampleSplit.read(read_dump(predictions), classes)
+        return SampleSplit.read(predictions, classes)
     if not rest:
         what = f'{predictions} has boxes, which annotations are needed to judge'
         raise UserError(what, f'pass the COCO file after it: {predictions} val.json')

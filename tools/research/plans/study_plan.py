@@ -15,7 +15,6 @@ from typing import Any
 from torch import nn
 
 from mmrank import losses
-from mmrank.errors import UserError
 from mmrank.experiments.records import FINAL, TUNE, append_rows, current_commit, past_rows
 from plans import reader
 from plans.reader import PlannedMethod, combinations
@@ -68,8 +67,8 @@ class StudyPlan:
     def __init__(self, content: Any, set_name: str = '', folder: Path = Path()) -> None:
         plan = reader.parse(content, set_name, folder)
         plan.check()
-        if not plan.seeds and not plan.tune_seeds:
-            raise UserError('`seeds: []` does not work. Fix: one or more integers')
+        is_empty = not plan.seeds and not plan.tune_seeds
+        reader.refuse((is_empty, 'seeds: []', 'one or more integers'))
         self.seeds = plan.seeds
         self.tune_seeds = plan.tune_seeds
         #: Column of a record by which trials are compared; ``''``: the first.

@@ -9,9 +9,8 @@ import yaml
 from mmrank.errors import UserError
 from mmrank.experiments.records import read_rows, write_rows
 from mmrank.experiments.runs import Outcome
-from plans.config_plan import parse_plan, read_plan
+from plans.config_plan import check_splits, choose, parse_plan, read_plan
 from plans.study_plan import Record, StudyPlan
-from plans.tuning import check_splits, choose
 
 LR = 'optim_wrapper.optimizer.lr'
 
