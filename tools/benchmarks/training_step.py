@@ -50,7 +50,8 @@ def make_images(batch_size, size, channels=3):
     return [torch.randint(0, 256, shape, generator=g).to(torch.uint8) for _ in range(batch_size)]
 
 
-def make_batch(batch_size, size, num_classes, boxes_per_image=12):
+def make_batch(batch_size, size, num_classes):
+    """Images with twelve boxes each, for a detector."""
     from mmdet.structures import DetDataSample
 
     g = torch.Generator().manual_seed(0)
@@ -58,11 +59,11 @@ def make_batch(batch_size, size, num_classes, boxes_per_image=12):
     sides = ('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape')
     samples = []
     for _ in range(batch_size):
-        corner = torch.rand(boxes_per_image, 2, generator=g) * 0.8
-        side = 0.05 + 0.15 * torch.rand(boxes_per_image, 2, generator=g)
+        corner = torch.rand(12, 2, generator=g) * 0.8
+        side = 0.05 + 0.15 * torch.rand(12, 2, generator=g)
         scale = torch.tensor([width, height, width, height])
         boxes = torch.cat([corner, corner + side], 1) * scale
-        labels = torch.randint(0, num_classes, (boxes_per_image,), generator=g)
+        labels = torch.randint(0, num_classes, (12,), generator=g)
         sample = DetDataSample(
             gt_instances=InstanceData(bboxes=boxes, labels=labels),
             metainfo=dict.fromkeys(sides, size) | dict(scale_factor=(1.0, 1.0)),
@@ -71,14 +72,13 @@ def make_batch(batch_size, size, num_classes, boxes_per_image=12):
     return dict(inputs=make_images(batch_size, size), data_samples=samples)
 
 
-def make_labelled_batch(batch_size, size, channels, class_size=4):
-    """Images of classes of ``class_size``, for a retriever."""
+def make_labelled_batch(batch_size, size, channels):
+    """Images of classes of four, for a retriever."""
     from mmpretrain.structures import DataSample
 
-    samples = []
-    for number in range(batch_size):
-        sample = DataSample(metainfo=dict(sample_idx=number))
-        samples.append(sample.set_gt_label(number // class_size))
+    samples = [DataSample(metainfo=dict(sample_idx=i)) for i in range(batch_size)]
+    for number, sample in enumerate(samples):
+        sample.set_gt_label(number // 4)
     images = make_images(batch_size, size, channels)
     return dict(inputs=torch.stack(images), data_samples=samples)
 
@@ -218,19 +218,18 @@ def main():
         crop = next(x.crop_size for x in loader.dataset.pipeline if 'crop_size' in x)
         args.image_size = [crop, crop]
         args.device = get_device()
-    models = {}
+    clocks = {}
     batch = None
     for name, (path, options) in rows.items():
         config, model, wrapper = build(path, args.device, options=options)
         if batch is None:
             batch = batch_for(config, model, args)
-        models[name] = (model, wrapper, batch)
+        clocks[name] = PartClock(model, wrapper, batch)
     title = (
         f'one training step, {args.batch_size} images of '
         f'{args.image_size[0]} x {args.image_size[1]}, {args.device}, '
         f'{args.threads} threads, {args.repeats} repeats in turn'
     )
-    clocks = {path: PartClock(*given) for path, given in models.items()}
     show_parts(clocks, args, title)
 
 

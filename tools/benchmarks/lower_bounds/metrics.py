@@ -40,12 +40,9 @@ def metric_rows(sizes: Sizes) -> list[Row]:
         ('ImageTextRetrievalMetric', _image_text, captions, 'one product for both directions'),
         ('AveragePrecisionMetric', _average_precision, scores, 'sorts of each class and of all'),
         ('TopKMetric', _top_k, found, 'a sort of all found pairs'),
+        ('RetrievalMetric', _retrieval, f'{n} images search each other, {d}-d', bare),
     )
-    found = [Row(name, '', *words, lambda make=make: make(sizes)) for name, make, *words in rows]
-    search = f'{n} images search each other, {d}-d'
-    prepare = functools.partial(_retrieval, sizes)
-    found.append(Row('RetrievalMetric', '', search, bare, prepare))
-    return found
+    return [Row(name, '', *words, functools.partial(make, sizes)) for name, make, *words in rows]
 
 
 def _installed(name: str) -> bool:
@@ -221,7 +218,9 @@ def _average_precision(sizes: Sizes) -> Sides:
     return Sides(floor, _finished(metric, samples), peers)
 
 
-def _top_k(sizes: Sizes, k: int = 25, entities: int = 1000) -> Sides:
+def _top_k(sizes: Sizes) -> Sides:
+    k = 25
+    entities = 1000
     count = sizes.searched // 10
     rng = np.random.default_rng(0)
     found = rng.permuted(np.tile(np.arange(entities), (count, 1)), axis=1)
@@ -231,7 +230,7 @@ def _top_k(sizes: Sizes, k: int = 25, entities: int = 1000) -> Sides:
     metric = METRICS.build(dict(type='mmrank.TopKMetric'))
     samples = [dict(top_k=torch.from_numpy(row)) for row in top]
     batch = dict(true=dict(rows=torch.from_numpy(rows), cols=torch.from_numpy(true)))
-    keys = np.concatenate([np.arange(count)[:, None] * entities + top])
+    keys = np.arange(count)[:, None] * entities + top
 
     def ours() -> None:
         metric.results.clear()
@@ -242,10 +241,9 @@ def _top_k(sizes: Sizes, k: int = 25, entities: int = 1000) -> Sides:
     if _installed('torchmetrics'):
         from torchmetrics import retrieval
 
-        indices = torch.arange(count)[:, None].expand(-1, k).flatten()
+        indices = torch.arange(count).repeat_interleave(k)
         score = torch.arange(k, 0, -1.0).repeat(count)
-        hit = np.isin(keys, rows * entities + true)
-        hit = torch.from_numpy(hit).flatten()
+        hit = torch.from_numpy(np.isin(keys, rows * entities + true)).flatten()
 
         def torchmetrics() -> None:
             for at in metric.k:

@@ -30,7 +30,6 @@ AVERAGE_PRECISION = 'average precision'
 SOPRC = 'SOPRC'
 SOPRC_WITHOUT_V = 'SOPRC without v'
 SOPRC_SURROGATES = 'SOPRC with surrogates'
-ESTIMATORS = (AVERAGE_PRECISION, SOPRC, SOPRC_WITHOUT_V, SOPRC_SURROGATES)
 # Below any difference of two scores: l2 is then l01.
 _SHARP = 1e-9
 # Quantiles between which p'' is bounded for all distributions.
