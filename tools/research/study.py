@@ -35,7 +35,7 @@ def columns(study: ModuleType, fields: dict) -> list[str]:
 def run(plan_file: Path, out: Path) -> None:
     """Write the record of each set of a plan, seed by seed."""
     content = reader.read_file(plan_file)
-    for name in reader.set_names(content):
+    for name in reader.mapping(reader.mapping(content, 'the plan').get('sets'), 'sets') or ['']:
         plan = StudyPlan(content, name, plan_file.parent)
         kind = plan.fields.get('study')
         if kind not in STUDIES:
@@ -61,9 +61,8 @@ def run(plan_file: Path, out: Path) -> None:
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    parser = tool_parser(__doc__)
+    parser = tool_parser(__doc__, out=Path('work_dirs/studies'))
     parser.add_argument('plan', type=Path)
-    parser.add_argument('--out', type=Path, default=Path('work_dirs/studies'))
     args = parser.parse_args()
     # Small tensors: threads would only wait for each other.
     torch.set_num_threads(1)

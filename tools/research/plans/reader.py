@@ -93,11 +93,6 @@ def read_file(path: str | Path) -> Any:
         ) from error
 
 
-def set_names(content: Any) -> list[str]:
-    """Names of the sets of a plan; ``['']`` for one without."""
-    return [*mapping(mapping(content, 'the plan').get('sets'), 'sets')] or ['']
-
-
 def parse(content: Any, set_name: str = '', folder: Path = Path()) -> Plan:
     """Read a plan, or one of its sets.
 

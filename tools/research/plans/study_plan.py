@@ -92,7 +92,11 @@ class StudyPlan:
             ``stage``, ``seed``, ``method`` (its name) and ``settings`` (what the plan says of this
             method alone) as a record has them; and all settings of the training.
         """
-        left = {method.name: self._seeds_left(method, record) for method in self._methods}
+        left = {}
+        for method in self._methods:
+            known = [row['seed'] for row in record.rows_of(FINAL, method.name)]
+            seeds = self.seeds[: method.count]
+            left[method.name] = [seed for seed in seeds if str(seed) not in known]
         for seed, method in itertools.product(self.tune_seeds, self._methods):
             is_due = left[method.name] or not self.seeds
             for choice in combinations(method.grid) if is_due else ():
@@ -102,11 +106,6 @@ class StudyPlan:
         for seed, method in itertools.product(self.seeds, self._methods):
             if seed in left[method.name]:
                 yield self._training(FINAL, seed, method, _best(method, record, metric))
-
-    def _seeds_left(self, method: PlannedMethod, record: Record) -> list[int]:
-        """Seeds on which a method is still to be trained."""
-        known = [row['seed'] for row in record.rows_of(FINAL, method.name)]
-        return [seed for seed in self.seeds[: method.count] if str(seed) not in known]
 
     def _training(
         self, stage: str, seed: int, method: PlannedMethod, choice: Mapping

@@ -85,16 +85,6 @@ def load(spec: dict, split: str) -> dict:
     return found
 
 
-def add_flipped(data: dict, width: int) -> None:
-    """Append the mirror image of each image."""
-    data['images'] = torch.cat([data['images'], data['images'].flip(2)])
-    flipped = [box.clone() for box in data['boxes']]
-    for box in flipped:
-        box[:, [0, 2]] = width - box[:, [2, 0]]
-    data['boxes'] = data['boxes'] + flipped
-    data['labels'] = data['labels'] * 2
-
-
 @torch.no_grad()
 def features(images: Tensor, spec: dict) -> list[Tensor]:
     """Maps of strides 8, 16 and 32."""
@@ -150,7 +140,13 @@ def prepare(plan: StudyPlan) -> tuple[dict, dict]:
     spec = plan.fields
     train = load(spec, 'train')
     val = load(spec, 'val')
-    add_flipped(train, spec['size'][0])
+    # The mirror images come after the others.
+    train['images'] = torch.cat([train['images'], train['images'].flip(2)])
+    flipped = [box.clone() for box in train['boxes']]
+    for box in flipped:
+        box[:, [0, 2]] = spec['size'][0] - box[:, [2, 0]]
+    train['boxes'] += flipped
+    train['labels'] *= 2
     for data in (train, val):
         data['maps'] = features(data.pop('images'), spec)
     for level, maps in enumerate(train['maps']):

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from detectors.small_detrs import build
+from mmrank.adapters.query_criterion import corners
 from plans.study_plan import StudyPlan
 
 HEADS = ('class_embed', 'bbox_embed', 'enc_score_head', 'enc_bbox_head')
@@ -74,12 +75,6 @@ def gradient_ratio(model: nn.Module, parts: dict[str, Tensor]) -> float:
     return float(norms[0] / norms[1].clamp(min=1e-12))
 
 
-def _corners(boxes: Tensor) -> Tensor:
-    from torchvision.ops import box_convert
-
-    return box_convert(boxes, 'cxcywh', 'xyxy')
-
-
 @torch.no_grad()
 def measure(model: nn.Module, data: list[tuple[Tensor, dict]]) -> dict[str, float]:
     """Metrics of the scores, of the boxes alone, and what the highest scores are."""
@@ -94,8 +89,8 @@ def measure(model: nn.Module, data: list[tuple[Tensor, dict]]) -> dict[str, floa
     model.train()
     logits, boxes = (torch.cat([x[key] for x in outputs]) for key in ('logits', 'pred_boxes'))
     labels = [y for _, y in data]
-    truth = [dict(boxes=_corners(y['boxes']), labels=y['class_labels']) for y in labels]
-    ious = [box_iou(_corners(b), y['boxes']) for b, y in zip(boxes, truth)]
+    truth = [dict(boxes=corners(y['boxes']), labels=y['class_labels']) for y in labels]
+    ious = [box_iou(corners(b), y['boxes']) for b, y in zip(boxes, truth)]
 
     def score(values: Tensor) -> dict[str, Tensor]:
         shown = RTDetrObjectDetectionOutput(logits=values, pred_boxes=boxes)
@@ -112,20 +107,16 @@ def measure(model: nn.Module, data: list[tuple[Tensor, dict]]) -> dict[str, floa
         for z, iou, y, (r, j) in zip(logits, ious, labels, match)
     ]
     found = score(logits)
+    ranks = [x.argsort().argsort().double() for x in torch.cat(matched, 1)]
     return dict(
         mAP=float(found['map']),
         AP50=float(found['map_50']),
         AP75=float(found['map_75']),
         as_IoU=float(score(of_boxes)['map']),
         best_IoU=float(torch.cat([iou.max(0).values for iou in ious if iou.size(1)]).mean()),
-        order=_rank_correlation(*torch.cat(matched, 1)),
+        order=float(torch.corrcoef(torch.stack(ranks))[0, 1]),
         **kinds_of(logits, ious, labels),
     )
-
-
-def _rank_correlation(first: Tensor, second: Tensor) -> float:
-    ranks = torch.stack([x.argsort().argsort().double() for x in (first, second)])
-    return float(torch.corrcoef(ranks)[0, 1])
 
 
 def kinds_of(logits: Tensor, ious: list[Tensor], labels: list[dict]) -> dict[str, float]:
