@@ -72,26 +72,21 @@ def make_batch(batch_size, size, num_classes):
     return dict(inputs=make_images(batch_size, size), data_samples=samples)
 
 
-def make_labelled_batch(batch_size, size, channels):
-    """Images of classes of four, for a retriever."""
-    from mmpretrain.structures import DataSample
-
-    samples = [DataSample(metainfo=dict(sample_idx=i)) for i in range(batch_size)]
-    for number, sample in enumerate(samples):
-        sample.set_gt_label(number // 4)
-    images = make_images(batch_size, size, channels)
-    return dict(inputs=torch.stack(images), data_samples=samples)
-
-
 def batch_for(config, model, args):
-    """A batch that the model of a config can be trained on."""
+    """A batch that the model of a config can be trained on; a retriever's has classes of four."""
     size = tuple(args.image_size)
     if 'bbox_head' in config.model or 'roi_head' in config.model:
         head = config.model.get('bbox_head') or config.model.roi_head.bbox_head
         head = head[0] if isinstance(head, list) else head
         return make_batch(args.batch_size, size, head.num_classes)
+    from mmpretrain.structures import DataSample
+
+    samples = [DataSample(metainfo=dict(sample_idx=i)) for i in range(args.batch_size)]
+    for number, sample in enumerate(samples):
+        sample.set_gt_label(number // 4)
     first = next(m for m in model.modules() if hasattr(m, 'in_channels'))
-    return make_labelled_batch(args.batch_size, size, first.in_channels)
+    images = make_images(args.batch_size, size, first.in_channels)
+    return dict(inputs=torch.stack(images), data_samples=samples)
 
 
 def build(path, device, options=()):

@@ -36,16 +36,6 @@ from mmrank.files import path_fault, whole_folder
 from mmrank.pictures.tables import console_table
 
 
-def class_images(source: Path) -> dict[str, dict[str, list[Path]]]:
-    """Find ``<split>/<class>/<image>`` in a folder, by split and class."""
-    found: dict = defaultdict(lambda: defaultdict(list))
-    for path in sorted(source.glob('*/*/*')):
-        if path.suffix.lower() in IMAGE_SUFFIXES:
-            split, name = path.parts[-3:-1]
-            found[split][name].append(path)
-    return found
-
-
 class Item(NamedTuple):
     """An image to write: its part, class or kind, new and old file, and what captions it."""
 
@@ -57,8 +47,13 @@ class Item(NamedTuple):
     extra: dict
 
 
-def class_items(found: dict, args: argparse.Namespace) -> Iterator[Item]:
-    """Choose images of those that :func:`class_images` found."""
+def class_items(source: Path, args: argparse.Namespace) -> Iterator[Item]:
+    """Choose images of a folder of ``<split>/<class>/<image>``."""
+    found: dict = defaultdict(lambda: defaultdict(list))
+    for path in sorted(source.glob('*/*/*')):
+        if path.suffix.lower() in IMAGE_SUFFIXES:
+            split, name = path.parts[-3:-1]
+            found[split][name].append(path)
     classes = sorted(found['train'])
     if len(classes) < 2 or classes != sorted(found['test']):
         what = f'{args.source} must have the same classes, two at least, in train/ and test/'
@@ -152,7 +147,7 @@ def main() -> None:
         if args.images:
             counts = write([*object_items(source, Path(args.images))], args, out)
         else:
-            counts = write([*class_items(class_images(source), args)], args, out)
+            counts = write([*class_items(source, args)], args, out)
     names = sorted({name for part in counts.values() for name in part})
     rows = [[part, *(images[name] for name in names)] for part, images in counts.items()]
     console = Console()

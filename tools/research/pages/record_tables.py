@@ -91,7 +91,13 @@ def table_of(path: Path, metrics: list[str], differences: str = '1', **options: 
             name: compare_paired(values[name][metric], values[peer][metric])
             for name, peer in peers.items()
         }
-        sure, number = _sure(compared)
+        # Holm's correction.
+        ordered = sorted((x['p_value'], name) for name, x in compared.items() if 'p_value' in x)
+        sure = set()
+        for place, (p_value, name) in enumerate(ordered):
+            if p_value >= 0.05 / (len(ordered) - place):
+                break
+            sure.add(name)
         for name, cell, bold in zip(order, cells, best):
             cell.append(shown_difference(compared[name]) if name in peers else '')
             bold.append(name in sure)
@@ -101,8 +107,8 @@ def table_of(path: Path, metrics: list[str], differences: str = '1', **options: 
     note = f'{len(rows)} trainings, {cost}, commit {commits}; '
     note += f'{trials} trials to tune each; ' if trials else ''
     note += _power(values, peers)
-    if number > 1:
-        note += f" A bold difference holds after Holm's correction for {number} comparisons."
+    if len(ordered) > 1:
+        note += f" A bold difference holds after Holm's correction for {len(ordered)} comparisons."
     return '\n'.join([*markdown_table(header, cells, best), '', note, ''])
 
 
@@ -129,17 +135,6 @@ def _power(values: Mapping[str, Mapping], peers: Mapping[str, str]) -> str:
     needed = stats.t.ppf(0.975, pairs - 1)
     seen = (needed + stats.t.ppf(0.8, pairs - 1)) * spread / math.sqrt(pairs)
     return f'{pairs} pairs tell a difference of {seen:.1f} {first} in four cases of five.'
-
-
-def _sure(compared: Mapping[str, Mapping]) -> tuple[set[str], int]:
-    """The methods that differ after Holm's correction, and the number of comparisons."""
-    ordered = sorted((x['p_value'], name) for name, x in compared.items() if 'p_value' in x)
-    sure = set()
-    for place, (p_value, name) in enumerate(ordered):
-        if p_value >= 0.05 / (len(ordered) - place):
-            break
-        sure.add(name)
-    return sure, len(ordered)
 
 
 def draw_boxes(values: Mapping[str, Mapping], metrics: list[str], path: Path) -> None:

@@ -1,6 +1,6 @@
 """A report of all tables and figures of the papers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -60,22 +60,17 @@ def write_report(size: str, console: Console) -> None:
         # Images of the data sets have licences of their own; what two names show is drawn once.
         plots = {x.read_bytes(): x for x in found if not x.stem.startswith('sheet')}
         if plots:
-            draw_sheet([*plots.values()], OUT / size / f'{paper}.png')
+            figure, axes = new_grid(len(plots), columns=3, width=5, height=4)
+            for axis, picture in zip(axes, plots.values()):
+                axis.set_axis_off()
+                axis.imshow(np.asarray(Image.open(picture).convert('RGB')))
+                axis.set_title(picture.relative_to(OUT / size).with_suffix(''), fontsize=8)
+            save(figure, OUT / size / f'{paper}.png', dpi=90)
             sections.append(f'![{paper}]({paper}.png)\n')
     overview = markdown_table(['', 'shows', 'state', 'CPU s'], rows, align='lllr')
     path = OUT / size / 'report.md'
     write_atomically('\n'.join([f'# {title}', '', *overview, '', *sections, '']).encode(), path)
     console.print(f'wrote {path}')
-
-
-def draw_sheet(pictures: Sequence[Path], path: Path) -> None:
-    """Draw pictures side by side, each under the name of its table."""
-    figure, axes = new_grid(len(pictures), columns=3, width=5, height=4)
-    for axis, picture in zip(axes, pictures):
-        axis.set_axis_off()
-        axis.imshow(np.asarray(Image.open(picture).convert('RGB')))
-        axis.set_title(picture.relative_to(path.parent).with_suffix(''), fontsize=8)
-    save(figure, path, dpi=90)
 
 
 def make_all(size: str, console: Console) -> int:

@@ -284,20 +284,6 @@ def parse_plan(content: Any, set_name: str = '', folder: Path = Path()) -> SeedP
     return made
 
 
-def _config_of_bases(bases: list) -> str:
-    """Write the config that has these bases, and return its path."""
-    if not all(isinstance(base, str) for base in bases):
-        raise wrong('config', bases, 'a list of paths')
-    # Bases of another package have its name in front.
-    paths = [base if '::' in base else str(Path(base).resolve()) for base in bases]
-    text = f'_base_ = {paths}\n'
-    name = hashlib.sha256(text.encode()).hexdigest()[:12]
-    path = Path('work_dirs/configs', f'{name}.py')
-    if not path.is_file():
-        write_atomically(text.encode(), path)
-    return str(path)
-
-
 def _read_method(
     method: reader.PlannedMethod, default: str | list, options: Mapping[str, str]
 ) -> TunedMethod:
@@ -307,7 +293,15 @@ def _read_method(
     if not config:
         raise wrong('config', config, 'the config of each of the methods, or of all')
     if isinstance(config, list):
-        config = _config_of_bases(config)
+        if not all(isinstance(base, str) for base in config):
+            raise wrong('config', config, 'a list of paths')
+        # Bases of another package have its name in front.
+        paths = [base if '::' in base else str(Path(base).resolve()) for base in config]
+        text = f'_base_ = {paths}\n'.encode()
+        path = Path('work_dirs/configs', f'{hashlib.sha256(text).hexdigest()[:12]}.py')
+        if not path.is_file():
+            write_atomically(text, path)
+        config = str(path)
     if not re.fullmatch(r'[\w.+-]{1,100}', name) or name in ('.', '..'):
         raise wrong('name', name, 'up to 100 letters, digits and _ . + -, as it names a folder')
     own_options = _read_options(own.pop('cfg_options', None), f'{name}.cfg_options')

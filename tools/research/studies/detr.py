@@ -32,24 +32,22 @@ LARGEST_GRADIENT = 0.1
 
 
 def prepare(plan: StudyPlan) -> tuple[list, list, int]:
-    """Both splits and the number of classes."""
-    root = Path(plan.fields['data'])
-    size = plan.fields['size']
-    train, val = (load_split(root, split, size) for split in ('train', 'val'))
-    categories = json.loads((root / 'annotations/train.json').read_text('utf-8'))['categories']
-    return train, val, max(x['id'] for x in categories) + 1
-
-
-def load_split(root: Path, split: str, size: int) -> list[tuple[Tensor, dict]]:
-    """Pixels and labels of each image, as the models of transformers take them."""
+    """Pixels and labels of both splits, as transformers takes them, and the number of classes."""
     from torchvision.datasets import CocoDetection
 
-    images = CocoDetection(root / split, root / 'annotations' / f'{split}.json')
+    root = Path(plan.fields['data'])
+    size = plan.fields['size']
     make = _processor(size)
-    found = (
-        make(x, annotations=dict(image_id=0, annotations=y), return_tensors='pt') for x, y in images
-    )
-    return [(x['pixel_values'], x['labels'][0]) for x in found]
+    splits = []
+    for name in ('train', 'val'):
+        images = CocoDetection(root / name, root / 'annotations' / f'{name}.json')
+        made = (
+            make(x, annotations=dict(image_id=0, annotations=y), return_tensors='pt')
+            for x, y in images
+        )
+        splits.append([(x['pixel_values'], x['labels'][0]) for x in made])
+    categories = json.loads((root / 'annotations/train.json').read_text('utf-8'))['categories']
+    return *splits, max(x['id'] for x in categories) + 1
 
 
 def _processor(size: int = 128):
