@@ -22,11 +22,7 @@ def view_rows(sizes: Sizes) -> list[Row]:
     rows = []
     for label, config in losses(sizes.samples, d).items():
         words, shapes = _floor(config, b, d)
-
-        def prepare(config=config, shapes=shapes) -> Sides:
-            floor = products(shapes, sizes.device)
-            return Sides(floor, _ours(config, sizes), _view_peers(config, sizes))
-
+        prepare = partial(_view_sides, config, shapes, sizes)
         name = config['type'].removeprefix('mmrank.')
         rows.append(Row(name, label, f'{b} samples, {d}-d', words, prepare))
     return rows
@@ -66,7 +62,7 @@ def make_views(sizes: Sizes) -> list[Tensor]:
     ]
 
 
-def _ours(config: dict, sizes: Sizes) -> Step:
+def _view_sides(config: dict, shapes: list, sizes: Sizes) -> Sides:
     """Forward and backward of a loss; other samples at every call, each once as a sampler draws."""
     loss = MODELS.build(config).to(sizes.device)
     g = torch.Generator().manual_seed(0)
@@ -77,7 +73,8 @@ def _ours(config: dict, sizes: Sizes) -> Step:
         # Steps of a prime: all over the table, and none twice.
         return loss(*views, (first + 7919 * torch.arange(sizes.batch)) % sizes.samples)
 
-    return _step(value, views)
+    ours = _step(value, views)
+    return Sides(products(shapes, sizes.device), ours, _view_peers(config, sizes))
 
 
 def _floor(config: dict, b: int, d: int) -> tuple[str, list]:

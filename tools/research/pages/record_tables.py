@@ -33,11 +33,7 @@ class Record(NamedTuple):
 def read_record(
     path: Path, metrics: list[str], baseline: str = '', step: str = '', scale: str = '100'
 ) -> Record:
-    """Read the last step of each method, or ``step``; ``scale`` is 1 if the record is in percent.
-
-    Raises:
-        UserError: If the record is absent or lacks a metric, the baseline or the step.
-    """
+    """Read the last step of each method, or ``step``; ``scale`` is 1 for a record in percent."""
     if not path.is_file():
         known = ', '.join(sorted(x.stem for x in path.parent.glob('*.csv')))
         raise UserError(f'there is no record {path.stem!r}. Fix: one of {known}')

@@ -228,16 +228,7 @@ def read_plan(path: str | Path, set_name: str = '') -> SeedPlan:
 
 
 def parse_plan(content: Any, set_name: str = '', folder: Path = Path()) -> SeedPlan:
-    """Build a plan of whole configs from the content of its file; see ``run_seeds.py --help``.
-
-    Args:
-        content: What the file says.
-        set_name: One of its sets.
-        folder: The folder of the file.
-
-    Raises:
-        UserError: If a field has a wrong value.
-    """
+    """Build a plan of whole configs as :func:`reader.parse`; see ``run_seeds.py --help``."""
     plan = reader.parse(content, set_name, folder)
     fields = plan.fields
     tune = plan.tune

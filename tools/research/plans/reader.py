@@ -94,15 +94,9 @@ def read_file(path: str | Path) -> Any:
 
 
 def parse(content: Any, set_name: str = '', folder: Path = Path()) -> Plan:
-    """Read a plan, or one of its sets.
+    """Read a plan, or one of its sets, of what its file in a folder says.
 
-    Args:
-        content: What its file says.
-        set_name: The set.
-        folder: The folder of the file.
-
-    Raises:
-        UserError: If a field has a wrong value.
+    A :class:`UserError` names a field with a wrong value.
     """
     fields = mapping(content, 'the plan')
     if isinstance(fields.get('methods'), list):

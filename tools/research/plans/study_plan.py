@@ -21,11 +21,9 @@ from plans.reader import PlannedMethod, combinations
 
 
 class Record:
-    """A record that is gone on with.
+    """A record with these columns, a CSV file that need not be there, which is gone on with.
 
-    Args:
-        path: The CSV file, which need not be there.
-        columns: Its columns. A file without the column ``stage`` keeps no trials.
+    A file without the column ``stage`` keeps no trials.
     """
 
     def __init__(self, path: Path, columns: Iterable[str]) -> None:
@@ -53,16 +51,7 @@ class Record:
 
 
 class StudyPlan:
-    """A set of a plan of a study.
-
-    Args:
-        content: What the file of the plan says.
-        set_name: One of its sets; ``''`` for a plan without.
-        folder: The folder of the file.
-
-    Raises:
-        UserError: If a field has a wrong value.
-    """
+    """A set of a plan of a study, as :func:`reader.parse` reads it."""
 
     def __init__(self, content: Any, set_name: str = '', folder: Path = Path()) -> None:
         plan = reader.parse(content, set_name, folder)
@@ -82,15 +71,9 @@ class StudyPlan:
     ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Facts and settings of each training that a record lacks, trials first, seed by seed.
 
-        Add the rows of a training to the record before the next one is asked for.
-
-        Args:
-            record: The record.
-            metric: Its column by which trials are compared; more is better.
-
-        Yields:
-            ``stage``, ``seed``, ``method`` (its name) and ``settings`` (what the plan says of this
-            method alone) as a record has them; and all settings of the training.
+        Add the rows of a training to the record before the next one is asked for. ``metric`` is its
+        column by which trials are compared; more is better. Facts are ``stage``, ``seed``,
+        ``method`` (its name) and ``settings``, what the plan says of this method alone.
         """
         left = {}
         for method in self._methods:
