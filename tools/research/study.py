@@ -18,7 +18,7 @@ import torch
 from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from plans import reader
-from plans.study_plan import Record, StudyPlan
+from plans.study_plan import Record, missing, read_study
 
 STUDIES = sorted(x.stem for x in Path(__file__).parent.glob('studies/[a-z]*.py'))
 FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'settings')
@@ -36,7 +36,7 @@ def run(plan_file: Path, out: Path) -> None:
     """Write the record of each set of a plan, seed by seed."""
     content = reader.read_file(plan_file)
     for name in reader.mapping(reader.mapping(content, 'the plan').get('sets'), 'sets') or ['']:
-        plan = StudyPlan(content, name, plan_file.parent)
+        plan = read_study(content, name, plan_file.parent)
         kind = plan.fields.get('study')
         if kind not in STUDIES:
             raise UserError(f'plan {plan_file} has study: {kind!r}. Fix: one of {STUDIES}')
@@ -45,7 +45,7 @@ def run(plan_file: Path, out: Path) -> None:
         stem = f'{plan_file.stem}_{name}' if name else plan_file.stem
         record = Record(out / f'{stem}.csv', [*FACTS, *figures])
         data = None
-        for facts, settings in plan.missing(record, plan.tune_metric or figures[0]):
+        for facts, settings in missing(plan, record, plan.tune.get('metric') or figures[0]):
             if data is None:
                 data = study.prepare(plan)
             begin = time.process_time()

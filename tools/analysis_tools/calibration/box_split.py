@@ -97,13 +97,13 @@ class BoxSplit:
         )
 
     def same_as(self, other: 'BoxSplit') -> bool:
-        return not _images(self.truth).isdisjoint(_images(other.truth))
-
-
-def _images(truth: COCO) -> set[tuple]:
-    """Images by name and objects: files of two folders may share a name."""
-    return {
-        (image.get('file_name', image['id']), tuple(sorted(tuple(x['bbox']) for x in objects)))
-        for image in truth.dataset['images']
-        if (objects := truth.imgToAnns.get(image['id']))
-    }
+        # Images by name and objects: files of two folders may share a name.
+        first, second = (
+            {
+                (x.get('file_name', x['id']), tuple(sorted(tuple(y['bbox']) for y in objects)))
+                for x in truth.dataset['images']
+                if (objects := truth.imgToAnns.get(x['id']))
+            }
+            for truth in (self.truth, other.truth)
+        )
+        return not first.isdisjoint(second)

@@ -1,5 +1,6 @@
 """A report of all tables and figures of the papers."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from mmrank.experiments.records import read_rows
 from mmrank.files import write_atomically
 from mmrank.pictures.figures import new_grid, save
 from mmrank.pictures.tables import markdown_table
-from papers.tables import OUT, ROOT, TABLES, PaperTable, figures_of, make, read_outcome, table_of
+from papers.tables import OUT, ROOT, TABLES, PaperTable, figures_of, make, table_of
 from plans.config_plan import read_plan
 
 
@@ -44,7 +45,9 @@ def write_report(size: str, console: Console) -> None:
     # Tables that are made of the same trainings.
     groups: dict[tuple, list[PaperTable]] = {}
     for entry in TABLES.values():
-        outcome = read_outcome(entry, size)
+        # What the last run has said.
+        file = figures_of(entry, size) / 'outcome.json'
+        outcome = json.loads(file.read_text()) if file.is_file() else {}
         state = state_of(entry, size, outcome)
         rows.append([f'`{entry.name}`', entry.title, state, seconds_of(entry, outcome) or ''])
         if (figures_of(entry, size) / 'table.md').is_file() and '/figure' not in entry.name:

@@ -217,12 +217,6 @@ def table_of(entry: PaperTable, sets: Sequence[str]) -> str:
     return '\n'.join(markdown_table(header, list(zip(names, *columns)))) + '\n'
 
 
-def read_outcome(entry: PaperTable, size: str) -> dict:
-    """What the last run of a table at a size has said; empty before the first."""
-    file = figures_of(entry, size) / 'outcome.json'
-    return json.loads(file.read_text()) if file.is_file() else {}
-
-
 def make(entry: PaperTable, size: str, options: Sequence[str], console: Console) -> dict:
     """Run a table, write its files, and return what there is to say of it."""
     folder = figures_of(entry, size)

@@ -35,7 +35,8 @@ from images.features import efficientnet
 from images.rare_class_files import kept_images, repeated
 from mmrank.adapters.class_part import aligned_iou
 from mmrank.losses.ranking.rank_sort import box_balance
-from plans.study_plan import StudyPlan, loss_of
+from plans.reader import Plan
+from plans.study_plan import loss_of
 
 STRIDES = (8, 16, 32, 64)
 BATCH = 8
@@ -135,7 +136,7 @@ def assign(levels: list[Tensor], boxes: Tensor, labels: Tensor, classes: int) ->
     return target, boxes[owner[value >= 0]]
 
 
-def prepare(plan: StudyPlan) -> tuple[dict, dict]:
+def prepare(plan: Plan) -> tuple[dict, dict]:
     """Both splits with standardised maps, the training split with targets."""
     spec = plan.fields
     train = load(spec, 'train')

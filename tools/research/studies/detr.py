@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from detectors.small_detrs import build
 from mmrank.adapters.query_criterion import corners
-from plans.study_plan import StudyPlan
+from plans.reader import Plan
 
 HEADS = ('class_embed', 'bbox_embed', 'enc_score_head', 'enc_bbox_head')
 CLASS_PARTS = ('vfl', 'ranking')
@@ -31,7 +31,7 @@ RATE = 1e-3
 LARGEST_GRADIENT = 0.1
 
 
-def prepare(plan: StudyPlan) -> tuple[list, list, int]:
+def prepare(plan: Plan) -> tuple[list, list, int]:
     """Pixels and labels of both splits, as transformers takes them, and the number of classes."""
     from torchvision.datasets import CocoDetection
 

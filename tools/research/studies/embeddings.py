@@ -28,7 +28,7 @@ from mmrank.losses import EmbeddingBatch, PMLLoss
 from mmrank.losses.registered import build_loss
 from mmrank.state import CrossBatchMemory
 from mmrank.tensors import unit_rows
-from plans.study_plan import StudyPlan
+from plans.reader import Plan
 
 BATCH = (14, 4)
 WIDTH = 256
@@ -46,7 +46,7 @@ CAUSES = ('idle', 'far_positives', 'near_negatives', 'negative_score', 'batch_AP
 MORE_FIGURES = {'level_figures': LEVEL_FIGURES, 'watch': CAUSES}
 
 
-def prepare(plan: StudyPlan) -> Callable[[bool, int], tuple[Tensor, ...]]:
+def prepare(plan: Plan) -> Callable[[bool, int], tuple[Tensor, ...]]:
     """:func:`parts_of` of the stored features; the parts of a seed are kept for all methods."""
     stored = torch.load(plan.fields['file'], weights_only=True)
     return functools.lru_cache(1)(functools.partial(parts_of, stored, plan.fields['apart']))

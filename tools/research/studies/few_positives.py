@@ -16,7 +16,8 @@ from torch.nn.functional import one_hot
 import mmrank.losses
 from mmrank.experiments.records import TUNE
 from mmrank.functional import average_precision, partial_auroc
-from plans.study_plan import StudyPlan, loss_of
+from plans.reader import Plan
+from plans.study_plan import loss_of
 
 #: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
 FIGURES = ('mAP', 'exclusive_mAP', 'AP_of_all')
@@ -30,7 +31,7 @@ PARTIAL = {
 Photographs = dict[str, tuple[Tensor, Tensor]]
 
 
-def prepare(plan: StudyPlan) -> Photographs:
+def prepare(plan: Plan) -> Photographs:
     """Features and labels of the splits, the training split with the longer tail."""
     spec = plan.fields
     parts = {}

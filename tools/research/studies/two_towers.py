@@ -21,7 +21,7 @@ from torch import nn
 from mmrank.datasets.interactions.splitting import split_file
 from mmrank.experiments.records import FINAL, TUNE
 from mmrank.registry import DATASETS, METRICS
-from plans.study_plan import StudyPlan
+from plans.reader import Plan
 
 CONFIG = Path(__file__).resolve().parents[3] / (
     'configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py'
@@ -56,7 +56,7 @@ class TwoTowerData:
         return self._metric.evaluate(len(results))
 
 
-def prepare(plan: StudyPlan) -> dict[str, TwoTowerData]:
+def prepare(plan: Plan) -> dict[str, TwoTowerData]:
     """The pairs of each stage."""
     folder = Path(plan.fields['data'])
     with tempfile.TemporaryDirectory() as temp:
