@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -43,9 +42,6 @@ class BoxSplit:
         iou: float = 0.5,
     ) -> 'BoxSplit':
         """Read the boxes of a split and judge them as COCO matches them."""
-        if not isinstance(ann_file, COCO) and not Path(ann_file).is_file():
-            what = f'annotation file {str(ann_file)!r} does not exist'
-            raise UserError(what, 'pass the COCO file of the images that were predicted')
         truth = load_ground_truth(ann_file)
         if any('neg_category_ids' in x for x in truth.dataset['images']):
             raise UserError(
