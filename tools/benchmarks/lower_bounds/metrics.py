@@ -1,7 +1,6 @@
 """Metrics of a whole test set compared with the work that each cannot do without."""
 
 import functools
-import importlib.util
 import logging
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch.nn.functional import normalize
 from mmrank.evaluation.frozen_feature_metrics import L2, MAX_ITER, TOLERANCE, LinearProbe
 from mmrank.registry import METRICS
 
-from .row import Row, Sides, Sizes, Step, products
+from .row import Row, Sides, Sizes, Step, installed, products
 
 #: Held-out pairs of a left entity.
 HELD_OUT = 10
@@ -43,10 +42,6 @@ def metric_rows(sizes: Sizes) -> list[Row]:
         ('RetrievalMetric', _retrieval, f'{n} images search each other, {d}-d', bare),
     )
     return [Row(name, '', *words, functools.partial(make, sizes)) for name, make, *words in rows]
-
-
-def _installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
 
 
 def _finished(metric, samples: list[dict]) -> Step:
@@ -79,7 +74,7 @@ def _retrieval(sizes: Sizes) -> Sides:
     metric = METRICS.build(dict(type='mmrank.RetrievalMetric', device=sizes.device))
     samples = [dict(feature=row, gt_label=label) for row, label in zip(x, labels)]
     peers = {}
-    if _installed('faiss'):
+    if installed('faiss'):
         import faiss
 
         index = faiss.IndexFlatIP(sizes.dimensions)
@@ -111,7 +106,7 @@ def _nearest(sizes: Sizes) -> Sides:
     bank = int(is_bank.sum())
     queries = int((~is_bank).sum())
     peers = {}
-    if _installed('sklearn'):
+    if installed('sklearn'):
         from sklearn.neighbors import KNeighborsClassifier
 
         def classify() -> None:
@@ -144,7 +139,7 @@ def _probe(sizes: Sizes) -> Sides:
             rows.t() @ (rows @ weight)
 
     peers = {}
-    if _installed('sklearn'):
+    if installed('sklearn'):
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
@@ -192,7 +187,7 @@ def _average_precision(sizes: Sizes) -> Sides:
         columns.flatten().sort(descending=True)
 
     peers = {}
-    if _installed('sklearn'):
+    if installed('sklearn'):
         from sklearn.metrics import average_precision_score, roc_auc_score
 
         arrays = label.numpy(), score.numpy()
@@ -203,7 +198,7 @@ def _average_precision(sizes: Sizes) -> Sides:
                 roc_auc_score(*arrays, average=average)
 
         peers['scikit-learn'] = scikit
-    if _installed('torchmetrics'):
+    if installed('torchmetrics'):
         from torchmetrics.functional.classification import (
             multilabel_auroc,
             multilabel_average_precision,
@@ -238,7 +233,7 @@ def _top_k(sizes: Sizes) -> Sides:
         metric.compute_metrics(metric.results)
 
     peers = {}
-    if _installed('torchmetrics'):
+    if installed('torchmetrics'):
         from torchmetrics import retrieval
 
         indices = torch.arange(count).repeat_interleave(k)

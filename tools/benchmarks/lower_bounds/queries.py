@@ -1,14 +1,12 @@
 """Losses of a retrieval batch compared with the plain matrix of cosines."""
 
-import importlib.util
-
 import torch
 from torch.nn.functional import normalize
 
 from mmrank.losses import EmbeddingBatch
 from mmrank.registry import MODELS
 
-from .row import Row, Sides, Sizes
+from .row import Row, Sides, Sizes, backward_step, installed
 
 LOSSES = (
     ('StableAPLoss', dict(mode='per_class', mean_scope='global', tau=0.1, score_range=(-1, 1))),
@@ -44,8 +42,7 @@ def query_rows(sizes: Sizes) -> list[Row]:
     return found + [row('PMLLoss', name, dict(loss=dict(type=name))) for name in PML_LOSSES]
 
 
-def make_batch(sizes: Sizes) -> tuple:
-    """A leaf of unit embeddings, and a batch of it."""
+def _sides(name: str, settings: dict, sizes: Sizes) -> Sides:
     g = torch.Generator().manual_seed(0)
     classes = max(sizes.queries // sizes.class_size, 1)
     labels = torch.arange(sizes.queries) % classes
@@ -54,34 +51,24 @@ def make_batch(sizes: Sizes) -> tuple:
     leaf = normalize(x).to(sizes.device).requires_grad_()
     labels = labels.to(sizes.device)
 
-    def make() -> EmbeddingBatch:
-        leaf.grad = None
-        return EmbeddingBatch.of_one_batch(leaf, labels)
-
-    return leaf, make
-
-
-def _sides(name: str, settings: dict, sizes: Sizes) -> Sides:
-    leaf, make = make_batch(sizes)
     loss = MODELS.build(dict(type=f'mmrank.{name}', **settings))
     loss = loss.to(sizes.device)
+
+    def batch() -> EmbeddingBatch:
+        return EmbeddingBatch.of_one_batch(leaf, labels)
+
     return Sides(
-        lambda: make().scores().sum().backward(),
-        lambda: loss.embedding_loss(make()).backward(),
-        _peers(name, settings, leaf, make().query_labels),
+        backward_step(lambda: batch().scores().sum(), [leaf]),
+        backward_step(lambda: loss.embedding_loss(batch()), [leaf]),
+        _peers(name, settings, leaf, labels),
     )
 
 
 def _peers(name: str, settings: dict, leaf, labels) -> dict:
     """The same loss of pytorch-metric-learning."""
-    if name != 'PMLLoss' or not importlib.util.find_spec('pytorch_metric_learning'):
+    if name != 'PMLLoss' or not installed('pytorch_metric_learning'):
         return {}
     from pytorch_metric_learning import losses
 
     loss = getattr(losses, settings['loss']['type'])()
-
-    def step() -> None:
-        leaf.grad = None
-        loss(leaf, labels).backward()
-
-    return {'pytorch-metric-learning': step}
+    return {'pytorch-metric-learning': backward_step(lambda: loss(leaf, labels), [leaf])}

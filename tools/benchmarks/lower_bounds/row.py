@@ -1,9 +1,11 @@
 """Rows of the table of lower bounds, and the sides of each."""
 
-from collections.abc import Callable, Sequence
+import importlib.util
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,21 @@ class Row:
     work: str  # What it is called with
     floor: str  # What the floor is
     prepare: Callable[[], Sides]  # Makes tensors and sides
+
+
+def installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def backward_step(loss: Callable[[], Tensor], leaves: Iterable[Tensor]) -> Step:
+    """A loss, forward and backward."""
+
+    def step() -> None:
+        for leaf in leaves:
+            leaf.grad = None
+        loss().backward()
+
+    return step
 
 
 def products(shapes: Sequence[tuple[int, int, int]], device: str) -> Step:

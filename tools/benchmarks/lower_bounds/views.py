@@ -1,7 +1,5 @@
 """Losses of two views and of two towers compared with their bare products."""
 
-import importlib.util
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -10,7 +8,7 @@ from torch.nn.functional import cross_entropy, normalize, softplus
 
 from mmrank.registry import MODELS
 
-from .row import Row, Sides, Sizes, Step, products
+from .row import Row, Sides, Sizes, Step, backward_step, installed, products
 
 #: A temperature, for time alone.
 TAU = 0.05
@@ -73,7 +71,7 @@ def _view_sides(config: dict, shapes: list, sizes: Sizes) -> Sides:
         # Steps of a prime: all over the table, and none twice.
         return loss(*views, (first + 7919 * torch.arange(sizes.batch)) % sizes.samples)
 
-    ours = _step(value, views)
+    ours = backward_step(value, views)
     return Sides(products(shapes, sizes.device), ours, _view_peers(config, sizes))
 
 
@@ -106,8 +104,8 @@ def _view_peers(config: dict, sizes: Sizes) -> dict[str, Step]:
         return cross_entropy(scores, ids) + cross_entropy(scores.t(), ids)
 
     if name == 'CLIPLoss':
-        return {'PyTorch, two softmaxes': _step(two_softmaxes, views)}
-    if importlib.util.find_spec('pytorch_metric_learning') is None:
+        return {'PyTorch, two softmaxes': backward_step(two_softmaxes, views)}
+    if not installed('pytorch_metric_learning'):
         return {}
     from pytorch_metric_learning import losses as theirs
 
@@ -118,16 +116,7 @@ def _view_peers(config: dict, sizes: Sizes) -> dict[str, Step]:
         'InfoNCELoss': lambda: entropy(torch.cat(views), ids.repeat(2)),
         'VICRegLoss': lambda: regular(views[0], ref_emb=views[1]),
     }
-    return {'pytorch-metric-learning': _step(peers[name], views)} if name in peers else {}
-
-
-def _step(loss: Callable, leaves) -> Step:
-    def step() -> None:
-        for leaf in leaves:
-            leaf.grad = None
-        loss().backward()
-
-    return step
+    return {'pytorch-metric-learning': backward_step(peers[name], views)} if name in peers else {}
 
 
 def pair_rows(sizes: Sizes) -> list[Row]:
@@ -178,6 +167,6 @@ def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
         peers['the same, in-batch'] = lambda: biased(left, right, order, order)
     return Sides(
         products(shapes, sizes.device),
-        _step(lambda: module(left, right, order, order), leaves),
-        {key: _step(loss, leaves) for key, loss in peers.items()},
+        backward_step(lambda: module(left, right, order, order), leaves),
+        {key: backward_step(loss, leaves) for key, loss in peers.items()},
     )
