@@ -2,7 +2,7 @@
 
 ``data`` is a folder of make_shapes_coco.py. Methods: ``loss`` (by default the stock
 one), ``model`` (``rtdetr`` or ``dfine``), ``size`` of the images, ``steps`` (the last half
-brings the rate to 0), ``evals`` (steps to measure on the way) and ``config`` of an RT-DETR.
+brings the rate to 0) and ``evals`` (steps to measure on the way).
 
 ``as_IoU`` is the mAP if the scores were the IoU of the boxes, so what the boxes alone allow;
 ``best_IoU`` of an object by any query; of as many highest scores as there are objects the shares
