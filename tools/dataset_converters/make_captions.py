@@ -26,7 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from captions import class_captions, object_captions
+from captions import captions_of, class_words, object_words
 from mmrank.annotations.check import read_checked
 from mmrank.annotations.image_header import IMAGE_SUFFIXES, read_image
 from mmrank.cli.options import parse_at_least, tool_parser
@@ -37,13 +37,13 @@ from mmrank.pictures.tables import console_table
 
 
 class Item(NamedTuple):
-    """An image to write: its part, class or kind, new and old file, and what captions it."""
+    """An image to write: its part, class or kind, new and old file, and what it shows."""
 
     part: str
     kind: str
     file: str
     path: Path
-    captions: Callable[..., list[str]]
+    describe: Callable[[np.random.Generator], str]
     extra: dict
 
 
@@ -78,8 +78,8 @@ def class_items(source: Path, args: argparse.Namespace) -> Iterator[Item]:
             for place, index in enumerate(order[:wanted]):
                 part = 'val' if split == 'train' and place < held else split
                 file = f'{part}/{name}/{place - held * (part == "train"):05d}.png'
-                captions = partial(class_captions, name)
-                yield Item(part, name, file, paths[index], captions, dict(label=name))
+                describe = partial(class_words, name)
+                yield Item(part, name, file, paths[index], describe, dict(label=name))
 
 
 def object_items(path: Path, folder: Path) -> Iterator[Item]:
@@ -96,9 +96,9 @@ def object_items(path: Path, folder: Path) -> Iterator[Item]:
     for place, (image_id, name) in enumerate(images):
         share = place / len(images)
         part = 'train' if share < 0.8 else 'val' if share < 0.9 else 'test'
-        captions = partial(object_captions, objects[image_id])
+        describe = partial(object_words, objects[image_id])
         # The whole name: a.jpg may be beside a.png, and day/1.jpg beside night/1.jpg.
-        yield Item(part, 'images', f'{part}/{name}.png', folder / name, captions, {})
+        yield Item(part, 'images', f'{part}/{name}.png', folder / name, describe, {})
 
 
 def write(items: list[Item], args: argparse.Namespace, out: Path) -> dict[str, Counter]:
@@ -114,7 +114,7 @@ def write(items: list[Item], args: argparse.Namespace, out: Path) -> dict[str, C
         path.parent.mkdir(parents=True, exist_ok=True)
         if not cv2.imwrite(str(path), image):
             raise OSError(f'cannot write {path}: is the disk full?')
-        captions = item.captions(image[..., ::-1], 2, rng)
+        captions = captions_of(item.describe, image[..., ::-1], 2, rng)
         lines[item.part].append(dict(image=item.file, caption=captions, **item.extra))
         counts[item.part][item.kind] += 1
     for part, entries in lines.items():
