@@ -36,20 +36,7 @@ def prepare_cpu_processes(cfg: Config) -> None:
     A process group that is there already it takes as it is.
     """
     if cfg.launcher == 'slurm':
-        # In torchrun's variables which task this is, without mmengine's GPU.
-        tasks = dict(RANK='SLURM_PROCID', WORLD_SIZE='SLURM_NTASKS', LOCAL_RANK='SLURM_LOCALID')
-        lacking = {*tasks.values(), 'SLURM_NODELIST'} - {*os.environ}
-        if lacking:
-            what = f'--launcher slurm: {min(lacking)} is not set, so srun did not start this'
-            fix = 'start with tools/slurm_train.sh or slurm_test.sh, or here with dist_train.sh'
-            raise UserError(what, fix)
-        for name, theirs in tasks.items():
-            os.environ[name] = os.environ[theirs]
-        if 'MASTER_ADDR' not in os.environ:
-            command = ['scontrol', 'show', 'hostname', os.environ['SLURM_NODELIST']]
-            hosts = subprocess.run(command, check=True, capture_output=True, text=True)
-            os.environ['MASTER_ADDR'] = hosts.stdout.split()[0]
-        os.environ.setdefault('MASTER_PORT', '29500')
+        _set_slurm_variables()
     # Of mmengine, in seconds: how long to wait for a process that is gone.
     seconds = (cfg.get('env_cfg') or {}).get('dist_cfg', {}).get('timeout')
     torch.distributed.init_process_group(
@@ -61,3 +48,20 @@ def prepare_cpu_processes(cfg: Config) -> None:
         broadcast_buffers=False,
     )
     cfg.model_wrapper_cfg = dict(wrapper, device_ids=None)
+
+
+def _set_slurm_variables() -> None:
+    """Say in torchrun's variables which task of Slurm this is, without mmengine's GPU."""
+    names = {'RANK': 'SLURM_PROCID', 'WORLD_SIZE': 'SLURM_NTASKS', 'LOCAL_RANK': 'SLURM_LOCALID'}
+    lacking = {*names.values(), 'SLURM_NODELIST'} - {*os.environ}
+    if lacking:
+        what = f'--launcher slurm: {min(lacking)} is not set, so srun did not start this'
+        fix = 'start with tools/slurm_train.sh or slurm_test.sh, or here with tools/dist_train.sh'
+        raise UserError(what, fix)
+    for name, theirs in names.items():
+        os.environ[name] = os.environ[theirs]
+    if 'MASTER_ADDR' not in os.environ:
+        command = ['scontrol', 'show', 'hostname', os.environ['SLURM_NODELIST']]
+        hosts = subprocess.run(command, check=True, capture_output=True, text=True)
+        os.environ['MASTER_ADDR'] = hosts.stdout.split()[0]
+    os.environ.setdefault('MASTER_PORT', '29500')
