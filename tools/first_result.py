@@ -22,7 +22,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from mmrank import StableAPLoss
-from mmrank.cli.options import tool_parser
+from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import show_user_errors
 from mmrank.files import check_output
 from mmrank.functional import average_precision
@@ -136,12 +136,9 @@ def percent(values: list[Tensor]) -> str:
 
 @show_user_errors()
 def main() -> None:
-    parser = tool_parser(__doc__)
-    parser.add_argument('--seeds', type=int, default=3, help='models to test, at least 2')
-    parser.add_argument('--out', type=Path, default=Path('work_dirs/first_result'), help='folder')
-    args = parser.parse_args()
-    if args.seeds < 2:
-        parser.error('--seeds must be >= 2')
+    out = Path('work_dirs/first_result')
+    parser = tool_parser(__doc__, seeds=(3, 'models to test, at least 2'), out=(out, 'folder'))
+    args = parse_at_least(parser, seeds=2)
     check_output(args.out / 'pr_curves.png')
     started = time.time()
     data = made_up_data()

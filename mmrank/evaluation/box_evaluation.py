@@ -152,23 +152,22 @@ def load_checked(predictions: str | os.PathLike | list[dict], truth: COCO) -> li
     return boxes
 
 
-def _summarise(evaluation: COCOeval) -> None:
-    evaluation.evaluate()
-    evaluation.accumulate()
-    evaluation.summarize()
-
-
 def match_boxes(
-    truth: COCO, boxes: list[dict], run: Callable[[COCOeval], None] = _summarise
+    truth: COCO, boxes: list[dict], run: Callable[[COCOeval], None] | None = None
 ) -> COCOeval:
-    """As :func:`evaluate_boxes` of checked boxes; ``run`` is called with the evaluation."""
+    """As :func:`evaluate_boxes` of checked boxes, or by what ``run`` does with the evaluation."""
     warn_of_limit(truth.dataset)
     objects = [dict(x) for x in truth.dataset['annotations']]  # pycocotools writes to them
     found = [dict(x, area=x['bbox'][2] * x['bbox'][3], iscrowd=0) for x in boxes]
     parts = [number_objects({**truth.dataset, 'annotations': x}) for x in (objects, found)]
     evaluation = COCOeval(*map(coco_index, parts), 'bbox')
     with contextlib.redirect_stdout(io.StringIO()):
-        run(evaluation)
+        if run is not None:
+            run(evaluation)
+        else:
+            evaluation.evaluate()
+            evaluation.accumulate()
+            evaluation.summarize()
     evaluation.cocoGt = truth
     return evaluation
 

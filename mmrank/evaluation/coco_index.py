@@ -9,18 +9,14 @@ from collections.abc import Iterable
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-#: Name, class of the index and class of the evaluation of the reference.
-PYCOCOTOOLS = ('pycocotools', COCO, COCOeval)
 
-
-def fast_evaluator() -> tuple[str, type, type]:
-    """faster-coco-eval, in the form of ``PYCOCOTOOLS``, or that where it is not installed."""
+def fast_evaluator() -> type:
+    """The evaluation of faster-coco-eval, or of pycocotools where that is not installed."""
     try:
-        from faster_coco_eval import COCO as FastCOCO
         from faster_coco_eval import COCOeval_faster
     except ImportError:
-        return PYCOCOTOOLS
-    return 'faster-coco-eval', FastCOCO, COCOeval_faster
+        return COCOeval
+    return COCOeval_faster
 
 
 def coco_index(document: dict) -> COCO:

@@ -9,11 +9,11 @@ from unittest.mock import patch
 import mmdet.evaluation
 import numpy as np
 from mmengine.logging import print_log
+from pycocotools.cocoeval import COCOeval
 from tabulate import tabulate
 
 from mmrank.errors import UserError
 from mmrank.evaluation.coco_index import (
-    PYCOCOTOOLS,
     are_plain_ids,
     fast_evaluator,
     number_objects,
@@ -89,13 +89,13 @@ class CocoMetric(mmdet.evaluation.CocoMetric):
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Figures by name, in [0, 1], of the results of all ranks."""
-        _, _, evaluation = fast_evaluator()
+        evaluation = fast_evaluator()
         predicted = [found for _, found in results]
         if self._coco_api is not None:
             self._keep_predicted({found['img_id'] for found in predicted})
             self._drop_other_classes(predicted)
             if not are_plain_ids(self._coco_api.dataset):
-                _, _, evaluation = PYCOCOTOOLS  # which takes texts
+                evaluation = COCOeval  # which takes texts
         pairs = (zip(x['labels'].tolist(), x['scores'].tolist()) for x in predicted)
         warn_of_equal_scores(chain.from_iterable(pairs))
         done: list = []

@@ -57,11 +57,11 @@ class Comparison:
 
     def runs(self, split: str = 'test') -> list[Run]:
         """All runs, seed by seed, so that an early look at the table is paired."""
-        return [self._run(method, seed, split) for seed in self.seeds for method in self.methods]
-
-    def _run(self, method: Method, seed: int, split: str) -> Run:
-        options = dict(method.cfg_options)
-        name = f'seed_{seed}-{identity(method.config, options, split)}'
-        folder = self.out_dir / method.name / name
-        label = f'{method.name} seed {seed}'
-        return Run(method.name, method.config, seed, options, folder, split, label=label)
+        runs = []
+        for seed in self.seeds:
+            for method in self.methods:
+                digits = identity(method.config, method.cfg_options, split)
+                folder = self.out_dir / method.name / f'seed_{seed}-{digits}'
+                facts = method.name, method.config, seed, dict(method.cfg_options), folder, split
+                runs.append(Run(*facts, label=f'{method.name} seed {seed}'))
+        return runs

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -103,16 +104,12 @@ def by_setting(values: Values, metric: str) -> dict[str, dict[float, list[float]
     """Values of a metric by method and setting, of methods named ``<method>-<value>``."""
     found: dict[str, dict[float, list[float]]] = {}
     for name, own in values.items():
-        method, _, setting = name.rpartition('-')
-        try:
-            place = float(setting)
-        except ValueError:
-            method = ''
-        if not method:
+        parts = re.fullmatch(r'(.+?)[-_](\d*\.?\d+(?:e-?\d+)?)', name)
+        if parts is None:
             raise UserError(
                 f'the method {name!r} has no value. Fix: <method>-<value>, such as soprc-0.25'
             )
-        found.setdefault(method, {})[place] = list(own[metric].values())
+        found.setdefault(parts[1], {})[float(parts[2])] = list(own[metric].values())
     return found
 
 

@@ -5,12 +5,13 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
 from mmrank.experiments.plan import Comparison
-from mmrank.experiments.records import CURVE, FACTS, FINAL, write_rows
+from mmrank.experiments.records import CURVE, FACTS, FINAL, Values, write_rows
 from mmrank.experiments.runs import Outcome, is_finite, read_facts, say
-from mmrank.experiments.statistics import Summary, collect_values, summarise
+from mmrank.experiments.statistics import collect_values, compare_paired, shown_difference
 from mmrank.files import write_atomically
 from mmrank.pictures.seeds import draw_box_plot
 from mmrank.pictures.tables import markdown_table
@@ -30,7 +31,7 @@ def report(
     values = collect_values(plan, outcomes)
     every = [*trials, *outcomes]
     split = 'Validation' if any(x.run.split == 'val' for x in outcomes) else 'Test'
-    lines = _table(plan, summarise(plan, values), split)
+    lines = _table(plan, values, split)
     lines += notes
     failures = [item for item in every if item.error]
     if failures:
@@ -68,7 +69,7 @@ def _write_runs_csv(outcomes: Sequence[Outcome], path: Path) -> Path:
     return write_rows(path, rows, fields)
 
 
-def _table(plan: Comparison, cells: Sequence[Summary], split: str) -> list[str]:
+def _table(plan: Comparison, values: Values, split: str) -> list[str]:
     """Lines of the table, and how to read it."""
     digits = max(0, 4 - round(math.log10(plan.scale)))
     header = ['method', 'metric', 'n', 'mean ± std']
@@ -76,16 +77,24 @@ def _table(plan: Comparison, cells: Sequence[Summary], split: str) -> list[str]:
     rows = []
     marks = []
     for metric in plan.metrics:
-        own = [cell for cell in cells if cell.metric == metric]
-        known = [cell for cell in own if not math.isnan(cell.mean)]
-        best = max(known, key=lambda cell: cell.mean, default=None)
-        for cell in own:
-            value = f'{_number(cell.mean, digits)} ± {_number(cell.std, digits)}'
-            difference = _difference(plan, cell, digits)
-            p_value = '' if math.isnan(cell.p_value) else f'{cell.p_value:.3f}'
-            p_value = '< 0.001' if cell.p_value < 0.001 else p_value
-            rows.append([cell.method, metric, cell.n, value, difference, p_value])
-            marks.append([column == 3 and cell is best for column in range(6)])
+        own = {method.name: values[method.name][metric] for method in plan.methods}
+        numbers = {name: np.array([x[seed] for seed in sorted(x)]) for name, x in own.items()}
+        means = {name: found.mean() for name, found in numbers.items() if len(found)}
+        best = max(means, key=means.__getitem__, default=None)
+        for name, found in numbers.items():
+            mean = f'{means[name]:.{digits}f}' if name in means else 'n/a'
+            std = f'{found.std(ddof=1):.{digits}f}' if len(found) > 1 else 'n/a'
+            difference = 'baseline'
+            p_value = ''
+            if name != plan.baseline:
+                compared = compare_paired(own[name], own[plan.baseline])
+                difference = shown_difference(compared, digits) or 'n/a'
+                difference += ' [needs 2 pairs]' * (compared['pairs'] == 1)
+                if 'p_value' in compared:
+                    p_value = f'{compared["p_value"]:.3f}'
+                    p_value = '< 0.001' if compared['p_value'] < 0.001 else p_value
+            rows.append([name, metric, len(found), f'{mean} ± {std}', difference, p_value])
+            marks.append([column == 3 and name == best for column in range(6)])
     seeds = ', '.join(map(str, plan.seeds))
     unit = plan.unit
     text = [
@@ -96,21 +105,6 @@ def _table(plan: Comparison, cells: Sequence[Summary], split: str) -> list[str]:
     ]
     if plan.scale != 1:
         text += ['', f'Metrics are multiplied by {plan.scale:g}.']
-    if any(cell.n < len(plan.seeds) for cell in cells):
+    if any(row[2] < len(plan.seeds) for row in rows):
         text += ['', f'Some {unit}s are missing: see n, and the failures below.']
     return text
-
-
-def _number(value: float, digits: int) -> str:
-    return 'n/a' if math.isnan(value) else f'{value:.{digits}f}'
-
-
-def _difference(plan: Comparison, cell: Summary, digits: int) -> str:
-    if cell.method == plan.baseline:
-        return 'baseline'
-    if math.isnan(cell.difference):
-        return 'n/a'
-    text = f'{cell.difference:+.{digits}f}'
-    if math.isnan(cell.ci_low):
-        return f'{text} [needs 2 pairs]'
-    return f'{text} [{cell.ci_low:+.{digits}f}, {cell.ci_high:+.{digits}f}]'

@@ -132,23 +132,6 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _fault_of(status: int) -> str:
-    if status < 0:
-        return f'killed by signal {-status}'
-    return f'exit status {status}' if status else ''
-
-
-def _outcome_of(run: Run, metrics: Sequence[str], fault: str, seconds: float) -> Outcome:
-    """How a run ended, by its result, or by its fault and the end of its log."""
-    if fault:
-        lines = _read_tail(run.log).splitlines()[-15:]
-        return Outcome(run, None, seconds, '\n'.join([f'{fault}; {run.log}:', *lines]))
-    try:
-        return Outcome(run, _read_result(run, metrics), seconds)
-    except UserError as problem:
-        return Outcome(run, None, seconds, str(problem))
-
-
 def work_off(
     console: Console,
     runs: Sequence[Run],
@@ -170,7 +153,15 @@ def work_off(
     outcomes: dict[Path, Outcome] = {}
 
     def finish(run: Run, fault: str, seconds: float) -> None:
-        outcome = _outcome_of(run, metrics, fault, seconds)
+        """Keep how a run ended, by its result, or by its fault and the end of its log."""
+        if fault:
+            lines = _read_tail(run.log).splitlines()[-15:]
+            outcome = Outcome(run, None, seconds, '\n'.join([f'{fault}; {run.log}:', *lines]))
+        else:
+            try:
+                outcome = Outcome(run, _read_result(run, metrics), seconds)
+            except UserError as problem:
+                outcome = Outcome(run, None, seconds, str(problem))
         outcomes[run.folder] = outcome
         say(console, _describe(outcome, metrics))
         progress.update(bar, completed=len(outcomes))
@@ -211,7 +202,12 @@ def work_off(
                 progress.update(bar, description=escape('; '.join([left, *texts])))
                 for run, process in [x for x in active if x[1].exitcode is not None]:
                     active.remove((run, process))
-                    fault = _fault_of(process.exitcode) or f'no {run.result_file.name} is there'
+                    status = process.exitcode or 0
+                    fault = f'no {run.result_file.name} is there'
+                    if status:
+                        fault = (
+                            f'killed by signal {-status}' if status < 0 else f'exit status {status}'
+                        )
                     # The result is written last, so it counts however its command went on to end.
                     if run.result_file.is_file():
                         fault = ''

@@ -1,9 +1,7 @@
 """Means, spreads and paired tests of a comparison over seeds, and what they say."""
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
@@ -14,22 +12,6 @@ from mmrank.experiments.runs import Outcome
 
 #: Detectors report their metrics, in percent, in steps of it.
 STEP = 0.1
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A cell of the table, with its paired comparison to the baseline; NaN: too few values."""
-
-    method: str
-    metric: str
-    n: int
-    mean: float
-    std: float
-    pairs: int = 0
-    difference: float = math.nan
-    ci_low: float = math.nan
-    ci_high: float = math.nan
-    p_value: float = math.nan
 
 
 def collect_values(plan: Comparison, outcomes: Sequence[Outcome]) -> Values:
@@ -67,33 +49,14 @@ def compare_paired(values: Mapping, baseline: Mapping) -> dict[str, float]:
     return made
 
 
-def difference_text(values: Mapping, baseline: Mapping) -> str:
-    """:func:`shown_difference` of two methods."""
-    return shown_difference(compare_paired(values, baseline))
-
-
-def shown_difference(found: Mapping) -> str:
+def shown_difference(found: Mapping, digits: int = 2) -> str:
     """The mean difference of :func:`compare_paired` with its interval; empty without a pair."""
     if not found['pairs']:
         return ''
-    interval = ' [{ci_low:+.2f}, {ci_high:+.2f}]' if 'ci_low' in found else ''
-    return ('{difference:+.2f}' + interval).format(**found)
-
-
-def summarise(plan: Comparison, values: Values) -> list[Summary]:
-    """Compute all cells of the table, method by method."""
-    cells = []
-    for method, metric in itertools.product((m.name for m in plan.methods), plan.metrics):
-        own = values[method][metric]
-        numbers = np.array([own[seed] for seed in sorted(own)])
-        n = len(numbers)
-        mean = float(numbers.mean()) if n else math.nan
-        std = float(numbers.std(ddof=1)) if n > 1 else math.nan
-        comparison = {}
-        if method != plan.baseline:
-            comparison = compare_paired(own, values[plan.baseline][metric])
-        cells.append(Summary(method, metric, n, mean, std, **comparison))
-    return cells
+    text = f'{found["difference"]:+.{digits}f}'
+    if 'ci_low' in found:
+        text += f' [{found["ci_low"]:+.{digits}f}, {found["ci_high"]:+.{digits}f}]'
+    return text
 
 
 def verdict(values: Mapping[str, Mapping[int, float]]) -> tuple[str, str]:

@@ -59,8 +59,15 @@ def find_splits(
     for name in WORDS if fraction is None else ('train', 'test'):
         path = given.get(name) or (find_file(folder, name) if form == 'coco' else None)
         if path is not None:
-            files[name] = Path(path), read_coco_json(path)
-            documents[name] = _with_sizes(files[name][1], Path(path), folder, name)
+            documents[name] = read_coco_json(path)
+            files[name] = Path(path), documents[name]
+            images = _images(documents[name])
+            if not all(is_size(x.get('width'), x.get('height')) for x in images):
+                # They come from the images that are found.
+                image_dir = find_images(documents[name], Path(path), folder, name)
+                for image in images:
+                    tidy_image(image, image_dir)
+                documents[name] = dict(documents[name], images=images)
         elif name in labels:
             documents[name] = labels[name]
         elif name != 'test':
@@ -88,17 +95,6 @@ def _inspect(document: dict, path: Path, name: str) -> CocoReport:
     report = inspect_coco(document, path, require_annotations=name != 'test')
     report.raise_if_bad()
     return report
-
-
-def _with_sizes(document: dict, path: Path, folder: Path, name: str) -> dict:
-    """The document; sizes that it lacks come from the images that are found."""
-    images = _images(document)
-    if all(is_size(x.get('width'), x.get('height')) for x in images):
-        return document
-    image_dir = find_images(document, path, folder, name)
-    for image in images:
-        tidy_image(image, image_dir)
-    return dict(document, images=images)
 
 
 def _images(document: dict) -> list[dict]:

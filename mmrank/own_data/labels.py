@@ -36,7 +36,13 @@ def read_labels(folder: Path, form: str) -> dict[str, dict]:
     splits = {}
     for name in WORDS:
         named = {x for x in pictures.names if split_of(Path(x).parent) == name}
-        splits[name] = _names_in(lists[name], pictures, faults) or named
+        # Of folders and lists, as far as these are there.
+        names: set[str] = set()
+        for place in lists[name]:
+            names.update(x for x in pictures.names if place in (pictures.folder / x).parents)
+            for line in filter(str.strip, read_lines(place) if place.is_file() else ()):
+                names.update(x.name for x in faults.of(pictures.find, line.strip(), str(place)))
+        splits[name] = names or named
     if not any(splits.values()):
         splits['train'] = {*pictures.names}
     pictures.wanted = dict.fromkeys(sorted(set().union(*splits.values())))
@@ -80,13 +86,3 @@ def _ends(folder: Path, text: str) -> list[Path]:
     parts = [x for x in text.replace('\\', '/').split('/') if x not in ('', '.', '..')]
     paths = [folder.joinpath(*parts[start:]) for start in range(max(len(parts), 1))]
     return [path for path in paths if path.exists()][:1]
-
-
-def _names_in(places: list[Path], pictures: Pictures, faults: Faults) -> set[str]:
-    """Names of the pictures that are in folders or on lists, as far as these are there."""
-    names: set[str] = set()
-    for place in places:
-        names.update(x for x in pictures.names if place in (pictures.folder / x).parents)
-        for line in filter(str.strip, read_lines(place) if place.is_file() else ()):
-            names.update(x.name for x in faults.of(pictures.find, line.strip(), str(place)))
-    return names

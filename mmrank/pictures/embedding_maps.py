@@ -52,16 +52,12 @@ def make_map(name: str, features: RetrievalFeatures, rows: np.ndarray) -> _Embed
     """Place samples on a plane by t-SNE (van der Maaten and Hinton, 2008) of cosine distances."""
     with required_package('sklearn', 'a map of embeddings', 'pip install scikit-learn'):
         from sklearn.manifold import TSNE
+        from sklearn.metrics.pairwise import cosine_distances
     if len(rows) <= 3 * _PERPLEXITY:
         what = f'{name}: {len(rows)} samples are too few'
         raise UserError(what, f'more than {3 * _PERPLEXITY}, of more classes')
-    vectors = features.features.double().numpy()[rows]
     labels = features.labels.numpy()[rows]
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors = vectors / np.maximum(length, 1e-12)
-    # Of unit vectors, half the square of the Euclidean one.
-    distances = np.clip(1 - vectors @ vectors.T, 0, None)
-    np.fill_diagonal(distances, 0)
+    distances = cosine_distances(features.features.double().numpy()[rows])
     tsne = TSNE(perplexity=_PERPLEXITY, init='random', metric='precomputed', random_state=0)
     places = tsne.fit_transform(distances)
     offsets = places[:, None] - places

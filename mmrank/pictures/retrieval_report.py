@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
-from rich.table import Table
+from rich.console import Console
 
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
@@ -76,8 +76,6 @@ def evaluate_features(
 
 def check_same_test_set(models: dict[str, RetrievalFeatures]) -> None:
     """Check that models were evaluated on the same samples in one order."""
-    if not models:
-        raise UserError('no model is passed. Fix: pass at least one.')
     first_name, first = next(iter(models.items()))
     for name, other in models.items():
         if not first.labels.equal(other.labels):
@@ -110,26 +108,19 @@ def _cells(
     return header, [list(row) for row in zip(*columns)], [list(row) for row in zip(*marks)]
 
 
-def describe_test_set(result: RetrievalResult) -> str:
-    """Describe in a sentence what was searched."""
-    text = f'{result.queries:,} queries in a gallery of {result.gallery_size:,}'
-    if result.queries_without_positive:
-        text += f'; {result.queries_without_positive:,} queries without a positive are left out'
-    return text + '.'
-
-
-def rich_retrieval(results: Sequence[RetrievalResult]) -> Table:
-    """The table for the console, in percent; the best is bold."""
-    return console_table(*_cells(results), title='retrieval, %')
-
-
 def write_retrieval_table(
-    results: Sequence[RetrievalResult], folder: str | os.PathLike
+    results: Sequence[RetrievalResult], folder: str | os.PathLike, console: Console
 ) -> list[Path]:
-    """Write ``retrieval.md`` (percent) and ``retrieval.csv`` (unrounded)."""
+    """Print a table, the best bold; write ``retrieval.md`` (percent), ``.csv`` (unrounded)."""
     folder = Path(folder)
-    lines = ['# Retrieval', '', *markdown_table(*_cells(results)), '']
-    lines.append(f'Percent. {describe_test_set(results[0])}')
+    first = results[0]
+    text = f'{first.queries:,} queries in a gallery of {first.gallery_size:,}'
+    if first.queries_without_positive:
+        text += f'; {first.queries_without_positive:,} queries without a positive are left out'
+    cells = _cells(results)
+    console.print(f'{text}.', highlight=False, soft_wrap=True)
+    console.print(console_table(*cells, title='retrieval, %'))
+    lines = ['# Retrieval', '', *markdown_table(*cells), '', f'Percent. {text}.']
     markdown = folder / 'retrieval.md'
     write_atomically(('\n'.join(lines) + '\n').encode(), markdown)
     rows = [['method', *results[0].metrics, 'queries', 'gallery_size']]

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
 
-from mmrank.errors import MissingFileError, UserError
+from mmrank.errors import MissingFileError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.files import safe_name
 from mmrank.functional import nearest_in_gallery
@@ -66,56 +66,35 @@ class _Neighbours(NamedTuple):
 
 
 def _find_neighbours(
-    features: RetrievalFeatures,
-    result: RetrievalResult,
-    queries: Sequence[int],
-    count: int = 10,
-    root: str | os.PathLike = '.',
-) -> list[_Neighbours]:
-    if features.paths is None:
-        raise UserError(
-            f'the features of {result.name!r} have no image paths, which a retrieval sheet needs. '
-            'Fix: write them with RetrievalMetric(out_file=...) from samples with '
-            "'img_path', or skip the sheets."
-        )
+    features: RetrievalFeatures, result: RetrievalResult, query: int, count: int, root: Path
+) -> _Neighbours:
+    """The best entries of the gallery for one query."""
     gallery = features.rows_of_gallery()
-    positions = torch.as_tensor(queries, device=gallery.device)
-    rows = features.rows_of_queries()[positions]
-    own = positions if features.in_gallery is None else None
+    position = torch.tensor([query], device=gallery.device)
+    rows = features.rows_of_queries()[position]
+    own = position if features.in_gallery is None else None
     scores, found = nearest_in_gallery(
         features.features[rows], features.gallery_embeddings(), count, own=own
     )
-    root = Path(root)
+    row = int(rows)
     labels = features.labels.tolist()
-    described = []
-    for query, row, columns, values in zip(
-        queries, rows.tolist(), gallery[found].tolist(), scores.tolist()
-    ):
-        neighbours = [
-            _Neighbour(
-                root / features.paths[i],
-                score,
-                _class_name(features, labels[i]),
-                labels[i] == labels[row],
-            )
-            for i, score in zip(columns, values)
-        ]
-        described.append(
-            _Neighbours(
-                result.name,
-                root / features.paths[row],
-                _class_name(features, labels[row]),
-                float(result.average_precision[query]),
-                int(result.num_positives[query]),
-                neighbours,
-            )
-        )
-    return described
-
-
-def _class_name(features: RetrievalFeatures, label: int) -> str:
     names = features.classes or ()
-    return str(names[label]) if 0 <= label < len(names) else f'class {label}'
+
+    def name_of(label: int) -> str:
+        return str(names[label]) if 0 <= label < len(names) else f'class {label}'
+
+    neighbours = [
+        _Neighbour(root / features.paths[i], score, name_of(labels[i]), labels[i] == labels[row])
+        for i, score in zip(gallery[found[0]].tolist(), scores[0].tolist())
+    ]
+    return _Neighbours(
+        result.name,
+        root / features.paths[row],
+        name_of(labels[row]),
+        float(result.average_precision[query]),
+        int(result.num_positives[query]),
+        neighbours,
+    )
 
 
 # Okabe and Ito's bluish green and vermilion, which differ for any colour vision; the dashes and the
@@ -220,7 +199,7 @@ def draw_sheets(
     top_k: int = 10,
     root: str | os.PathLike = '.',
 ) -> list[Path]:
-    """Draw ``sheet_<choice>_<model>.png`` and ``sheet_differing.png``."""
+    """Draw ``sheet_<choice>_<model>.png`` and ``sheet_differing.png``; features have paths."""
     first = next(iter(models.values()))
     labels = first.labels[first.rows_of_queries()].cpu().numpy()
     by_name = {result.name: result for result in results}
@@ -233,7 +212,8 @@ def draw_sheets(
         for query in _select_queries(precision, labels, how, count):
             order = sorted(names, key=lambda name: -by_name[name].average_precision[query])
             for name in dict.fromkeys((order[0], order[-1])):
-                rows += _find_neighbours(models[name], by_name[name], [query], top_k, root)
+                found = _find_neighbours(models[name], by_name[name], query, top_k, Path(root))
+                rows.append(found)
         file = Path(folder) / f'sheet_{part}.png'
         paths.append(save(_sheet_figure(rows, title), file, dpi=_DPI, has_photos=True))
 

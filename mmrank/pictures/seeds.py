@@ -127,12 +127,8 @@ def draw_forest(
 ) -> Path:
     """Draw a panel for each other method and a row for each set, the largest gains on top.
 
-    Args:
-        gains: What a method gains, by other method and set.
-        means: The mean over the sets, a diamond below, by other method.
-        path: PNG to write.
-        ours: Name of the method.
-        metric: What is measured, for the axis.
+    ``gains`` are what method ``ours`` gains, by other method and set; ``means`` are their means
+    over the sets, a diamond below.
     """
     sets = [*next(iter(gains.values()))]
     average = {name: np.mean([own[name]['difference'] for own in gains.values()]) for name in sets}

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +103,12 @@ def write_temperature_report(
             'samples. Fix: pass the config that the checkpoint was trained with'
         )
     folder = Path(folder)
-    labels, names = _classes(dataset)
+    labels = None
+    names: Sequence[str] = ()
+    with suppress(KeyError, TypeError, ValueError):  # captions, or several classes an image
+        labels = class_labels(dataset)
+        names = (getattr(dataset, 'metainfo', None) or {}).get('classes')
+        names = names or [str(i) for i in range(int(labels.max(initial=-1)) + 1)]
     lines = [['sample_idx', 'tau', 'visited']]
     lines += [
         [i, f'{x:.6g}', int(seen)] for i, (x, seen) in enumerate(zip(tau, temperatures.visited))
@@ -143,15 +149,6 @@ def write_temperature_report(
                 axis.set_xlabel(text, fontsize=6)
         paths.append(save(figure, folder / f'sheet_{name}.png', dpi=_DPI, has_photos=True))
     return paths, correlation
-
-
-def _classes(dataset) -> tuple[np.ndarray | None, Sequence[str]]:
-    try:
-        labels = class_labels(dataset)
-    except (KeyError, TypeError, ValueError):
-        return None, ()  # captions, or several classes an image
-    names = (getattr(dataset, 'metainfo', None) or {}).get('classes')
-    return labels, names or [str(i) for i in range(int(labels.max(initial=-1)) + 1)]
 
 
 def _image_and_text(dataset, index: int, tau: float, labels, names) -> tuple[np.ndarray, str]:

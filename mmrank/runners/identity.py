@@ -84,7 +84,11 @@ def _images(dataset: Mapping, root: str) -> Iterator[tuple]:
     ann_file = os.path.join(root, str(dataset.get('ann_file') or ''))
     listed = _listed(ann_file, *_stamp(ann_file)) if os.path.isfile(ann_file) else None
     for folder in filter(None, folders):
-        for name in _walk(folder) if listed is None else listed:
+        names = listed
+        if names is None:
+            found = find_files(folder, IMAGE_SUFFIXES)[0] if os.path.isdir(folder) else []
+            names = [name for name in found if _OUTPUTS not in name.split('/')]
+        for name in names:
             path = os.path.join(folder, name)
             yield name, _ends(path, *_stamp(path)) if os.path.isfile(path) else ''
 
@@ -97,14 +101,6 @@ def _listed(ann_file: str, _size: int, _time: int) -> list[str] | None:
         return [str(image['file_name']) for image in content['images']]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
-
-
-def _walk(folder: str) -> Iterator[str]:
-    """Names of the images of a folder and the folders in it, links followed."""
-    names = find_files(folder, IMAGE_SUFFIXES)[0] if os.path.isdir(folder) else []
-    for name in names:
-        if _OUTPUTS not in name.split('/'):
-            yield name
 
 
 def _stamp(path: str) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 from published_configs import FOLDERS, LEAVES, load
 
-from make_interactions import InteractionsSpec, write_interactions
+from make_interactions import write_interactions
 from mmrank.datasets.samplers import ClassPairSampler
 from mmrank.losses import InBatchLoss
 from mmrank.losses.two_tower.pointwise import POINTWISE
@@ -26,7 +26,7 @@ M, N = 24, 16
 def data(tmp_path_factory):
     """The same made-up pairs in every form that the configs read."""
     root = tmp_path_factory.mktemp('pairs')
-    write_interactions(root, InteractionsSpec(M, N, per_user=5))
+    write_interactions(root, M, N, per_user=5)
     for name in ('train', 'test'):
         lines = (root / f'{name}.csv').read_text().splitlines()[1:]
         pairs = [tuple(map(int, x.split(','))) for x in lines]

@@ -15,7 +15,7 @@ pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
 from plans.config_plan import read_plan
 from plans.loss_names import colours_of
-from plans.tuning import check_splits
+from plans.config_plan import check_splits
 
 DATA = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'test_evaluator', 'train_cfg')
 SCHEDULE = ('optim_wrapper', 'param_scheduler')

@@ -12,7 +12,7 @@ from mmengine.registry import METRICS, MODELS, TRANSFORMS, init_default_scope
 from mmengine.runner import Runner
 from retrieval_trees import write_images, write_inaturalist, write_sop, write_vehicles
 
-from make_glyphs import GlyphsSpec, write_glyphs
+from make_glyphs import write_glyphs
 
 pytest.importorskip('mmpretrain')
 
@@ -111,7 +111,7 @@ def test_angles_are_uniform_up_to_fifteen_degrees(tmp_path, name):
 
 
 def test_small_drawings(tmp_path):
-    write_glyphs(tmp_path, GlyphsSpec(num_classes=12, per_class=5))
+    write_glyphs(tmp_path, 12, 5)
     cfg = read('class_folder_glyphs', tmp_path)
     for split in ('train', 'val', 'test'):
         inputs = first_batch(cfg, split)[0]['inputs']

@@ -168,7 +168,7 @@ def setting_runs(tmp_path):
         'final,soprc-0.1,0,{},50.5,\n'
         'final,soprc-0.1,1,{},51.5,80\n'
         'final,soprc-0.25,0,{},52,\n'
-        'final,smooth_ap-0.1,0,{},40,\n'
+        'final,smooth_ap_1e-1,0,{},40,\n'
     )
     return path
 

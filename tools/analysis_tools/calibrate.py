@@ -17,10 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
-from calibration.prediction_dump import read_dump
-from calibration.report import CalibrationReport
+from calibration.report import report
 from calibration.splits import SampleSplit
 from mmrank.calibration.calibration_file import weights_digest
 from mmrank.cli.config_options import add_trust_option
@@ -28,7 +25,6 @@ from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.engine.resume.matching import model_state
 from mmrank.errors import UserError, show_user_errors
 from mmrank.imports import required_package
-from mmrank.pictures.tables import console_table
 from mmrank.runners.models import read_weights
 
 FILE = 'calibration.json'
@@ -41,7 +37,7 @@ def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
         what = f'a split is one prediction file and one annotation file, got {" ".join(files)}'
         raise UserError(what, 'pass one split, and another one by --test')
     if not predictions.endswith('.json'):
-        return SampleSplit.read(read_dump(predictions), classes)
+        return SampleSplit.read(predictions, classes)
     if not rest:
         what = f'{predictions} has boxes, which annotations are needed to judge'
         raise UserError(what, f'pass the COCO file after it: {predictions} val.json')
@@ -49,13 +45,6 @@ def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
     from calibration.box_split import BoxSplit
 
     return BoxSplit.read(predictions, rest[0], classes, iou)
-
-
-def show(report: CalibrationReport) -> None:
-    rows = [[f'{x:.2f}' if isinstance(x, float) else x for x in row] for row in report.rows()]
-    title = f'{report.name} split, in percent'
-    Console().print(console_table(report.header(), rows, title=title))
-    print(report.verdict())
 
 
 @show_user_errors(OSError)
@@ -115,9 +104,7 @@ def main() -> None:
     folder = Path(args.out_dir)
     written = [calibration.write(folder / FILE)]
     for name, split in splits.items():
-        report = CalibrationReport.of(name, split, calibration)
-        show(report)
-        written += report.write(folder, calibration.target)
+        written += report(name, split, calibration, folder)
     shared = [x.name for x in calibration.maps if x.pooled]
     if shared and not args.pooled:
         print(

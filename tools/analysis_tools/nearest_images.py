@@ -25,15 +25,17 @@ from mmrank.pictures.figures import fit_text, new_panels, save
 from mmrank.runners.config import apply_options, read_config
 from mmrank.runners.models import trained_model
 
+_BATCH = 32
+
 
 def embed_images(
-    model: nn.Module, pipeline: Sequence[Mapping], paths: Sequence[str], batch_size: int = 32
+    model: nn.Module, pipeline: Sequence[Mapping], paths: Sequence[str]
 ) -> Iterator[Tensor]:
     """Yield (n, D) embeddings of image files, batch by batch, on the CPU."""
     transform = Compose(pipeline)
-    for start in range(0, len(paths), batch_size):
+    for start in range(0, len(paths), _BATCH):
         batch = []
-        for path in paths[start : start + batch_size]:
+        for path in paths[start : start + _BATCH]:
             fault = image_fault(path)
             if fault is not None:
                 what = f'image {path}: {fault}'

@@ -22,7 +22,7 @@ from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.pictures.temperature_report import write_history, write_temperature_report
 from mmrank.pictures.temperatures import read_temperatures
-from mmrank.runners.config import apply_options, check_packages, read_config
+from mmrank.runners.config import apply_options, read_config
 
 
 def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
@@ -56,7 +56,6 @@ def main() -> None:
         )
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
-    check_packages(cfg)
     if 'train_dataloader' not in cfg:
         raise ValueError(f'{args.config} has no train_dataloader')
     init_default_scope(cfg.get('default_scope') or 'mmengine')

@@ -10,6 +10,8 @@ positives N(-1, 1.5).
 """
 
 import sys
+from functools import partial
+from statistics import median
 
 import torch
 from rich.console import Console
@@ -18,7 +20,7 @@ from torch import Tensor
 from mmrank.cli.options import tool_parser
 from mmrank.functional import ap_loss
 from mmrank.pictures.tables import console_table
-from timing import cpu_in_turn, machine
+from timing import both_times_in_turn, machine, median_ratio
 
 SIZES = ((20_000, 200), (200_000, 1_000), (1_000_000, 1_000), (1_000_000, 5_000))
 DELTAS = (1e-6, 0.5, 1.0)
@@ -73,16 +75,17 @@ def main() -> int:
     for size in SIZES:
         for delta in DELTAS:
             given = (*make_logits(*size), delta)
-            steps = {'exact': (exact_ap_loss, given), 'bucketed': (bucketed_ap_loss, given)}
-            times = cpu_in_turn(steps, args.repeats)
+            steps = {'exact': partial(exact_ap_loss, *given)}
+            steps['bucketed'] = partial(bucketed_ap_loss, *given)
+            exact, bucketed = (x.cpu for x in both_times_in_turn(steps, args.repeats).values())
+            times = f'{1000 * median(exact):.0f}', f'{median_ratio(bucketed, exact):.2f}'
             (loss, exact), (other, update) = exact_ap_loss(*given), bucketed_ap_loss(*given)
             difference = (update - exact).norm() / exact.norm()
             rows.append(
                 [
                     f'{size[0]:,} + {size[1]:,}',
                     f'{delta:g}',
-                    f'{1000 * times["exact"][0]:.0f}',
-                    f'{times["bucketed"][1]:.2f}',
+                    *times,
                     f'{loss:.4f}',
                     f'{abs(other - loss):.0e}',
                     f'{difference:.1e}',

@@ -91,7 +91,7 @@ def measure(row: Row, repeats: int) -> list[list]:
     """Lines of the table: one for each peer, at least one."""
     sides = row.prepare()
     steps = {'floor': sides.floor, 'ours': sides.ours, **sides.peers}
-    times = both_times_in_turn({key: (step, ()) for key, step in steps.items()}, repeats)
+    times = both_times_in_turn(steps, repeats)
     floor = times['floor']
     ours = times['ours']
     name = row.name + (f' ({row.setting})' if row.setting else '')

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 TURN = 0.02
 #: Seconds of a first run that counts as well.
 LONG = 1.0
-Steps = Mapping[str, tuple[Callable, tuple]]
+Steps = Mapping[str, Callable[[], object]]
 
 
 @dataclass(frozen=True)
@@ -40,26 +40,19 @@ def both_times_in_turn(steps: Steps, repeats: int) -> dict[str, Times]:
     """Wall and CPU time of functions, by name; a first run under :data:`LONG` seconds warms up."""
     calls = {}
     times = {}
-    for name, (function, args) in steps.items():
-        wall, cpu = _seconds(function, args, 1)
+    for name, step in steps.items():
+        wall, cpu = _seconds(step, 1)
         calls[name] = max(1, round(TURN / max(wall, 1e-9)))
         counts = wall > LONG
         times[name] = Times([wall] * counts, [cpu] * counts)
     for turn in range(repeats):
-        for name, (function, args) in steps.items():
+        for name, step in steps.items():
             own = times[name]
             if len(own.wall) <= turn:
-                wall, cpu = _seconds(function, args, calls[name])
+                wall, cpu = _seconds(step, calls[name])
                 own.wall.append(wall)
                 own.cpu.append(cpu)
     return times
-
-
-def cpu_in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
-    """By name the median CPU seconds, and the median ratio to the first function in a turn."""
-    times = {name: own.cpu for name, own in both_times_in_turn(steps, repeats).items()}
-    first = next(iter(times.values()))
-    return {name: (statistics.median(own), median_ratio(own, first)) for name, own in times.items()}
 
 
 def median_ratio(own: list[float], reference: list[float]) -> float:
@@ -81,12 +74,12 @@ def peak_extra_memory(step: Callable, make_args: Callable[[], tuple]) -> int:
     return peak
 
 
-def _seconds(function: Callable, args: tuple, calls: int) -> tuple[float, float]:
+def _seconds(step: Callable[[], object], calls: int) -> tuple[float, float]:
     """Wall and CPU seconds of a call, the mean of some."""
     wall = time.perf_counter()
     cpu = time.process_time()
     for _ in range(calls):
-        function(*args)
+        step()
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
     cpu = time.process_time() - cpu

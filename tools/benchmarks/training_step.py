@@ -28,14 +28,13 @@ from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData
 from rich.console import Console
 
 from mmrank.cli.options import tool_parser
 from mmrank.pictures.tables import console_table
-from mmrank.registry import MODELS
 from mmrank.runners.config import parsed_options
+from mmrank.runners.models import build_model
 from timing import median_ratio
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
@@ -51,7 +50,8 @@ def make_images(batch_size, size, channels=3):
     return [torch.randint(0, 256, shape, generator=g).to(torch.uint8) for _ in range(batch_size)]
 
 
-def make_batch(batch_size, size, num_classes, boxes_per_image=12):
+def make_batch(batch_size, size, num_classes):
+    """Images with twelve boxes each, for a detector."""
     from mmdet.structures import DetDataSample
 
     g = torch.Generator().manual_seed(0)
@@ -59,11 +59,11 @@ def make_batch(batch_size, size, num_classes, boxes_per_image=12):
     sides = ('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape')
     samples = []
     for _ in range(batch_size):
-        corner = torch.rand(boxes_per_image, 2, generator=g) * 0.8
-        side = 0.05 + 0.15 * torch.rand(boxes_per_image, 2, generator=g)
+        corner = torch.rand(12, 2, generator=g) * 0.8
+        side = 0.05 + 0.15 * torch.rand(12, 2, generator=g)
         scale = torch.tensor([width, height, width, height])
         boxes = torch.cat([corner, corner + side], 1) * scale
-        labels = torch.randint(0, num_classes, (boxes_per_image,), generator=g)
+        labels = torch.randint(0, num_classes, (12,), generator=g)
         sample = DetDataSample(
             gt_instances=InstanceData(bboxes=boxes, labels=labels),
             metainfo=dict.fromkeys(sides, size) | dict(scale_factor=(1.0, 1.0)),
@@ -72,42 +72,31 @@ def make_batch(batch_size, size, num_classes, boxes_per_image=12):
     return dict(inputs=make_images(batch_size, size), data_samples=samples)
 
 
-def make_labelled_batch(batch_size, size, channels, class_size=4):
-    """Images of classes of ``class_size``, for a retriever."""
-    from mmpretrain.structures import DataSample
-
-    samples = []
-    for number in range(batch_size):
-        sample = DataSample(metainfo=dict(sample_idx=number))
-        samples.append(sample.set_gt_label(number // class_size))
-    images = make_images(batch_size, size, channels)
-    return dict(inputs=torch.stack(images), data_samples=samples)
-
-
 def batch_for(config, model, args):
-    """A batch that the model of a config can be trained on."""
+    """A batch that the model of a config can be trained on; a retriever's has classes of four."""
     size = tuple(args.image_size)
     if 'bbox_head' in config.model or 'roi_head' in config.model:
         head = config.model.get('bbox_head') or config.model.roi_head.bbox_head
         head = head[0] if isinstance(head, list) else head
         return make_batch(args.batch_size, size, head.num_classes)
+    from mmpretrain.structures import DataSample
+
+    samples = [DataSample(metainfo=dict(sample_idx=i)) for i in range(args.batch_size)]
+    for number, sample in enumerate(samples):
+        sample.set_gt_label(number // 4)
     first = next(m for m in model.modules() if hasattr(m, 'in_channels'))
-    return make_labelled_batch(args.batch_size, size, first.in_channels)
+    images = make_images(args.batch_size, size, first.in_channels)
+    return dict(inputs=torch.stack(images), data_samples=samples)
 
 
 def build(path, device, options=()):
     """The model of a config in training mode and its optimiser."""
     config = Config.fromfile(path)
     config.merge_from_dict(dict(options))
-    init_default_scope(config.get('default_scope', 'mmdet'))
     torch.manual_seed(0)
-    model_config = copy.deepcopy(config.model)
-    if 'backbone' in model_config:
-        model_config.backbone.init_cfg = None
-    preprocessor = config.get('data_preprocessor')
-    if preprocessor is not None and 'data_preprocessor' not in model_config:
-        model_config.data_preprocessor = preprocessor
-    model = MODELS.build(model_config)
+    if 'backbone' in config.model:
+        config.model.backbone.init_cfg = None
+    model = build_model(config)
     model.init_weights()
     model.to(device).train()
     return config, model, build_optim_wrapper(model, config.optim_wrapper)
@@ -224,19 +213,18 @@ def main():
         crop = next(x.crop_size for x in loader.dataset.pipeline if 'crop_size' in x)
         args.image_size = [crop, crop]
         args.device = get_device()
-    models = {}
+    clocks = {}
     batch = None
     for name, (path, options) in rows.items():
         config, model, wrapper = build(path, args.device, options=options)
         if batch is None:
             batch = batch_for(config, model, args)
-        models[name] = (model, wrapper, batch)
+        clocks[name] = PartClock(model, wrapper, batch)
     title = (
         f'one training step, {args.batch_size} images of '
         f'{args.image_size[0]} x {args.image_size[1]}, {args.device}, '
         f'{args.threads} threads, {args.repeats} repeats in turn'
     )
-    clocks = {path: PartClock(*given) for path, given in models.items()}
     show_parts(clocks, args, title)
 
 

@@ -23,7 +23,7 @@ from rich.progress import Progress
 
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.cli.config_options import add_config_option
-from mmrank.cli.options import tool_parser
+from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.datasets.transforms import FeatureCache
 from mmrank.errors import UserError, show_user_errors
 from mmrank.runners.config import apply_options, read_config
@@ -60,21 +60,14 @@ def maps(stages, preprocessor, args, items: list[dict], pipeline, step) -> Itera
 
 @show_user_errors(OSError)
 def main() -> None:
-    parser = tool_parser(__doc__)
-    add = parser.add_argument
-    add('config', metavar='CONFIG')
-    add('out', metavar='OUT', help='without a suffix')
-    add('--views', type=int, default=4, help='random views of each image (default: %(default)s)')
     pool = 'store the mean of each map over its positions, for a network that is frozen as a whole'
-    add('--pool', action='store_true', help=pool)
-    add('--batch-size', type=int, default=64)
-    add('--seed', type=int, default=0)
+    parser = tool_parser(
+        __doc__, views=(4, 'random views of each image'), pool=(False, pool), batch_size=64, seed=0
+    )
+    parser.add_argument('config', metavar='CONFIG')
+    parser.add_argument('out', metavar='OUT', help='without a suffix')
     add_config_option(parser)
-    args = parser.parse_args()
-    for name in ('views', 'batch_size'):
-        least = 0 if name == 'views' else 1
-        if getattr(args, name) < least:
-            parser.error(f'--{name.replace("_", "-")} must be >= {least}')
+    args = parse_at_least(parser, views=0, batch_size=1)
     guard_checkpoints(False)
     config = read_config(args.config)
     apply_options(config, args.cfg_options)

@@ -45,53 +45,34 @@ def describe_image(image: np.ndarray) -> tuple[str, str]:
     return tone, list(COLOURS)[int(distances.argmin())]
 
 
-def class_captions(
-    name: str, image: np.ndarray, number: int, rng: np.random.Generator
-) -> list[str]:
-    """Write captions of an image of one class."""
-
-    def describe() -> str:
-        words = SYNONYMS.get(name, (name,))
-        word = words[rng.integers(len(words))].replace('_', ' ')
-        return f'{_article(word)} {word}'
-
-    return _captions(describe, image, number, rng)
+def class_words(name: str, rng: np.random.Generator) -> str:
+    """The class of an image in words."""
+    words = SYNONYMS.get(name, (name,))
+    return _counted(words[rng.integers(len(words))].replace('_', ' '), 1)
 
 
-def object_captions(
-    counts: Mapping[str, int], image: np.ndarray, number: int, rng: np.random.Generator
-) -> list[str]:
-    """Write captions that count the objects of an image."""
-    if not counts:
-        raise ValueError('an image without objects has no caption')
+def object_words(counts: Mapping[str, int], rng: np.random.Generator) -> str:
+    """The objects of an image, by class, in words and in any order."""
     kinds = list(counts)
-
-    def describe() -> str:
-        parts = [_counted(kinds[i], counts[kinds[i]]) for i in rng.permutation(len(kinds))]
-        head = ', '.join(parts[:-1])
-        last = parts[-1]
-        return f'{head} and {last}' if head else last
-
-    return _captions(describe, image, number, rng)
+    *head, last = (_counted(kinds[i], counts[kinds[i]]) for i in rng.permutation(len(kinds)))
+    return f'{", ".join(head)} and {last}' if head else last
 
 
-def _captions(
-    describe: Callable[[], str], image: np.ndarray, number: int, rng: np.random.Generator
+def captions_of(
+    describe: Callable[[np.random.Generator], str],
+    image: np.ndarray,
+    number: int,
+    rng: np.random.Generator,
 ) -> list[str]:
-    if not 1 <= number <= len(_TEMPLATES):
-        raise ValueError(f'number of captions must be 1 to {len(_TEMPLATES)}, got {number}')
+    """Put what ``describe`` says of an image into some of the five templates."""
     tone, colour = describe_image(image)
     chosen = rng.permutation(len(_TEMPLATES))[:number]
-    return [_TEMPLATES[i].format(what=describe(), tone=tone, colour=colour) for i in chosen]
-
-
-def _article(word: str) -> str:
-    return 'an' if word[0] in 'aeiou' else 'a'
+    return [_TEMPLATES[i].format(what=describe(rng), tone=tone, colour=colour) for i in chosen]
 
 
 def _counted(name: str, count: int) -> str:
     if count == 1:
-        return f'{_article(name)} {name}'
+        return f'{"an" if name[0] in "aeiou" else "a"} {name}'
     number = _NUMBERS[count] if count < len(_NUMBERS) else 'many'
     if name == 'person':
         return f'{number} people'

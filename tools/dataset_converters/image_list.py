@@ -11,12 +11,12 @@ ImageNet-100: FOLDER/<class>/*, and a file with one class a line, whose order nu
 label`.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from mmrank.annotations.read import read_coco_json
+from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import check_output, path_fault, write_atomically
 
@@ -72,9 +72,7 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
 
 @show_user_errors(OSError)
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     kinds = parser.add_subparsers(dest='kind', required=True)
     folders = kinds.add_parser('folders', help='some classes of a tree')
     folders.add_argument('folder', metavar='FOLDER')

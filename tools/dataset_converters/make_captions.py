@@ -26,7 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from captions import class_captions, object_captions
+from captions import captions_of, class_words, object_words
 from mmrank.annotations.check import read_checked
 from mmrank.annotations.images import IMAGE_SUFFIXES, read_image
 from mmrank.cli.options import parse_at_least, tool_parser
@@ -36,29 +36,24 @@ from mmrank.files import path_fault, whole_folder
 from mmrank.pictures.tables import console_table
 
 
-def class_images(source: Path) -> dict[str, dict[str, list[Path]]]:
-    """Find ``<split>/<class>/<image>`` in a folder, by split and class."""
-    found: dict = defaultdict(lambda: defaultdict(list))
-    for path in sorted(source.glob('*/*/*')):
-        if path.suffix.lower() in IMAGE_SUFFIXES:
-            split, name = path.parts[-3:-1]
-            found[split][name].append(path)
-    return found
-
-
 class Item(NamedTuple):
-    """An image to write: its part, class or kind, new and old file, and what captions it."""
+    """An image to write: its part, class or kind, new and old file, and what it shows."""
 
     part: str
     kind: str
     file: str
     path: Path
-    captions: Callable[..., list[str]]
+    describe: Callable[[np.random.Generator], str]
     extra: dict
 
 
-def class_items(found: dict, args: argparse.Namespace) -> Iterator[Item]:
-    """Choose images of those that :func:`class_images` found."""
+def class_items(source: Path, args: argparse.Namespace) -> Iterator[Item]:
+    """Choose images of a folder of ``<split>/<class>/<image>``."""
+    found: dict = defaultdict(lambda: defaultdict(list))
+    for path in sorted(source.glob('*/*/*')):
+        if path.suffix.lower() in IMAGE_SUFFIXES:
+            split, name = path.parts[-3:-1]
+            found[split][name].append(path)
     classes = sorted(found['train'])
     if len(classes) < 2 or classes != sorted(found['test']):
         what = f'{args.source} must have the same classes, two at least, in train/ and test/'
@@ -83,8 +78,8 @@ def class_items(found: dict, args: argparse.Namespace) -> Iterator[Item]:
             for place, index in enumerate(order[:wanted]):
                 part = 'val' if split == 'train' and place < held else split
                 file = f'{part}/{name}/{place - held * (part == "train"):05d}.png'
-                captions = partial(class_captions, name)
-                yield Item(part, name, file, paths[index], captions, dict(label=name))
+                describe = partial(class_words, name)
+                yield Item(part, name, file, paths[index], describe, dict(label=name))
 
 
 def object_items(path: Path, folder: Path) -> Iterator[Item]:
@@ -101,9 +96,9 @@ def object_items(path: Path, folder: Path) -> Iterator[Item]:
     for place, (image_id, name) in enumerate(images):
         share = place / len(images)
         part = 'train' if share < 0.8 else 'val' if share < 0.9 else 'test'
-        captions = partial(object_captions, objects[image_id])
+        describe = partial(object_words, objects[image_id])
         # The whole name: a.jpg may be beside a.png, and day/1.jpg beside night/1.jpg.
-        yield Item(part, 'images', f'{part}/{name}.png', folder / name, captions, {})
+        yield Item(part, 'images', f'{part}/{name}.png', folder / name, describe, {})
 
 
 def write(items: list[Item], args: argparse.Namespace, out: Path) -> dict[str, Counter]:
@@ -119,7 +114,7 @@ def write(items: list[Item], args: argparse.Namespace, out: Path) -> dict[str, C
         path.parent.mkdir(parents=True, exist_ok=True)
         if not cv2.imwrite(str(path), image):
             raise OSError(f'cannot write {path}: is the disk full?')
-        captions = item.captions(image[..., ::-1], args.captions, rng)
+        captions = captions_of(item.describe, image[..., ::-1], 2, rng)
         lines[item.part].append(dict(image=item.file, caption=captions, **item.extra))
         counts[item.part][item.kind] += 1
     for part, entries in lines.items():
@@ -133,7 +128,6 @@ def main() -> None:
     held = 'validation images of each class, out of the training images, and as many test images'
     parser = tool_parser(
         __doc__,
-        captions=(2, 'captions of each image, 1 to 5'),
         per_class=(1000, 'training images of the largest class'),
         imbalance=(1.0, 'size of the largest over that of the smallest class'),
         val_per_class=(100, held),
@@ -145,7 +139,7 @@ def main() -> None:
     add('out', metavar='OUT', help='folder to write to')
     add('--images', help='folder of the COCO images')
     add('--size', type=int, help='side of the images (default: as they are)')
-    args = parse_at_least(parser, size=1, captions=1, per_class=1, val_per_class=1)
+    args = parse_at_least(parser, size=1, per_class=1, val_per_class=1)
     if args.source.endswith('.json') and not args.images:
         parser.error('a COCO annotation file needs --images FOLDER')
     source = Path(args.source)
@@ -153,7 +147,7 @@ def main() -> None:
         if args.images:
             counts = write([*object_items(source, Path(args.images))], args, out)
         else:
-            counts = write([*class_items(class_images(source), args)], args, out)
+            counts = write([*class_items(source, args)], args, out)
     names = sorted({name for part in counts.values() for name in part})
     rows = [[part, *(images[name] for name in names)] for part, images in counts.items()]
     console = Console()

@@ -12,7 +12,6 @@ configs/_base_/datasets/class_folder_glyphs.py reads.
 """
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
@@ -20,9 +19,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from mmrank.cli.options import tool_parser
+from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import show_user_errors
-from mmrank.settings import check_at_least
 
 # Lines are drawn on a finer grid and shrunk: smooth at any size.
 _SUPERSAMPLING = 4
@@ -32,47 +30,34 @@ _JITTER = 0.03
 _ROTATION = 12.0
 
 
-@dataclass(frozen=True)
-class GlyphsSpec:
-    """Settings of the glyphs."""
-
-    num_classes: int = 20  # Glyphs
-    per_class: int = 10  # Drawings of a glyph
-    size: int = 28  # Side of the images in pixels, at least 8
-    seed: int = 0  # Another seed invents other glyphs
-
-    def __post_init__(self) -> None:
-        check_at_least(1, num_classes=self.num_classes, per_class=self.per_class)
-        check_at_least(8, size=self.size)
-        check_at_least(0, seed=self.seed)
-
-
-def draw_glyph(spec: GlyphsSpec, label: int, sample: int) -> np.ndarray:
-    strokes = _invent(np.random.default_rng([spec.seed, label]))
-    rng = np.random.default_rng([spec.seed, label, 1 + sample])
+def draw_glyph(label: int, sample: int, size: int = 28, seed: int = 0) -> np.ndarray:
+    strokes = _invent(np.random.default_rng([seed, label]))
+    rng = np.random.default_rng([seed, label, 1 + sample])
     angle = np.deg2rad(rng.uniform(-_ROTATION, _ROTATION))
     cos = np.cos(angle)
     sin = np.sin(angle)
     turn = np.array([[cos, -sin], [sin, cos]]) * rng.uniform(0.85, 1.05)
     shift = 0.5 + rng.uniform(-0.04, 0.04, 2)
-    side = spec.size * _SUPERSAMPLING
+    side = size * _SUPERSAMPLING
     canvas = np.zeros((side, side), np.uint8)
     thickness = max(1, round(side * rng.uniform(0.045, 0.065)))
     for stroke in strokes:
         moved = stroke + rng.normal(0, _JITTER, stroke.shape)
         points = np.rint(((moved - 0.5) @ turn.T + shift) * side).astype(np.int32)
         cv2.polylines(canvas, [points], False, 255, thickness, cv2.LINE_AA)
-    return cv2.resize(canvas, (spec.size, spec.size), interpolation=cv2.INTER_AREA)
+    return cv2.resize(canvas, (size, size), interpolation=cv2.INTER_AREA)
 
 
-def write_glyphs(out_dir: str | Path, spec: GlyphsSpec) -> None:
-    digits = len(str(max(spec.num_classes, spec.per_class) - 1))
-    for label in track(range(spec.num_classes), 'Glyphs', transient=True):
+def write_glyphs(
+    out_dir: str | Path, classes: int, per_class: int, size: int = 28, seed: int = 0
+) -> None:
+    digits = len(str(max(classes, per_class) - 1))
+    for label in track(range(classes), 'Glyphs', transient=True):
         folder = Path(out_dir) / f'glyph_{label:0{digits}d}'
         folder.mkdir(parents=True, exist_ok=True)
-        for sample in range(spec.per_class):
+        for sample in range(per_class):
             path = folder / f'{sample:0{digits}d}.png'
-            if not cv2.imwrite(str(path), draw_glyph(spec, label, sample)):
+            if not cv2.imwrite(str(path), draw_glyph(label, sample, size, seed)):
                 raise OSError(
                     f'cannot write image {path}: is the disk full or the folder read-only?'
                 )
@@ -96,23 +81,19 @@ def _invent(rng: np.random.Generator) -> list[np.ndarray]:
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    spec = GlyphsSpec()
     parser = tool_parser(
         __doc__,
-        classes=(spec.num_classes, 'glyphs'),
-        per_class=(spec.per_class, 'drawings of each'),
-        size=(spec.size, 'side of the images in pixels'),
-        seed=(spec.seed, 'seed'),
+        classes=(20, 'glyphs'),
+        per_class=(10, 'drawings of each'),
+        size=(28, 'side of the images in pixels, at least 8'),
+        seed=(0, 'another one invents other glyphs'),
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')
-    options = vars(parser.parse_args())
-    out = options.pop('out')
-    classes = options.pop('classes')
-    spec = GlyphsSpec(num_classes=classes, **options)
-    write_glyphs(out, spec)
+    args = parse_at_least(parser, classes=1, per_class=1, size=8, seed=0)
+    write_glyphs(args.out, args.classes, args.per_class, args.size, args.seed)
     Console().print(
-        f'Wrote {out}: {spec.num_classes} glyphs x {spec.per_class} '
-        f'drawings of {spec.size} x {spec.size} pixels.'
+        f'Wrote {args.out}: {args.classes} glyphs x {args.per_class} '
+        f'drawings of {args.size} x {args.size} pixels.'
     )
 
 

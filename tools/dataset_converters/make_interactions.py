@@ -11,67 +11,50 @@ reads.
 """
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 
-from mmrank.cli.options import tool_parser
+from mmrank.cli.options import parse_at_least, tool_parser
 from mmrank.errors import show_user_errors
 from mmrank.files import write_csv_atomically
-from mmrank.settings import check_at_least, check_within
 
 # Of the hidden tastes.
 _DIMENSIONS = 4
+# Share of the interactions that is held out.
+_HELD_OUT = 0.2
 
 
-@dataclass(frozen=True)
-class InteractionsSpec:
-    """Settings of the interactions."""
+def make_interactions(
+    num_users: int = 200, num_items: int = 100, per_user: int = 12, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Training and held-out pairs, with log odds of tastes, activity and popularity.
 
-    num_users: int = 200  # Users m
-    num_items: int = 100  # Items n, at most as many as users
-    per_user: float = 12.0  # Mean number of interactions of a user
-    held_out: float = 0.2  # Share of each user's interactions that is held out
-    seed: int = 0  # Another seed makes other tastes
-
-    def __post_init__(self) -> None:
-        check_at_least(2, num_users=self.num_users, num_items=self.num_items)
-        check_at_least(1, per_user=self.per_user)
-        check_at_least(0, seed=self.seed)
-        check_within('(0, 1)', held_out=self.held_out)
-        if self.num_items > self.num_users:
-            what = f'num_items={self.num_items} must not exceed num_users={self.num_users}'
-            raise ValueError(f'{what}: each item is given to a user of its own')
-        if self.per_user > self.num_items / 2:
-            raise ValueError(
-                f'per_user={self.per_user:g} must be at most half of num_items={self.num_items}'
-            )
-
-
-def make_interactions(spec: InteractionsSpec) -> tuple[np.ndarray, np.ndarray]:
-    """Training and held-out pairs, with log odds of tastes, activity and popularity."""
-    rng = np.random.default_rng(spec.seed)
-    shape = spec.num_users, spec.num_items
+    There are at most as many items as users, and ``per_user``, the mean number of interactions of a
+    user, is at most half of the items.
+    """
+    rng = np.random.default_rng(seed)
+    shape = num_users, num_items
     users, items = (rng.normal(size=(n, _DIMENSIONS)) for n in shape)
     scores = 2 * users @ items.T / _DIMENSIONS**0.5
     scores += rng.normal(size=(shape[0], 1)) + 2 * rng.normal(size=shape[1])
     # Gumbel noise and a threshold: a sample by these odds of known size.
     noisy = scores + rng.gumbel(size=shape)
-    count = round(spec.per_user * spec.num_users)
+    count = per_user * num_users
     chosen = noisy > np.partition(noisy, -count, axis=None)[-count - 1]
-    owner = rng.permutation(spec.num_users)
-    owned = np.arange(spec.num_users) % spec.num_items
+    owner = rng.permutation(num_users)
+    owned = np.arange(num_users) % num_items
     # One pair a user and an item that is always there, always for training.
     kept = np.zeros(shape, dtype=bool)
     kept[owner, owned] = True
-    held_out = chosen & ~kept & (rng.random(shape) < spec.held_out)
+    held_out = chosen & ~kept & (rng.random(shape) < _HELD_OUT)
     return np.argwhere((chosen | kept) & ~held_out), np.argwhere(held_out)
 
 
-def write_interactions(out_dir: str | Path, spec: InteractionsSpec) -> None:
-    for name, pairs in zip(('train', 'test'), make_interactions(spec)):
+def write_interactions(out_dir: str | Path, *shape: int, **options: int) -> None:
+    """Write what :func:`make_interactions` makes."""
+    for name, pairs in zip(('train', 'test'), make_interactions(*shape, **options)):
         rows = [('user', 'item'), *pairs.tolist()]
         write_csv_atomically(rows, Path(out_dir) / f'{name}.csv')
 
@@ -80,10 +63,9 @@ def write_interactions(out_dir: str | Path, spec: InteractionsSpec) -> None:
 def main() -> None:
     parser = tool_parser(__doc__, seed=0)
     parser.add_argument('out', metavar='OUT', help='folder to write to')
-    args = parser.parse_args()
-    spec = InteractionsSpec(seed=args.seed)
-    write_interactions(args.out, spec)
-    Console().print(f'Wrote {args.out}: {spec.num_users} users, {spec.num_items} items.')
+    args = parse_at_least(parser, seed=0)
+    write_interactions(args.out, seed=args.seed)
+    Console().print(f'Wrote {args.out}: 200 users, 100 items.')
 
 
 if __name__ == '__main__':

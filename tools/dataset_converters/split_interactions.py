@@ -19,15 +19,16 @@ from mmrank.errors import show_user_errors
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    parser = tool_parser(__doc__)
+    parser = tool_parser(
+        __doc__,
+        share=(0.1, "of each user's lines to hold out"),
+        separator=(',', "'::' as in MovieLens, or a tab"),
+        seed=0,
+    )
     add = parser.add_argument
     add('file', help='user,item[,rating][,timestamp] lines')
     add('out', metavar='OUT', help='folder to write to')
-    share = "of each user's lines to hold out (default: %(default)s)"
-    add('--share', type=float, default=0.1, help=share)
-    add('--separator', default=',', help="',', '::' as in MovieLens, or a tab (default: a comma)")
     add('--min-rating', type=float, help='keep ratings from this on (default: all lines)')
-    add('--seed', type=int, default=0)
     args = parser.parse_args()
     files = split_file(args.file, args.out, args.share, args.min_rating, args.separator, args.seed)
     for path in files:

@@ -29,6 +29,8 @@ from pathlib import Path
 from documents import Block, blocks_of, documents
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Wall seconds of one block.
+LIMIT = 1800
 #: What is in the page's name, the line that opens a block or its text, and why it is not run.
 SKIPPED = [
     (r'--8<--', 'a file that is shown; the commands of the page run it'),
@@ -84,7 +86,7 @@ def command_of(block: Block, start: str, clone: Path) -> list[str]:
     return [sys.executable, file.name]
 
 
-def run(command: list[str], clone: Path, limit: float) -> tuple[int, float, float, str]:
+def run(command: list[str], clone: Path) -> tuple[int, float, float, str]:
     """Exit status, wall and CPU seconds, and what the command printed."""
     folder = str(Path(sys.executable).parent)
     environment = {
@@ -105,7 +107,7 @@ def run(command: list[str], clone: Path, limit: float) -> tuple[int, float, floa
             start_new_session=True,
         )
         with suppress(subprocess.TimeoutExpired):
-            process.wait(limit)
+            process.wait(LIMIT)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # also what the block has left running
         status = process.wait()
@@ -123,7 +125,7 @@ def cloned(root: Path, folder: str) -> Path:
     return clone
 
 
-def write_times(root: Path, limit: float) -> int:
+def write_times(root: Path) -> int:
     """Time the first results, in this environment, and write them into README.md."""
     text = (root / 'README.md').read_text('utf-8')
     places = [f'{name}={sys.prefix}' for name in ('VENV', 'TRY_VENV')]
@@ -132,7 +134,7 @@ def write_times(root: Path, limit: float) -> int:
             clone = cloned(root, folder)
             # Nothing makes an environment.
             command = ['make', name, '-o', 'env', 'PYTHON=true', *places]
-            status, _, cpu, said = run(command, clone, limit)
+            status, _, cpu, said = run(command, clone)
         if status:
             print(said[-1500:])
             return status
@@ -144,7 +146,7 @@ def write_times(root: Path, limit: float) -> int:
     return 0
 
 
-def run_page(page: Path, root: Path, limit: float, log: Path | None) -> list[str]:
+def run_page(page: Path, root: Path, log: Path | None) -> list[str]:
     """Run one page; a line of ``ok``, ``skipped`` or ``FAILED`` for each block."""
     states = []
     start = ''
@@ -162,7 +164,7 @@ def run_page(page: Path, root: Path, limit: float, log: Path | None) -> list[str
             command = command_of(block, start if 'python' in block.opening else '', clone)
             if '.start' in block.opening:
                 start = block.text
-            status, wall, cpu, said = run(command, clone, limit)
+            status, wall, cpu, said = run(command, clone)
             states.append('FAILED' if status else 'ok')
             print(f'{place:52} {states[-1]:7} rc {status}  {wall:6.1f} s  {cpu:6.1f} CPU s')
             if status:
@@ -178,17 +180,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Entry point; the exit status is 1 where a block fails."""
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('names', nargs='*', help='parts of paths of pages; all pages by default')
-    parser.add_argument('--limit', type=float, default=1800, help='wall seconds of one block')
     parser.add_argument('--log', type=Path, help='file for what the blocks print')
     parser.add_argument('--root', type=Path, default=ROOT, help='the git repository')
     parser.add_argument('--times', action='store_true', help='only measure the first results')
     args = parser.parse_args(arguments)
     if args.times:
-        return write_times(args.root, args.limit)
+        return write_times(args.root)
     states = []
     for page in documents(args.root):
         if not args.names or any(name in str(page) for name in args.names):
-            states += run_page(page, args.root, args.limit, args.log)
+            states += run_page(page, args.root, args.log)
     for state in ('ok', 'skipped', 'FAILED'):
         print(f'{states.count(state)} {state}')
     return int('FAILED' in states)

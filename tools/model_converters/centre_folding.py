@@ -23,10 +23,6 @@ from mmrank.models.score_centre import score_centre
 _SIDE = 8
 
 
-class _CannotFold(Exception):
-    """Why the centre of a head stays where it is."""
-
-
 @dataclass(frozen=True)
 class HeadCentre:
     """Whether the score centre of one head was folded into its bias."""
@@ -74,8 +70,8 @@ def fold_centres(model: nn.Module) -> list[HeadCentre]:
     return found
 
 
-def _fold(name: str, loss: nn.Module, lower: Callable[[Tensor], None]) -> HeadCentre:
-    """Fold the centre of one loss, for which ``lower`` subtracts from the bias or raises."""
+def _fold(name: str, loss: nn.Module, lower: Callable[[Tensor], str]) -> HeadCentre:
+    """Fold the centre of one loss; ``lower`` subtracts from the bias, or says why it cannot."""
     centre = score_centre(loss)
     if centre is None:
         reason = (
@@ -85,32 +81,21 @@ def _fold(name: str, loss: nn.Module, lower: Callable[[Tensor], None]) -> HeadCe
         return HeadCentre(name, (), reason)
     centre = centre.detach().clone()
     numbers = tuple(centre.flatten().tolist())
-    if not any(numbers):
-        return HeadCentre(name, numbers)
-    try:
-        lower(centre)
-    except _CannotFold as reason:
-        return HeadCentre(name, numbers, str(reason))
-    return HeadCentre(name, numbers)
+    return HeadCentre(name, numbers, lower(centre) if any(numbers) else '')
 
 
 @torch.no_grad()
-def _lower_bias(layer: nn.Module, centre: Tensor) -> None:
+def _lower_bias(layer: nn.Module, centre: Tensor) -> str:
     layer.bias -= centre.to(layer.bias)
+    return ''
 
 
 def _fold_box_heads(model: nn.Module, heads: dict[str, nn.Module]) -> list[HeadCentre]:
     """Fold the centres of a box head, or of the stages of a cascade."""
-    refusal = None
-    try:
-        _check_predictions(model, heads)
-    except _CannotFold as error:
-        refusal = error
+    refusal = _own_predictions(model, heads)
 
-    def lower(layer: nn.Module, centre: Tensor) -> None:
-        if refusal:
-            raise refusal
-        _lower_bias(layer, centre)
+    def lower(layer: nn.Module, centre: Tensor) -> str:
+        return refusal or _lower_bias(layer, centre)
 
     found = [_fold(k, x.loss_cls, partial(lower, x.fc_cls)) for k, x in heads.items()]
     if len(heads) > 1 and not refusal:
@@ -121,8 +106,8 @@ def _fold_box_heads(model: nn.Module, heads: dict[str, nn.Module]) -> list[HeadC
     return found
 
 
-def _check_predictions(model: nn.Module, heads: dict[str, nn.Module]) -> None:
-    """Raise if box heads do not show scores as mmdet's heads do."""
+def _own_predictions(model: nn.Module, heads: dict[str, nn.Module]) -> str:
+    """How box heads do not show scores as mmdet's heads do."""
     from mmdet.models.roi_heads import CascadeRoIHead
     from mmdet.models.roi_heads.bbox_heads import BBoxHead
 
@@ -133,29 +118,24 @@ def _check_predictions(model: nn.Module, heads: dict[str, nn.Module]) -> None:
         layer = head.fc_cls
         kind = type(head).__name__
         if differs(head, BBoxHead, '_predict_by_feat_single'):
-            raise _CannotFold(f'{kind} predicts boxes in a way of its own')
+            return f'{kind} predicts boxes in a way of its own'
         if not isinstance(layer, nn.Linear) or layer.bias is None:
-            raise _CannotFold(f'fc_cls of {kind} is not a linear layer with a bias')
+            return f'fc_cls of {kind} is not a linear layer with a bias'
         if name.rpartition('.')[2].isdigit():
             holder = model.get_submodule('.'.join(name.split('.')[:-2]))
             if differs(holder, CascadeRoIHead, 'predict_bbox', '_refine_roi'):
-                raise _CannotFold(
-                    f'{type(holder).__name__} puts the scores of its stages together in a way of '
-                    'its own'
-                )
+                kind = type(holder).__name__
+                return f'{kind} puts the scores of its stages together in a way of its own'
+    return ''
 
 
-def _lower_tried_bias(head: ListwiseMixin, centre: Tensor) -> None:
+def _lower_tried_bias(head: ListwiseMixin, centre: Tensor) -> str:
     """Subtract the centre from the bias of a dense head, if its scores then move along."""
     host = head.host.__name__
     if isinstance(head, JointPredictions):
-        raise _CannotFold(
-            f"{host} shows the product of class and objectness, and the centre is the product's"
-        )
+        return f"{host} shows the product of class and objectness, and the centre is the product's"
     if head.traits.probabilities:
-        raise _CannotFold(
-            f'the scores of {host} are products of probabilities, not the output of one layer'
-        )
+        return f'the scores of {host} are products of probabilities, not the output of one layer'
     modes = {module: module.training for module in head.modules()}
     head.eval()
     # A guided anchor head masks its features in evaluation, on a GPU only.
@@ -174,7 +154,7 @@ def _lower_tried_bias(head: ListwiseMixin, centre: Tensor) -> None:
             torch.allclose(new, head._subtract(old, centre), atol=1e-4)
             for old, new in zip(before, after)
         ):
-            return
+            return ''
         reason = 'are not the plain output of a layer with a bias'
     # A head of another package may take other features.
     except Exception as error:
@@ -185,7 +165,7 @@ def _lower_tried_bias(head: ListwiseMixin, centre: Tensor) -> None:
     with torch.no_grad():
         for bias, value in changed:
             bias.copy_(value)
-    raise _CannotFold(f'the raw scores of {host} {reason}')
+    return f'the raw scores of {host} {reason}'
 
 
 def _features(head: ListwiseMixin) -> tuple[Tensor, ...]:

@@ -8,7 +8,7 @@
 CPU minutes at most; ``published`` has the data, schedule, batches and seeds that the paper prints.
 NAME trains and tests what its plan says, draws its figures, and writes the table, with what the
 paper prints in parentheses, to work_dirs/papers. The same command again goes on where it was ended.
---all makes all, and writes report.md, report.html and a sheet of pictures for each paper.
+--all makes all, and writes report.md with a sheet of pictures for each paper.
 papers/*.yaml have the names, papers/*/*.yaml the plans.
 
 GPU hours are an estimate: ``images x GMAC of a forward pass / GMAC a second``. The denominator is

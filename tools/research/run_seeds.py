@@ -57,8 +57,7 @@ from mmrank.errors import show_user_errors
 from mmrank.experiments.report import report
 from mmrank.experiments.runs import count_cores, work_off
 from mmrank.runners.folder_lock import lock_folder
-from plans.config_plan import read_plan
-from plans.tuning import check_splits, choose, tuning_section
+from plans.config_plan import check_splits, choose, read_plan, tuning_section
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
@@ -95,7 +94,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
         return work_off(console, runs, metrics, jobs=args.jobs, retries=args.retries)
 
     with lock_folder(plan.out_dir):
-        tuning_outcomes = outcomes_of(tuning_runs, plan.decisive_metric)
+        tuning_outcomes = outcomes_of(tuning_runs, plan.tune_metric)
         chosen, rows = choose(plan, tuning_outcomes)
         for name, choice in chosen.items():
             console.print(f'tuned {name}: {choice}')

@@ -114,13 +114,9 @@ def score_vector(args: argparse.Namespace) -> Path:
     return figures.plot_score_vector_noise(runs, args.out_dir / 'score_vector.png')
 
 
-def densities(args: argparse.Namespace) -> Path:
-    """Figure 3."""
-    return figures.plot_densities(args.out_dir / 'densities.png')
-
-
 PARTS = {
-    'densities': densities,
+    # Figure 3.
+    'densities': lambda args: figures.plot_densities(args.out_dir / 'densities.png'),
     'score_vector': score_vector,
     'interpolation_error': interpolation_error,
     'sampling_rate_bias': sampling_rate_bias,

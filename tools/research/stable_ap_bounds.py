@@ -71,11 +71,7 @@ def theorem1(args: argparse.Namespace) -> tuple[Path, float]:
     g = torch.Generator().manual_seed(args.seed)
     lists = random_scores(400, 20, g), random_scores(400, 20, g)
     path = plot_theorem1(
-        theorem1_sides(*lists, tau=0.5, eps=0.1),
-        '400 random lists, 20 positives + 20 negatives',
-        rows,
-        weights,
-        args.out_dir / 'theorem1.png',
+        theorem1_sides(*lists, tau=0.5, eps=0.1), rows, weights, args.out_dir / 'theorem1.png'
     )
     ratios = [max(r.worst_risk, r.worst_bound) for r in rows]
     ratios += [max(1 / w.mean_weight, w.mean_weight / w.upper) for w in weights]

@@ -11,32 +11,41 @@ import importlib
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
 from mmrank.cli.options import tool_parser
 from mmrank.errors import UserError, show_user_errors
 from plans import reader
-from plans.study_plan import Record, StudyPlan
+from plans.study_plan import Record, missing, read_study
 
 STUDIES = sorted(x.stem for x in Path(__file__).parent.glob('studies/[a-z]*.py'))
 FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'settings')
 
 
+def columns(study: ModuleType, fields: dict) -> list[str]:
+    """Figures of a record: the study's, or ``metrics`` of the plan, and those of its fields."""
+    found = [*fields.get('metrics', study.FIGURES)]
+    for field, figures in getattr(study, 'MORE_FIGURES', {}).items():
+        found += figures if fields.get(field) else ()
+    return found
+
+
 def run(plan_file: Path, out: Path) -> None:
     """Write the record of each set of a plan, seed by seed."""
     content = reader.read_file(plan_file)
-    for name in reader.set_names(content):
-        plan = StudyPlan(content, name, plan_file.parent)
+    for name in reader.mapping(reader.mapping(content, 'the plan').get('sets'), 'sets') or ['']:
+        plan = read_study(content, name, plan_file.parent)
         kind = plan.fields.get('study')
         if kind not in STUDIES:
             raise UserError(f'plan {plan_file} has study: {kind!r}. Fix: one of {STUDIES}')
         study = importlib.import_module(f'studies.{kind}')
-        figures = study.columns(plan.fields)
+        figures = columns(study, plan.fields)
         stem = f'{plan_file.stem}_{name}' if name else plan_file.stem
         record = Record(out / f'{stem}.csv', [*FACTS, *figures])
         data = None
-        for facts, settings in plan.missing(record, plan.tune_metric or figures[0]):
+        for facts, settings in missing(plan, record, plan.tune.get('metric') or figures[0]):
             if data is None:
                 data = study.prepare(plan)
             begin = time.process_time()
@@ -52,9 +61,8 @@ def run(plan_file: Path, out: Path) -> None:
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    parser = tool_parser(__doc__)
+    parser = tool_parser(__doc__, out=Path('work_dirs/studies'))
     parser.add_argument('plan', type=Path)
-    parser.add_argument('--out', type=Path, default=Path('work_dirs/studies'))
     args = parser.parse_args()
     # Small tensors: threads would only wait for each other.
     torch.set_num_threads(1)

@@ -11,7 +11,6 @@ also under another name; --fix then writes the first without those that the othe
 exit status: 0 no error, 1 an error in the data, 2 all else.
 """
 
-import argparse
 import json
 import os
 from contextlib import suppress
@@ -48,29 +47,6 @@ def show(report: CocoReport, console: Console) -> None:
         console.print(problem_table({report.ann_file: report.problems}))
     else:
         console.print('[green]No problem found.[/]')
-
-
-def _check_config(args: argparse.Namespace) -> list[CocoReport]:
-    """Reports of the data sets of a config; a UserError where one is bad."""
-    # Imported late: a file alone needs no torch.
-    from mmrank.datasets.checks.coco_check import check_config
-    from mmrank.runners.config import read_config
-
-    reports = check_config(read_config(args.config), verify_images=args.verify_images)
-    if not reports:
-        what = f'{args.config} names no COCO data set with local files'
-        raise UserError(what, 'pass a config of a detector, or the annotation file itself')
-    return reports
-
-
-def _image_dir(args: argparse.Namespace, file: str, document: dict) -> str | None:
-    """Folder of the images of a file; of several files each has its own, below --images."""
-    folder = Path(file).parent
-    folder = Path(args.images or (folder.parent if folder.name == 'annotations' else folder))
-    if len(args.ann_files) > 1:
-        with suppress(UserError, OSError):
-            return str(find_images(document, Path(file), folder, split_of(Path(file))))
-    return args.images
 
 
 def compare(reports: list[CocoReport], console: Console) -> set:
@@ -124,7 +100,15 @@ def main() -> int:
         parser.error('--merge takes two annotation files or more')
     console = Console()
     if args.config:
-        for report in _check_config(args):
+        # Imported late: a file alone needs no torch.
+        from mmrank.datasets.checks.coco_check import check_config
+        from mmrank.runners.config import read_config
+
+        reports = check_config(read_config(args.config), verify_images=args.verify_images)
+        if not reports:
+            what = f'{args.config} names no COCO data set with local files'
+            raise UserError(what, 'pass a config of a detector, or the annotation file itself')
+        for report in reports:
             show(report, console)
         return 0
     for out in filter(None, (args.fix, args.merge)):
@@ -136,7 +120,14 @@ def main() -> int:
     documents = {path: read_coco_json(path) for path in args.ann_files}
     reports = []
     for path in args.ann_files:
-        image_dir = _image_dir(args, path, documents[path])
+        image_dir = args.images
+        if args.ann_files[1:]:
+            # Each has its own, below --images.
+            folder = Path(path).parent
+            folder = folder.parent if folder.name == 'annotations' else folder
+            place = Path(path), Path(args.images or folder), split_of(Path(path))
+            with suppress(UserError, OSError):
+                image_dir = str(find_images(documents[path], *place))
         verify = args.verify_images
         reports.append(inspect_coco(documents[path], path, image_dir, verify_images=verify))
         show(reports[-1], console)

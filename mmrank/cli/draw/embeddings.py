@@ -17,10 +17,12 @@ from mmrank.pictures.embedding_maps import choose_samples, make_map, plot_maps
 
 
 def main() -> None:
-    parser = tool_parser(__doc__, classes=(10, 'classes to show, the largest ones'))
+    parser = tool_parser(
+        __doc__,
+        classes=(10, 'classes to show, the largest ones'),
+        out=(Path('work_dirs/embedding_map/map.png'), 'image file'),
+    )
     add_model_options(parser)
-    out = Path('work_dirs/embedding_map/map.png')
-    parser.add_argument('--out', type=Path, default=out, help='image file')
     args = parse_at_least(parser, classes=1)
     check_outputs(args, 'out')
     models = features_by_name(args, args.out.parent)

@@ -13,13 +13,7 @@ from rich.console import Console
 
 from mmrank.cli.draw.features import add_model_options, features_by_name
 from mmrank.cli.options import parse_at_least, tool_parser
-from mmrank.pictures.retrieval_report import (
-    describe_test_set,
-    evaluate_features,
-    plot_curves,
-    rich_retrieval,
-    write_retrieval_table,
-)
+from mmrank.pictures.retrieval_report import evaluate_features, plot_curves, write_retrieval_table
 from mmrank.pictures.retrieval_sheets import CHOICES, draw_sheets
 
 
@@ -50,9 +44,7 @@ def main() -> None:
         evaluate_features(name, features.to(get_device()), recall_at=args.recall_at)
         for name, features in models.items()
     ]
-    print(describe_test_set(results[0]))
-    Console().print(rich_retrieval(results))
-    paths = write_retrieval_table(results, out)
+    paths = write_retrieval_table(results, out, Console())
     paths += plot_curves(results, out)
     if args.sheets and any(f.paths is None for f in models.values()):
         print('No sheets: the features have no image paths (see out_file of RetrievalMetric).')

@@ -12,8 +12,6 @@ With --forest there is a record of each data set. A row of the picture is what t
 set, compared with each other method by the first metric, and the diamond its mean over the sets.
 """
 
-from pathlib import Path
-
 import rich
 
 from mmrank.cli.options import check_outputs, tool_parser
@@ -43,7 +41,12 @@ def main() -> None:
     check_outputs(args, 'out')
     if args.forest is not None:
         sets = many_sets.read_sets(args.runs, args.metrics, args.scale)
-        path = _draw_sets(sets, args.forest, args.out)
+        methods = next(iter(sets.values()))
+        metric = next(iter(next(iter(methods.values()))))
+        each, mean = many_sets.compare_sets(sets, args.forest, metric)
+        rich.print(console_table(['', *methods], many_sets.mean_rows(sets, metric)))
+        rich.print(console_table(many_sets.COLUMNS, many_sets.difference_rows(each, mean)))
+        path = draw_forest(each, mean, args.out, ours=args.forest, metric=metric)
     elif len(args.runs) > 1:
         parser.error('several runs.csv are for --forest METHOD')
     elif args.setting is None:
@@ -55,12 +58,3 @@ def main() -> None:
         options = dict(setting=args.setting, metric=metric, mark=args.mark)
         path = plot_setting(by_setting(values, metric), args.out, **options)
     print(f'Wrote {path}')
-
-
-def _draw_sets(sets: many_sets.Sets, ours: str, out: str) -> Path:
-    methods = next(iter(sets.values()))
-    metric = next(iter(next(iter(methods.values()))))
-    each, mean = many_sets.compare_sets(sets, ours, metric)
-    rich.print(console_table(['', *methods], many_sets.mean_rows(sets, metric)))
-    rich.print(console_table(many_sets.COLUMNS, many_sets.difference_rows(each, mean)))
-    return draw_forest(each, mean, out, ours=ours, metric=metric)

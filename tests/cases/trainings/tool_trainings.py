@@ -60,9 +60,9 @@ def isogclr(folder: Path) -> Config:
 
 def two_tower(folder: Path) -> Config:
     """Two embedding tables with the in-batch loss: 12 epochs of 7."""
-    from make_interactions import InteractionsSpec, write_interactions
+    from make_interactions import write_interactions
 
-    write_interactions(folder / 'pairs', InteractionsSpec())
+    write_interactions(folder / 'pairs')
     cfg = Config.fromfile(CONFIGS / 'in_batch' / 'two-tower8_unbiased-logistic_synthetic.py')
     for split in ('train', 'val'):
         cfg[f'{split}_dataloader'].dataset.data_root = f'{folder}/pairs'

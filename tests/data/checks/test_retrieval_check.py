@@ -5,7 +5,7 @@ from labelled import LabelledItems
 from mmengine.config import Config
 from mmengine.structures import BaseDataElement
 
-from make_glyphs import GlyphsSpec, write_glyphs
+from make_glyphs import write_glyphs
 from mmrank.datasets.checks.retrieval_check import check_config, inspect_config
 from mmrank.errors import UserError
 from mmrank.registry import DATASETS
@@ -15,7 +15,7 @@ pytest.importorskip('mmpretrain')
 
 @pytest.fixture
 def glyphs(tmp_path):
-    write_glyphs(tmp_path / 'glyphs', GlyphsSpec(6, 3, size=8))
+    write_glyphs(tmp_path / 'glyphs', 6, 3, size=8)
     return tmp_path / 'glyphs'
 
 
@@ -100,7 +100,7 @@ def test_overlap_of_splits(glyphs, tmp_path):
     assert kinds(val) == {kind: (False, 18)}
     assert kinds(test) == {kind: (True, 18)}
     assert 'is also in train_dataloader' in test.describe(test.errors)
-    write_glyphs(tmp_path / 'other', GlyphsSpec(2, 3, size=8))
+    write_glyphs(tmp_path / 'other', 2, 3, size=8)
     _, test = inspect_config(config(same, test=folder(tmp_path / 'other')))
     assert kinds(test) == {'class that is trained on as well': (False, 2)}
 

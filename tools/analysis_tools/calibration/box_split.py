@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -43,9 +42,6 @@ class BoxSplit:
         iou: float = 0.5,
     ) -> 'BoxSplit':
         """Read the boxes of a split and judge them as COCO matches them."""
-        if not isinstance(ann_file, COCO) and not Path(ann_file).is_file():
-            what = f'annotation file {str(ann_file)!r} does not exist'
-            raise UserError(what, 'pass the COCO file of the images that were predicted')
         truth = load_ground_truth(ann_file)
         if any('neg_category_ids' in x for x in truth.dataset['images']):
             raise UserError(
@@ -97,13 +93,13 @@ class BoxSplit:
         )
 
     def same_as(self, other: 'BoxSplit') -> bool:
-        return not _images(self.truth).isdisjoint(_images(other.truth))
-
-
-def _images(truth: COCO) -> set[tuple]:
-    """Images by name and objects: files of two folders may share a name."""
-    return {
-        (image.get('file_name', image['id']), tuple(sorted(tuple(x['bbox']) for x in objects)))
-        for image in truth.dataset['images']
-        if (objects := truth.imgToAnns.get(image['id']))
-    }
+        # Images by name and objects: files of two folders may share a name.
+        first, second = (
+            {
+                (x.get('file_name', x['id']), tuple(sorted(tuple(y['bbox']) for y in objects)))
+                for x in truth.dataset['images']
+                if (objects := truth.imgToAnns.get(x['id']))
+            }
+            for truth in (self.truth, other.truth)
+        )
+        return not first.isdisjoint(second)

@@ -1,103 +1,106 @@
-"""Calibration errors before and after, as a table and a picture."""
+"""Calibration errors before and after, as a table and as reliability diagrams."""
 
-import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from rich.console import Console
 from torch import Tensor
 
 from mmrank.calibration.calibration_file import Calibration
 from mmrank.functional import expected_calibration_error, reliability_bins
-from mmrank.pictures.tables import write_table
+from mmrank.pictures.figures import legend_above, new_grid, save, shorten
+from mmrank.pictures.palette import colour
+from mmrank.pictures.tables import console_table, write_table
 
-from .reliability_diagram import ReliabilityPanel, plot_reliability
-from .splits import JudgedScores, SampleSplit, SplitFigures
+from .splits import JudgedScores, SampleSplit
 
-_TIMES = ('before', 'after')
 #: Bins of the errors.
 _BINS = 25
+_LONGEST_NAME = 22
+_MOST_PANELS = 12
+#: Area of the marker of a bin that has all scores, in points squared.
+_AREA = 130.0
+_LEAST_AREA = 3.0
 
 
-@dataclass(frozen=True)
-class CalibrationReport:
-    """Figures of one split before and after the map."""
+def report(name: str, split: SampleSplit, calibration: Calibration, folder: Path) -> list[Path]:
+    """Print figures of a split before and after the maps; write them, and draw the diagrams.
 
-    name: str  # Of the split
-    judged: JudgedScores  # Its scores
-    probabilities: Tensor  # (n,) float64 of these scores
-    before: SplitFigures  # Average precision of the scores
-    after: SplitFigures  # Average precision of the probabilities
-
-    @classmethod
-    def of(cls, name: str, split: SampleSplit, calibration: Calibration) -> 'CalibrationReport':
-        """Judge a split of samples, or a :class:`~calibration.box_split.BoxSplit`."""
-        judged = split.judged
-        probabilities = calibration.probabilities(judged.scores, judged.labels)
-        after = split.figures(calibration)
-        return cls(name, judged, probabilities, split.figures(), after)
-
-    def header(self) -> list[str]:
-        what = 'boxes' if self.judged.task == 'detection' else 'samples'
-        names = [f'{x} {y}' for x in (self._error(), 'AP') for y in _TIMES]
-        return ['class', what, 'right', *names]
-
-    def rows(self) -> list[list]:
-        """A row for each class and one for all; figures in percent."""
-        rows = []
-        for label, name in enumerate(self.judged.classes):
-            mine = self.judged.labels == label
-            aps = (x.by_class[label] for x in (self.before, self.after))
-            rows.append(self._row(name, mine, aps))
-        means = (self.before.mean, self.after.mean)
-        rows.append(self._row('all', self.judged.labels >= 0, means))
-        return rows
-
-    def _row(self, name: str, mine: Tensor, aps) -> list:
-        scores = self.judged.scores[mine]
-        right = self.judged.is_right[mine]
-        both = (scores, self.probabilities[mine])
+    ``split`` has samples, or is a :class:`~calibration.box_split.BoxSplit`.
+    """
+    judged = split.judged
+    probabilities = calibration.probabilities(judged.scores, judged.labels)
+    before = split.figures()
+    after = split.figures(calibration)
+    error, what = ('D-ECE', 'boxes') if judged.task == 'detection' else ('ECE', 'samples')
+    header = ['class', what, 'right']
+    header += [f'{figure} {time}' for figure in (error, 'AP') for time in ('before', 'after')]
+    parts = [(x, judged.labels == label) for label, x in enumerate(judged.classes)]
+    parts.append(('all', judged.labels >= 0))
+    rows = []
+    for (part, mine), aps in zip(
+        parts, [*zip(before.by_class, after.by_class), (before.mean, after.mean)]
+    ):
+        right = judged.is_right[mine]
+        both = (judged.scores[mine], probabilities[mine])
         errors = [expected_calibration_error(x, right, _BINS) for x in both]
         figures = [100 * float(x) for x in (*errors, *aps)]
-        return [name, len(scores), int(right.sum()), *figures]
-
-    def _error(self) -> str:
-        return 'D-ECE' if self.judged.task == 'detection' else 'ECE'
-
-    def write(self, folder: str | os.PathLike, target: str) -> list[Path]:
-        note = f'In percent; {_BINS} bins. A probability means: {target}. {self.verdict()}'
-        stem = Path(folder) / self.name
-        # NaN: a class without a positive.
-        rows = [['n/a' if x != x else x for x in row] for row in self.rows()]
-        align = 'l' + 'r' * (len(self.header()) - 1)
-        title = f'Calibration of the {self.name} split'
-        files = write_table(self.header(), rows, stem, title, note, align)
-        return [*files, plot_reliability(self.panels(), stem.with_suffix('.png'))]
-
-    def verdict(self) -> str:
-        if self.before.equals(self.after):
-            return 'AP of every class is the same to the last bit.'
-        return (
+        rows.append([part, len(right), int(right.sum()), *figures])
+    verdict = 'AP of every class is the same to the last bit.'
+    if not before.equals(after):
+        verdict = (
             'AP has changed: the scores have lost digits on the way, or the evaluation ranks '
             'several classes together.'
         )
+    shown = [[f'{x:.2f}' if isinstance(x, float) else x for x in row] for row in rows]
+    Console().print(console_table(header, shown, title=f'{name} split, in percent'))
+    print(verdict)
+    # NaN: a class without a positive.
+    rows = [['n/a' if x != x else x for x in row] for row in rows]
+    note = f'In percent; {_BINS} bins. A probability means: {calibration.target}. {verdict}'
+    title = f'Calibration of the {name} split'
+    files = write_table(header, rows, folder / name, title, note, 'l' + 'r' * (len(header) - 1))
+    return [*files, plot_reliability(judged, probabilities, error, folder / f'{name}.png')]
 
-    def panels(self) -> list[ReliabilityPanel]:
-        """All classes together, then each, those with most scores first."""
-        counts = np.bincount(self.judged.labels.numpy(), minlength=len(self.judged.classes))
-        parts = [('all classes', self.judged.labels >= 0)]
-        parts += [
-            (self.judged.classes[i], self.judged.labels == int(i))
-            for i in np.argsort(-counts, kind='stable')
-            if counts[i]
-        ]
-        if len(self.judged.classes) == 1:
-            parts = parts[1:]
-        axis = 'precision' if self.judged.task == 'detection' else 'share of positives'
-        panels = []
-        for name, mine in parts:
-            right = self.judged.is_right[mine]
-            both = (self.judged.scores[mine], self.probabilities[mine])
-            bins = (reliability_bins(x, right, _BINS) for x in both)
-            panels.append(ReliabilityPanel(name, *bins, self._error(), axis))
-        return panels
+
+def plot_reliability(judged: JudgedScores, probabilities: Tensor, error: str, path: Path) -> Path:
+    """Draw reliability diagrams (DeGroot and Fienberg, 1983); the area grows with the count.
+
+    All classes together come first, then each, those with most scores first.
+    """
+    counts = np.bincount(judged.labels.numpy(), minlength=len(judged.classes))
+    order = [int(i) for i in np.argsort(-counts, kind='stable') if counts[i]]
+    panels = [(judged.classes[i], judged.labels == i) for i in order]
+    if len(judged.classes) > 1:
+        panels.insert(0, ('all classes', judged.labels >= 0))
+    panels = panels[:_MOST_PANELS]
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
+    figure, axes = new_grid(len(panels), columns, width=3.2, height=3.2)
+    for axis, (name, mine) in zip(axes, panels):
+        axis.plot([0, 1], [0, 1], color='0.5', linewidth=1, linestyle=':', label='ideal')
+        errors = []
+        for label, values, index, shape in (
+            ('before', judged.scores, 1, 'o'),
+            ('after', probabilities, 0, 's'),
+        ):
+            bins = reliability_bins(values[mine], judged.is_right[mine], _BINS)
+            errors.append(100 * float(bins.error))
+            full = bins.count > 0
+            x = bins.confidence[full].numpy()
+            y = bins.accuracy[full].numpy()
+            share = (bins.count[full].double() / bins.count.sum()).numpy()
+            axis.plot(x, y, color=colour(index), linewidth=0.8, alpha=0.4)
+            style = dict(color=colour(index), alpha=0.75, marker=shape, linewidths=0, clip_on=False)
+            area = _LEAST_AREA + _AREA * np.sqrt(share)
+            axis.scatter(x, y, s=area, label=label, zorder=3, **style)
+        axis.set_title(
+            f'{shorten(name, _LONGEST_NAME)}\n{error} '
+            f'{errors[0]:.1f} % before, {errors[1]:.1f} % after',
+            fontsize=8.5,
+            loc='left',
+        )
+        axis.set(xlim=(0, 1), ylim=(0, 1), aspect='equal', xlabel='mean score of a bin')
+    for axis in axes[::columns]:
+        axis.set_ylabel('precision' if judged.task == 'detection' else 'share of positives')
+    legend_above(figure, axes[0], 3)
+    return save(figure, path)

@@ -1,7 +1,6 @@
 """Metrics of a whole test set compared with the work that each cannot do without."""
 
 import functools
-import importlib.util
 import logging
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch.nn.functional import normalize
 from mmrank.evaluation.frozen_feature_metrics import L2, MAX_ITER, TOLERANCE, LinearProbe
 from mmrank.registry import METRICS
 
-from .row import Row, Sides, Sizes, Step, products
+from .row import Row, Sides, Sizes, Step, installed, products
 
 #: Held-out pairs of a left entity.
 HELD_OUT = 10
@@ -40,16 +39,9 @@ def metric_rows(sizes: Sizes) -> list[Row]:
         ('ImageTextRetrievalMetric', _image_text, captions, 'one product for both directions'),
         ('AveragePrecisionMetric', _average_precision, scores, 'sorts of each class and of all'),
         ('TopKMetric', _top_k, found, 'a sort of all found pairs'),
+        ('RetrievalMetric', _retrieval, f'{n} images search each other, {d}-d', bare),
     )
-    found = [Row(name, '', *words, lambda make=make: make(sizes)) for name, make, *words in rows]
-    search = f'{n} images search each other, {d}-d'
-    prepare = functools.partial(_retrieval, sizes)
-    found.append(Row('RetrievalMetric', '', search, bare, prepare))
-    return found
-
-
-def _installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
+    return [Row(name, '', *words, functools.partial(make, sizes)) for name, make, *words in rows]
 
 
 def _finished(metric, samples: list[dict]) -> Step:
@@ -82,7 +74,7 @@ def _retrieval(sizes: Sizes) -> Sides:
     metric = METRICS.build(dict(type='mmrank.RetrievalMetric', device=sizes.device))
     samples = [dict(feature=row, gt_label=label) for row, label in zip(x, labels)]
     peers = {}
-    if _installed('faiss'):
+    if installed('faiss'):
         import faiss
 
         index = faiss.IndexFlatIP(sizes.dimensions)
@@ -114,7 +106,7 @@ def _nearest(sizes: Sizes) -> Sides:
     bank = int(is_bank.sum())
     queries = int((~is_bank).sum())
     peers = {}
-    if _installed('sklearn'):
+    if installed('sklearn'):
         from sklearn.neighbors import KNeighborsClassifier
 
         def classify() -> None:
@@ -147,7 +139,7 @@ def _probe(sizes: Sizes) -> Sides:
             rows.t() @ (rows @ weight)
 
     peers = {}
-    if _installed('sklearn'):
+    if installed('sklearn'):
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler
@@ -195,7 +187,7 @@ def _average_precision(sizes: Sizes) -> Sides:
         columns.flatten().sort(descending=True)
 
     peers = {}
-    if _installed('sklearn'):
+    if installed('sklearn'):
         from sklearn.metrics import average_precision_score, roc_auc_score
 
         arrays = label.numpy(), score.numpy()
@@ -206,7 +198,7 @@ def _average_precision(sizes: Sizes) -> Sides:
                 roc_auc_score(*arrays, average=average)
 
         peers['scikit-learn'] = scikit
-    if _installed('torchmetrics'):
+    if installed('torchmetrics'):
         from torchmetrics.functional.classification import (
             multilabel_auroc,
             multilabel_average_precision,
@@ -221,7 +213,9 @@ def _average_precision(sizes: Sizes) -> Sides:
     return Sides(floor, _finished(metric, samples), peers)
 
 
-def _top_k(sizes: Sizes, k: int = 25, entities: int = 1000) -> Sides:
+def _top_k(sizes: Sizes) -> Sides:
+    k = 25
+    entities = 1000
     count = sizes.searched // 10
     rng = np.random.default_rng(0)
     found = rng.permuted(np.tile(np.arange(entities), (count, 1)), axis=1)
@@ -231,7 +225,7 @@ def _top_k(sizes: Sizes, k: int = 25, entities: int = 1000) -> Sides:
     metric = METRICS.build(dict(type='mmrank.TopKMetric'))
     samples = [dict(top_k=torch.from_numpy(row)) for row in top]
     batch = dict(true=dict(rows=torch.from_numpy(rows), cols=torch.from_numpy(true)))
-    keys = np.concatenate([np.arange(count)[:, None] * entities + top])
+    keys = np.arange(count)[:, None] * entities + top
 
     def ours() -> None:
         metric.results.clear()
@@ -239,13 +233,12 @@ def _top_k(sizes: Sizes, k: int = 25, entities: int = 1000) -> Sides:
         metric.compute_metrics(metric.results)
 
     peers = {}
-    if _installed('torchmetrics'):
+    if installed('torchmetrics'):
         from torchmetrics import retrieval
 
-        indices = torch.arange(count)[:, None].expand(-1, k).flatten()
+        indices = torch.arange(count).repeat_interleave(k)
         score = torch.arange(k, 0, -1.0).repeat(count)
-        hit = np.isin(keys, rows * entities + true)
-        hit = torch.from_numpy(hit).flatten()
+        hit = torch.from_numpy(np.isin(keys, rows * entities + true)).flatten()
 
         def torchmetrics() -> None:
             for at in metric.k:

@@ -1,9 +1,11 @@
 """Rows of the table of lower bounds, and the sides of each."""
 
-from collections.abc import Callable, Sequence
+import importlib.util
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -13,8 +15,7 @@ class Sizes:
     rows: int = 25_000  # Boxes or images with scores
     classes: int = 80  # Columns of the scores
     positives: int = 1000  # Rows with a class; the others are background
-    queries: int = 450  # Images of a retrieval batch, each of which searches
-    gallery: int = 450  # Images that are searched: the queries, and a memory
+    queries: int = 450  # Images of a retrieval batch, each of which searches the others
     class_size: int = 5  # Images of a class
     dimensions: int = 512  # Length of their embeddings
     batch: int = 512  # Samples with two views of a contrastive batch
@@ -29,7 +30,7 @@ class Sizes:
 
 #: Small enough for a test.
 QUICK = Sizes(
-    **dict(rows=30, classes=3, positives=9, queries=12, gallery=12, class_size=3, dimensions=8),
+    **dict(rows=30, classes=3, positives=9, queries=12, class_size=3, dimensions=8),
     **dict(batch=8, width=8, samples=40, pairs=10, channels=4, searched=60, listed=6),
 )
 
@@ -56,6 +57,21 @@ class Row:
     work: str  # What it is called with
     floor: str  # What the floor is
     prepare: Callable[[], Sides]  # Makes tensors and sides
+
+
+def installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def backward_step(loss: Callable[[], Tensor], leaves: Iterable[Tensor]) -> Step:
+    """A loss, forward and backward."""
+
+    def step() -> None:
+        for leaf in leaves:
+            leaf.grad = None
+        loss().backward()
+
+    return step
 
 
 def products(shapes: Sequence[tuple[int, int, int]], device: str) -> Step:

@@ -11,7 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from mmrank import losses
 from mmrank.losses.registered import build_loss
 
-from .row import Row, Sides, Sizes
+from .row import Row, Sides, Sizes, backward_step
 
 FLOOR = 'read, read and write the scores once'
 #: Settings of the losses of one list or one per class.
@@ -105,24 +105,24 @@ def _sides(name: str, settings: dict, positives: int, sizes: Sizes) -> Sides:
     if getattr(loss, 'keeps_samples', False):
         given['sample_idx'] = torch.arange(len(scores))
 
-    def ours() -> None:
-        scores.grad = None
+    def ours() -> Tensor:
         value = loss(scores, target, None, **given)
-        parts = value.values() if isinstance(value, dict) else [value]
-        sum(parts).backward()
+        return sum(value.values()) if isinstance(value, dict) else value
 
     read = torch.randn_like(scores), torch.randn_like(scores)
     out = torch.empty_like(scores)
     label = one_hot(target, sizes.classes + 1)[:, :-1].to(scores)
 
-    def entropy() -> None:
-        scores.grad = None
+    def entropy() -> Tensor:
         if settings.get('use_sigmoid', True):
-            binary_cross_entropy_with_logits(scores, label).backward()
-        else:
-            cross_entropy(scores, target).backward()
+            return binary_cross_entropy_with_logits(scores, label)
+        return cross_entropy(scores, target)
 
-    return Sides(lambda: torch.add(*read, out=out), ours, {'cross-entropy': entropy})
+    return Sides(
+        lambda: torch.add(*read, out=out),
+        backward_step(ours, [scores]),
+        {'cross-entropy': backward_step(entropy, [scores])},
+    )
 
 
 def _sodeep(length: int, lists: int) -> Sides:
@@ -135,13 +135,7 @@ def _sodeep(length: int, lists: int) -> Sides:
     target = torch.arange(length) % (2 * lists)
     target = target.clamp(max=lists)
     alone = torch.randn(lists, length, requires_grad=True)
-
-    def ours() -> None:
-        scores.grad = None
-        loss(scores, target).backward()
-
-    def floor() -> None:
-        alone.grad = None
-        loss.sorter(alone).sum().backward()
-
-    return Sides(floor, ours)
+    return Sides(
+        backward_step(lambda: loss.sorter(alone).sum(), [alone]),
+        backward_step(lambda: loss(scores, target), [scores]),
+    )

@@ -1,7 +1,5 @@
 """Losses of two views and of two towers compared with their bare products."""
 
-import importlib.util
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -10,9 +8,9 @@ from torch.nn.functional import cross_entropy, normalize, softplus
 
 from mmrank.registry import MODELS
 
-from .row import Row, Sides, Sizes, Step, products
+from .row import Row, Sides, Sizes, Step, backward_step, installed, products
 
-#: A temperature of LibAUC, for time alone.
+#: A temperature, for time alone.
 TAU = 0.05
 
 
@@ -22,11 +20,7 @@ def view_rows(sizes: Sizes) -> list[Row]:
     rows = []
     for label, config in losses(sizes.samples, d).items():
         words, shapes = _floor(config, b, d)
-
-        def prepare(config=config, shapes=shapes) -> Sides:
-            floor = products(shapes, sizes.device)
-            return Sides(floor, _ours(config, sizes), _view_peers(config, sizes))
-
+        prepare = partial(_view_sides, config, shapes, sizes)
         name = config['type'].removeprefix('mmrank.')
         rows.append(Row(name, label, f'{b} samples, {d}-d', words, prepare))
     return rows
@@ -66,7 +60,7 @@ def make_views(sizes: Sizes) -> list[Tensor]:
     ]
 
 
-def _ours(config: dict, sizes: Sizes) -> Step:
+def _view_sides(config: dict, shapes: list, sizes: Sizes) -> Sides:
     """Forward and backward of a loss; other samples at every call, each once as a sampler draws."""
     loss = MODELS.build(config).to(sizes.device)
     g = torch.Generator().manual_seed(0)
@@ -77,7 +71,8 @@ def _ours(config: dict, sizes: Sizes) -> Step:
         # Steps of a prime: all over the table, and none twice.
         return loss(*views, (first + 7919 * torch.arange(sizes.batch)) % sizes.samples)
 
-    return _step(value, views)
+    ours = backward_step(value, views)
+    return Sides(products(shapes, sizes.device), ours, _view_peers(config, sizes))
 
 
 def _floor(config: dict, b: int, d: int) -> tuple[str, list]:
@@ -86,17 +81,14 @@ def _floor(config: dict, b: int, d: int) -> tuple[str, list]:
     if name == 'BarlowTwinsLoss':
         return '3 products of views', [(d, b, d), (b, d, d), (b, d, d)]
     if name == 'VICRegLoss':
-        shapes = [(d, b, d)] * 2 + [(b, d, d)] * 2
-        return '4 products of views', shapes
+        return '4 products of views', [(d, b, d)] * 2 + [(b, d, d)] * 2
     if name == 'SpectralContrastiveLoss':
-        shapes = [(b, d, b), (b, b, d), (b, b, d)]
-        return '3 products B x D x B', shapes
+        return '3 products B x D x B', [(b, d, b), (b, b, d), (b, b, d)]
     if name == 'NUCLRLoss':
         return '5 products B x D x B', [(b, d, b)] * 3 + [(b, b, d)] * 2
     bimodal = name in ('BimodalISogCLRLoss', 'TempNetLoss', 'SimCoLoss')
     if bimodal or 'CLIP' in name or config.get('bimodal'):
-        shapes = [(b, d, b)] * 2 + [(b, b, d)] * 2
-        return '4 products B x D x B', shapes
+        return '4 products B x D x B', [(b, d, b)] * 2 + [(b, b, d)] * 2
     b = 2 * b
     return '2 products 2B x D x 2B', [(b, d, b), (b, b, d)]
 
@@ -104,68 +96,27 @@ def _floor(config: dict, b: int, d: int) -> tuple[str, list]:
 def _view_peers(config: dict, sizes: Sizes) -> dict[str, Step]:
     name = config['type'].removeprefix('mmrank.')
     views = make_views(sizes)
-    ids = torch.arange(sizes.batch)
-    loss: Callable | None = None
+    ids = torch.arange(sizes.batch, device=sizes.device)
+
+    def two_softmaxes() -> Tensor:
+        left, right = map(normalize, views)
+        scores = left @ right.t() / TAU
+        return cross_entropy(scores, ids) + cross_entropy(scores.t(), ids)
+
     if name == 'CLIPLoss':
-        label = ids.to(sizes.device)
+        return {'PyTorch, two softmaxes': backward_step(two_softmaxes, views)}
+    if not installed('pytorch_metric_learning'):
+        return {}
+    from pytorch_metric_learning import losses as theirs
 
-        def loss():
-            left, right = map(normalize, views)
-            scores = left @ right.t() / TAU
-            return cross_entropy(scores, label) + cross_entropy(scores.t(), label)
-
-        found = 'PyTorch, two softmaxes'
-    elif name in ('InfoNCELoss', 'VICRegLoss') and importlib.util.find_spec(
-        'pytorch_metric_learning'
-    ):
-        from pytorch_metric_learning import losses as theirs
-
-        found = 'pytorch-metric-learning'
-        if name == 'VICRegLoss':
-            regular = theirs.VICRegLoss()
-
-            def loss():
-                return regular(views[0], ref_emb=views[1])
-        else:
-            # With two views its InfoNCE, which NTXentLoss computes in
-            # memory of the cube of the batch.
-            entropy = theirs.SupConLoss(config['tau'])
-            label = ids.repeat(2).to(sizes.device)
-
-            def loss():
-                return entropy(torch.cat(views), label)
-
-    elif 'SogCLR' in name and importlib.util.find_spec('libauc'):
-        from libauc.losses import GCLoss
-
-        individual = 'ISogCLR' in name
-        options = dict(N=sizes.samples, tau=TAU)
-        if name == 'BimodalISogCLRLoss' or config.get('bimodal'):
-            scheme = 'individual_learnable' if individual else 'global_constant'
-            options.update(mode='bimodal', temperature_scheme=scheme)
-        else:
-            options.update(device=sizes.device, enable_isogclr=individual)
-        contrast = GCLoss(**options)
-
-        def loss():
-            unit = views
-            if options.get('mode'):
-                # The other form does it itself.
-                unit = map(normalize, views)
-            found = contrast(*unit, ids)
-            return found[0] if isinstance(found, tuple) else found
-
-        found = 'LibAUC'
-    return {} if loss is None else {found: _step(loss, views)}
-
-
-def _step(loss: Callable, leaves) -> Step:
-    def step() -> None:
-        for leaf in leaves:
-            leaf.grad = None
-        loss().backward()
-
-    return step
+    # Of two views their InfoNCE, which NTXentLoss computes in memory of the cube of the batch.
+    entropy = theirs.SupConLoss(config.get('tau', TAU))
+    regular = theirs.VICRegLoss()
+    peers = {
+        'InfoNCELoss': lambda: entropy(torch.cat(views), ids.repeat(2)),
+        'VICRegLoss': lambda: regular(views[0], ref_emb=views[1]),
+    }
+    return {'pytorch-metric-learning': backward_step(peers[name], views)} if name in peers else {}
 
 
 def pair_rows(sizes: Sizes) -> list[Row]:
@@ -216,6 +167,6 @@ def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
         peers['the same, in-batch'] = lambda: biased(left, right, order, order)
     return Sides(
         products(shapes, sizes.device),
-        _step(lambda: module(left, right, order, order), leaves),
-        {key: _step(loss, leaves) for key, loss in peers.items()},
+        backward_step(lambda: module(left, right, order, order), leaves),
+        {key: backward_step(loss, leaves) for key, loss in peers.items()},
     )

@@ -1,7 +1,5 @@
 """Detectors of the DETR family of about a million parameters, from random weights."""
 
-from copy import deepcopy
-
 import transformers as hf
 from torch import nn
 
@@ -30,16 +28,22 @@ def build(method: dict, num_labels: int) -> nn.Module:
     )
     kind = method.get('model', 'rtdetr')
     if kind == 'rtdetr':
-        options['backbone_config'] = hf.RTDetrResNetConfig(
-            embedding_size=32,
-            hidden_sizes=[32, 64, 96, 128],
-            depths=[1] * 4,
-            layer_type='basic',
-            out_features=['stage2', 'stage3', 'stage4'],
+        options |= dict(
+            feat_strides=[8, 16],
+            encoder_in_channels=[64, 96],
+            decoder_in_channels=[64, 64],
+            num_feature_levels=2,
+            encode_proj_layers=[1],
+            backbone_config=dict(
+                model_type='rt_detr_resnet',
+                layer_type='basic',
+                embedding_size=32,
+                hidden_sizes=[32, 64, 96],
+                depths=[1, 1, 1],
+                out_features=['stage2', 'stage3'],
+            ),
         )
-        # transformers takes fields out of the dict of the backbone.
-        config = hf.RTDetrConfig(**{**options, **deepcopy(method.get('config', {}))})
-        model = hf.RTDetrForObjectDetection(config)
+        model = hf.RTDetrForObjectDetection(hf.RTDetrConfig(**options))
     elif kind == 'dfine':
         options['backbone_config'] = hf.HGNetV2Config(
             hidden_sizes=[32, 64, 96, 128],

@@ -119,8 +119,7 @@ def subjects(libraries: list[str]):
 
 def main() -> None:
     """Check, and write what was found."""
-    parser = tool_parser(__doc__)
-    parser.add_argument('--out', type=Path, default=Path('field'), help='folder to write into')
+    parser = tool_parser(__doc__, out=(Path('field'), 'folder to write into'))
     parser.add_argument('--libraries', nargs='*', default=[], help='default: all in plan.yaml')
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

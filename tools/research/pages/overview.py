@@ -2,12 +2,11 @@
 
 import math
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from mmrank.errors import UserError
 from mmrank.experiments import many_sets
-from mmrank.experiments.statistics import compare_paired, difference_text
+from mmrank.experiments.statistics import compare_paired, shown_difference
 from mmrank.pictures.names import metric_name
 from mmrank.pictures.tables import markdown_table
 from plans.loss_names import loss_name
@@ -35,7 +34,18 @@ def overview(blocks: list[Block], against: str, folder: Path) -> str:
         options = block.options
         if ('task' if against else 'title') not in options or (against and against not in options):
             continue
-        values, is_claim = _first_metric(block)
+        first = block.metrics[0]
+        if block.folders[0].is_dir():
+            sets = sets_of(block)
+            methods = next(iter(sets.values()))
+            values = {name: many_sets.means(sets, name, first) for name in methods}
+            is_claim = True
+        else:
+            record = read_record(block.record, block.metrics, **block.table_options)
+            values = {name: own[first] for name, own in record.values.items()}
+            # A plan that tunes does so on validation images, with a seed of its own.
+            seeds = map(int, values.get(options.get('ours'), ()))
+            is_claim = record.trials > 0 or all(x >= FIRST_FRESH_SEED for x in seeds)
         peer = options.get(against or 'peer') or next(iter(values))
         if not {options.get('ours'), peer} <= {*values}:
             raise UserError(f'{block.record.name} has no ours={options.get("ours")!r} or {peer!r}')
@@ -48,9 +58,8 @@ def overview(blocks: list[Block], against: str, folder: Path) -> str:
         link = os.path.relpath(block.page, folder).replace(os.sep, '/')
         title = f'[{options["task" if against else "title"]}]({link})'
         title += '' if is_claim else f' {MARK}'
-        measure = metric_name(block.metrics[0])
-        row = [title, loss_name(options['ours']), len(ours), measure, spread(ours)]
-        row += [loss_name(peer), spread(theirs), difference_text(ours, theirs), who]
+        row = [title, loss_name(options['ours']), len(ours), metric_name(first), spread(ours)]
+        row += [loss_name(peer), spread(theirs), shown_difference(found), who]
         rows.append(row)
     align = 'llrlrlrrl'
     if against:
@@ -60,17 +69,3 @@ def overview(blocks: list[Block], against: str, folder: Path) -> str:
     if any(MARK in row[0] for row in rows):
         lines += ['', CHOSEN]
     return '\n'.join(lines if against else [*lines, '', cost_of_records()])
-
-
-def _first_metric(block: Block) -> tuple[dict[str, Mapping], bool]:
-    """The first metric of a block by method and seed, or set; whether its seeds are for claims."""
-    first = block.metrics[0]
-    if block.folders[0].is_dir():
-        sets = sets_of(block)
-        values = {name: many_sets.means(sets, name, first) for name in next(iter(sets.values()))}
-        return values, True
-    record = read_record(block.record, block.metrics, **block.table_options)
-    values = {name: own[first] for name, own in record.values.items()}
-    is_fresh = all(int(x) >= FIRST_FRESH_SEED for x in values.get(block.options.get('ours'), ()))
-    # A plan that tunes does so on validation images, with a seed of its own.
-    return values, is_fresh or record.trials > 0

@@ -1,7 +1,6 @@
 """The table of a record, and the pictures of it."""
 
 import collections
-import itertools
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from scipy import stats
 
 from mmrank.errors import UserError
 from mmrank.experiments.records import FACTS, read_final_rows, read_rows, values_of
-from mmrank.experiments.statistics import compare_paired, difference_text
+from mmrank.experiments.statistics import compare_paired, shown_difference
 from mmrank.pictures.figures import new_panels, save
 from mmrank.pictures.names import metric_name
 from mmrank.pictures.seeds import draw_box_plot
@@ -34,11 +33,7 @@ class Record(NamedTuple):
 def read_record(
     path: Path, metrics: list[str], baseline: str = '', step: str = '', scale: str = '100'
 ) -> Record:
-    """Read the last step of each method, or ``step``; ``scale`` is 1 if the record is in percent.
-
-    Raises:
-        UserError: If the record is absent or lacks a metric, the baseline or the step.
-    """
+    """Read the last step of each method, or ``step``; ``scale`` is 1 for a record in percent."""
     if not path.is_file():
         known = ', '.join(sorted(x.stem for x in path.parent.glob('*.csv')))
         raise UserError(f'there is no record {path.stem!r}. Fix: one of {known}')
@@ -88,10 +83,19 @@ def table_of(path: Path, metrics: list[str], differences: str = '1', **options: 
     best = [[column == 2 and name == order[0] for column in range(len(header))] for name in order]
     for metric in metrics[: int(differences)]:
         header.append(f'{metric_name(metric)} compared with {whose} (95 %)')
-        own = {name: values[name][metric] for name in values}
-        sure, compared = _sure(own, peers)
+        compared = {
+            name: compare_paired(values[name][metric], values[peer][metric])
+            for name, peer in peers.items()
+        }
+        # Holm's correction.
+        ordered = sorted((x['p_value'], name) for name, x in compared.items() if 'p_value' in x)
+        sure = set()
+        for place, (p_value, name) in enumerate(ordered):
+            if p_value >= 0.05 / (len(ordered) - place):
+                break
+            sure.add(name)
         for name, cell, bold in zip(order, cells, best):
-            cell.append(difference_text(own[name], own[peers[name]]) if name in peers else '')
+            cell.append(shown_difference(compared[name]) if name in peers else '')
             bold.append(name in sure)
     commits = ', '.join(sorted({row['commit'] for row in rows}))
     hours = sum(float(row['seconds']) for row in rows) / 3600
@@ -99,8 +103,8 @@ def table_of(path: Path, metrics: list[str], differences: str = '1', **options: 
     note = f'{len(rows)} trainings, {cost}, commit {commits}; '
     note += f'{trials} trials to tune each; ' if trials else ''
     note += _power(values, peers)
-    if compared > 1:
-        note += f" A bold difference holds after Holm's correction for {compared} comparisons."
+    if len(ordered) > 1:
+        note += f" A bold difference holds after Holm's correction for {len(ordered)} comparisons."
     return '\n'.join([*markdown_table(header, cells, best), '', note, ''])
 
 
@@ -127,19 +131,6 @@ def _power(values: Mapping[str, Mapping], peers: Mapping[str, str]) -> str:
     needed = stats.t.ppf(0.975, pairs - 1)
     seen = (needed + stats.t.ppf(0.8, pairs - 1)) * spread / math.sqrt(pairs)
     return f'{pairs} pairs tell a difference of {seen:.1f} {first} in four cases of five.'
-
-
-def _sure(values: Mapping[str, Mapping], peers: Mapping[str, str]) -> tuple[set[str], int]:
-    """The methods that differ after Holm's correction, and the number of comparisons."""
-    found = {
-        name: compare_paired(values[name], values[peer]).get('p_value')
-        for name, peer in peers.items()
-    }
-    ordered = sorted((p, name) for name, p in found.items() if p is not None)
-    limits = (0.05 / (len(ordered) - place) for place in range(len(ordered)))
-    below = (p < limit for (p, _), limit in zip(ordered, limits))
-    held = itertools.takewhile(bool, below)
-    return {name for (_, name), _ in zip(ordered, held)}, len(ordered)
 
 
 def draw_boxes(values: Mapping[str, Mapping], metrics: list[str], path: Path) -> None:

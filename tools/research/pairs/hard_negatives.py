@@ -56,14 +56,6 @@ def embed(cfg, model, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[st
     return torch.stack(images).numpy(), torch.stack(texts).numpy(), words
 
 
-def temperature_of(model, index: int) -> float:
-    """The temperature of an image: its own, or that of all."""
-    loss = model.head.loss_module
-    if getattr(loss, 'learn_temperature', False):
-        return float(loss.states()[0].tau[index])
-    return float(loss.temperature())
-
-
 @show_user_errors(OSError, ValueError, ImportError)
 def main() -> None:
     parser = tool_parser(__doc__, out_dir=Path('work_dirs/hard_negatives'))
@@ -92,9 +84,11 @@ def main() -> None:
         check_packages(cfg)
         model = trained_model(cfg, checkpoint, trust=args.trust_checkpoint)
         images, texts, words = embed(cfg, model, rows)
+        loss = model.head.loss_module
         for number, (anchor, place) in enumerate(anchors.items()):
             cosines = images[place] @ texts[len(hot) + len(cold) :].T
-            tau = temperature_of(model, rows[place])
+            is_individual = getattr(loss, 'learn_temperature', False)
+            tau = float(loss.states()[0].tau[rows[place]] if is_individual else loss.temperature())
             weights = softmax((cosines - images[place] @ texts[place]) / tau)
             label = f'{anchor}, τ = {tau:.3g}'
             axes[0, column].hist(cosines, 50, color=colour(number), alpha=0.6, label=label)

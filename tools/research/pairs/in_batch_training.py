@@ -18,11 +18,6 @@ from mmrank.models import TwoTower
 from mmrank.registry import DATA_SAMPLERS, HOOKS, MODELS
 
 
-def weight_of_negatives(batch_size: int, num_pairs: int) -> float:
-    """``(|Ohat| - 1) / (|O| - 1)`` of equation 18."""
-    return (batch_size - 1) / (num_pairs - 1)
-
-
 class Objective:
     """The full objective that the batches of a two-tower model estimate, equations 5 to 19.
 
@@ -39,7 +34,8 @@ class Objective:
         self.loss = InBatchLoss(
             'popularity' if loss.mode in ('popularity', 'in_batch') else 'unbiased_omega',
             loss.pointwise,
-            omega=weight_of_negatives(size, len(pairs)) if biased else loss.omega,
+            # Equation 18.
+            omega=(size - 1) / (len(pairs) - 1) if biased else loss.omega,
         )
         self.loss.set_pairs(pairs.rows, pairs.cols, pairs.shape)
         m, n = (torch.arange(size).numpy() for size in pairs.shape)

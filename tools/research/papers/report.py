@@ -1,7 +1,7 @@
 """A report of all tables and figures of the papers."""
 
-import html
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from mmrank.experiments.records import read_rows
 from mmrank.files import write_atomically
 from mmrank.pictures.figures import new_grid, save
 from mmrank.pictures.tables import markdown_table
-from papers.tables import OUT, ROOT, TABLES, PaperTable, figures_of, make, read_outcome, table_of
+from papers.tables import OUT, ROOT, TABLES, PaperTable, figures_of, make, table_of
 from plans.config_plan import read_plan
 
 
@@ -41,24 +41,19 @@ def write_report(size: str, console: Console) -> None:
     title = f"The papers' tables and figures, {size} size"
     rows = []
     sections = []
-    body = [f'<h1>{title}</h1>']
     pictures: dict[str, list[Path]] = {}
     # Tables that are made of the same trainings.
     groups: dict[tuple, list[PaperTable]] = {}
     for entry in TABLES.values():
-        outcome = read_outcome(entry, size)
+        # What the last run has said.
+        file = figures_of(entry, size) / 'outcome.json'
+        outcome = json.loads(file.read_text()) if file.is_file() else {}
         state = state_of(entry, size, outcome)
         rows.append([f'`{entry.name}`', entry.title, state, seconds_of(entry, outcome) or ''])
-        heading = f'{entry.name}: {entry.title}'
-        body += [f'<h2>{html.escape(heading)}</h2>', f'<p>{html.escape(state)}</p>']
-        table = figures_of(entry, size) / 'table.md'
-        if table.is_file():
-            body.append(f'<pre>{html.escape(table.read_text("utf-8"))}</pre>')
-            if '/figure' not in entry.name:
-                groups.setdefault((entry.plan, *outcome.get('sets', ())), []).append(entry)
+        if (figures_of(entry, size) / 'table.md').is_file() and '/figure' not in entry.name:
+            groups.setdefault((entry.plan, *outcome.get('sets', ())), []).append(entry)
         found = sorted(figures_of(entry, size).rglob('*.png'))
         pictures.setdefault(entry.name.partition('/')[0], []).extend(found)
-        body += [f'<img src="{x.relative_to(OUT / size)}" alt="{x.stem}">' for x in found]
     for (_, *sets), entries in groups.items():
         published = dict.fromkeys(name for x in entries for name in x.published)
         table = table_of(entries[0]._replace(published=[*published]), sets)
@@ -68,23 +63,17 @@ def write_report(size: str, console: Console) -> None:
         # Images of the data sets have licences of their own; what two names show is drawn once.
         plots = {x.read_bytes(): x for x in found if not x.stem.startswith('sheet')}
         if plots:
-            draw_sheet([*plots.values()], OUT / size / f'{paper}.png')
+            figure, axes = new_grid(len(plots), columns=3, width=5, height=4)
+            for axis, picture in zip(axes, plots.values()):
+                axis.set_axis_off()
+                axis.imshow(np.asarray(Image.open(picture).convert('RGB')))
+                axis.set_title(picture.relative_to(OUT / size).with_suffix(''), fontsize=8)
+            save(figure, OUT / size / f'{paper}.png', dpi=90)
             sections.append(f'![{paper}]({paper}.png)\n')
     overview = markdown_table(['', 'shows', 'state', 'CPU s'], rows, align='lllr')
-    for suffix, lines in (('md', [f'# {title}', '', *overview, '', *sections]), ('html', body)):
-        path = OUT / size / f'report.{suffix}'
-        write_atomically('\n'.join([*lines, '']).encode(), path)
-        console.print(f'wrote {path}')
-
-
-def draw_sheet(pictures: Sequence[Path], path: Path) -> None:
-    """Draw pictures side by side, each under the name of its table."""
-    figure, axes = new_grid(len(pictures), columns=3, width=5, height=4)
-    for axis, picture in zip(axes, pictures):
-        axis.set_axis_off()
-        axis.imshow(np.asarray(Image.open(picture).convert('RGB')))
-        axis.set_title(picture.relative_to(path.parent).with_suffix(''), fontsize=8)
-    save(figure, path, dpi=90)
+    path = OUT / size / 'report.md'
+    write_atomically('\n'.join([f'# {title}', '', *overview, '', *sections, '']).encode(), path)
+    console.print(f'wrote {path}')
 
 
 def make_all(size: str, console: Console) -> int:

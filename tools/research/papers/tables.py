@@ -142,19 +142,18 @@ def figures_of(entry: PaperTable, size: str) -> Path:
 
 def expand(word: str) -> str:
     """Replace the paths of a word that have ``*`` by those that match, one each."""
-    return ''.join(_the_only(part) for part in re.split('([,=])', word))
-
-
-def _the_only(path: str) -> str:
-    if '*' not in path or '/' not in path:
-        return path
-    found = sorted(glob.glob(path, root_dir=ROOT))
-    if len(found) != 1:
-        raise UserError(
-            f'{path!r} matches {len(found)} files, {found[:3]}; one is required. Fix: remove what '
-            'earlier versions of the plan have left there'
-        )
-    return found[0]
+    parts = re.split('([,=])', word)
+    for place, path in enumerate(parts):
+        if '*' not in path or '/' not in path:
+            continue
+        found = sorted(glob.glob(path, root_dir=ROOT))
+        if len(found) != 1:
+            raise UserError(
+                f'{path!r} matches {len(found)} files, {found[:3]}; one is required. Fix: remove '
+                'what earlier versions of the plan have left there'
+            )
+        parts[place] = found[0]
+    return ''.join(parts)
 
 
 def run(entry: PaperTable, size: str, options: Sequence[str], console: Console) -> dict:
@@ -218,16 +217,9 @@ def table_of(entry: PaperTable, sets: Sequence[str]) -> str:
     return '\n'.join(markdown_table(header, list(zip(names, *columns)))) + '\n'
 
 
-def read_outcome(entry: PaperTable, size: str) -> dict:
-    """What the last run of a table at a size has said; empty before the first."""
-    file = figures_of(entry, size) / 'outcome.json'
-    return json.loads(file.read_text()) if file.is_file() else {}
-
-
 def make(entry: PaperTable, size: str, options: Sequence[str], console: Console) -> dict:
     """Run a table, write its files, and return what there is to say of it."""
     folder = figures_of(entry, size)
-    folder.mkdir(parents=True, exist_ok=True)
     outcome = run(entry, size, options, console)
     if entry.plan and outcome['sets']:
         text = table_of(entry, outcome['sets'])

@@ -64,7 +64,7 @@ class Plan:
         names = [method.name for method in self.methods]
         is_tuned = any(method.grid for method in self.methods)
         shared = sorted({*self.seeds} & {*self.tune_seeds})
-        for is_wrong, fault, fix in (
+        refuse(
             (not names, 'methods: []', 'one or more methods'),
             (len({*names}) < len(names), f'methods: {names}', 'a name of its own for each'),
             (is_tuned and not self.tune_seeds, 'tune.seeds: []', 'seeds that tune the grid'),
@@ -73,9 +73,14 @@ class Plan:
                 f'seeds and tune.seeds share {shared}',
                 'other seeds to measure than to tune with',
             ),
-        ):
-            if is_wrong:
-                raise UserError(f'`{fault}` does not work. Fix: {fix}')
+        )
+
+
+def refuse(*rules: tuple[object, str, str]) -> None:
+    """Raise a UserError for the first rule that is broken, with its fault and its fix."""
+    for is_broken, fault, fix in rules:
+        if is_broken:
+            raise UserError(f'`{fault}` does not work. Fix: {fix}')
 
 
 def read_file(path: str | Path) -> Any:
@@ -88,21 +93,10 @@ def read_file(path: str | Path) -> Any:
         ) from error
 
 
-def set_names(content: Any) -> list[str]:
-    """Names of the sets of a plan; ``['']`` for one without."""
-    return [*mapping(mapping(content, 'the plan').get('sets'), 'sets')] or ['']
-
-
 def parse(content: Any, set_name: str = '', folder: Path = Path()) -> Plan:
-    """Read a plan, or one of its sets.
+    """Read a plan, or one of its sets, of what its file in a folder says.
 
-    Args:
-        content: What its file says.
-        set_name: The set.
-        folder: The folder of the file.
-
-    Raises:
-        UserError: If a field has a wrong value.
+    A :class:`UserError` names a field with a wrong value.
     """
     fields = mapping(content, 'the plan')
     if isinstance(fields.get('methods'), list):

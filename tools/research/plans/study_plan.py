@@ -15,18 +15,15 @@ from typing import Any
 from torch import nn
 
 from mmrank import losses
-from mmrank.errors import UserError
 from mmrank.experiments.records import FINAL, TUNE, append_rows, current_commit, past_rows
 from plans import reader
-from plans.reader import PlannedMethod, combinations
+from plans.reader import Plan, PlannedMethod, combinations
 
 
 class Record:
-    """A record that is gone on with.
+    """A record with these columns, a CSV file that need not be there, which is gone on with.
 
-    Args:
-        path: The CSV file, which need not be there.
-        columns: Its columns. A file without the column ``stage`` keeps no trials.
+    A file without the column ``stage`` keeps no trials.
     """
 
     def __init__(self, path: Path, columns: Iterable[str]) -> None:
@@ -53,68 +50,44 @@ class Record:
         self.rows += [{name: str(value) for name, value in row.items()} for row in rows]
 
 
-class StudyPlan:
-    """A set of a plan of a study.
+def read_study(content: Any, set_name: str = '', folder: Path = Path()) -> Plan:
+    """Read a set of a plan of a study, as :func:`reader.parse`."""
+    plan = reader.parse(content, set_name, folder)
+    plan.check()
+    is_empty = not plan.seeds and not plan.tune_seeds
+    reader.refuse((is_empty, 'seeds: []', 'one or more integers'))
+    return plan
 
-    Args:
-        content: What the file of the plan says.
-        set_name: One of its sets; ``''`` for a plan without.
-        folder: The folder of the file.
 
-    Raises:
-        UserError: If a field has a wrong value.
+def missing(
+    plan: Plan, record: Record, metric: str = ''
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Facts and settings of each training that a record lacks, trials first, seed by seed.
+
+    Add the rows of a training to the record before the next one is asked for. ``metric`` is its
+    column by which trials are compared; more is better. Facts are ``stage``, ``seed``, ``method``
+    (its name) and ``settings``, what the plan says of this method alone.
     """
 
-    def __init__(self, content: Any, set_name: str = '', folder: Path = Path()) -> None:
-        plan = reader.parse(content, set_name, folder)
-        plan.check()
-        if not plan.seeds and not plan.tune_seeds:
-            raise UserError('`seeds: []` does not work. Fix: one or more integers')
-        self.seeds = plan.seeds
-        self.tune_seeds = plan.tune_seeds
-        #: Column of a record by which trials are compared; ``''``: the first.
-        self.tune_metric = plan.tune.get('metric', '')
-        #: What all of its methods share.
-        self.fields = plan.fields
-        self._methods = plan.methods
-
-    def missing(
-        self, record: Record, metric: str = ''
-    ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Facts and settings of each training that a record lacks, trials first, seed by seed.
-
-        Add the rows of a training to the record before the next one is asked for.
-
-        Args:
-            record: The record.
-            metric: Its column by which trials are compared; more is better.
-
-        Yields:
-            ``stage``, ``seed``, ``method`` (its name) and ``settings`` (what the plan says of this
-            method alone) as a record has them; and all settings of the training.
-        """
-        left = {method.name: self._seeds_left(method, record) for method in self._methods}
-        for seed, method in itertools.product(self.tune_seeds, self._methods):
-            is_due = left[method.name] or not self.seeds
-            for choice in combinations(method.grid) if is_due else ():
-                known = _rows_with(record.rows_of(TUNE, method.name), choice)
-                if str(seed) not in [row['seed'] for row in known]:
-                    yield self._training(TUNE, seed, method, choice)
-        for seed, method in itertools.product(self.seeds, self._methods):
-            if seed in left[method.name]:
-                yield self._training(FINAL, seed, method, _best(method, record, metric))
-
-    def _seeds_left(self, method: PlannedMethod, record: Record) -> list[int]:
-        """Seeds on which a method is still to be trained."""
-        known = [row['seed'] for row in record.rows_of(FINAL, method.name)]
-        return [seed for seed in self.seeds[: method.count] if str(seed) not in known]
-
-    def _training(
-        self, stage: str, seed: int, method: PlannedMethod, choice: Mapping
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def training(stage: str, seed: int, method: PlannedMethod, choice: Mapping) -> tuple:
         own = {**method.own, **choice}
         facts = dict(stage=stage, method=method.name, seed=seed, settings=json.dumps(own))
-        return facts, {**self.fields, **own}
+        return facts, {**plan.fields, **own}
+
+    left = {}
+    for method in plan.methods:
+        known = [row['seed'] for row in record.rows_of(FINAL, method.name)]
+        seeds = plan.seeds[: method.count]
+        left[method.name] = [seed for seed in seeds if str(seed) not in known]
+    for seed, method in itertools.product(plan.tune_seeds, plan.methods):
+        is_due = left[method.name] or not plan.seeds
+        for choice in combinations(method.grid) if is_due else ():
+            known = _rows_with(record.rows_of(TUNE, method.name), choice)
+            if str(seed) not in [row['seed'] for row in known]:
+                yield training(TUNE, seed, method, choice)
+    for seed, method in itertools.product(plan.seeds, plan.methods):
+        if seed in left[method.name]:
+            yield training(FINAL, seed, method, _best(method, record, metric))
 
 
 def _best(method: PlannedMethod, record: Record, metric: str) -> dict:

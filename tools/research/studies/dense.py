@@ -20,7 +20,7 @@ rare_class_files.py).
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
@@ -35,7 +35,8 @@ from images.features import efficientnet
 from images.rare_class_files import kept_images, repeated
 from mmrank.adapters.class_part import aligned_iou
 from mmrank.losses.ranking.rank_sort import box_balance
-from plans.study_plan import StudyPlan, loss_of
+from plans.reader import Plan
+from plans.study_plan import loss_of
 
 STRIDES = (8, 16, 32, 64)
 BATCH = 8
@@ -46,11 +47,7 @@ BOX_WEIGHT = 2.0
 CANDIDATES = 9
 SHOWN = 100
 FIGURES = ('mAP', 'AP50', 'AP75')
-
-
-def columns(fields: dict) -> tuple[str, ...]:
-    """Figures that the record has."""
-    return FIGURES + ('rare', 'others') * ('rare' in fields)
+MORE_FIGURES = {'rare': ('rare', 'others')}
 
 
 def load(spec: dict, split: str) -> dict:
@@ -89,26 +86,13 @@ def load(spec: dict, split: str) -> dict:
     return found
 
 
-def add_flipped(data: dict, width: int) -> None:
-    """Append the mirror image of each image."""
-    data['images'] = torch.cat([data['images'], data['images'].flip(2)])
-    flipped = [box.clone() for box in data['boxes']]
-    for box in flipped:
-        box[:, [0, 2]] = width - box[:, [2, 0]]
-    data['boxes'] = data['boxes'] + flipped
-    data['labels'] = data['labels'] * 2
-
-
-def bgr_maps(file: str) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    """FastestDet, which takes BGR, for RGB images."""
-    backbone = FastestDetBackbone(file)
-    return lambda images: backbone(images.flip(1) / 255)
-
-
 @torch.no_grad()
 def features(images: Tensor, spec: dict) -> list[Tensor]:
     """Maps of strides 8, 16 and 32."""
-    maps = bgr_maps(spec['fastestdet']) if 'fastestdet' in spec else efficientnet()
+    maps = efficientnet()
+    if 'fastestdet' in spec:
+        backbone = FastestDetBackbone(spec['fastestdet'])
+        maps = lambda rgb: backbone(rgb.flip(1) / 255)  # noqa: E731  it takes BGR
     found = [maps(part.permute(0, 3, 1, 2).float()) for part in images.split(8)]
     return [torch.cat(level) for level in zip(*found)]
 
@@ -152,28 +136,28 @@ def assign(levels: list[Tensor], boxes: Tensor, labels: Tensor, classes: int) ->
     return target, boxes[owner[value >= 0]]
 
 
-def moments_of(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel of (N, C, H, W) maps.
-
-    A channel that is silent on the training images has no deviation to divide by: other images
-    would show it thousands of deviations away, and a loss that fixes the level of scores fails.
-    """
-    mean = maps.mean((0, 2, 3), keepdim=True)
-    std = maps.std((0, 2, 3), keepdim=True)
-    return mean, std.clamp(min=0.01 * std.median().item())
-
-
-def prepare(plan: StudyPlan) -> tuple[dict, dict]:
+def prepare(plan: Plan) -> tuple[dict, dict]:
     """Both splits with standardised maps, the training split with targets."""
     spec = plan.fields
     train = load(spec, 'train')
     val = load(spec, 'val')
-    add_flipped(train, spec['size'][0])
+    # The mirror images come after the others.
+    train['images'] = torch.cat([train['images'], train['images'].flip(2)])
+    flipped = [box.clone() for box in train['boxes']]
+    for box in flipped:
+        box[:, [0, 2]] = spec['size'][0] - box[:, [2, 0]]
+    train['boxes'] += flipped
+    train['labels'] *= 2
     for data in (train, val):
         data['maps'] = features(data.pop('images'), spec)
-    moments = [moments_of(x) for x in train['maps']]
-    for data in (train, val):
-        data['maps'] = [(x - mean) / std for x, (mean, std) in zip(data['maps'], moments)]
+    for level, maps in enumerate(train['maps']):
+        mean = maps.mean((0, 2, 3), keepdim=True)
+        std = maps.std((0, 2, 3), keepdim=True)
+        # A channel that is silent on the training images has no deviation to divide by: other
+        # images would show it thousands away, and a loss that fixes the level of scores fails.
+        std = std.clamp(min=0.01 * std.median().item())
+        for data in (train, val):
+            data['maps'][level] = (data['maps'][level] - mean) / std
     levels = anchors_of(spec)
     train['targets'] = [
         assign(levels, boxes, labels, train['classes'])

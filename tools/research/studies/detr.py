@@ -2,7 +2,7 @@
 
 ``data`` is a folder of make_shapes_coco.py. Methods: ``loss`` (by default the stock
 one), ``model`` (``rtdetr`` or ``dfine``), ``size`` of the images, ``steps`` (the last half
-brings the rate to 0), ``evals`` (steps to measure on the way) and ``config`` of an RT-DETR.
+brings the rate to 0) and ``evals`` (steps to measure on the way).
 
 ``as_IoU`` is the mAP if the scores were the IoU of the boxes, so what the boxes alone allow;
 ``best_IoU`` of an object by any query; of as many highest scores as there are objects the shares
@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from detectors.small_detrs import build
-from plans.study_plan import StudyPlan
+from mmrank.adapters.query_criterion import corners
+from plans.reader import Plan
 
 HEADS = ('class_embed', 'bbox_embed', 'enc_score_head', 'enc_bbox_head')
 CLASS_PARTS = ('vfl', 'ranking')
@@ -30,30 +31,23 @@ RATE = 1e-3
 LARGEST_GRADIENT = 0.1
 
 
-def columns(fields: dict) -> tuple[str, ...]:
-    """Figures that the record has."""
-    return FIGURES
-
-
-def prepare(plan: StudyPlan) -> tuple[list, list, int]:
-    """Both splits and the number of classes."""
-    root = Path(plan.fields['data'])
-    size = plan.fields['size']
-    train, val = (load_split(root, split, size) for split in ('train', 'val'))
-    categories = json.loads((root / 'annotations/train.json').read_text('utf-8'))['categories']
-    return train, val, max(x['id'] for x in categories) + 1
-
-
-def load_split(root: Path, split: str, size: int) -> list[tuple[Tensor, dict]]:
-    """Pixels and labels of each image, as the models of transformers take them."""
+def prepare(plan: Plan) -> tuple[list, list, int]:
+    """Pixels and labels of both splits, as transformers takes them, and the number of classes."""
     from torchvision.datasets import CocoDetection
 
-    images = CocoDetection(root / split, root / 'annotations' / f'{split}.json')
+    root = Path(plan.fields['data'])
+    size = plan.fields['size']
     make = _processor(size)
-    found = (
-        make(x, annotations=dict(image_id=0, annotations=y), return_tensors='pt') for x, y in images
-    )
-    return [(x['pixel_values'], x['labels'][0]) for x in found]
+    splits = []
+    for name in ('train', 'val'):
+        images = CocoDetection(root / name, root / 'annotations' / f'{name}.json')
+        made = (
+            make(x, annotations=dict(image_id=0, annotations=y), return_tensors='pt')
+            for x, y in images
+        )
+        splits.append([(x['pixel_values'], x['labels'][0]) for x in made])
+    categories = json.loads((root / 'annotations/train.json').read_text('utf-8'))['categories']
+    return *splits, max(x['id'] for x in categories) + 1
 
 
 def _processor(size: int = 128):
@@ -79,12 +73,6 @@ def gradient_ratio(model: nn.Module, parts: dict[str, Tensor]) -> float:
     return float(norms[0] / norms[1].clamp(min=1e-12))
 
 
-def _corners(boxes: Tensor) -> Tensor:
-    from torchvision.ops import box_convert
-
-    return box_convert(boxes, 'cxcywh', 'xyxy')
-
-
 @torch.no_grad()
 def measure(model: nn.Module, data: list[tuple[Tensor, dict]]) -> dict[str, float]:
     """Metrics of the scores, of the boxes alone, and what the highest scores are."""
@@ -99,8 +87,8 @@ def measure(model: nn.Module, data: list[tuple[Tensor, dict]]) -> dict[str, floa
     model.train()
     logits, boxes = (torch.cat([x[key] for x in outputs]) for key in ('logits', 'pred_boxes'))
     labels = [y for _, y in data]
-    truth = [dict(boxes=_corners(y['boxes']), labels=y['class_labels']) for y in labels]
-    ious = [box_iou(_corners(b), y['boxes']) for b, y in zip(boxes, truth)]
+    truth = [dict(boxes=corners(y['boxes']), labels=y['class_labels']) for y in labels]
+    ious = [box_iou(corners(b), y['boxes']) for b, y in zip(boxes, truth)]
 
     def score(values: Tensor) -> dict[str, Tensor]:
         shown = RTDetrObjectDetectionOutput(logits=values, pred_boxes=boxes)
@@ -117,20 +105,16 @@ def measure(model: nn.Module, data: list[tuple[Tensor, dict]]) -> dict[str, floa
         for z, iou, y, (r, j) in zip(logits, ious, labels, match)
     ]
     found = score(logits)
+    ranks = [x.argsort().argsort().double() for x in torch.cat(matched, 1)]
     return dict(
         mAP=float(found['map']),
         AP50=float(found['map_50']),
         AP75=float(found['map_75']),
         as_IoU=float(score(of_boxes)['map']),
         best_IoU=float(torch.cat([iou.max(0).values for iou in ious if iou.size(1)]).mean()),
-        order=_rank_correlation(*torch.cat(matched, 1)),
+        order=float(torch.corrcoef(torch.stack(ranks))[0, 1]),
         **kinds_of(logits, ious, labels),
     )
-
-
-def _rank_correlation(first: Tensor, second: Tensor) -> float:
-    ranks = torch.stack([x.argsort().argsort().double() for x in (first, second)])
-    return float(torch.corrcoef(ranks)[0, 1])
 
 
 def kinds_of(logits: Tensor, ious: list[Tensor], labels: list[dict]) -> dict[str, float]:

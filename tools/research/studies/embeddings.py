@@ -28,7 +28,7 @@ from mmrank.losses import EmbeddingBatch, PMLLoss
 from mmrank.losses.registered import build_loss
 from mmrank.state import CrossBatchMemory
 from mmrank.tensors import unit_rows
-from plans.study_plan import StudyPlan
+from plans.reader import Plan
 
 BATCH = (14, 4)
 WIDTH = 256
@@ -43,17 +43,10 @@ PERIOD = 5
 #: mean score of the negatives in the batch, whose spread over batches counts; AP in the batch, and
 #: of all images of the classes that are trained.
 CAUSES = ('idle', 'far_positives', 'near_negatives', 'negative_score', 'batch_AP', 'train_AP')
+MORE_FIGURES = {'level_figures': LEVEL_FIGURES, 'watch': CAUSES}
 
 
-def columns(fields: dict) -> list[str]:
-    """Figures that the record has."""
-    figures = [*FIGURES]
-    figures += LEVEL_FIGURES if fields.get('level_figures') else ()
-    figures += CAUSES if fields.get('watch') else ()
-    return figures
-
-
-def prepare(plan: StudyPlan) -> Callable[[bool, int], tuple[Tensor, ...]]:
+def prepare(plan: Plan) -> Callable[[bool, int], tuple[Tensor, ...]]:
     """:func:`parts_of` of the stored features; the parts of a seed are kept for all methods."""
     stored = torch.load(plan.fields['file'], weights_only=True)
     return functools.lru_cache(1)(functools.partial(parts_of, stored, plan.fields['apart']))

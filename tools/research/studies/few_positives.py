@@ -16,10 +16,11 @@ from torch.nn.functional import one_hot
 import mmrank.losses
 from mmrank.experiments.records import TUNE
 from mmrank.functional import average_precision, partial_auroc
-from plans.study_plan import StudyPlan, loss_of
+from plans.reader import Plan
+from plans.study_plan import loss_of
 
 #: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
-METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
+FIGURES = ('mAP', 'exclusive_mAP', 'AP_of_all')
 #: AUC over the classes: whole, FPR up to 0.05, and of it where the TPR is 0.5 and more.
 PARTIAL = {
     'AUROC': {},
@@ -30,12 +31,7 @@ PARTIAL = {
 Photographs = dict[str, tuple[Tensor, Tensor]]
 
 
-def columns(fields: dict) -> list[str]:
-    """Figures that the record has."""
-    return [*fields.get('metrics', METRICS)]
-
-
-def prepare(plan: StudyPlan) -> Photographs:
+def prepare(plan: Plan) -> Photographs:
     """Features and labels of the splits, the training split with the longer tail."""
     spec = plan.fields
     parts = {}

@@ -21,19 +21,15 @@ from detectors.other_libraries.trainers import TRAINERS, Find, Training
 from detectors.other_libraries.yolo_files import write_yolo_files
 from mmrank.evaluation.box_evaluation import evaluate_boxes, summary
 from mmrank.experiments.records import TUNE
-from plans.study_plan import StudyPlan, loss_of
+from plans.reader import Plan
+from plans.study_plan import loss_of
 
 FIGURES = ('mAP', 'AP50', 'AP75')
 WORK = Path('work_dirs/other_libraries')
 SHOWN = 100
 
 
-def columns(fields: dict) -> tuple[str, ...]:
-    """Figures that the record has."""
-    return FIGURES
-
-
-def prepare(plan: StudyPlan) -> tuple[Path, Path, list[str]]:
+def prepare(plan: Plan) -> tuple[Path, Path, list[str]]:
     """The data, the same as files of YOLO, and the names of the classes."""
     source = Path(plan.fields['data'])
     folder = WORK / 'data' / source.name

@@ -48,11 +48,6 @@ class PairScorer(nn.Module):
         return self.score(torch.cat([q * d, (q - d).abs()], -1))[..., 0]
 
 
-def columns(fields: dict) -> list[str]:
-    """Figures that the record has."""
-    return [*FIGURES]
-
-
 def levels_of(classes: Tensor) -> Tensor:
     """(n, n) number of the levels that two of (n, 2) classes share."""
     return (classes[:, None] == classes).sum(2)

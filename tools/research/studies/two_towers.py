@@ -21,12 +21,12 @@ from torch import nn
 from mmrank.datasets.interactions.pair_files import split_file
 from mmrank.experiments.records import FINAL, TUNE
 from mmrank.registry import DATASETS, METRICS
-from plans.study_plan import StudyPlan
+from plans.reader import Plan
 
 CONFIG = Path(__file__).resolve().parents[3] / (
     'configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py'
 )
-METRIC_OF = {'P@5': 'top_k/precision@5', 'R@25': 'top_k/recall@25', 'NDCG@25': 'top_k/ndcg@25'}
+FIGURES = {'P@5': 'top_k/precision@5', 'R@25': 'top_k/recall@25', 'NDCG@25': 'top_k/ndcg@25'}
 DEFAULT_HOOKS = ('runtime_info', 'timer', 'sampler_seed', 'logger')
 DEFAULT_HOOKS += ('param_scheduler', 'checkpoint')
 
@@ -56,12 +56,7 @@ class TwoTowerData:
         return self._metric.evaluate(len(results))
 
 
-def columns(fields: dict) -> list[str]:
-    """Figures that the record has."""
-    return [*METRIC_OF]
-
-
-def prepare(plan: StudyPlan) -> dict[str, TwoTowerData]:
+def prepare(plan: Plan) -> dict[str, TwoTowerData]:
     """The pairs of each stage."""
     folder = Path(plan.fields['data'])
     with tempfile.TemporaryDirectory() as temp:
@@ -105,7 +100,7 @@ def train(
         )
         model = runner.train()
     found = pairs.evaluate(model)
-    yield settings['steps'], {key: found[metric] / 100 for key, metric in METRIC_OF.items()}
+    yield settings['steps'], {key: found[metric] / 100 for key, metric in FIGURES.items()}
 
 
 class _QuietRunner(Runner):

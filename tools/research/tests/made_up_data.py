@@ -9,7 +9,7 @@ import numpy as np
 from chest_xray_tree import write_chest_xrays
 from mmpretrain.datasets import CIFAR10, CIFAR100
 
-from make_interactions import InteractionsSpec, write_interactions
+from make_interactions import write_interactions
 
 #: All training classes of retrieval, of the trainval splits too.
 CLASSES = {'Stanford_Online_Products': 11318, 'VehicleID': 13134, 'inaturalist2018': 5690}
@@ -17,7 +17,7 @@ CLASSES = {'Stanford_Online_Products': 11318, 'VehicleID': 13134, 'inaturalist20
 
 def write_in_batch(data: Path, image: Path) -> None:
     """Interactions: as many entities as there are, and fewer pairs."""
-    write_interactions(data / 'interactions', InteractionsSpec())
+    write_interactions(data / 'interactions')
     for split, count, shift in (('train', 15449, 0), ('test', 50, 9)):
         lines = [
             f'{i % 3801},{(i * 7 + 1 + shift) % 3801} {i + 1}:1 {186104 - i}:0.5'

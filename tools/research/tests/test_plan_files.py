@@ -9,9 +9,8 @@ import yaml
 from mmrank.errors import UserError
 from mmrank.experiments.records import read_rows, write_rows
 from mmrank.experiments.runs import Outcome
-from plans.config_plan import parse_plan, read_plan
-from plans.study_plan import Record, StudyPlan
-from plans.tuning import check_splits, choose
+from plans.config_plan import check_splits, choose, parse_plan, read_plan
+from plans.study_plan import Record, missing, read_study
 
 LR = 'optim_wrapper.optimizer.lr'
 
@@ -287,7 +286,7 @@ KNOWN = 'wide: {size: 2, shape: [4, 8]}\nleft: {size: 3, shape: [4, 4]}\n'
 
 
 def study_plan(text, *where):
-    return StudyPlan(yaml.safe_load(text), *where)
+    return read_study(yaml.safe_load(text), *where)
 
 
 def test_a_plan_names_its_trainings_and_goes_on_where_it_was(tmp_path):
@@ -296,7 +295,7 @@ def test_a_plan_names_its_trainings_and_goes_on_where_it_was(tmp_path):
     other = study_plan(PLAN, 'right', tmp_path)
     columns = ('method', 'seed', 'commit', 'mAP')
     record = Record(tmp_path / 'deep' / 'left.csv', columns)
-    right = [*other.missing(Record(tmp_path / 'right.csv', columns))]
+    right = [*missing(other, Record(tmp_path / 'right.csv', columns))]
     assert [(x['stage'], x['seed'], x['method']) for x, _ in right] == [
         ('final', seed, name)
         for seed, name in zip((3, 3, 3, 3, 4, 4), ('a', 'b', 'c', 'd-1', *'ac'))
@@ -308,7 +307,7 @@ def test_a_plan_names_its_trainings_and_goes_on_where_it_was(tmp_path):
     assert (plan.fields['size'], plan.fields['shape']) == (1, [4, 4])
     record.add([dict(method='a', seed=3, mAP=0.5, more='is left out')])
     for found in (record, Record(record.path, columns)):
-        left = [(x['seed'], x['method']) for x, _ in plan.missing(found)]
+        left = [(x['seed'], x['method']) for x, _ in missing(plan, found)]
         assert left == [(3, 'b'), (4, 'a')]
         assert found.rows[0]['mAP'] == '0.5'
     with pytest.raises(UserError, match='second time'):
@@ -331,7 +330,7 @@ COLUMNS = ('stage', 'method', 'seed', 'step', 'commit', 'settings', 'mAP')
 def train_all(plan, record):
     """Train what is missing, the better the larger the rate is; what was trained."""
     done = []
-    for facts, method in plan.missing(record, 'mAP'):
+    for facts, method in missing(plan, record, 'mAP'):
         stage, name, seed, _ = facts.values()
         mean = method['rate'] + (method['loss']['type'] == 'Z') - 0.01 * seed
         # What a training has on its way decides nothing.
@@ -352,7 +351,7 @@ def test_the_best_trial_is_trained_on_the_other_seeds(tmp_path):
     assert not train_all(study_plan(TUNED), Record(tmp_path / 'x.csv', COLUMNS))
     # What a method does not tune is left out.
     plan = study_plan(TUNED.replace('rate: [0.2]', 'rate: null'))
-    assert [[*method.grid] for method in plan._methods] == [['rate'], ['loss']]
+    assert [[*method.grid] for method in plan.methods] == [['rate'], ['loss']]
     more = train_all(study_plan(TUNED.replace('[3, 4]', '[3, 4, 5]')), record)
     assert more == [('final', 5, *trial) for trial in best]
     only_trials = study_plan(TUNED.replace('seeds: [3, 4]', ''))
@@ -366,7 +365,7 @@ def test_a_record_without_stages_keeps_no_trial(tmp_path):
     write_rows(path, [first], first)
     record = Record(path, ('stage', *first))
     plan = study_plan(TUNED)
-    for facts, method in plan.missing(record, 'mAP'):
+    for facts, method in missing(plan, record, 'mAP'):
         record.add([dict(facts, step=10, mAP=method['rate'])])
     rows = read_rows(path)
     assert [(x['method'], x['seed']) for x in rows] == [

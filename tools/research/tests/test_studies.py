@@ -12,7 +12,7 @@ from forked_processes import run_script
 
 from images import features
 from images.rare_class_files import kept_images, repeated
-from make_interactions import InteractionsSpec, write_interactions
+from make_interactions import write_interactions
 from studies import embeddings, few_positives
 from study import run
 
@@ -125,7 +125,7 @@ def few_positives_plan(folder):
 
 
 def two_towers_plan(folder):
-    write_interactions(folder / 'pairs', InteractionsSpec(40, 30, per_user=8))
+    write_interactions(folder / 'pairs', 40, 30, per_user=8)
     plan = yaml.safe_load((ROOT / 'tools/research/pairs/two_towers.yaml').read_text('utf-8'))
     names = ['softmax, refined logQ, mixed', 'sogram, square']
     methods = [x for x in plan['methods'] if x['name'] in names]

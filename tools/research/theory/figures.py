@@ -1,17 +1,16 @@
 """Figures of the theory of the papers."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from mmrank.pictures.figures import legend_above, new_panels, save
 from mmrank.pictures.palette import colour
 from theory import soprc
 from theory.stable_ap import BoundRow, DifferenceRow, Theorem1Sides, TrackingError, WeightSumRow
 
-PathLike = str | os.PathLike
 _MARKERS = 'os^'
 _STYLES = {
     soprc.AVERAGE_PRECISION: dict(color=colour(4), marker='o', linestyle='-'),
@@ -21,16 +20,17 @@ _STYLES = {
 }
 
 
-def label_panels(axes: np.ndarray) -> None:
-    """Put a, b, c ... before the titles, as papers refer to panels."""
+def _save(figure: Figure, axes: np.ndarray, path: Path) -> Path:
+    """Put a, b, c ... before the titles, as papers refer to panels, and write the figure."""
     for index, axis in enumerate(axes.ravel()):
         title = f'({chr(97 + index)}) {axis.get_title()}'
         axis.set_title('')
         axis.set_title(title, fontsize=9, loc='left')
+    return save(figure, path, has_formulas=True)
 
 
 def plot_two_negatives(
-    optima: Mapping[tuple, tuple[np.ndarray, float]], tau0: float, path: PathLike
+    optima: Mapping[tuple, tuple[np.ndarray, float]], tau0: float, path: Path
 ) -> Path:
     """Contours of the loss over two weights, a panel a case: iSogCLR (ICML 2023), figure 2.
 
@@ -53,45 +53,39 @@ def plot_two_negatives(
             axis.plot(*weights, 'o', color=shade, label=label)
         axis.set(title=f'h = ({h[0]:g}, {h[1]:g})', xlabel='$p_1$', ylabel='$p_2$', aspect='equal')
         axis.legend(fontsize=7)
-    label_panels(axes)
-    return save(figure, path, has_formulas=True)
+    return _save(figure, axes, path)
 
 
 def plot_theorem1(
-    sides: Theorem1Sides,
-    sides_title: str,
-    rows: Sequence[BoundRow],
-    weights: Sequence[WeightSumRow],
-    path: PathLike,
+    sides: Theorem1Sides, rows: Sequence[BoundRow], weights: Sequence[WeightSumRow], path: Path
 ) -> Path:
     """Theorem 1 on random lists, its largest ratios by rho and n+, and the weight sums."""
     figure, axes = new_panels(1, 3, width=4.0, height=3.6)
     scatter, ratios, sums = axes[0]
     order = sides.risk.argsort()
-    for index, (values, label) in enumerate(
-        (
-            (sides.bound, r'$\frac{q}{2}\,h(\cdot)$, theorem 1'),
-            (sides.jensen, 'Jensen alone, eq. 3'),
-            (sides.surrogate_risk, r'surrogate risk, eq. 2'),
-        )
-    ):
+    bounds = {
+        r'$\frac{q}{2}\,h(\cdot)$, theorem 1': sides.bound,
+        'Jensen alone, eq. 3': sides.jensen,
+        'surrogate risk, eq. 2': sides.surrogate_risk,
+    }
+    for index, (label, values) in enumerate(bounds.items()):
         style = dict(color=colour(index), marker=_MARKERS[index], markersize=3, alpha=0.7)
         style |= dict(linestyle='', markeredgewidth=0)
         scatter.plot(sides.risk[order], values[order], label=label, **style)
     scatter.plot([0, 1], [0, 1], color='black', lw=1, label='1 - AP itself')
-    scatter.set(title=sides_title, xlabel='AP risk 1 - AP', ylabel='upper bounds of it')
+    title = '400 random lists, 20 positives + 20 negatives'
+    scatter.set(title=title, xlabel='AP risk 1 - AP', ylabel='upper bounds of it')
     scatter.set(xlim=(0, 1), ylim=(0, 1.35))
     scatter.legend(fontsize=7, frameon=False, loc='lower right')
 
     for index, num_pos in enumerate(sorted({r.num_pos for r in rows})):
         own = [r for r in rows if r.num_pos == num_pos]
         rho = [r.rho for r in own]
-        for values, name, marker, line in (
-            ([r.worst_bound for r in own], 'searched', 'o', '-'),
-            ([r.random_bound for r in own], 'random', 'x', ':'),
-        ):
-            style = dict(color=colour(index), marker=marker, markersize=4, linestyle=line)
-            ratios.plot(rho, values, label=f'{name}, n+ = {num_pos}', **style)
+        style = dict(color=colour(index), markersize=4)
+        worst = [r.worst_bound for r in own]
+        ratios.plot(rho, worst, 'o-', label=f'searched, n+ = {num_pos}', **style)
+        random = [r.random_bound for r in own]
+        ratios.plot(rho, random, 'x:', label=f'random, n+ = {num_pos}', **style)
     ratios.axhline(1, color='black', lw=1)
     place = dict(xycoords=('axes fraction', 'data'), xytext=(0, -9), textcoords='offset points')
     ratios.annotate('theorem 1: at most 1', (0.03, 1), fontsize=7, **place)
@@ -110,12 +104,11 @@ def plot_theorem1(
     sums.axhline(1, color='black', lw=1)
     sums.set(title='mean weight; dashed: q/2', xlabel='positives n+', xscale='log', ylim=(0.9, 2.6))
     sums.legend(fontsize=7, frameon=False, loc='upper right')
-    label_panels(axes)
-    return save(figure, path, has_formulas=True)
+    return _save(figure, axes, path)
 
 
 def plot_bounded_difference(
-    runs: Mapping[str, Sequence[DifferenceRow]], eps: float, path: PathLike
+    runs: Mapping[str, Sequence[DifferenceRow]], eps: float, path: Path
 ) -> Path:
     """Largest change by number of samples against lemma 1, a row of panels for each setting."""
     figure, axes = new_panels(len(runs), 2, width=4.4, height=2.9)
@@ -137,12 +130,11 @@ def plot_bounded_difference(
             axis.set(title=f'one {replaced} replaced, {name}', xlabel=f'{replaced}s n')
             axis.set(xscale='log', yscale='log')
         line[0].set_ylabel('largest change')
-    label_panels(axes)
     legend_above(figure, axes[0, 0], 3)
-    return save(figure, path, has_formulas=True)
+    return _save(figure, axes, path)
 
 
-def plot_mean_score_tracking(tracking: TrackingError, path: PathLike) -> Path:
+def plot_mean_score_tracking(tracking: TrackingError, path: Path) -> Path:
     """Error of the tracked mean, mean and spread over the trials."""
     figure, axes = new_panels(1, 1, width=5.6, height=3.2)
     axis = axes[0, 0]
@@ -160,18 +152,16 @@ def plot_mean_score_tracking(tracking: TrackingError, path: PathLike) -> Path:
     stop = int((tracking.drift != 0).sum())
     axis.axvline(stop, color='0.6', lw=0.8, linestyle=':')
     above = axis.get_xaxis_transform()
-    for x, text, side in (
-        (stop - 8, 'weights drift', 'right'),
-        (stop + 8, 'weights frozen', 'left'),
-    ):
-        axis.text(x, 0.9, text, transform=above, ha=side, fontsize=8, color='0.35')
+    style = dict(transform=above, fontsize=8, color='0.35')
+    axis.text(stop - 8, 0.9, 'weights drift', ha='right', **style)
+    axis.text(stop + 8, 0.9, 'weights frozen', ha='left', **style)
     axis.set(xlabel='step', ylabel=r'estimate of $\mu$ minus true mean', xlim=(1, steps[-1]))
     axis.set_ylim(-1.15 * tracking.lag, 0.25 * tracking.lag)
     axis.legend(fontsize=8, frameon=False, loc='center', bbox_to_anchor=(0.55, 0.5))
     return save(figure, path, has_formulas=True)
 
 
-def plot_densities(path: PathLike) -> Path:
+def plot_densities(path: Path) -> Path:
     """Densities of the scores of positives and negatives: SOPRC (NeurIPS 2022), figure 3."""
     figure, axes = new_panels(1, len(soprc.DISTRIBUTIONS))
     for axis, distribution in zip(axes[0], soprc.DISTRIBUTIONS):
@@ -187,12 +177,11 @@ def plot_densities(path: PathLike) -> Path:
         axis.set_ylim(0, None)
     axes[0, 0].set_ylabel('density')
     axes[0, 0].legend(fontsize=8, frameon=False)
-    label_panels(axes)
-    return save(figure, path, has_formulas=True)
+    return _save(figure, axes, path)
 
 
 def plot_sampling_rate_bias(
-    by_rate: Sequence[soprc.BiasRow], by_size: Sequence[soprc.BiasRow], prior: float, path: PathLike
+    by_rate: Sequence[soprc.BiasRow], by_size: Sequence[soprc.BiasRow], prior: float, path: Path
 ) -> Path:
     """Bias and spread by sampling rate (one batch size), and bias by batch size (one rate)."""
     figure, axes = new_panels(3, len(soprc.DISTRIBUTIONS))
@@ -234,9 +223,8 @@ def plot_sampling_rate_bias(
     axes[0, 0].set_ylabel(r'bias of the risk $\pm$ 2 s.e.')
     axes[1, 0].set_ylabel('std of one estimate')
     axes[2, 0].set_ylabel(r'bias of the risk $\pm$ 2 s.e.')
-    label_panels(axes)
     legend_above(figure, axes[0, 0], 5)
-    return save(figure, path, has_formulas=True)
+    return _save(figure, axes, path)
 
 
 def _rows(rows, distribution: str, estimator: str) -> list[soprc.BiasRow]:
@@ -255,7 +243,7 @@ def _ticks(axis, values: Sequence[float]) -> None:
 
 
 def plot_interpolation_error(
-    rows: Sequence[soprc.InterpolationErrorRow], trials: int, seed: int, path: PathLike
+    rows: Sequence[soprc.InterpolationErrorRow], trials: int, seed: int, path: Path
 ) -> Path:
     """The scores that phi approximates (``trials`` batches), and its errors against their bound."""
     figure, axes = new_panels(2, len(soprc.DISTRIBUTIONS), height=3.0)
@@ -263,7 +251,11 @@ def plot_interpolation_error(
     x = (np.arange(length) + 0.5) / length
     for (top, low), distribution in zip(axes.T, soprc.DISTRIBUTIONS):
         for index, count in enumerate((4, 16)):
-            mean, std = soprc.mean_interpolated_scores(distribution, count, length, trials, seed)
+            rng = np.random.default_rng([seed, count])
+            scores = distribution.sample_positives(trials, count, rng)
+            phi = distribution.phi(scores, length).numpy()
+            mean = phi.mean(0)
+            std = phi.std(0, ddof=1)
             top.plot(x, mean, color=colour(index), label=rf'mean $\phi$, $n_+$ = {count}')
             top.fill_between(x, mean - std, mean + std, color=colour(index), alpha=0.18)
         line = dict(color='black', linewidth=1, linestyle='--')
@@ -292,11 +284,10 @@ def plot_interpolation_error(
     axes[1, 0].set_ylabel('error of the score')
     axes[0, 0].legend(fontsize=7, frameon=False)
     axes[1, 0].legend(fontsize=7, frameon=False, loc='lower left', labelspacing=0.3)
-    label_panels(axes)
-    return save(figure, path, has_formulas=True)
+    return _save(figure, axes, path)
 
 
-def plot_score_vector_noise(runs: Sequence[soprc.ScoreVectorNoise], path: PathLike) -> Path:
+def plot_score_vector_noise(runs: Sequence[soprc.ScoreVectorNoise], path: Path) -> Path:
     """Distance and variance of v against proposition 1, a colour for each beta."""
     figure, axes = new_panels(1, 2, width=4.2, height=3.0)
     left, right = axes[0]
@@ -314,5 +305,4 @@ def plot_score_vector_noise(runs: Sequence[soprc.ScoreVectorNoise], path: PathLi
     right.set(title=r'Var v / Var $\phi$; dashed: $\beta/(2 - \beta)$', xlabel='steps T')
     right.set_yscale('log')
     left.legend(fontsize=8, frameon=False)
-    label_panels(axes)
-    return save(figure, path, has_formulas=True)
+    return _save(figure, axes, path)

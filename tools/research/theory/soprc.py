@@ -30,7 +30,6 @@ AVERAGE_PRECISION = 'average precision'
 SOPRC = 'SOPRC'
 SOPRC_WITHOUT_V = 'SOPRC without v'
 SOPRC_SURROGATES = 'SOPRC with surrogates'
-ESTIMATORS = (AVERAGE_PRECISION, SOPRC, SOPRC_WITHOUT_V, SOPRC_SURROGATES)
 # Below any difference of two scores: l2 is then l01.
 _SHARP = 1e-9
 # Quantiles between which p'' is bounded for all distributions.
@@ -61,11 +60,6 @@ class ScoreDistribution:
     def sample_positives(self, trials: int, num_pos: int, rng: np.random.Generator) -> Tensor:
         """(trials, num_pos) scores of positives, float64."""
         return _draw(self.positive, trials, num_pos, rng)
-
-    def quantile_curvature(self, x: np.ndarray) -> np.ndarray:
-        """p''(x), from p' = 1/f(p), f the density of a positive's score."""
-        score = self.positive.ppf(x)
-        return -self.log_slope(score) / self.positive.pdf(score) ** 2
 
     def phi(self, scores: Tensor, length: int) -> Tensor:
         """(L, length) interpolated scores phi of (L, n) scores."""
@@ -117,12 +111,12 @@ def population_auprc(distribution: ScoreDistribution, prior: float) -> float:
 
 
 def population_soprc_risk(
-    distribution: ScoreDistribution, prior: float, tau1: float, tau2: float, nodes: int = 500
+    distribution: ScoreDistribution, prior: float, tau1: float, tau2: float
 ) -> float:
     """The limit of SOPRC's loss for endless batches and v: SOPRC (NeurIPS 2022), eq. 4."""
-    pos = distribution.positive.ppf(midpoints(nodes))
-    neg = distribution.negative.ppf(midpoints(50 * nodes))
-    other = distribution.positive.ppf(midpoints(10 * nodes))
+    pos = distribution.positive.ppf(midpoints(500))
+    neg = distribution.negative.ppf(midpoints(25_000))
+    other = distribution.positive.ppf(midpoints(5_000))
     pos, neg, other = (torch.from_numpy(x)[None] for x in (pos, neg, other))
     above = pairwise_surrogate_sum(pos, neg, OneSidedHuber(tau1)) / neg.numel()
     higher = pairwise_surrogate_sum(pos, other, OneSidedSigmoid(tau2)) / other.numel()
@@ -263,44 +257,26 @@ def interpolation_errors(
     error = np.abs(phi_of(knots)[0] - (p(x) + p(x + 1 / n))[points] / 2)
     # Rounding of p is not an error of interpolation.
     error = np.where(error < 1e-12, 0, error)
-    limits = _local_bound(distribution, n)
+    # |p''| from p' = 1/f(p), f the density of a positive's score, over each interval from i/n to
+    # (i + 1)/n.
+    scores = p((np.arange(n)[:, None] + np.linspace(0, 1, 33)) / n)
+    with np.errstate(divide='ignore', invalid='ignore'):
+        curvature = np.abs(distribution.log_slope(scores) / distribution.positive.pdf(scores) ** 2)
+    limits = np.nan_to_num(curvature, nan=np.inf, posinf=np.inf).max(1) / (8 * n**2)
     interval = points // _POINTS_PER_INTERVAL
     limit = (limits[interval] + limits[interval + 1]) / 2
     ratio = np.divide(error, limit, out=np.zeros_like(error), where=limit > 0)
 
     rng = np.random.default_rng([seed, n])
     random = phi_of(distribution.sample_positives(trials, n, rng).numpy())
-    expected = phi_of(expected_order_statistics(distribution, n))[0]
+    # The expected i-th smallest of n random scores; ends accurate to 1e-3.
+    fine = midpoints(20_000)
+    i = np.arange(1, n + 1)[:, None]
+    expected = phi_of(stats.beta.pdf(fine, i, n + 1 - i) @ p(fine) / len(fine))[0]
     bound = limits[round(INNER[0] * n) : round(INNER[1] * n)].max()
     expected_error = np.abs(expected - p(x[points])).max()
     figures = error.max(), bound, ratio.max(), expected_error, random.std(0, ddof=1).mean()
     return InterpolationErrorRow(distribution.name, n, *map(float, figures))
-
-
-def expected_order_statistics(distribution: ScoreDistribution, num_scores: int) -> np.ndarray:
-    """(n,) expected i-th smallest of n random scores of positives; ends accurate to 1e-3."""
-    x = midpoints(20_000)
-    i = np.arange(1, num_scores + 1)[:, None]
-    density = stats.beta.pdf(x, i, num_scores + 1 - i)
-    return density @ distribution.positive.ppf(x) / len(x)
-
-
-def mean_interpolated_scores(
-    distribution: ScoreDistribution, num_scores: int, length: int, trials: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """(length,) mean and standard deviation of phi over ``trials`` >= 2 random batches."""
-    rng = np.random.default_rng([seed, num_scores])
-    phi = distribution.phi(distribution.sample_positives(trials, num_scores, rng), length).numpy()
-    return phi.mean(0), phi.std(0, ddof=1)
-
-
-def _local_bound(distribution: ScoreDistribution, n: int) -> np.ndarray:
-    """(n,) ``max|p''|/(8 n^2)`` over each interval from i/n to (i + 1)/n."""
-    x = (np.arange(n)[:, None] + np.linspace(0, 1, 33)) / n
-    with np.errstate(divide='ignore', invalid='ignore'):
-        curvature = np.abs(distribution.quantile_curvature(x))
-    curvature = np.nan_to_num(curvature, nan=np.inf, posinf=np.inf)
-    return curvature.max(1) / (8 * n**2)
 
 
 class ScoreVectorNoise(NamedTuple):

@@ -9,12 +9,12 @@ Draws three rankings of 4 positives and 7 negatives whose figures are those that
 import sys
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import torch
 from rich.console import Console
 
 from mmrank.cli.options import tool_parser
 from mmrank.functional import auroc, average_precision
+from mmrank.pictures.figures import new_panels, save
 
 #: Ranks of the positives among the samples; the best sample has rank 1.
 RANKINGS = {'f1': (1, 2, 8, 11), 'f2': (1, 3, 8, 9), 'f3': (1, 4, 7, 8)}
@@ -34,7 +34,7 @@ def metrics_of(ranks: tuple[int, ...]) -> dict[str, float]:
 
 def main() -> None:
     args = tool_parser(__doc__, out='work_dirs/stable_ap_metrics').parse_args()
-    figure, axes = plt.subplots(figsize=(8, 1.8))
+    figure, ((axes,),) = new_panels(1, 1, 8.0, 1.8)
     for row, (name, ranks) in enumerate(RANKINGS.items()):
         colours = ['tab:red' if x in ranks else 'tab:blue' for x in range(1, SAMPLES + 1)]
         axes.scatter(range(1, SAMPLES + 1), [-row] * SAMPLES, c=colours, s=90)
@@ -45,10 +45,7 @@ def main() -> None:
     axes.set_title('rankings, the best score left, positives red', fontsize=9, loc='left')
     axes.set_ylim(-2.6, 0.6)
     axes.axis('off')
-    path = Path(args.out, 'figure1.png')
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, bbox_inches='tight')
-    Console().print(f'wrote {path}')
+    Console().print(f'wrote {save(figure, Path(args.out, "figure1.png"), dpi=150)}')
 
 
 if __name__ == '__main__':
