@@ -264,7 +264,7 @@ def test_minus_one_is_left_out_by_the_mask_alone(name):
 def test_a_relevance_below_zero_is_refused(function, worst):
     scores = torch.tensor([0.9, 0.8, 0.7])
     relevance = torch.tensor([worst, 1.0, 0.5])
-    with pytest.raises(UserError, match='relevance must be >= 0 at the positives'):
+    with pytest.raises(UserError, match='relevance must be >= 0 at the positives|relevance is NaN'):
         function(scores, torch.tensor([1, 0, 1]), relevance=relevance)
     function(scores, torch.tensor([0, 1, 1]), relevance=relevance)
 

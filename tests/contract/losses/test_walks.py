@@ -33,7 +33,7 @@ WALKS = {
     'AP-Loss': (lambda: APLoss(num_classes=80), scores_and_labels, 11, 3040, 65, 4),
     'SOPRC': (lambda: SOPRCLoss(80), scores_and_labels, 11, 3140, 72, 6),
     'embeddings': (
-        lambda: EmbeddingLoss(StableAPLoss()), embeddings_and_classes, 12, 3720, 73, 5
+        lambda: EmbeddingLoss(StableAPLoss()), embeddings_and_classes, 12, 3740, 73, 5
     ),
 }  # fmt: skip
 
