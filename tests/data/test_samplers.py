@@ -16,14 +16,9 @@ from labelled import Labels
 from mmengine.registry import DATA_SAMPLERS as ROOT
 from torch.utils.data import DataLoader, Sampler
 
-from mmrank.datasets import InteractionDataset
+from mmrank.datasets import InteractionDataset, batch_stream
 from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.samplers import (
-    InBatchPairSampler,
-    PKSampler,
-    PositiveRateSampler,
-    batch_stream,
-)
+from mmrank.datasets.samplers import InBatchPairSampler, PKSampler, PositiveRateSampler
 from mmrank.errors import UserError
 from mmrank.registry import DATA_SAMPLERS
 

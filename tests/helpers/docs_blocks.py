@@ -39,7 +39,7 @@ def output_of(commands, folder, package=ROOT, seconds=math.inf):
     ``package`` is the folder that mmrank is imported from.
     """
     bash = ['env', f'PYTHONPATH={package}', 'bash', '-euo', 'pipefail', '-c', '\n'.join(commands)]
-    status, _, used, said = run_pages.run(bash, folder, limit=3600)
+    status, _, used, said = run_pages.run(bash, folder)
     assert status == 0, said[-3000:]
     assert used < seconds, f'{used:.0f} s of CPU time'
     return said
