@@ -138,13 +138,15 @@ def put_rankings(
     In eval mode these show the mean positive of their loss at 0. ``losses`` None: a copy for each
     name of the layers.
     """
-    losses = copies_of(settings.loss, layers) if losses is None else losses
+    if losses is None:
+        losses = copies_of(settings.loss, layers)
     device = next(next(iter(layers.values()))[0].parameters()).device
     losses.to(device).train(part.training)
     made = make_part(part, mixin, rankings=losses, **added)
-    for name in layers if settings.centre_scores and mixin.shows_centre else ():
-        for layer in layers[name]:
-            show_centred(layer, made.rankings[name])
+    if settings.centre_scores and mixin.shows_centre:
+        for name in layers:
+            for layer in layers[name]:
+                show_centred(layer, made.rankings[name])
     return made
 
 

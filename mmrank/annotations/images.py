@@ -63,7 +63,8 @@ def find_image_problems(
             found.add('unreadable image file', f'{where} {size or "has 0 bytes"}')
     sample = there if verify else there[:: max(len(there) // _SAMPLED, 1)][:_SAMPLED]
     for entry, path, where in sample:
-        if fault := image_fault(path) if verify else None:
+        fault = image_fault(path) if verify else None
+        if fault:
             found.add('unreadable image file', f'{where}: {fault}')
             continue
         try:
