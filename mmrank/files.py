@@ -108,10 +108,10 @@ def whole_folder(path: str | os.PathLike, *sources: str | os.PathLike) -> Iterat
     _refuse_source(target, sources)
     with temporary_folder(target) as temp:
         yield temp
-        for new in temp.rglob('*') if target.exists() else ():
-            if not new.is_dir():
-                check_output(target / new.relative_to(temp), *sources)
         if target.exists():
+            for new in temp.rglob('*'):
+                if not new.is_dir():
+                    check_output(target / new.relative_to(temp), *sources)
             _move_into(temp, target)
         else:
             temp.rename(target)

@@ -362,8 +362,9 @@ def scan_annotations(
     report.bad_annotations.update(columns.place[is_bad].tolist())
     good = Columns(*(column[~is_bad] for column in columns))
     report.columns = good
-    for rule in _DOUBTS if len(good.id) else ():
-        add(rule, good.place[rule.where(good)])
+    if len(good.id):
+        for rule in _DOUBTS:
+            add(rule, good.place[rule.where(good)])
     if not annotations:
         found.add('no annotation at all', "'annotations' is empty", is_error=False)
     size = (good.area >= SMALL_AREA).astype(np.int64) + (good.area >= LARGE_AREA)

@@ -111,9 +111,10 @@ def save(
     Names are drawn as they are: ``$`` begins no formula, unless the figure ``has_formulas``, and
     what the font lacks is its number. A figure without photos is small: of few colours.
     """
-    for text in figure.findobj(Text) if not has_formulas else ():
-        if text.get_text():  # a label of an automatic tick is empty until it is drawn
-            text.set(parse_math=False, text=_drawable(text.get_text()))
+    if not has_formulas:
+        for text in figure.findobj(Text):
+            if text.get_text():  # a label of an automatic tick is empty until it is drawn
+                text.set(parse_math=False, text=_drawable(text.get_text()))
     written = BytesIO()
     # A legend of several lines pushes the titles of a sheet beyond the edge.
     figure.savefig(written, dpi=dpi, format='png', bbox_inches='tight' if has_photos else None)

@@ -42,8 +42,9 @@ class Subject:
         """
         torch.manual_seed(0)
         loss = self.builder()
-        for x in loss.parameters() if isinstance(loss, nn.Module) else ():
-            x.data = x.data.to(dtype or self.dtype)
+        if isinstance(loss, nn.Module):
+            for x in loss.parameters():
+                x.data = x.data.to(dtype or self.dtype)
         return loss
 
     def batch(self, size: int = 12, seed: int = 0) -> Batch:

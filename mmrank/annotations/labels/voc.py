@@ -26,10 +26,11 @@ def read_voc(
     from_zero = any(0 in x.corners for _, labels in found for x in labels)
     print(f'Corners count from {0 if from_zero else 1}.')
     for picture, labels in found:
-        for label in labels if not from_zero else ():
-            # Pixels 1 to n, both of the object, as edges 0 to n.
-            label.corners[0] -= 1
-            label.corners[1] -= 1
+        if not from_zero:
+            for label in labels:
+                # Pixels 1 to n, both of the object, as edges 0 to n.
+                label.corners[0] -= 1
+                label.corners[1] -= 1
         yield picture, labels
 
 

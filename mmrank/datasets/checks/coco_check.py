@@ -190,12 +190,13 @@ def _refuse_empty_training(
 def _find_num_classes(node: object, path: str) -> Iterator[tuple[str, int]]:
     """Yield (path, num_classes) of every head that names object classes."""
     node = dict(enumerate(node)) if isinstance(node, list | tuple) else node
-    for key, value in node.items() if isinstance(node, Mapping) else ():
-        if key == 'num_classes':
-            if any(head in path.split('.') for head in _CLASS_HEADS):
-                yield f'{path}.{key}', value
-        elif key not in _OTHER_COUNTS:
-            yield from _find_num_classes(value, f'{path}.{key}')
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            if key == 'num_classes':
+                if any(head in path.split('.') for head in _CLASS_HEADS):
+                    yield f'{path}.{key}', value
+            elif key not in _OTHER_COUNTS:
+                yield from _find_num_classes(value, f'{path}.{key}')
 
 
 def _compare_num_classes(counts: dict[str, int], where: str, dataset: 'CocoDataset') -> None:

@@ -87,10 +87,11 @@ def inspect_config(
             found = Findings(_FIXES)
             report = _RetrievalReport(place)
             _inspect(dataset, report, found)
-            for path in track(report.paths, 'Images', transient=True) if read_images else ():
-                fault = image_fault(path) if os.path.isfile(path) else None
-                if fault:
-                    found.add('image that cannot be decoded', f'{path}: {fault}')
+            if read_images:
+                for path in track(report.paths, 'Images', transient=True):
+                    fault = image_fault(path) if os.path.isfile(path) else None
+                    if fault:
+                        found.add('image that cannot be decoded', f'{path}: {fault}')
             is_test = place.startswith('test')
             for train in trained:
                 known = {os.path.normpath(path) for path in train.paths}
@@ -99,10 +100,11 @@ def inspect_config(
                     text = f'{path} is also in {train.where}'
                     found.add('image that is trained on as well', text, is_error=is_test)
                 # Retrieval is measured on classes that are not trained on.
-                for name in report.counts if not shared else ():
-                    if name in train.counts:
-                        text = f'class {name!r} is also in {train.where}'
-                        found.add('class that is trained on as well', text, is_error=False)
+                if not shared:
+                    for name in report.counts:
+                        if name in train.counts:
+                            text = f'class {name!r} is also in {train.where}'
+                            found.add('class that is trained on as well', text, is_error=False)
             report.problems = [*found.by_kind.values()]
             reports.append(report)
         if split == 'train':

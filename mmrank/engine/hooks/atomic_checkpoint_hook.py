@@ -135,11 +135,12 @@ class AtomicCheckpointHook(CheckpointHook):
             return  # A validation without a training has no checkpoint to keep.
         before = self._best_paths()
         super()._save_best_checkpoint(runner, metrics)
-        for path in self._best_paths() - before if self._atomic and is_main_process() else ():
-            for metric in runner.val_loop.evaluator.metrics:
-                boxes = Path(f'{getattr(metric, "outfile_prefix", None)}{BOXES}')
-                if type(metric).__name__ == 'CocoMetric' and boxes.is_file():
-                    write_atomically(boxes.read_bytes(), Path(path).with_suffix(BOXES))
+        if self._atomic and is_main_process():
+            for path in self._best_paths() - before:
+                for metric in runner.val_loop.evaluator.metrics:
+                    boxes = Path(f'{getattr(metric, "outfile_prefix", None)}{BOXES}')
+                    if type(metric).__name__ == 'CocoMetric' and boxes.is_file():
+                        write_atomically(boxes.read_bytes(), Path(path).with_suffix(BOXES))
         self._remove_outdated()
 
     def _best_paths(self) -> set[str]:

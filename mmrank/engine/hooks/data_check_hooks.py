@@ -180,10 +180,11 @@ def _start_mistakes(runner, loop, loader) -> Iterator[tuple[bool, str, str]]:
 
 def _check_files(metrics) -> None:
     """Refuse files of metrics that cannot be written, before the work that leads to them."""
-    for metric in metrics if is_main_process() else ():
-        for name, ending in _METRIC_FILES.items():
-            if isinstance(path := getattr(metric, name, None), str):
-                check_output(path + ending)
+    if is_main_process():
+        for metric in metrics:
+            for name, ending in _METRIC_FILES.items():
+                if isinstance(path := getattr(metric, name, None), str):
+                    check_output(path + ending)
 
 
 def _check_pipelines(dataset, split: str) -> None:

@@ -96,8 +96,9 @@ class RNGStateHook(Hook):
         seed = self._resumed['sampler_seed']
         self._resumed = None
         loop = runner.train_loop
-        for sampler in _samplers(loop.dataloader) if seed is not None else ():
-            sampler.seed = seed
+        if seed is not None:
+            for sampler in _samplers(loop.dataloader):
+                sampler.seed = seed
         if len(states) != get_world_size():
             return [
                 f'the checkpoint has random states of {len(states)} processes, this run has '

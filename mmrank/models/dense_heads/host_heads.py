@@ -67,12 +67,13 @@ def traits_of(host: type) -> _HostTraits:
 
 def refuse_hosts(part: object) -> None:
     """Refuse, in the config of a model, a head that cannot serve its ranking loss."""
-    for key, value in part.items() if isinstance(part, dict) else ():
-        refuse_hosts(value)
-        # The loss itself would advise a ListwiseHead, which then refuses the head.
-        if key == 'loss_cls' and str((value or {}).get('type')).startswith('mmrank.'):
-            name = str(part.get('type')).rpartition('.')[2]
-            _refuse_host(name, name)
+    if isinstance(part, dict):
+        for key, value in part.items():
+            refuse_hosts(value)
+            # The loss itself would advise a ListwiseHead, which then refuses the head.
+            if key == 'loss_cls' and str((value or {}).get('type')).startswith('mmrank.'):
+                name = str(part.get('type')).rpartition('.')[2]
+                _refuse_host(name, name)
 
 
 def _refuse_host(name: str, base: str) -> None:

@@ -81,10 +81,11 @@ def missing(
         left[method.name] = [seed for seed in seeds if str(seed) not in known]
     for seed, method in itertools.product(plan.tune_seeds, plan.methods):
         is_due = left[method.name] or not plan.seeds
-        for choice in combinations(method.grid) if is_due else ():
-            known = _rows_with(record.rows_of(TUNE, method.name), choice)
-            if str(seed) not in [row['seed'] for row in known]:
-                yield training(TUNE, seed, method, choice)
+        if is_due:
+            for choice in combinations(method.grid):
+                known = _rows_with(record.rows_of(TUNE, method.name), choice)
+                if str(seed) not in [row['seed'] for row in known]:
+                    yield training(TUNE, seed, method, choice)
     for seed, method in itertools.product(plan.seeds, plan.methods):
         if seed in left[method.name]:
             yield training(FINAL, seed, method, _best(method, record, metric))

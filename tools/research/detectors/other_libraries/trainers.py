@@ -87,9 +87,10 @@ def libreyolo(model: str, training: Training) -> Find:
                 self.criterion.weight_dict[key] *= training.factor
             if training.loss is not None:
                 use_ranking_loss(self.model if is_yolo else self, training.loss)
-            for module in self.model.modules() if is_yolo else ():
-                if hasattr(module, '_get_loss_fn'):
-                    module._get_loss_fn(self.device).cls_weight *= training.factor
+            if is_yolo:
+                for module in self.model.modules():
+                    if hasattr(module, '_get_loss_fn'):
+                        module._get_loss_fn(self.device).cls_weight *= training.factor
 
     detector = getattr(models, f'Libre{suffix}')(None, size=size, nb_classes=len(training.names))
     with mock.patch.object(trainers, f'{suffix}Trainer', Trainer):
