@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = [ROOT / 'tools/research']
-#: Errors whose second argument is the fix, and those of Python.
+#: Errors whose second argument is the fix, and errors of Python.
 WITH_FIX = {'UserError', 'UserTypeError', 'UserKeyError', 'UserImportError'}
 WITH_FIX |= {'UserNotImplementedError', 'MissingFileError', 'CheckpointError'}
 ERRORS = {*WITH_FIX, 'ValueError', 'TypeError', 'RuntimeError', 'KeyError'}

@@ -14,7 +14,7 @@ MAX_EXAMPLES = 5
 SMALL_AREA = 32**2
 LARGE_AREA = 96**2
 
-#: Of all kinds but those of annotations.
+#: Fixes of the findings of a file, but for its annotations: these have ANNOTATION_FIXES.
 FIXES = {
     'missing key': 'add the key, or export the file again as COCO.',
     'malformed value': 'ids integers, bbox four numbers [x, y, width, height], sizes positive.',

@@ -25,7 +25,7 @@ FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'settings')
 
 
 def columns(study: ModuleType, fields: dict) -> list[str]:
-    """Figures of a record: the study's, or ``metrics`` of the plan, and those of its fields."""
+    """Figures of a record: the study's, or ``metrics`` of the plan, and the fields' own."""
     found = [*fields.get('metrics', study.FIGURES)]
     for field, figures in getattr(study, 'MORE_FIGURES', {}).items():
         found += figures if fields.get(field) else ()

@@ -121,7 +121,7 @@ def main() -> int:
     reports = []
     for path in args.ann_files:
         image_dir = args.images
-        if args.ann_files[1:]:
+        if len(args.ann_files) > 1:
             # Each has its own, below --images.
             folder = Path(path).parent
             folder = folder.parent if folder.name == 'annotations' else folder

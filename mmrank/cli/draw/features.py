@@ -24,9 +24,12 @@ class _Entry(NamedTuple):
     """One model: its name, a file of features, or a config with its checkpoint."""
 
     name: str
-    file_name: str
     path: Path
     checkpoint: Path | None
+
+    @property
+    def file_name(self) -> str:
+        return safe_name(self.name)
 
 
 def _parse(word: str) -> _Entry:
@@ -43,8 +46,7 @@ def _parse(word: str) -> _Entry:
     if comma and not Path(checkpoint).is_file():
         what = f'{word!r}: checkpoint {checkpoint!r} does not exist'
         raise UserError(what, 'pass the .pth file of a training')
-    name = name or path.stem
-    return _Entry(name, safe_name(name), path, Path(checkpoint) if comma else None)
+    return _Entry(name or path.stem, path, Path(checkpoint) if comma else None)
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
