@@ -18,6 +18,9 @@ from mmrank.made_class import MadeClass
 _Part = TypeVar('_Part', bound='MadePart')
 # Boxes in fractions may end a little beyond their image; those in pixels go on.
 _LARGEST_FRACTION = 2.0
+#: YOLO has boxes count 15 times as much as a class loss that sums over all points; a ranking is at
+#: most 1. By this factor it is as large as their cross-entropy in the middle of a training.
+_CLASS_SCALE = 8.0
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,12 @@ class ClassPart:
         counts = None if self.counts is None else self.counts.flatten().float()
         # The factor says that C is the background, also of one class.
         return ranking(self.logits.flatten(0, -2), labels, counts, avg_factor=len(labels), **values)
+
+
+def loss_of_targets(ranking: HeadLoss, logits: Tensor, targets: Tensor) -> Tensor:
+    """Loss of a head of YOLO, on the scale of its cross-entropy divided by the sum of targets."""
+    loss = ClassPart.of_targets(logits, targets).loss(ranking)
+    return loss if isinstance(ranking, QualityLoss) else _CLASS_SCALE * loss
 
 
 def check_is_loss(loss: object) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mmrank.losses import HeadLoss
 
-from .class_part import ClassPart, MadePart, RankingSettings, check_objects, put_rankings
+from .class_part import MadePart, RankingSettings, check_objects, loss_of_targets, put_rankings
 from .detectors import check_fit
 
 
@@ -33,7 +33,7 @@ class _RankingHead(MadePart, DDetect):
 
 
 def _rank(ranking: HeadLoss, logits: Tensor, targets: Tensor, norm: Tensor) -> Tensor:
-    return ClassPart.of_targets(logits, targets).loss(ranking)
+    return loss_of_targets(ranking, logits, targets)
 
 
 def attach(model, settings: RankingSettings) -> None:

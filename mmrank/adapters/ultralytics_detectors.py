@@ -11,7 +11,7 @@ from torch import Tensor
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss
 
-from .class_part import ClassPart, MadePart, RankingSettings, check_objects, put_rankings
+from .class_part import MadePart, RankingSettings, check_objects, loss_of_targets, put_rankings
 from .detectors import check_fit
 
 
@@ -36,7 +36,7 @@ class _RankingModel(MadePart):
 
 def _rank(ranking: HeadLoss, logits: Tensor, targets: Tensor) -> Tensor:
     """Replaces ``bce``: the criterion divides its sum by the sum of the targets."""
-    return ClassPart.of_targets(logits, targets).loss(ranking) * targets.sum().clamp(min=1)
+    return loss_of_targets(ranking, logits, targets) * targets.sum().clamp(min=1)
 
 
 def attach(model, settings: RankingSettings) -> None:

@@ -4,8 +4,8 @@ Run it in an environment that has the libraries. Sets: ``data`` is a folder with
 ``annotations/{train,val,test}.json`` in the form of COCO. Methods: ``library`` and ``model`` (see
 detectors/other_libraries/trainers.py), ``loss`` (by default the library's own), ``factor`` of its
 weight of the class loss, ``size``, ``batch`` and ``budget``, the seconds of a training: so many
-epochs are trained as it holds, measured once for each model. A trial has half of it, and is
-measured on the validation images, all others on the test images.
+epochs are trained as it holds, measured once for each model. A trial is measured on the validation
+images, all others on the test images.
 """
 
 import json
@@ -41,11 +41,9 @@ def train(
 ) -> Iterator[tuple[int, dict[str, float]]]:
     """Train once; epochs and figures."""
     source, folder, names = data
-    is_trial = facts['stage'] == TUNE
-    budget = settings['budget'] / (2 if is_trial else 1)
-    epochs = max(1, int(budget / seconds_of_epoch(settings, folder, names)))
+    epochs = max(1, int(settings['budget'] / seconds_of_epoch(settings, folder, names)))
     find = _train(settings, folder, names, epochs, facts['seed'])
-    split = 'val' if is_trial else 'test'
+    split = 'val' if facts['stage'] == TUNE else 'test'
     yield epochs, measure(find, source / f'annotations/{split}.json', folder / 'images' / split)
 
 
