@@ -29,10 +29,16 @@ def instead(make):
     return way
 
 
+def write_torch_file(file, place):
+    # torch itself opens no file whose name starts with a dot.
+    with file.open('wb') as stream:
+        torch.save(Call(os.mkdir, str(place)), stream)
+
+
 #: What becomes of a file; ``place`` is made where its pickle runs.
 WAYS = {
     'pickle': lambda file, place: file.write_bytes(pickle.dumps(Call(os.mkdir, str(place)))),
-    'torch file': lambda file, place: torch.save(Call(os.mkdir, str(place)), file),
+    'torch file': write_torch_file,
     'link': instead(lambda file, place: file.symlink_to(place.with_name('precious'))),
     'lost link': instead(lambda file, place: file.symlink_to('nowhere')),
     'folder': instead(lambda file, place: file.mkdir()),

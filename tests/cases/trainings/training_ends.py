@@ -9,8 +9,8 @@ def assert_same(actual, expected, where='') -> None:
     """Compare nested containers of tensors bit by bit."""
     assert type(actual) is type(expected), where
     if isinstance(actual, torch.Tensor):
-        assert actual.dtype == expected.dtype, where
-        assert torch.equal(actual, expected), where
+        # A step in float16 that overflows has a gradient of NaN.
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True, msg=where)
     elif isinstance(actual, dict):
         assert actual.keys() == expected.keys(), where
         for key in actual:
