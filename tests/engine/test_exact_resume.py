@@ -68,6 +68,7 @@ def slow(*values, name):
         slow(ADAM, ('whole', 3), name='before-rename'),
         slow(ADAM, ('pointer', 2), name='before-pointer'),
         pytest.param(KEEP_ONE, ('half', 3), id='keep-one-half-written'),
+        pytest.param(KEEP_ONE, ('pointer', 6), id='keep-one-last-best-is-left'),
         slow(KEEP_ONE, ('validation', 10), name='keep-one-last-val'),
         slow(KEEP_ONE, ('iteration', 8), name='keep-one-best-saved'),
         slow(WORKERS, ('iteration', 8), name='workers'),
@@ -94,4 +95,6 @@ def test_resume_is_exact(uninterrupted, tmp_path, options, kill):
     losses = read_losses(tmp_path)
     assert len(losses) == 12
     assert losses == read_losses(whole)
+    names = [{x.name for x in folder.glob('*.pth')} for folder in (tmp_path, whole)]
+    assert names[0] == names[1]
     assert not list(tmp_path.glob('.*.tmp'))

@@ -15,7 +15,7 @@ from mmrank.registry import HOOKS
 
 #: A runtime info. Not 'val...': mmengine's log shows the runtime infos of such names.
 _VALIDATED_KEY = 'mmrank_validated_at'
-#: A runtime info: the name of the checkpoint that this one replaces.
+#: A runtime info: the names of the checkpoints that this one replaces, with slashes between.
 _REPLACED_KEY = 'mmrank_replaced'
 #: Ending of the file that mmdet's CocoMetric writes, and of its copy beside a best checkpoint.
 BOXES = '.bbox.json'
@@ -83,10 +83,12 @@ class AtomicCheckpointHook(CheckpointHook):
             path = self.file_backend.join_path(self.out_dir, name)
             if runner.message_hub.runtime_info.get('last_ckpt') == path:
                 self.last_ckpt = path
-                replaced = runner.message_hub.runtime_info.get(_REPLACED_KEY)
-                if self._atomic and replaced:
-                    # A kill may have kept it from removal.
-                    self.file_backend.remove(self.file_backend.join_path(self.out_dir, replaced))
+                if self._atomic:
+                    # A kill may have kept them from removal.
+                    replaced = str(runner.message_hub.runtime_info.get(_REPLACED_KEY, ''))
+                    for name in replaced.split('/'):
+                        if name.endswith('.pth'):
+                            self.file_backend.remove(os.path.join(self.out_dir, name))
                     self._remove_outdated()
             position = _position(runner)
             if position is None or runner._val_loop is None:
@@ -123,10 +125,13 @@ class AtomicCheckpointHook(CheckpointHook):
             write_atomically(whole.encode(), pointer)
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
-        if self.max_keep_ckpts > 0:
-            kept = self.keep_ckpt_ids
-            if len(kept) == self.max_keep_ckpts and kept[-1] != step:
-                runner.message_hub.update_info(_REPLACED_KEY, self.filename_tmpl.format(kept[0]))
+        if self._atomic:
+            replaced = [os.path.basename(x) for x in self.file_backend.outdated]  # the last best
+            if self.max_keep_ckpts > 0:
+                kept = self.keep_ckpt_ids
+                if len(kept) == self.max_keep_ckpts and kept[-1] != step:
+                    replaced.append(self.filename_tmpl.format(kept[0]))
+            runner.message_hub.update_info(_REPLACED_KEY, '/'.join(replaced))
         super()._save_checkpoint_with_step(runner, step, meta)
         self._remove_outdated()
 
