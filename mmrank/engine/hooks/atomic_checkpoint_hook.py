@@ -84,12 +84,7 @@ class AtomicCheckpointHook(CheckpointHook):
             if runner.message_hub.runtime_info.get('last_ckpt') == path:
                 self.last_ckpt = path
                 if self._atomic:
-                    # A kill may have kept them from removal.
-                    replaced = str(runner.message_hub.runtime_info.get(_REPLACED_KEY, ''))
-                    for name in replaced.split('/'):
-                        if name.endswith('.pth'):
-                            self.file_backend.remove(os.path.join(self.out_dir, name))
-                    self._remove_outdated()
+                    self._remove_replaced(runner)
             position = _position(runner)
             if position is None or runner._val_loop is None:
                 return
@@ -151,6 +146,14 @@ class AtomicCheckpointHook(CheckpointHook):
     def _best_paths(self) -> set[str]:
         best = getattr(self, 'best_ckpt_path_dict', {}).values()
         return {*filter(None, (getattr(self, 'best_ckpt_path', None), *best))}
+
+    def _remove_replaced(self, runner) -> None:
+        """Remove what the checkpoint resumed from replaces: a kill may have come before that."""
+        names = str(runner.message_hub.runtime_info.get(_REPLACED_KEY, ''))
+        for name in names.split('/'):
+            if name.endswith('.pth'):
+                self.file_backend.remove(os.path.join(self.out_dir, name))
+        self._remove_outdated()
 
     def _remove_outdated(self) -> None:
         """Remove checkpoints with a successor, but not those that were just written again."""
