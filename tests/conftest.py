@@ -3,7 +3,9 @@
 import functools
 import gc
 import importlib.util
+import logging
 import os
+from logging.handlers import BufferingHandler
 
 import pytest
 import torch
@@ -17,14 +19,15 @@ settings.register_profile('thorough', max_examples=300, deadline=None)
 settings.register_profile('ci', settings.get_profile('quick'), derandomize=True)
 settings.load_profile('ci' if os.environ.get('CI') else 'quick')
 
+for device in (torch.cuda, getattr(torch, 'xpu', None), getattr(torch, 'mtia', None)):
+    # Seeds would wait for one, each with a stack trace. Early torch has not all of them.
+    if device and not device.is_available():
+        device.manual_seed_all = lambda seed: None
+
 
 def pytest_collection_finish():
     """Data sets of mmengine collect garbage when built, a second where much is imported."""
     gc.freeze()
-    for device in (torch.cuda, getattr(torch, 'xpu', None)):
-        # Seeds would wait for one, each with a stack trace. Early torch has no xpu.
-        if device and not device.is_available():
-            device.manual_seed_all = lambda seed: None
     if not importlib.util.find_spec('mmengine'):
         return
     # Each runner lays out its config three times, and reads what configs a package has.
@@ -39,6 +42,17 @@ def pytest_collection_finish():
         return known[text]
 
     yapf_api.FormatCode = look_up
+
+
+@pytest.fixture
+def logged():
+    """Records that the stand-in of a runner logs; pytest's own log has a price for each test."""
+    handler = BufferingHandler(capacity=1000)
+    logger = logging.getLogger('mmrank-test')
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    yield handler.buffer
+    logger.removeHandler(handler)
 
 
 @pytest.fixture

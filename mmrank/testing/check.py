@@ -116,7 +116,7 @@ def check(**options: object) -> Callable[[Callable], Check]:
 
 def is_a_function(subject: Subject) -> str:
     """The excuse of a check of state."""
-    return '' if subject.is_module() else 'a function has no state'
+    return '' if subject.is_module else 'a function has no state'
 
 
 def require(holds: object, message: str) -> None:

@@ -50,6 +50,7 @@ class Subject:
     def batch(self, size: int = 12, seed: int = 0) -> Batch:
         return self.call.batch(size, seed).cast(self.dtype)
 
+    @functools.cached_property
     def is_module(self) -> bool:
         return isinstance(self.builder(), nn.Module)
 

@@ -19,7 +19,7 @@ import inspect
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import torch
@@ -497,7 +497,8 @@ def _word(value) -> str:
     return Path(value).name if isinstance(value, str) else str(value)
 
 
-def cases(*names: str) -> list[Case]:
+@cache
+def cases(*names: str) -> tuple[Case, ...]:
     """Each loss with each of its settings and kinds of batches.
 
     Leaves out a loss that cannot be built or called: it is a test of its own that there is none.
@@ -513,7 +514,7 @@ def cases(*names: str) -> list[Case]:
             except (LookupError, ImportError):
                 continue
             found += [Case(name, settings, kind) for kind in accepted]
-    return found
+    return tuple(found)
 
 
 class _Deferred(Case):
