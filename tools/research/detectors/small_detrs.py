@@ -3,7 +3,6 @@
 import transformers as hf
 from torch import nn
 
-from detectors.match_cost.by_quality import use_match_cost
 from mmrank.adapters import use_ranking_loss
 from mmrank.errors import UserError
 from plans.study_plan import loss_of
@@ -63,5 +62,4 @@ def build(method: dict, num_labels: int) -> nn.Module:
         raise UserError(f'model={kind!r} is unknown. Fix: rtdetr or dfine')
     if 'loss' in method:
         use_ranking_loss(model, loss_of(method['loss']))
-    use_match_cost(method.get('match_cost', 'stock'))
     return model

@@ -67,7 +67,6 @@ def detr_plan(folder):
     write_images(folder)
     loss = dict(STABLE_AP, quality=0.9)
     methods = [dict(name='stock'), dict(name='ours', loss=loss), dict(name='D', model='dfine')]
-    methods.append(dict(methods[2], name='by quality', match_cost='quality'))
     return dict(data='images', steps=2, evals=[1], size=64, methods=methods)
 
 
@@ -288,20 +287,6 @@ def test_kinds_of_the_highest_scores():
         logits[0, query, 0] = 2.5
         assert kinds_of(logits, ious, labels)[kind] == 0.5
         logits[0, query, 0] = -9.0
-
-
-def test_matching_by_quality_takes_the_box_that_fits():
-    """The stock cost takes the surer query, whose box does not."""
-    hf = pytest.importorskip('transformers')
-    from detectors.match_cost.by_quality import QualityMatcher, RTDetrHungarianMatcher
-
-    config = hf.RTDetrConfig(matcher_bbox_cost=0.0, matcher_giou_cost=0.0)
-    objects = [dict(boxes=torch.tensor([[0.5, 0.5, 0.4, 0.4]]), class_labels=torch.tensor([1]))]
-    boxes = torch.tensor([[[0.5, 0.5, 0.4, 0.4], [0.6, 0.6, 0.4, 0.4], [0.1, 0.1, 0.1, 0.1]]])
-    outputs = dict(logits=torch.tensor([[[0.0, 1.0], [0.0, 2.0], [0.0, 3.0]]]), pred_boxes=boxes)
-    for matcher, query in ((RTDetrHungarianMatcher, 2), (QualityMatcher, 0)):
-        ((rows, columns),) = matcher(config)(outputs, objects)
-        assert (rows.tolist(), columns.tolist()) == ([query], [0])
 
 
 def test_a_rare_class_keeps_a_sixth_of_its_images():
