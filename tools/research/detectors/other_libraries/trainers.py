@@ -72,16 +72,20 @@ def ultralytics(model: str, training: Training) -> Find:
 
 
 def libreyolo(model: str, training: Training) -> Find:
-    """``FAMILY-SIZE`` of LibreYOLO; the averaged weights of the last epoch."""
+    """``FAMILY-SIZE`` of LibreYOLO; the weights of the last epoch, averaged for YOLO.
+
+    Its DETRs hold the averaged weights still in the last epochs. Where a training has fewer epochs
+    than that, the average keeps the weights of the beginning.
+    """
     family, size = model.split('-')
     trainers = importlib.import_module(f'libreyolo.models.{family}.trainer')
     models = importlib.import_module(f'libreyolo.models.{family}.model')
     suffix = {'yolo9': 'YOLO9', 'deimv2': 'DEIMv2', 'dfine': 'DFINE'}[family]
+    is_yolo = family == 'yolo9'
 
     class Trainer(getattr(trainers, f'{suffix}Trainer')):
         def on_setup(self):
             super().on_setup()
-            is_yolo = family == 'yolo9'
             if not is_yolo:
                 (key,) = {'loss_vfl', 'loss_mal'} & {*self.criterion.weight_dict}
                 self.criterion.weight_dict[key] *= training.factor
@@ -106,6 +110,7 @@ def libreyolo(model: str, training: Training) -> Find:
             workers=0,
             device='cpu',
             eval_interval=training.epochs,
+            ema=is_yolo,
         )
     last = torch.load(results['last_checkpoint'], weights_only=False)
     detector.model.load_state_dict(last['model'])
