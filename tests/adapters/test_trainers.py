@@ -272,10 +272,13 @@ def test_a_trainer_trains_resumes_and_exports(kind, data, tmp_path, monkeypatch)
     image = str(data / 'images/val/0.png')
     shown = library.predict(image)
     assert len(shown)
-    # Equal scores may come in another order.
-    found = library.exported(image, tmp_path)
-    gaps = torch.cdist(found, shown, compute_mode='donot_use_mm_for_euclid_dist')
-    assert found.shape == shown.shape
-    assert max(gaps.amin(0).max(), gaps.amin(1).max()) < 0.05
+    assert largest_gap(library.exported(image, tmp_path), shown) < 0.05
     library.leave()
-    torch.testing.assert_close(library.predict(image), shown, rtol=1e-4, atol=1e-4)
+    assert largest_gap(library.predict(image), shown) < 0.01
+
+
+def largest_gap(found, shown):
+    """Each box to the nearest of the other: equal scores may come in another order."""
+    assert found.shape == shown.shape
+    gaps = torch.cdist(found, shown, compute_mode='donot_use_mm_for_euclid_dist')
+    return max(gaps.amin(0).max(), gaps.amin(1).max())
