@@ -55,7 +55,7 @@ FINE = ['DFine', 'Deimv2']
 #: One for each way in which the adapters reach a loss; the others share their code.
 FAST = ['RetinaNet', 'FasterRCNN', 'RTDetr', 'DeformableDetr', 'LwDetr', *YOLO, *AUTHORS]
 #: Of a training on one batch, where 20 are too few.
-STEPS = {'YOLO11': 40, 'YOLO26': 60, 'RTDetr': 40, 'RTDetrV2': 60}
+STEPS = {'YOLO11': 40, 'YOLO26': 60, 'RTDetr': 40}
 #: Of anchors or points.
 DENSE = [*TORCHVISION, *YOLO]
 
