@@ -80,8 +80,9 @@ coverage: env  ## the share of mmrank's lines that the tests but the slow ones r
 	@$(RUN) -m pytest -n auto --dist worksteal --ignore tests/adapters $(ALL) \
 	  --cov mmrank --cov-report term:skip-covered --cov-fail-under 93
 
-test-slow: env  ## the tests that take minutes, and more random examples
+test-slow: env env-adapters  ## the tests that take minutes, and more random examples
 	@$(RUN) -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough $(ALL)
+	@$(ADAPTERS)/bin/python -m pytest -m slow tests/adapters
 	@$(RUN) -m pytest tests/adapters  # on the oldest transformers that they support
 
 test-newcomers: env  ## what each page tells a newcomer to type, with mmrank from a wheel

@@ -54,8 +54,10 @@ SINGLE = ['DFine', 'Deimv2', 'DabDetr', 'rfdetr', *AUTHORS]
 FINE = ['DFine', 'Deimv2']
 #: One for each way in which the adapters reach a loss; the others share their code.
 FAST = ['RetinaNet', 'FasterRCNN', 'RTDetr', 'DeformableDetr', 'LwDetr', *YOLO, *AUTHORS]
-#: Of a training on one batch, where 20 are too few.
-STEPS = {'YOLO11': 40, 'YOLO26': 60, 'RTDetr': 40}
+#: Of a training on one batch, where 20 are too few. The queries of Conditional DETR and DAB-DETR
+#: begin with equal boxes; by their own focal loss they come apart as late.
+STEPS = {'YOLO11': 40, 'YOLO26': 60, 'RTDetr': 40, 'RTDetrV2': 40}
+STEPS |= {'ConditionalDetr': 400, 'DabDetr': 800}
 #: Of anchors or points.
 DENSE = [*TORCHVISION, *YOLO]
 
@@ -338,7 +340,7 @@ def test_scores_become_probabilities(kind):
     found = models.predict(kind, model, images)
     shown = torch.cat([x['scores'] for x in found])
     torch.testing.assert_close(shown.mean(), hits.float().mean(), rtol=0, atol=0.02)
-    both = torch.stack([x.sort().values[-9:].double().logit() for x in (scores, shown)])
+    both = torch.stack([x.sort().values.double().logit() for x in (scores, shown)])
     assert torch.corrcoef(both)[0, 1] > 0.999
     left = models.predict(kind, remove_ranking_loss(model), images)
     torch.testing.assert_close(by_box(left), by_box(found), rtol=1e-4, atol=1e-4)
@@ -383,19 +385,12 @@ def _step(rank, kind, own):
         # All boxes instead of random ones.
         model.roi_heads.fg_bg_sampler.batch_size_per_image = 2000
     images, targets = batch(dtype)
-    found = models.compute(kind, model, images[own[rank]], targets[own[rank]])
+    found = models.compute(kind, model, images[own[rank]], [targets[i] for i in own[rank]])
     keys = [key_of(kind, name) for name in models.rankings(model)]
     loss = sum(found.parts[key] for key in keys)
     loss.backward()
     means = [x.mean_positive.mean for x in models.rankings(model).values()]
-    # RT-DETR by itself, without a ranking, has other gradients of the encoder for three images than
-    # for each by itself.
-    parts = ('decoder.layers', 'class_embed') if kind in DENOISING else ('',)
-    gradients = [
-        p.grad
-        for name, p in model.named_parameters()
-        if p.grad is not None and any(part in name for part in parts)
-    ]
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
     return [loss, *means, torch.cat([x.flatten() for x in gradients])]
 
 
@@ -403,9 +398,10 @@ def _step(rank, kind, own):
 @pytest.mark.processes
 @every
 def test_two_ranks_equal_one_process(kind):
-    # The second rank has an image without boxes as well as one with.
-    ranks = run_on_ranks(_step, 2, kind, [slice(0, 1), slice(1, 3)])
-    *expected, gradient = _step(0, kind, [slice(0, 3)])
+    # Both have an image without boxes as well as one with. Of one image the CPU's batch norm may
+    # return a wrong gradient (torch 2.12, where the gradient that it gets is transposed).
+    ranks = run_on_ranks(_step, 2, kind, [[0, 2], [1, 2]])
+    *expected, gradient = _step(0, kind, [[0, 2, 1, 2]])
     for *found, _ in ranks:
         torch.testing.assert_close(found, [x.detach() for x in expected])
     # DistributedDataParallel averages.
