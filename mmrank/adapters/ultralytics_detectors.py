@@ -3,6 +3,7 @@
 Ultralytics is under AGPL-3.0: it is imported where the user has it, and none of its code is here.
 """
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -51,5 +52,13 @@ def attach(model, settings: RankingSettings) -> None:
         fix = 'a model with a Detect head, such as yolo11n.yaml or yolo26n.yaml'
         raise UserTypeError(what, fix)
     check_fit(settings, head.nc, name)
+    if hasattr(model, 'task'):
+        # A YOLO has set it.
+        warnings.warn(
+            'YOLO.train builds another model, which would train on its own loss. Fix: '
+            'YOLO.train(trainer=...) with a trainer whose get_model calls use_ranking_loss, see '
+            'docs/pages/users/other_detectors.md; a loop of your own trains this model as it is',
+            stacklevel=3,
+        )
     # The criterion is made when there is none.
     put_rankings(model, _RankingModel, layers, settings, criterion=None)

@@ -430,6 +430,14 @@ def test_messages(kind):
     assert remove_ranking_loss(model).state_dict().keys() == keys
 
 
+@all_of(['YOLO11'])
+def test_a_model_that_its_trainer_builds_again_is_warned_of(kind):
+    from ultralytics import YOLO
+
+    with pytest.warns(UserWarning, match=r'YOLO\.train builds another model.*Fix: YOLO\.train\('):
+        use_ranking_loss(YOLO(f'{kind.lower()}n.yaml').model, StableAPLoss())
+
+
 LOGITS = torch.randn(2, 10, 3, generator=torch.Generator().manual_seed(0))
 
 
