@@ -52,13 +52,9 @@ def attach(model, settings: RankingSettings) -> None:
         fix = 'a model with a Detect head, such as yolo11n.yaml or yolo26n.yaml'
         raise UserTypeError(what, fix)
     check_fit(settings, head.nc, name)
-    if hasattr(model, 'task'):
-        # A YOLO has set it.
-        warnings.warn(
-            'YOLO.train builds another model, which would train on its own loss. Fix: '
-            'YOLO.train(trainer=...) with a trainer whose get_model calls use_ranking_loss, see '
-            'docs/pages/users/other_detectors.md; a loop of your own trains this model as it is',
-            stacklevel=3,
-        )
+    if hasattr(model, 'task'):  # set by a YOLO
+        what = 'YOLO.train builds another model, which would train on its own loss'
+        fix = 'YOLO.train(trainer=...), see docs/pages/users/other_detectors.md; your own loop works'
+        warnings.warn(f'{what}. Fix: {fix}', stacklevel=3)
     # The criterion is made when there is none.
     put_rankings(model, _RankingModel, layers, settings, criterion=None)

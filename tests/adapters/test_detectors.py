@@ -398,10 +398,10 @@ def _step(rank, kind, own):
 @pytest.mark.processes
 @every
 def test_two_ranks_equal_one_process(kind):
-    # Both have an image without boxes as well as one with. Of one image the CPU's batch norm may
+    # Both have images without boxes as well as one with. Of one image the CPU's batch norm may
     # return a wrong gradient (torch 2.12, where the gradient that it gets is transposed).
-    ranks = run_on_ranks(_step, 2, kind, [[0, 2], [1, 2]])
-    *expected, gradient = _step(0, kind, [[0, 2, 1, 2]])
+    ranks = run_on_ranks(_step, 2, kind, [[0, 2], [1, 2, 2]])
+    *expected, gradient = _step(0, kind, [[0, 2, 1, 2, 2]])
     for *found, _ in ranks:
         torch.testing.assert_close(found, [x.detach() for x in expected])
     # DistributedDataParallel averages.
