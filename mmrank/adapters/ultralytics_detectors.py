@@ -54,7 +54,7 @@ def attach(model, settings: RankingSettings) -> None:
     check_fit(settings, head.nc, name)
     if hasattr(model, 'task'):  # set by a YOLO
         what = 'YOLO.train builds another model, which would train on its own loss'
-        fix = 'YOLO.train(trainer=...), see docs/pages/users/other_detectors.md; your own loop works'
+        fix = 'train(trainer=...), see docs/pages/users/other_detectors.md; a loop of yours works'
         warnings.warn(f'{what}. Fix: {fix}', stacklevel=3)
     # The criterion is made when there is none.
     put_rankings(model, _RankingModel, layers, settings, criterion=None)

@@ -434,7 +434,7 @@ def test_messages(kind):
 def test_a_model_that_its_trainer_builds_again_is_warned_of(kind):
     from ultralytics import YOLO
 
-    with pytest.warns(UserWarning, match=r'YOLO\.train builds another model.*Fix: YOLO\.train\('):
+    with pytest.warns(UserWarning, match=r'YOLO\.train builds another model.*Fix: train\('):
         use_ranking_loss(YOLO(f'{kind.lower()}n.yaml').model, StableAPLoss())
 
 
