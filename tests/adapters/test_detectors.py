@@ -55,7 +55,7 @@ FINE = ['DFine', 'Deimv2']
 #: One for each way in which the adapters reach a loss; the others share their code.
 FAST = ['RetinaNet', 'FasterRCNN', 'RTDetr', 'DeformableDetr', 'LwDetr', *YOLO, *AUTHORS]
 #: Of a training on one batch, where 20 are too few. The queries of Conditional DETR and DAB-DETR
-#: begin with equal boxes; by their own focal loss they come apart as late.
+#: begin with nearly equal boxes; by their own focal loss they come apart as late.
 STEPS = {'YOLO11': 40, 'YOLO26': 60, 'RTDetr': 40, 'RTDetrV2': 40}
 STEPS |= {'ConditionalDetr': 400, 'DabDetr': 800}
 #: Of anchors or points.
